@@ -7,7 +7,7 @@ journal names places and keyed hashes. It stays until every backend is done.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,8 @@ from composable_memory.interfaces import SupportsForget
 from composable_memory.learning.context import LearningContext
 from composable_memory.learning.recent import RecentResults
 from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.retain.lines import RetainedLine, format_retained_line
+from composable_memory.retain.note_file import NoteFile
 from composable_memory.supervision.file_lock import file_lock
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs.erasing import erase
@@ -98,10 +100,33 @@ async def continue_forgetting(memory: ForgettingScope) -> None:
             await _carry_out(memory, await asyncio.to_thread(_notes_of, memory), journal)
 
 
-async def pending_of(forgotten: Forgotten) -> dict[str, str]:
-    """Return the backends that have yet to forget something, and why they have not."""
-    journal = await asyncio.to_thread(_read_journal, forgotten)
-    return dict(journal.pending) if journal else {}
+async def apply_forgetting(memory: ForgettingScope) -> None:
+    """Take out of every store what was forgotten and has come back to it, as by a backup of before.
+
+    A backend that cannot follow now does when the memory is opened next.
+
+    Raises:
+        BackendError: the log or the feedback store cannot be changed now.
+    """
+    stones = await asyncio.to_thread(memory.forgotten.now)
+    if not stones:
+        return
+
+    async with _alone(memory.forgotten):
+        before = await asyncio.to_thread(_read_journal, memory.forgotten)
+        journal = _Journal(lines=before.lines if before else (), is_cut=before is None or before.is_cut)
+        await asyncio.to_thread(_write_journal, memory.forgotten, journal)
+        await _mask_with(memory, stones.hide_in_excerpt, words=("",), is_rehearsal=False)
+        await _carry_out(memory, await asyncio.to_thread(_notes_of, memory), journal)
+
+
+async def lift(forgotten: Forgotten, text: str, entities: Sequence[str] = ()) -> bool:
+    """Let a text be remembered again, alone or of some entities; return whether it was forgotten."""
+    if not await asyncio.to_thread(forgotten.now):
+        return False
+    async with _alone(forgotten):
+        line = RetainedLine(type="world", text=text, entities=tuple(entities))
+        return await asyncio.to_thread(forgotten.lift, f"{format_retained_line(line)}\n{text}")
 
 
 # --- planning -----------------------------------------------------------------------------------------------
@@ -219,12 +244,13 @@ async def _carry_out(memory: ForgettingScope, notes: Notes, journal: _Journal) -
         lines = planning.forget_lines(standing) or [_without_text(line) for line in journal.lines]
         stores += await _mask_records(memory, lines)
         for path in dict.fromkeys(line.path for line in journal.lines):
-            await asyncio.to_thread(_cut, forgotten, notes, path, journal.lines)
+            await _cut(memory, notes, path, journal.lines)
         memory.recent.clear()
         await asyncio.to_thread(_write_journal, forgotten, _Journal(lines=journal.lines, is_cut=True))
     stores += await _erase(memory, Forgetting(lines=lines))
     pending = tuple((one.store, one.pending) for one in stores if one.pending)
     rest = _Journal(lines=journal.lines, is_cut=True, pending=pending) if pending else None
+    forgotten.pending = dict(pending)
     await asyncio.to_thread(_write_journal, forgotten, rest)
     return ForgetReport(is_done=not pending, lines=tuple(lines), stores=tuple(stores))
 
@@ -236,13 +262,20 @@ async def _mask_records(
     quotations = Quotations(one for line in lines for one in statements_of(line.text))
     if not quotations:
         return []
-    mask, learning = partial(quotations.masked, instead=INSTEAD), memory.learning
+    mask = partial(quotations.masked, instead=INSTEAD)
+    return await _mask_with(memory, mask, words=quotations.words, is_rehearsal=is_rehearsal)
+
+
+async def _mask_with(
+    memory: ForgettingScope, mask: Callable[[str], str], *, words: Collection[str], is_rehearsal: bool
+) -> list[Holding]:
+    learning = memory.learning
 
     def is_of_ours(memory_id: str) -> bool:
         return not memory_id or memory_id.endswith(f"-{memory.forgotten.folder.name}")
 
     def mask_log(folder: Path) -> int:
-        return erase(folder, mask, words=quotations.words, is_of=is_of_ours, is_rehearsal=is_rehearsal)
+        return erase(folder, mask, words=words, is_of=is_of_ours, is_rehearsal=is_rehearsal)
 
     try:
         await learning.ops_log.flush()
@@ -257,9 +290,16 @@ async def _mask_records(
     return [one for one in found if one.count]
 
 
-def _cut(forgotten: Forgotten, notes: Notes, path: str, lines: Sequence[Marked]) -> None:
-    hashing = forgotten.hashing()
-    notes.change(path, lambda text: without_lines(text, planning.spans_to_cut(text, path, lines, hashing)))
+async def _cut(memory: ForgettingScope, notes: Notes, path: str, lines: Sequence[Marked]) -> None:
+    hashing = await asyncio.to_thread(memory.forgotten.hashing)
+
+    def change(text: str) -> str:
+        return without_lines(text, planning.spans_to_cut(text, path, lines, hashing))
+
+    if await asyncio.to_thread(notes.text, path):
+        extra = [Path(one) for one in memory.extra_paths]
+        async with NoteFile(memory.workspace_dir, path, extra_paths=extra) as note:
+            await note.change(change)
 
 
 async def _erase(memory: ForgettingScope, wanted: Forgetting) -> list[Holding]:

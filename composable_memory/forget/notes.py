@@ -4,12 +4,10 @@ Reads and writes files, so call it in a thread.
 """
 
 import os
-import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from composable_memory.errors import MemoryPathError
 from composable_memory.forget.wording import Statement, statements_of
 from composable_memory.paths import (
     MAIN_FILES,
@@ -21,11 +19,8 @@ from composable_memory.paths import (
     opened_file,
     relative_key,
 )
-from composable_memory_ops_logs.private_files import replacing
 
 BANK_FOLDER = "bank"
-ATTEMPTS = 5
-"""So often a note is read again that an editor saved while lines were cut out of it."""
 
 
 class NoteLine(NamedTuple):
@@ -78,24 +73,6 @@ class Notes:
         target = self._target(path)
         return is_note(target.name) and any(target.is_relative_to(root) for root in self._roots())
 
-    def change(self, path: str, change: Callable[[str], str]) -> None:
-        """Change a note's text in one step; once more where somebody saved it meanwhile.
-
-        Raises:
-            MemoryPathError: the note cannot be read or written.
-        """
-        try:
-            for _ in range(ATTEMPTS):
-                data, before = self._bytes(path)
-                text = data.decode("utf-8", "surrogateescape")
-                if (changed := change(text)) == text:
-                    return
-                if _replaced(self._target(path), changed.encode("utf-8", "surrogateescape"), before):
-                    return
-        except OSError as error:
-            raise MemoryPathError(path, f"lines cannot be cut out of it ({error.strerror})") from error
-        raise MemoryPathError(path, "another program saves it all the time; close it there, then try again")
-
     def _bytes(self, path: str) -> tuple[bytes, os.stat_result]:
         with (
             opened_file(self._target(path)) as (descriptor, found),
@@ -119,21 +96,6 @@ def _files_in(root: Path) -> Iterator[Path]:
     for folder, below, files in os.walk(root):
         below[:] = sorted(one for one in below if not is_left_out(one))
         yield from (Path(folder, one) for one in sorted(files) if not is_left_out(one))
-
-
-def _replaced(target: Path, data: bytes, before: os.stat_result) -> bool:
-    """Put other bytes in the place of a note; False if somebody saved it since it was read."""
-    found = target.lstat()
-    if (found.st_mtime_ns, found.st_size, found.st_ino) != (
-        before.st_mtime_ns,
-        before.st_size,
-        before.st_ino,
-    ):
-        return False
-    with replacing(target, survives="power cut") as scratch:
-        scratch.write_bytes(data)
-        scratch.chmod(stat.S_IMODE(before.st_mode))
-    return True
 
 
 def without_lines(text: str, spans: Iterable[tuple[int, int]]) -> str:

@@ -78,6 +78,12 @@ class Tombstones:
             return text
         return self._hidden(text, source) if len(text) <= KEPT_CHARS else self._hide(text, source)
 
+    def hide_in_excerpt(self, text: str) -> str:
+        """Return what may be cut off at its end without what was forgotten, also where that is cut off."""
+        if not self.stones:
+            return text
+        return self._without_quotations(self._hide(text, "memory"), is_excerpt=True)
+
     def covers(self, one: Statement) -> bool:
         """Return whether a statement was forgotten."""
         return self.hash(one.words) in self._words
@@ -106,7 +112,7 @@ class Tombstones:
                 lines[one.start_line - 1 : one.end_line] = [""] * (one.end_line - one.start_line + 1)
         return "\n".join(lines)
 
-    def _without_quotations(self, text: str) -> str:
+    def _without_quotations(self, text: str, *, is_excerpt: bool = False) -> str:
         lines = text.split("\n")
         for number, line in enumerate(lines):
             places = [*words_with_places(line)]
@@ -114,8 +120,10 @@ class Tombstones:
             quoted = [False] * len(words)
             for at in range(len(words) - BEGINNING + 1):
                 for size in self._lengths.get(self._beginning(words[at : at + BEGINNING]), ()):
-                    if self._said.get(self.hash(words[at : at + size])) == size:
-                        quoted[at : at + size] = [True] * size
+                    is_cut = is_excerpt and number == len(lines) - 1 and at + size > len(words)
+                    if is_cut or self._said.get(self.hash(words[at : at + size])) == size:
+                        end = min(at + size, len(words))
+                        quoted[at:end] = [True] * (end - at)
             if any(quoted):
                 lines[number] = without(line, joined_spans(places, quoted), INSTEAD)
         return "\n".join(lines)
@@ -135,6 +143,8 @@ class Forgotten:
         self.lock_path = self.folder / "lock"
         self.journal_path = self.folder / "under-way.json"
         self._stones_path = self.folder / "tombstones.jsonl"
+        self.pending: Mapping[str, str] = {}
+        """The backends that have yet to forget something, with the reasons, as of the last attempt."""
         self._state: tuple[int, ...] | None = None
         self._now = Tombstones(b"", ())
 
@@ -161,6 +171,10 @@ class Forgotten:
         """Return a text with what was forgotten blank, and as many lines as before."""
         return self.now().hide(text, source)
 
+    def holds(self, text: str) -> bool:
+        """Return whether a text says what was forgotten."""
+        return self.hide(self.hide(text, "memory"), "sessions") != text
+
     def hashing(self) -> Tombstones:
         """Return tombstones that can hash, also where nothing was forgotten yet."""
         return Tombstones(self.key(), self.now().stones)
@@ -176,7 +190,7 @@ class Forgotten:
         """Let the lines of a text be remembered again; return whether one of them was forgotten."""
         before = self.now()
         said = {before.hash(one.words) for one in statements_of(text)} if before else set()
-        kept = [one for one in before.stones if one.words not in said]
+        kept = [one for one in before.stones if not said & {one.words, one.said}]
         if len(kept) == len(before.stones):
             return False
         self._write(kept)

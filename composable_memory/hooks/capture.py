@@ -4,6 +4,7 @@ Sure things only: preferences, who somebody is, what was decided, lasting orders
 Questions, guesses, code, quotes, what an agent was told, and attempts to steer the agent are passed over.
 """
 
+import asyncio
 import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -163,11 +164,12 @@ def _candidate(sentence: str) -> Candidate | None:
 async def capture_turn(
     memory: "Memory", messages: Iterable[str], *, session_key: str | None = None, max_chars: int = 500
 ) -> "Sequence[Remembered]":
-    """Remember what a user said in a turn, at most three sentences; what is known is not written again.
+    """Remember what a user said in a turn, at most three sentences, unless it is known or was forgotten.
 
     Raises:
         NoteNotWritten: the day's note cannot be written.
     """
     found = [one for message in messages for one in worth_remembering(message, max_chars=max_chars)]
-    unique = list({one.text: one for one in found}.values())[:MOST_PER_TURN]
+    new = [one for one in found if not await asyncio.to_thread(memory.forgotten.holds, one.text)]
+    unique = list({one.text: one for one in new}.values())[:MOST_PER_TURN]
     return [await memory.remember(one.text, type=one.type, session_key=session_key) for one in unique]

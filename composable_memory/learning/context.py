@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from composable_memory.config.feedback import FeedbackSettings
 from composable_memory.config.layers import LoadedSettings
-from composable_memory.interfaces import Clock
+from composable_memory.forget.tombstones import Forgotten
+from composable_memory.interfaces import Clock, HideForgotten, hide_nothing
 from composable_memory.query.live_weights import WeightTable
 from composable_memory.state.feedback_stores import feedback_store_of, feedback_stores
 from composable_memory.state.folders import OPS_LOG_FOLDER, memory_id_of
@@ -40,6 +41,8 @@ class LearningContext:
     log_dir: Path | None
     store_path: Path
     clock: Clock
+    hide: HideForgotten = hide_nothing
+    """Blanks what was forgotten of the workspace; reads a file."""
     _store: "FeedbackStore | None" = None
     _remark: str | None = None
     _is_closed: bool = False
@@ -62,6 +65,7 @@ class LearningContext:
             log_dir=state_dir / OPS_LOG_FOLDER if memory.ops_log.enabled else None,
             store_path=feedback_store_of(state_dir, memory_id),
             clock=clock,
+            hide=Forgotten(state_dir, workspace_id).hide,
         )
 
     async def stored(self, work: "Callable[[FeedbackStore], T]") -> T:

@@ -118,11 +118,21 @@ class Learning:
         return await self.context.stored(write)
 
     async def import_from(self, file: Path) -> Imported:
-        """Add what an export holds and the store does not have; all of it, or nothing and an error."""
+        """Add what an export holds and the store does not have; all of it, or nothing and an error.
+
+        What was forgotten since it was written is masked again.
+        """
+        hide = self.context.hide
+
+        def mask(text: str) -> str:
+            return hide(hide(text, "memory"), "sessions")
 
         def read(store: FeedbackStore) -> Imported:
             with file.open("rb") as lines:
-                return store.import_(lines, memory=self.context.memory_id)
+                found = store.import_(lines, memory=self.context.memory_id)
+            if store.mask(mask, is_rehearsal=True):
+                store.mask(mask)
+            return found
 
         found = await self.context.stored(read)
         await self.weights.refresh()

@@ -14,7 +14,7 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import pairwise
@@ -56,8 +56,9 @@ class NoteFile:
         await note.change(...)  # the same change: does nothing unless an editor has undone it
     """
 
-    def __init__(self, workspace: Path, path: str) -> None:
+    def __init__(self, workspace: Path, path: str, *, extra_paths: Sequence[Path] = ()) -> None:
         self._workspace = workspace
+        self._extra_paths = extra_paths
         self._path = path
         self._replaced: list[_Seen] = []
         self._saved: list[tuple[str, str]] = []
@@ -98,7 +99,7 @@ class NoteFile:
     def _place(self) -> Path:
         """Return where the note is, in a folder that exists; a link on the way is refused, as in reading."""
         try:
-            target = resolve_memory_file(self._path, workspace=self._workspace)
+            target = resolve_memory_file(self._path, workspace=self._workspace, extra_paths=self._extra_paths)
         except MemoryPathError as error:
             raise NoteNotWritten(self._path, error.problem, fix="put a plain file in its place") from error
         if not target.parent.is_dir():

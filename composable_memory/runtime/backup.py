@@ -143,6 +143,7 @@ async def restore(
             async with _judgements_kept(memory) if STORE in manifest.files else nullcontext():
                 await _restore_judgements(memory, source, manifest)
                 await _restore_backends(memory, source, manifest, replace=replace)
+            await memory.apply_forgetting()
         undo.pop_all()
     return BackupReport(folder=source, created_at=manifest.created_at, parts=manifest.parts)
 

@@ -102,6 +102,7 @@ class BlockingMemory:
     ingest_source = _waiting(Memory.ingest_source)
     plan_forgetting = _waiting(Memory.plan_forgetting)
     forget = _waiting(Memory.forget)
+    apply_forgetting = _waiting(Memory.apply_forgetting)
     continue_forgetting = _waiting(Memory.continue_forgetting)
     language_hint = _waiting(Memory.language_hint)
     check = _waiting(Memory.check)

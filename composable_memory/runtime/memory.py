@@ -322,8 +322,8 @@ class Memory:
 
         `type` is `world`, `experience`, `opinion` or `observation`; without it an opinion where a confidence
         is given, else a fact of the world. The day is that of `now` in its zone. What the notes say already
-        is not written again: `duplicate_of` is where. A backend that cannot find the line yet is in
-        `degraded`; the line is safe all the same.
+        is not written again: `duplicate_of` is where; what was forgotten is remembered again. A backend that
+        cannot find the line yet is in `degraded`; the line is safe all the same.
 
         Raises:
             InvalidArgument: the text is blank, too long or only a secret, or another argument is wrong.
@@ -332,6 +332,10 @@ class Memory:
         from composable_memory.retain.known import OpenNotes
         from composable_memory.retain.remember import remember  # a search does without
 
+        if await asyncio.to_thread(self.forgotten.now) and isinstance(text, str):
+            from composable_memory.forget.forgetting import lift
+
+            await lift(self.forgotten, text, entities)
         notes = OpenNotes(
             manager=self.manager,
             workspace_dir=self.workspace_dir,
@@ -399,9 +403,22 @@ class Memory:
 
         await forgetting.continue_forgetting(self._forgetting())
 
+    async def apply_forgetting(self) -> None:
+        """Take out of every store what was forgotten and has come back to it, as by a backup of before.
+
+        Raises:
+            BackendError: a store cannot be changed now.
+        """
+        from composable_memory.forget import forgetting
+
+        await forgetting.apply_forgetting(self._forgetting())
+
     def status(self) -> MemoryProviderStatus:
         """Return a snapshot of the primary, with what the composite adds under `custom`."""
-        return self.manager.status()
+        status = self.manager.status()
+        if not self.forgotten.pending:
+            return status
+        return replace(status, custom={**status.custom, "forgetting": {**self.forgotten.pending}})
 
     def backend_statuses(self) -> Mapping[str, MemoryProviderStatus]:
         """Return a snapshot of every backend."""

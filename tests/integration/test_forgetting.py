@@ -3,19 +3,29 @@
 import asyncio
 import gzip
 import json
-from collections.abc import Iterable
-from contextlib import AbstractAsyncContextManager
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from composable_memory import open_memory
 from composable_memory.cli import app
-from composable_memory.errors import InvalidArgument, MemoryPathError
+from composable_memory.config.base_model import SettingsModel
+from composable_memory.errors import BackendUnavailable, InvalidArgument, MemoryPathError
+from composable_memory.forget.values import Forgetting, Holding
+from composable_memory.hooks.capture import capture_turn
+from composable_memory.interfaces import BackendServices, BackendSpec, Capability
 from composable_memory.query.replay import is_reproduced
+from composable_memory.runtime.backup import back_up, restore
 from composable_memory.runtime.memory import Memory
+from composable_memory.testing import FakeBackend
+from composable_memory.types import MemorySearchResult, SearchOptions
 from composable_memory_feedback.logged import LoggedQuery, read_queries
 
 SECRET = "The spare key lies under the turquoise flowerpot, code zebra-99117."
@@ -320,3 +330,140 @@ def test_the_command_asks_to_choose(place: Place) -> None:
     assert "memory/keys.md#L1" in asked.stdout
     assert "memory/keys.md#L2" in asked.stdout
     assert (place.workspace / "memory/keys.md").read_text() == ""
+
+
+async def test_what_is_remembered_again_is_no_longer_forgotten(place: Place) -> None:
+    async with place.open() as memory:
+        await memory.forget(await memory.plan_forgetting("^k1abc"))
+        done = await memory.remember(SECRET, entities=["Peter"])
+
+        assert done.duplicate_of is None
+        assert [one for one in (await memory.query("spare key")).results if "turquoise" in one.text]
+        assert not (await asyncio.to_thread(memory.forgotten.now)).stones
+
+
+async def test_a_sentence_that_was_forgotten_is_not_captured(place: Place) -> None:
+    said = "Remember that the spare key lies under the turquoise flowerpot."
+    async with place.open() as memory:
+        (done,) = await capture_turn(memory, [said])
+        await memory.forget(await memory.plan_forgetting(done.citation))
+
+        assert not await capture_turn(memory, [said])
+        written = [one for one in place.workspace.rglob("*.md") if one != place.note]
+        assert "turquoise" not in "".join(one.read_text() for one in written)
+
+
+async def test_a_backup_of_before_does_not_bring_it_back(place: Place, tmp_path: Path) -> None:
+    async with place.open() as memory:
+        await ask_and_judge(memory)
+    backup, export = tmp_path / "backup", tmp_path / "export.jsonl"
+    await back_up(place.workspace, backup, state_dir=place.state, environ={})
+    async with place.open() as memory:
+        await memory.learning.export_into(export)
+        await memory.forget(await memory.plan_forgetting("^k1abc"))
+
+    await restore(place.workspace, backup, state_dir=place.state, environ={}, replace=True)
+    async with place.open() as memory:
+        await memory.learning.import_from(export)
+        judged = await memory.context.stored(lambda store: store.judgements())
+
+    assert len(judged) == 2
+    assert files_with(WORDS, place.state, place.workspace) == set()
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from composable_memory import open_memory
+from composable_memory.forget import forgetting
+
+workspace, state, step = sys.argv[1:]
+
+def die(*given, **named):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+async def main():
+    if step == "_without_text":
+        setattr(forgetting, step, die)
+    async with open_memory(workspace, state, long_lived=False, environ={}) as memory:
+        plan = await memory.plan_forgetting("^k1abc")
+        setattr(forgetting, step, die)
+        await memory.forget(plan)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("step", ["_mask_records", "_cut", "_erase", "_without_text"])
+async def test_a_killed_process_is_followed_by_the_next_opening(place: Place, step: str) -> None:
+    async with place.open() as memory:
+        await memory.sync()
+        await memory.query("where is the spare key?")
+    if step == "_without_text":  # a step of resuming alone: dies when the next process goes on
+        await killed(place, "_erase")
+    await killed(place, step)
+    assert files_with(WORDS, place.state)
+    assert files_with(WORDS, place.state / "forgotten") == set()
+
+    async with place.open() as memory:
+        assert not [one for one in (await memory.query("spare key")).results if "turquoise" in one.text]
+
+    assert files_with(WORDS, place.state, place.workspace) == set()
+    assert not [*place.state.rglob("under-way.json")]
+
+
+async def killed(place: Place, step: str) -> None:
+    """Run a process that is killed at a step of forgetting."""
+    words = [sys.executable, "-c", KILLED, str(place.workspace), str(place.state), step]
+    process = await asyncio.create_subprocess_exec(*words)
+    assert await process.wait() == -signal.SIGKILL
+
+
+class Stubborn(FakeBackend):
+    """Cannot forget until it is told that it can."""
+
+    can = False
+
+    async def search(self, query: str, options: SearchOptions | None = None) -> Sequence[MemorySearchResult]:
+        return ()
+
+    async def holdings(self, wanted: Forgetting) -> Sequence[Holding]:
+        return ()
+
+    async def erase(self, wanted: Forgetting) -> Sequence[Holding]:
+        if not self.can:
+            raise BackendUnavailable("stubborn", "it is down", fix="start it", operation="forget")
+        return (Holding(store="stubborn", what="rows", count=1),)
+
+
+async def test_a_backend_that_is_down_follows_when_it_is_back(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def opened(settings: SettingsModel, services: BackendServices) -> AsyncIterator[Stubborn]:
+        yield Stubborn("stubborn")
+
+    spec = BackendSpec(
+        id="stubborn",
+        summary="Is down.",
+        settings=SettingsModel,
+        open=opened,
+        capabilities=frozenset({Capability.FORGET}),
+    )
+    config = {"memory": {"stubborn": {"enabled": True}}}
+
+    def open_it() -> AbstractAsyncContextManager[Memory]:
+        return open_memory(
+            place.workspace, place.state, config, backends=[spec], long_lived=False, environ={}
+        )
+
+    async with open_it() as memory:
+        report = await memory.forget(await memory.plan_forgetting("^k1abc"))
+        assert not report.is_done
+        assert [one.store for one in report.pending] == ["stubborn"]
+        assert "turquoise" not in place.note.read_text()
+    async with open_it() as memory:
+        assert list(cast("dict[str, str]", memory.status().custom["forgetting"])) == ["stubborn"]
+    monkeypatch.setattr(Stubborn, "can", True)
+    async with open_it() as memory:
+        assert "forgetting" not in memory.status().custom
