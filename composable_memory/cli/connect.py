@@ -22,6 +22,7 @@ from composable_memory.connect.edits import Edit, hook_commands, plan, plan_undo
 from composable_memory.connect.file_text import table
 from composable_memory.errors import ConfigError
 from composable_memory.json_documents import document
+from composable_memory.paths import has_memory_files
 from composable_memory.state.folders import existing_folder, made_folder
 from composable_memory.types import JsonValue
 from composable_memory_ops_logs import redact
@@ -58,6 +59,8 @@ async def connect(
     options = ["--workspace", str(workspace)]
     if target.state_dir is not None:
         options += ["--state-dir", str(await asyncio.to_thread(made_folder, target.state_dir))]
+    if not undo and not await asyncio.to_thread(has_memory_files, workspace):
+        warn(f"note: {workspace} has neither MEMORY.md nor memory/; is it the folder with the notes?")
     words = running_command(sys.argv[0], Path(sys.prefix), os.environ)
     if importlib.util.find_spec("mcp") is None:
         warn("note: the MCP server needs an extra: pip install 'composable-memory[mcp]'")

@@ -5,7 +5,6 @@ file by its name and hash. So a copy elsewhere, and a file that a pull has chang
 """
 
 import json
-from collections.abc import Iterator
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -70,15 +69,12 @@ def revoke_consent(workspace: Path, names: tuple[str, ...], state_dir: Path) -> 
     Raises:
         OSError: a consent cannot be removed.
     """
-    return tuple(_revoked(FolderIdentity.at(workspace), names, state_dir))
-
-
-def _revoked(here: FolderIdentity, names: tuple[str, ...], state_dir: Path) -> Iterator[str]:
-    for name in names:
-        record = _record(state_dir, here, name)
-        if record.exists():
-            record.unlink()
-            yield name
+    here = FolderIdentity.at(workspace)
+    records = {name: _record(state_dir, here, name) for name in names}
+    revoked = tuple(name for name, record in records.items() if record.exists())
+    for name in revoked:
+        records[name].unlink()
+    return revoked
 
 
 def _record(state_dir: Path, folder: FolderIdentity, name: str) -> Path:

@@ -145,6 +145,13 @@ def test_what_others_entered_after_us_stays_when_we_go(desk: Desk) -> None:
     }
 
 
+def test_a_folder_without_notes_is_connected_with_a_note(desk: Desk) -> None:
+    assert str(desk.project) in desk("codex", "--dry-run").stderr
+    (desk.project / "memory").mkdir()
+    (desk.project / "memory" / "a.md").write_text("a\n", encoding="utf-8")
+    assert str(desk.project) not in desk("codex", "--dry-run").stderr
+
+
 def test_nothing_is_written_without_a_yes(desk: Desk) -> None:
     assert desk("codex", answer="n\n").exit_code == 1
     assert desk.files() == {}
