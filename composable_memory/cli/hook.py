@@ -188,9 +188,7 @@ async def _session_start(run: _Run) -> str | None:
 
     await asyncio.to_thread(run.states.prune)
     await run.states.change(run.call.session, lambda state: state.shown.clear())
-    return await asyncio.to_thread(
-        partial(session_recap, run.workspace, run.hooks, now=_now(), session_key=run.call.session_key)
-    )
+    return await session_recap(run.workspace, run.hooks, now=_now(), session_key=run.call.session_key)
 
 
 async def _prompt(run: _Run) -> str | None:
@@ -280,33 +278,14 @@ async def _record(run: _Run, name: str) -> str | None:
 
 
 async def _session_end(run: _Run) -> str | None:
-    from composable_memory.hooks import session_memory
+    from composable_memory.hooks.session_memory import save_session
 
-    if not run.hooks.session_memory:
+    saved = await save_session(run.workspace, run.call, run.settings.memory, run.states, now=_now())
+    if saved is None:
         return None
-    call, now, llm = run.call, _now(), run.settings.memory.feedback.llm
-    known = await run.states.read(call.session)
-    messages = await asyncio.to_thread(partial(session_memory.messages_in, call, after=known.saved_line))
-    if not messages:
-        return None
-    kept = messages[-run.hooks.session_messages :]
-    path, written = await asyncio.to_thread(
-        partial(session_memory.write_session, run.workspace, call, kept, now=now)
-    )
-
-    def saved(state: SessionState) -> None:
-        state.saved_line = messages[-1].line
-
-    await run.states.change(call.session, saved)
-    if llm.base_url is not None:
-        try:
-            summary = await session_memory.summarise(messages, llm)
-        except FeedbackError as problem:
-            warn(f"hook session-end: the last messages are kept in place of a summary: {problem}")
-        else:
-            put = partial(session_memory.replace_by_summary, path, call, summary, written=written, now=now)
-            await asyncio.to_thread(put)
-    return path.relative_to(run.workspace).as_posix()
+    if saved.problem is not None:
+        warn(f"hook session-end: the last messages are kept in place of a summary: {saved.problem}")
+    return saved.path.relative_to(run.workspace).as_posix()
 
 
 _HOOKS: Mapping[str, Callable[[_Run], Awaitable[str | None]]] = {

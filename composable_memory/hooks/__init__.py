@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         SessionPayload,
         SessionStart,
     )
+    from composable_memory.hooks.session_memory import SavedSession, save_session
     from composable_memory.hooks.session_state import SessionState, SessionStates
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "MessageReceived",
     "PipelineEventEnvelope",
     "Recorded",
+    "SavedSession",
     "SessionPayload",
     "SessionRecorder",
     "SessionStart",
@@ -48,6 +50,7 @@ __all__ = [
     "plan_flush",
     "read_call",
     "recall_for_prompt",
+    "save_session",
     "session_recap",
     "worth_remembering",
 ]
@@ -64,6 +67,7 @@ _MODULES = {
         "CompactionSummary EventSource EventType MessageReceived PipelineEventEnvelope SessionPayload"
         " SessionStart"
     ),
+    "session_memory": "SavedSession save_session",
     "session_state": "SessionState SessionStates",
 }
 

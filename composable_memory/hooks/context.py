@@ -1,5 +1,6 @@
 """What an agent is told of its memory: a recap when a session begins, and what is known about a prompt."""
 
+import asyncio
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -36,16 +37,20 @@ _SENTENCE = re.compile(r"[^.!?。！？\n]+(?:\.(?=\S)[^.!?。！？\n]*)*[!?？
 _CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 
 
-def session_recap(
+async def session_recap(
     workspace: Path, settings: HooksSettings, *, now: datetime, session_key: str | None = None
 ) -> str | None:
     """Return the core memory and the latest days of a workspace, fenced; None where there is nothing to tell.
 
     Of the core memory (MEMORY.md or memory.md) the beginning is told, of a day's note its end; what is left
-    out is said. In a group or channel, where others would read it, there is no recap. Reads files.
+    out is said. In a group or channel, where others would read it, there is no recap.
     """
     if is_shared(session_key) or not settings.recap_tokens:
         return None
+    return await asyncio.to_thread(_recap, workspace, settings, now)
+
+
+def _recap(workspace: Path, settings: HooksSettings, now: datetime) -> str | None:
     budget = PackBudget(max_tokens=settings.recap_tokens)
     room = budget.room - budget.cost(fence([]))
     days = list(latest_days(workspace, settings.recap_days, now))

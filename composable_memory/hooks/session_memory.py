@@ -1,17 +1,22 @@
 """Writes what was said in a session to a note of its own, when the session ends."""
 
+import asyncio
 import os
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from shutil import copymode
 from typing import TYPE_CHECKING
 
 from composable_memory.config.feedback import JudgeSettings
+from composable_memory.config.settings import MemorySettings
 from composable_memory.hooks.fencing import escaped, own_words
+from composable_memory.hooks.session_state import SessionState, SessionStates
 from composable_memory.paths import MEMORY_FOLDER, opened_file, resolve_memory_file
 from composable_memory.transcripts import masked_line, messages_of
+from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs.private_files import replacing
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -38,6 +43,48 @@ class SavedMessage:
     line: int
     role: str
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedSession:
+    """The note of a session; `problem` is why it has the last messages and no summary by a language model."""
+
+    path: Path
+    problem: FeedbackError | None = None
+
+
+async def save_session(
+    workspace: Path, call: "HookCall", settings: MemorySettings, states: SessionStates, *, now: datetime
+) -> SavedSession | None:
+    """Write what was said in a session since it was saved last to a note of its own; None where nothing was.
+
+    The last messages are written first: a summary that comes too late, or not at all, loses nothing.
+
+    Raises:
+        MemoryPathError: `memory/` leads elsewhere.
+        OSError: the transcript cannot be read, or the note cannot be written.
+    """
+    if not settings.hooks.session_memory:
+        return None
+    known = await states.read(call.session)
+    messages = await asyncio.to_thread(partial(messages_in, call, after=known.saved_line))
+    if not messages:
+        return None
+    kept = messages[-settings.hooks.session_messages :]
+    path, written = await asyncio.to_thread(partial(write_session, workspace, call, kept, now=now))
+
+    def saved(state: SessionState) -> None:
+        state.saved_line = messages[-1].line
+
+    await states.change(call.session, saved)
+    if settings.feedback.llm.base_url is None:
+        return SavedSession(path=path)
+    try:
+        summary = await summarise(messages, settings.feedback.llm)
+    except FeedbackError as problem:
+        return SavedSession(path=path, problem=problem)
+    await asyncio.to_thread(partial(replace_by_summary, path, call, summary, written=written, now=now))
+    return SavedSession(path=path)
 
 
 def said_in(call: "HookCall") -> list[tuple[int, str, str]]:
@@ -120,7 +167,6 @@ async def summarise(messages: Sequence[SavedMessage], settings: JudgeSettings) -
         FeedbackError: no model is set, or it gives no summary.
     """
     from composable_memory.learning.advising import language_model
-    from composable_memory_feedback.errors import FeedbackError
 
     said = "\n".join(f"{one.role}: {one.text}" for one in messages)[-MOST_SUMMARISED_CHARS:]
     async with language_model(settings) as model:

@@ -176,8 +176,8 @@ def notes(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_recap_has_the_core_memory_and_the_latest_days(notes: Path) -> None:
-    recap = session_recap(notes, HooksSettings(), now=NOW)
+async def test_a_recap_has_the_core_memory_and_the_latest_days(notes: Path) -> None:
+    recap = await session_recap(notes, HooksSettings(), now=NOW)
 
     assert recap is not None
     assert "Ada lives in Porto." in recap
@@ -185,11 +185,11 @@ def test_a_recap_has_the_core_memory_and_the_latest_days(notes: Path) -> None:
     assert told == ["2026-03-09", "2026-03-10-garden", "2026-03-10"]
 
 
-def test_a_long_recap_stays_within_its_tokens_and_says_what_it_leaves_out(notes: Path) -> None:
+async def test_a_long_recap_stays_within_its_tokens_and_says_what_it_leaves_out(notes: Path) -> None:
     (notes / "MEMORY.md").write_text("".join(f"core {one} <&>\n" for one in range(2_000)), "utf-8")
     (notes / "memory" / "2026-03-10.md").write_text("".join(f"day {one}\n" for one in range(2_000)), "utf-8")
     for tokens in (100, 300, 2_000):
-        recap = session_recap(notes, HooksSettings(recap_tokens=tokens), now=NOW)
+        recap = await session_recap(notes, HooksSettings(recap_tokens=tokens), now=NOW)
 
         assert recap is not None
         assert estimate_tokens(recap) <= tokens
@@ -199,14 +199,19 @@ def test_a_long_recap_stays_within_its_tokens_and_says_what_it_leaves_out(notes:
         assert "day 3\n" not in recap
 
 
-def test_there_is_no_recap_where_others_read_along_or_nothing_is_written(notes: Path, tmp_path: Path) -> None:
-    assert session_recap(notes, HooksSettings(), now=NOW, session_key="agent:main:telegram:group:-1") is None
-    assert session_recap(notes, HooksSettings(recap_tokens=0), now=NOW) is None
+async def test_there_is_no_recap_where_others_read_along_or_nothing_is_written(
+    notes: Path, tmp_path: Path
+) -> None:
+    assert (
+        await session_recap(notes, HooksSettings(), now=NOW, session_key="agent:main:telegram:group:-1")
+        is None
+    )
+    assert await session_recap(notes, HooksSettings(recap_tokens=0), now=NOW) is None
     (empty := tmp_path / "empty").mkdir()
-    assert session_recap(empty, HooksSettings(), now=NOW) is None
+    assert await session_recap(empty, HooksSettings(), now=NOW) is None
 
 
-def test_a_recap_reads_no_file_that_is_elsewhere(
+async def test_a_recap_reads_no_file_that_is_elsewhere(
     notes: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     secret = tmp_path_factory.mktemp("elsewhere") / "secret.md"
@@ -216,7 +221,7 @@ def test_a_recap_reads_no_file_that_is_elsewhere(
     (notes / "memory" / "2026-03-10.md").unlink()
     (notes / "memory" / "2026-03-10.md").symlink_to(secret)
 
-    assert "the secret" not in (session_recap(notes, HooksSettings(), now=NOW) or "")
+    assert "the secret" not in (await session_recap(notes, HooksSettings(), now=NOW) or "")
 
 
 # --- the memory flush ---
