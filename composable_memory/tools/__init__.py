@@ -4,16 +4,13 @@ None of them raises for a memory that fails: the reply then says what is wrong a
 `catalogue` lists those that agents are offered.
 """
 
-from composable_memory.citations import CitationMode, cite
 from composable_memory.tools.context import (
     MemoryContextPackReply,
     MemoryContextPackRequest,
-    PackedSource,
     memory_context_pack,
-    unavailable_pack,
 )
-from composable_memory.tools.document import Document, ErrorReply, Reply
-from composable_memory.tools.read import MemoryGetReply, MemoryGetRequest, memory_get, unreadable
+from composable_memory.tools.document import ErrorReply, Reply
+from composable_memory.tools.read import MemoryGetReply, MemoryGetRequest, memory_get
 from composable_memory.tools.search import (
     MemorySearchReply,
     MemorySearchRequest,
@@ -30,15 +27,12 @@ from composable_memory.tools.status import (
     DeepProbe,
     MemoryStatusReply,
     MemoryStatusRequest,
-    SearchProbe,
     memory_status,
 )
 
 __all__ = [
     "PROBE_QUERY",
-    "CitationMode",
     "DeepProbe",
-    "Document",
     "ErrorReply",
     "MemoryContextPackReply",
     "MemoryContextPackRequest",
@@ -48,19 +42,14 @@ __all__ = [
     "MemorySearchRequest",
     "MemoryStatusReply",
     "MemoryStatusRequest",
-    "PackedSource",
     "Reply",
     "SearchHit",
-    "SearchProbe",
-    "cite",
     "memory_context_pack",
     "memory_get",
     "memory_search",
     "memory_status",
     "query_cited",
-    "unavailable_pack",
     "unavailable_search",
-    "unreadable",
     "why_empty",
     "why_unavailable",
     "why_weak",

@@ -80,11 +80,6 @@ class MemoryContextPackReply(Document):
     warning: str | None = None
     action: str | None = None
 
-    @property
-    def is_error(self) -> bool:
-        """Return whether it could not be asked so; a memory that does not work is told in the reply."""
-        return self.error is not None and not self.unavailable
-
 
 async def memory_context_pack(memory: "Memory", request: MemoryContextPackRequest) -> MemoryContextPackReply:
     """Pack the best results of all memories into one text under a budget.

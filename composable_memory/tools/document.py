@@ -32,8 +32,8 @@ class Document(BaseModel):
 
     @property
     def is_error(self) -> bool:
-        """Return whether this is the reply of a tool that could not do what it was asked."""
-        return False
+        """Return whether it tells of an error; that no memory is available is an answer."""
+        return bool(getattr(self, "error", None)) and not getattr(self, "unavailable", None)
 
     def as_json(self) -> dict[str, AnyJson]:
         """Return the document as plain JSON values."""
@@ -75,11 +75,6 @@ class ErrorReply(Document):
 
     status: Literal["error"] = "error"
     error: str
-
-    @property
-    def is_error(self) -> bool:
-        """Return that it is one."""
-        return True
 
 
 def _one_or_several(value: object) -> object:

@@ -43,11 +43,6 @@ class MemoryGetReply(Document):
     error: str | None = None
     warning: str | None = None
 
-    @property
-    def is_error(self) -> bool:
-        """Return whether the file could not be read."""
-        return self.status == "error"
-
 
 async def memory_get(memory: "Memory", request: MemoryGetRequest) -> MemoryGetReply:
     """Read a memory file or some lines of it, named by its path or by a citation.
@@ -64,14 +59,14 @@ async def memory_get(memory: "Memory", request: MemoryGetRequest) -> MemoryGetRe
     except MemoryPathError as error:
         workspace, is_all_notes = memory.workspace_dir, "**" in error.allowed
         meant = await asyncio.to_thread(notes_called, error.path, workspace, everywhere=is_all_notes)
-        return unreadable(request.path, "MEMORY_PATH_NOT_ALLOWED", f"{error}{meant}")
+        return _unreadable(request.path, "MEMORY_PATH_NOT_ALLOWED", f"{error}{meant}")
     except (ComposableMemoryError, OSError) as error:
-        return unreadable(request.path, "MEMORY_READ_FAILED", str(error))
+        return _unreadable(request.path, "MEMORY_READ_FAILED", str(error))
     warning = None if part.text else await _why_empty(memory, request, part.path)
     return MemoryGetReply(text=part.text, path=part.path, warning=warning)
 
 
-def unreadable(path: str, code: ReadErrorCode, error: str) -> MemoryGetReply:
+def _unreadable(path: str, code: ReadErrorCode, error: str) -> MemoryGetReply:
     """Return the reply for a file that cannot be read."""
     return MemoryGetReply(text="", path=path, disabled=True, status="error", code=code, error=error)
 

@@ -114,11 +114,6 @@ class MemorySearchReply(Document):
     warning: str | None = None
     action: str | None = None
 
-    @property
-    def is_error(self) -> bool:
-        """Return whether it could not be asked so; a memory that does not work is told in the reply."""
-        return self.error is not None and not self.unavailable
-
 
 async def memory_search(memory: "Memory", request: MemorySearchRequest) -> MemorySearchReply:
     """Search; where the settings want citations, each snippet ends with its own."""

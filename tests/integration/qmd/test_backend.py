@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from composable_memory import open_memory as open_composite
+from composable_memory.citations import cite
 from composable_memory.errors import MemoryPathError
 from composable_memory.interfaces import BackendServices
 from composable_memory.supervision.file_lock import file_lock
 from composable_memory.testing import SEED_QUESTIONS, SeedQuestion
-from composable_memory.tools import cite
 from composable_memory.types import SearchAnswer, SearchOptions
 from composable_memory_adapters.qmd.backend import QmdMemory, open_qmd
 from composable_memory_ops_logs import utc_now
