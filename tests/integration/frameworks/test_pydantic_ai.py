@@ -69,7 +69,7 @@ async def test_a_memory_on_this_loop_is_awaited(workspace: Path, state_dir: Path
     assert [one.get("citation") for one in reply["results"]] == [None] * len(reply["results"])
 
 
-async def test_an_agent_remembers_and_finds_it_again(memory: BlockingMemory) -> None:
+async def test_an_agent_remembers_and_finds_it_again(memory: BlockingMemory, workspace: Path) -> None:
     said = "Ana prefers the dock at Millrace."
     remember = ToolCall("memory_remember", {"text": said, "entities": ["Ana"]})
     with scripted_model(
@@ -80,4 +80,4 @@ async def test_an_agent_remembers_and_finds_it_again(memory: BlockingMemory) -> 
     kept, found = map(json.loads, model.replies())
     note, _, _ = kept["citation"].partition("#")
     assert found["results"][0]["path"] == note
-    assert said in memory.read_file(note).text
+    assert said in (workspace / note).read_text(encoding="utf-8")
