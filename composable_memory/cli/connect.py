@@ -158,7 +158,7 @@ def _outside_quotes(text: str, at: int) -> int:
 
 def _print_generic(words: Sequence[str], options: Sequence[str], *, as_json: bool) -> None:
     """Print what any client of MCP needs, and the commands for one that has hooks."""
-    names = ("session-start", "prompt", "compaction", "session-end")
+    names = ("session-start", "prompt", "turn", "compaction", "session-end")
     generic = Client(title=GENERIC, servers={}, hooks={name: (name,) for name in names})
     commands = {name: command for _, name, command in hook_commands(generic, words, options)}
     server = json.loads(_server_lines(generic, words, options))

@@ -12,7 +12,7 @@ from composable_memory.connect.clients import SERVER, Client
 
 _OUR_HOOK = re.compile(
     r"(?:cmem|composable-memory|composable_memory\.cli)(?:\.exe)?[\"']? hook "
-    r"(?:session-start|prompt|turn|compaction|session-end)\b"
+    r"(?:session-start|prompt|turn|compaction|message|summary|session-end)\b"
 )
 _TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 _OUR_TABLE = re.compile(
