@@ -21,14 +21,7 @@ from numpy.typing import NDArray
 from composable_memory_feedback.advice.estimating import Comparison, Imputation, compare, counts_of
 from composable_memory_feedback.advice.evidence import Case, CaseScores
 from composable_memory_feedback.advice.values import AdviceLimits, BackendAdvice, Proposal
-from composable_memory_feedback.advice.weight_grid import (
-    SMALLEST,
-    Vector,
-    coarse,
-    normalised,
-    positive,
-    vector_of,
-)
+from composable_memory_feedback.advice.weight_grid import SMALLEST, Vector, coarse, positive, vector_of
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.logged import LoggedQuery, RankedHit, Ranker
 from composable_memory_feedback.metrics import Interval
@@ -49,8 +42,6 @@ LEAST_FOR_GAIN_OF_INTENT = 10
 LEAST_CHANGE = 1e-6
 ROUNDED = 1.5e-4
 """Proportions that differ by less are the same: both were rounded to four digits."""
-PARTS = (1.0, 0.75, 0.5, 0.25)
-"""Where all of the way may lose, a point on it may still be sure to gain; the farthest one is taken."""
 REASON = "advice of the statistical advisor"
 
 
@@ -100,15 +91,14 @@ def advise(
         pace=pace,
         seed=seed,
     )
-    part, way_gain = _farthest_sure(study, now, seed)
-    wanted = study.table(study.choose(), now, part=part)
+    wanted = study.table(study.choose(), now)
     table = clamp_steps(wanted)
     if same_proportions(table, current, backends=backends, tolerance=ROUNDED):
         table = current
         notes += ("no other table within the limits ranks better",)
-    stepped = lambda choice: clamp_steps(study.table(choice, now, part=part))  # noqa: E731
-    gain, gain_by_intent = _gain(study, stepped, seed)
+    gain, gain_by_intent = _gain(study, lambda choice: clamp_steps(study.table(choice, now)), seed)
     goes_on = not same_proportions(wanted, table, backends=backends, tolerance=ROUNDED)
+    destination_gain = _gain(study, lambda choice: study.table(choice, now), seed)[0] if goes_on else None
     return Proposal(
         advisor="statistical",
         current=current,
@@ -119,7 +109,7 @@ def advise(
         gain=gain,
         gain_by_intent=gain_by_intent,
         destination=wanted if goes_on else None,
-        destination_gain=way_gain if goes_on else None,
+        destination_gain=destination_gain,
         notes=notes,
     )
 
@@ -176,15 +166,14 @@ class _Study:
         distances = ((self._logs - np.log(near)) ** 2).sum(axis=1)
         return self.vectors[int(np.argmax(means - RIDGE / max(count, 1.0) * distances))]
 
-    def table(self, choice: _Choice, now: datetime, *, part: float = 1.0) -> WeightTable:
-        """Return a choice, or a part of the way to it, as a table; other kinds keep what they have."""
+    def table(self, choice: _Choice, now: datetime) -> WeightTable:
+        """Return a choice as a table; kinds that nothing new is known of keep what they have."""
         heaviest = max((self.current[one] for one in self.backends), default=1.0) or 1.0
         others = {one: weight / heaviest for one, weight in self.current.weights.items()}
         kept = {kind: vector_of(self.current, self.backends, kind) for kind in self.current.by_intent}
-        chosen = {kind: self._on_the_way(row, part, kind) for kind, row in choice.by_intent.items()}
-        overall = self._on_the_way(choice.overall, part)
-        by_intent = {kind: self._by_backend(row) for kind, row in (kept | chosen).items() if row != overall}
-        weights = {**others, **self._by_backend(overall)}
+        rows = {**kept, **choice.by_intent}
+        by_intent = {kind: self._by_backend(row) for kind, row in rows.items() if row != choice.overall}
+        weights = {**others, **self._by_backend(choice.overall)}
         return WeightTable.fixed(weights, by_intent=by_intent, reason=REASON, made_at=now)
 
     def compare(self, changes: Sequence[tuple[Vector, Vector]]) -> Comparison:
@@ -209,30 +198,12 @@ class _Study:
         weights = {**query.policy.weights, **dict(zip(self.backends, vector, strict=True))}
         return self._ranker(query, replace(query.policy, weights=weights))
 
-    def _on_the_way(self, vector: Vector, part: float, kind: IntentKind | None = None) -> Vector:
-        """Return the point so far on the way from the present weights; their logarithms move alike."""
-        if part == 1.0:
-            return vector
-        present = positive(vector_of(self.current, self.backends, kind))
-        return normalised([old * (new / old) ** part for old, new in zip(present, vector, strict=True)])
-
     def _by_backend(self, vector: Vector) -> dict[str, float]:
         """Return a vector as weights; what is 0 now stays 0 unless it is to be raised."""
         return {
             one: 0.0 if weight <= SMALLEST and self.current[one] == 0.0 else weight
             for one, weight in zip(self.backends, vector, strict=True)
         }
-
-
-def _farthest_sure(study: _Study, now: datetime, seed: int) -> tuple[float, Interval]:
-    """Return how far the way to the best choice surely gains, and what; all of it where no point does."""
-
-    def gain(part: float) -> Interval:
-        return _gain(study, lambda choice: study.table(choice, now, part=part), seed)[0]
-
-    whole = gain(PARTS[0])
-    shorter = ((part, gain(part)) for part in PARTS[1:] if whole.low <= 0.0)
-    return next(((part, one) for part, one in shorter if one.low > 0.0), (PARTS[0], whole))
 
 
 def _gain(

@@ -99,22 +99,6 @@ def test_steps_that_change_no_ranking_are_taken_where_all_of_the_way_surely_gain
     assert weights[2] > 0.85
 
 
-def test_where_all_of_the_way_may_lose_the_farthest_point_that_surely_gains_is_aimed_at() -> None:
-    world = World(70_033)
-    cases = cases_of(*world.serve(160))
-
-    nearer = advised(cases, clamp_steps=clamped)
-    all_of_it = advised(cases)
-
-    assert nearer.destination is not None
-    assert nearer.destination_gain is not None
-    assert nearer.destination_gain.low > 0.0
-    assert (
-        nearer.destination.weights == all_of_it.table.weights
-    )  # its own gain is sure, so is what it aims at
-    assert world.gain(nearer.table, EQUAL, count=500) > 0.0
-
-
 def test_the_interval_of_the_gain_holds_the_truth_in_worlds_of_its_own() -> None:
     """A small sample; benchmarks/learning_world.py measures the coverage."""
     held = 0
