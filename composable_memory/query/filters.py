@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from composable_memory.errors import InvalidArgument
-from composable_memory.retain.lines import MEMORY_TYPES, retained_lines
+from composable_memory.retain.lines import MEMORY_TYPES, MemoryType, retained_lines
 from composable_memory.time.windows import named_window
 from composable_memory.types import MemorySearchResult, SearchFilters
 
@@ -237,12 +237,13 @@ def _type_verdict(result: MemorySearchResult, path: str, types: Sequence[str]) -
     return True if holds_line_of(result.text or result.snippet, retained) else None
 
 
-def memory_types(types: Iterable[str]) -> frozenset[str]:
+def memory_types(types: Iterable[str]) -> frozenset[MemoryType]:
     """Return those of `types` that retained lines have, such as `opinion`."""
-    return frozenset(one.strip().lower() for one in types) & {*MEMORY_TYPES}
+    named = {one.strip().lower() for one in types}
+    return frozenset(one for one in MEMORY_TYPES if one in named)
 
 
-def holds_line_of(text: str, types: Set[str]) -> bool:
+def holds_line_of(text: str, types: Set[MemoryType]) -> bool:
     """Return whether a text holds a retained line of one of `types`."""
     return any(line.type in types for line in retained_lines(text, everywhere=True))
 

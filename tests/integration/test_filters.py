@@ -180,6 +180,11 @@ async def test_passages_with_retained_lines_of_a_type_and_pages_of_a_type_pass(
             assert await paths(memory, query) == expected, query
         page = await memory.read_file("bank/opinions.md")
         assert "pleases nobody" in page.text
+    without_keywords = {"memory": {"builtin": {"query": {"hybrid": {"enabled": False}}}}}
+    async with open_memory(tmp_path / "notes", state_dir, without_keywords, long_lived=False) as memory:
+        await memory.sync()
+        response = await memory.query("fence type:opinion")
+        assert {result.path for result in response.results} == found(RETAINED, "05-03", "bank")
 
 
 def test_what_another_memory_found_passes_as_far_as_it_tells_its_type() -> None:

@@ -96,6 +96,7 @@ async def test_of_a_time_everything_comes_newest_first(vault: Path, state_dir: P
         await memory.sync()
         recent = await memory.recall(since="7d", until="2026-02", now=NOW)
         assert told(recent) == ["Keeps bees.", "Fixed the pump with Ellen."]
+        assert told(await memory.recall(since="last week", until="last week", now=NOW)) == []
         january = await memory.recall(since="2026-01", until="2026-01", now=NOW)
         assert [item.kind for item in january.items] == ["passage", "world", "opinion", "passage"]
         assert january.items[0].content == "Nothing of it, though the retainer was paid.\nA quiet day."
