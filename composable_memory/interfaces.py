@@ -18,6 +18,7 @@ from composable_memory.types import (
     BatchStatus,
     ContextPack,
     FallbackStatus,
+    JsonValue,
     MemoryEmbeddingProbeResult,
     MemoryFileSlice,
     MemoryProviderStatus,
@@ -79,6 +80,8 @@ class Capability(StrEnum):
     """`SupportsForget`: it can remove for good what it stores of lines that go from notes."""
     INGEST = "ingest"
     """`SupportsIngest`: contents can be handed to it."""
+    RAW_ANSWER = "raw-answer"
+    """`SupportsRawAnswer`: it can show what it was answered before that is read."""
     READ_FILE = "read-file"
     """It can read the files behind its results; without it `read_file` raises `UnsupportedOperation`."""
     SYNC = "sync"
@@ -151,6 +154,19 @@ class SupportsAnswer(Protocol):
 
     async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
         """Search, and report every way in which the answer is less than it could be."""
+        ...
+
+
+@runtime_checkable
+class SupportsRawAnswer(Protocol):
+    """A memory over another one, which can show what that answers, for those who set it up."""
+
+    async def raw_answer(self, query: str) -> JsonValue:
+        """Return what is answered to `query`, as JSON, before results are made of it.
+
+        Raises:
+            BackendError: it did not answer.
+        """
         ...
 
 
@@ -346,6 +362,7 @@ CAPABILITY_PROTOCOLS = {
     Capability.FACTS: SupportsFacts,
     Capability.FORGET: SupportsForget,
     Capability.INGEST: SupportsIngest,
+    Capability.RAW_ANSWER: SupportsRawAnswer,
     Capability.SYNC: SupportsSync,
 }
 

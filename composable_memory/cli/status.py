@@ -1,9 +1,9 @@
-"""`cmem status`, `cmem backends list`, `cmem embedders list` and `cmem config show`."""
+"""`cmem status`, `cmem embedders list` and `cmem config show`."""
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,10 +22,9 @@ from composable_memory.config.layers import (
     load_settings,
     validate_backend_options,
 )
-from composable_memory.errors import ConfigError
 from composable_memory.interfaces import EmbedderServices
 from composable_memory.json_documents import document
-from composable_memory.registry import FoundBackend, Registry, discover_backends
+from composable_memory.registry import Registry, discover_backends
 from composable_memory.runtime.embedder_choice import EmbedderPlan, plan_embedder
 from composable_memory.runtime.opening import open_memory, require_log_to_learn
 from composable_memory.tools import (
@@ -36,13 +35,10 @@ from composable_memory.tools import (
 )
 from composable_memory.types import MemoryProviderStatus
 from composable_memory_ops_logs import OpsLog, utc_now
-from composable_memory_ops_logs.quick_dataclass import dataclass
 
 app = typer.Typer()
-backends = typer.Typer(help="Inspect the backends.", no_args_is_help=True)
 embedders = typer.Typer(help="Inspect the embedding providers.", no_args_is_help=True)
 config = typer.Typer(help="Inspect the settings.", no_args_is_help=True)
-app.add_typer(backends, name="backends")
 app.add_typer(embedders, name="embedders")
 app.add_typer(config, name="config")
 
@@ -64,7 +60,7 @@ async def status(
     as_json: AsJson = False,
 ) -> ExitCode:
     """Show the status of the memory and of each backend."""
-    reply, languages = await _status_of(target, deep=deep)
+    reply, languages = await status_of(target, deep=deep)
     if as_json:
         print_json(reply.as_json())
     else:
@@ -80,7 +76,7 @@ async def status(
     return ExitCode.DEGRADED if strict and degraded else ExitCode.FINE
 
 
-async def _status_of(target: Target, *, deep: bool = False) -> tuple[MemoryStatusReply, str | None]:
+async def status_of(target: Target, *, deep: bool = False) -> tuple[MemoryStatusReply, str | None]:
     """Return the status, and a hint about languages that the embedding provider cannot read."""
     async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
         warn_notes(memory.loaded)
@@ -95,16 +91,17 @@ def _problems_of(probe: DeepProbe) -> list[str]:
     return failed + [f"{backend_id}: {one}" for backend_id, found in probe.damage.items() for one in found]
 
 
-def _fields_of(status: MemoryProviderStatus) -> dict[str, object]:
+def fields_of(status: MemoryProviderStatus) -> dict[str, object]:
+    """Return what a status says, by name."""
     return {one.name: getattr(status, one.name) for one in fields(status)}
 
 
 def _print_status(reply: MemoryStatusReply) -> None:
-    print_details("memory", _fields_of(reply.status))
+    print_details("memory", fields_of(reply.status))
     # The memory as a whole has the status of its primary, so a single backend has nothing to add.
     for name, one in reply.backends.items() if len(reply.backends) > 1 else ():
         print_line()
-        print_details(f"backend {name}", _fields_of(one))
+        print_details(f"backend {name}", fields_of(one))
     for lost in reply.unavailable:
         print_line()
         print_details(f"backend {lost.backend_id}  not open", {"missing": lost.reason})
@@ -128,113 +125,6 @@ def _probe_rows(probe: DeepProbe) -> dict[str, str]:
     }
 
 
-# --- backends -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Backend:
-    """A kind of backend; `missing` is what it lacks on this machine with the active settings.
-
-    `problem` is why it cannot be loaded, or which of its settings cannot be used. `stands_in_for` is the one
-    that it answers for where that one cannot; it is not enabled by itself then. `status` is what it says of
-    itself if it could be opened.
-    """
-
-    id: str
-    origin: str
-    enabled: bool
-    stands_in_for: str | None = None
-    summary: str | None = None
-    capabilities: tuple[str, ...] = ()
-    missing: str | None = None
-    problem: str | None = None
-    status: MemoryProviderStatus | None = None
-
-
-@command(backends, "list")
-async def backends_list(target: Target, *, as_json: AsJson = False) -> None:
-    """List all known backends: their origin, what they can do, and what they lack."""
-    registry = await asyncio.to_thread(discover_backends)
-    loaded = await asyncio.to_thread(_settings_of, target, registry)
-    registry = await asyncio.to_thread(registry.with_kinds, loaded.settings.memory.kinds)
-    known = await asyncio.to_thread(_known_backends, loaded, registry)
-    listed = _with_states(known, await _states(target))
-    if as_json:
-        print_json(document(backends=listed))
-        return
-    for number, one in enumerate(listed):
-        if number:
-            print_line()
-        _print_backend(one)
-
-
-def _known_backends(loaded: LoadedSettings, registry: Registry) -> list[_Backend]:
-    """Return the backends on offer, and those that are enabled although nobody offers them. Blocks."""
-    sections = loaded.settings.memory.sections
-    listed = [_backend(one, loaded) for one in registry.backends]
-    enabled = {name for name, section in sections.items() if section.enabled}
-    problem = "it is enabled in the settings and no installed package provides it"
-    return listed + [
-        _Backend(id=name, origin="the settings", enabled=True, problem=problem)
-        for name in sorted(enabled - {one.id for one in listed})
-    ]
-
-
-def _backend(found: FoundBackend, loaded: LoadedSettings) -> _Backend:
-    spec = found.spec
-    memory = loaded.settings.memory
-    section = memory.section(found.id)
-    lacks, problem = found.missing, found.problem
-    if spec and not lacks:
-        try:
-            lacks = spec.lacks(validate_backend_options(memory, spec, loaded.origins))
-        except ConfigError as unusable:
-            problem = str(unusable)
-    return _Backend(
-        id=found.id,
-        origin=found.origin,
-        enabled=section.enabled,
-        stands_in_for=memory.backend if found.id == memory.fallback_id else None,
-        summary=spec.summary if spec else None,
-        capabilities=tuple(sorted(spec.capabilities)) if spec else (),
-        missing=lacks,
-        problem=problem,
-    )
-
-
-async def _states(target: Target) -> Mapping[str, MemoryProviderStatus]:
-    """Return the status of the backends that can be opened; warn of one that cannot."""
-    (reply,) = await asyncio.gather(_status_of(target), return_exceptions=True)
-    if isinstance(reply, tuple):
-        state, _ = reply
-        for lost in state.unavailable:
-            warn(f"note: {lost.backend_id} cannot be opened: {lost.reason}")
-        return state.backends
-    if not isinstance(reply, Exception):
-        raise reply
-    warn(f"note: the memory cannot be opened: {reply}")
-    return {}
-
-
-def _with_states(listed: Sequence[_Backend], states: Mapping[str, MemoryProviderStatus]) -> list[_Backend]:
-    """Return the backends with the status of those that are open; of several with one id the first is."""
-    first = {one.id: one for one in reversed(listed)}
-    return [replace(one, status=states.get(one.id)) if first[one.id] is one else one for one in listed]
-
-
-def _print_backend(one: _Backend) -> None:
-    role = f"stands in for {one.stands_in_for}" if one.stands_in_for else "not enabled"
-    about = {"summary": one.summary, "origin": one.origin, "can": one.capabilities}
-    about |= {"missing": one.missing, "problem": one.problem}
-    known = _fields_of(one.status) if one.status else {}
-    in_short = ("provider", "model", "files", "chunks", "dirty", "db_path", "fallback", "custom")
-    rows = [*about.items(), *((name, known.get(name)) for name in in_short)]
-    print_details(
-        f"{one.id}  {'enabled' if one.enabled else role}",
-        {name: value for name, value in rows if value not in (None, (), {})},
-    )
-
-
 # --- embedders ----------------------------------------------------------------------------------------------
 
 
@@ -242,7 +132,7 @@ def _print_backend(one: _Backend) -> None:
 async def embedders_list(target: Target, *, as_json: AsJson = False) -> None:
     """List all known embedding providers: which one is chosen, and what the others lack."""
     registry = await asyncio.to_thread(discover_backends)
-    loaded = await asyncio.to_thread(_settings_of, target, registry)
+    loaded = await asyncio.to_thread(settings_of, target, registry)
     plan = await asyncio.to_thread(plan_embedder, loaded, registry, _embedder_services(target.state_dir))
     found = await asyncio.to_thread(_embedders_document, plan, loaded)  # looking at all of them imports them
     if as_json:
@@ -309,7 +199,7 @@ async def config_show(
 ) -> None:
     """Show the effective settings, with secrets hidden."""
     registry = await asyncio.to_thread(discover_backends)
-    loaded = await asyncio.to_thread(_settings_of, target, registry)
+    loaded = await asyncio.to_thread(settings_of, target, registry)
     rows = describe(loaded, await asyncio.to_thread(_backend_options, loaded, registry))
     if as_json:
         settings = [document(key=one.key, value=one.value, origin=str(one.origin)) for one in rows]
@@ -321,7 +211,8 @@ async def config_show(
     warn_notes(loaded)
 
 
-def _settings_of(target: Target, registry: Registry) -> LoadedSettings:
+def settings_of(target: Target, registry: Registry) -> LoadedSettings:
+    """Return the settings of a workspace. Reads files."""
     return load_settings(target.workspace, state_dir=target.state_dir, registry=registry)
 
 

@@ -16,8 +16,8 @@ from composable_memory.errors import (
     BackendTimeout,
     BackendUnavailable,
 )
-from composable_memory.interfaces import BackendServices, BackendSpec, Capability, Clock
-from composable_memory_adapters.external.memory import ExternalMemory
+from composable_memory.interfaces import BackendServices, BackendSpec, Clock
+from composable_memory_adapters.external.memory import CAPABILITIES, ExternalMemory
 from composable_memory_adapters.external.presets import filled
 from composable_memory_adapters.external.settings import HttpSettings
 from composable_memory_adapters.http_client import Connection, HttpClient, HttpRequest, read_whole
@@ -134,5 +134,5 @@ spec = BackendSpec(
     summary="A service that is asked over HTTP",
     settings=HttpSettings,
     open=_open,
-    capabilities=frozenset({Capability.ANSWER}),
+    capabilities=CAPABILITIES,
 )

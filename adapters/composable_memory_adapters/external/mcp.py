@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from composable_memory.errors import BackendUnavailable
-from composable_memory.interfaces import BackendServices, BackendSpec, Capability
-from composable_memory_adapters.external.memory import ExternalMemory
+from composable_memory.interfaces import BackendServices, BackendSpec
+from composable_memory_adapters.external.memory import CAPABILITIES, ExternalMemory
 from composable_memory_adapters.external.settings import McpSettings
 
 KIND = "mcp"
@@ -52,6 +52,6 @@ spec = BackendSpec(
     summary="An MCP server whose tool searches",
     settings=McpSettings,
     open=_open,
-    capabilities=frozenset({Capability.ANSWER}),
+    capabilities=CAPABILITIES,
     missing=_missing,
 )

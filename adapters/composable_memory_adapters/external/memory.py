@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 from pydantic import JsonValue
 
 from composable_memory.errors import BackendUnavailable, UnsupportedOperation
+from composable_memory.interfaces import Capability
 from composable_memory.types import (
     Degradation,
     MemoryEmbeddingProbeResult,
@@ -21,6 +22,8 @@ from composable_memory_adapters.external.settings import AnswerSettings
 from composable_memory_adapters.text.query_terms import analyse
 
 T = TypeVar("T")
+
+CAPABILITIES = frozenset({Capability.ANSWER, Capability.RAW_ANSWER})
 
 MAX_QUERY = 4_000
 """Characters of a question; more are cut off."""
@@ -72,7 +75,7 @@ class ExternalMemory:
         if not asked:
             self._require_open("search")
             return SearchAnswer(results=())
-        reading = await self.read(asked, max(self._settings.limit, options.max_results))
+        reading = await self._read(asked, max(self._settings.limit, options.max_results))
         good = [hit for hit in reading.results if hit.score >= options.min_score]
         return SearchAnswer(
             results=tuple(good[: options.max_results]),
@@ -80,10 +83,21 @@ class ExternalMemory:
             engines={"external": self._source.provider},
         )
 
-    async def read(self, query: str, limit: int) -> Reading:
-        """Ask for `limit` results and return what the answer was read as."""
+    async def raw_answer(self, query: str) -> JsonValue:
+        """Return what the foreign memory answers, before it is read.
+
+        Raises:
+            BackendError: the foreign memory failed.
+        """
+        return await self._ask(query, self._settings.limit)
+
+    async def _ask(self, query: str, limit: int) -> JsonValue:
         self._require_open("search")
-        answer = await self._until_closed(self._source.ask(query, limit), "search")
+        return await self._until_closed(self._source.ask(query, limit), "search")
+
+    async def _read(self, query: str, limit: int) -> Reading:
+        """Ask for `limit` results and return what the answer was read as."""
+        answer = await self._ask(query, limit)
         settings = self._settings
         return await asyncio.to_thread(
             read_answer,

@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import JsonValue
 
 from composable_memory.errors import BackendError
-from composable_memory.interfaces import BackendServices, BackendSpec, Capability
-from composable_memory_adapters.external.memory import ExternalMemory
+from composable_memory.interfaces import BackendServices, BackendSpec
+from composable_memory_adapters.external.memory import CAPABILITIES, ExternalMemory
 from composable_memory_adapters.external.settings import AnswerSettings
 
 SearchFunction = Callable[[str, int], Awaitable[Iterable[object]]]
@@ -47,7 +47,7 @@ def retriever_backend(id: str, retriever: object, *, summary: str | None = None)
         summary=summary or f"{type(retriever).__name__}, a retriever",
         settings=AnswerSettings,
         open=opened,
-        capabilities=frozenset({Capability.ANSWER}),
+        capabilities=CAPABILITIES,
     )
 
 
