@@ -120,7 +120,8 @@ class Tombstones:
             quoted = [False] * len(words)
             for at in range(len(words) - BEGINNING + 1):
                 for size in self._lengths.get(self._beginning(words[at : at + BEGINNING]), ()):
-                    is_cut = is_excerpt and number == len(lines) - 1 and at + size > len(words)
+                    # The last word may be cut as well, so that even as many words are not the same.
+                    is_cut = is_excerpt and number == len(lines) - 1 and at + size >= len(words)
                     if is_cut or self._said.get(self.hash(words[at : at + size])) == size:
                         end = min(at + size, len(words))
                         quoted[at:end] = [True] * (end - at)
