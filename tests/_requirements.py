@@ -55,6 +55,8 @@ CALIBRATION = "tests/unit/core/test_calibration.py::test_"
 PACK = "tests/unit/core/test_context_pack.py::test_"
 NAMES = "tests/architecture/test_promised_names.py::test_"
 IMPORTS = "tests/architecture/test_imports.py::test_"
+REMEMBER = "tests/integration/test_remember.py::test_"
+REMEMBERED_FACTS = "tests/integration/graphiti/test_remembered_facts.py::test_"
 RUNTIME = "tests/integration/test_runtime.py::test_"
 FORGETTING = "tests/integration/test_forgetting.py::test_"
 FORGETTING_FACTS = "tests/integration/graphiti/test_forgetting_facts.py::test_"
@@ -1179,6 +1181,18 @@ OVERVIEW = document(
             decided("v2:research", "retain, recall, reflect; bank/ layout",
                     "exploratory in the source; built here as memories of their own kinds in the notes",
                     f"{REFLECT}the_pages_are_proposed_then_written_and_then_there_is_nothing_to_change"),
+            kept("v2:retain", "each fact has a type prefix (W, B, O, S) and entity mentions",
+                 f"{REMEMBER}a_line_is_in_the_note_of_the_day_and_found_at_once",
+                 f"{REMEMBER}a_line_is_read_by_its_id_wherever_it_stands",
+                 f"{REMEMBER}what_is_known_is_not_written_again",
+                 f"{REMEMBER}what_is_in_a_note_stays_as_it_is",
+                 f"{REMEMBER}two_processes_and_an_editor_lose_no_line_and_tear_none",
+                 f"{REMEMBER}what_was_acknowledged_outlives_a_kill",
+                 f"{REMEMBERED_FACTS}a_line_is_a_fact_with_its_entities_type_and_confidence",
+                 f"{REMEMBERED_FACTS}an_opinion_ends_no_fact_of_the_world"),
+            kept("v2:retain-secrets", "what is retained holds no secret, and the log not what is retained",
+                 f"{REMEMBER}no_secret_reaches_the_note_the_log_or_an_error",
+                 f"{REMEMBER}remembering_is_logged_without_what_it_says"),
             kept("v2:reflect",
                  "updates entity summary pages, evolves opinion confidence, proposes edits to core memory",
                  f"{REFLECT}the_pages_are_proposed_then_written_and_then_there_is_nothing_to_change",

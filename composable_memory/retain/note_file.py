@@ -56,10 +56,18 @@ class NoteFile:
         await note.change(...)  # the same change: does nothing unless an editor has undone it
     """
 
-    def __init__(self, workspace: Path, path: str, *, extra_paths: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        workspace: Path,
+        path: str,
+        *,
+        extra_paths: Sequence[Path] = (),
+        patience_s: float = PATIENCE_S,
+    ) -> None:
         self._workspace = workspace
         self._extra_paths = extra_paths
         self._path = path
+        self._patience_s = patience_s
         self._replaced: list[_Seen] = []
         self._saved: list[tuple[str, str]] = []
 
@@ -83,9 +91,9 @@ class NoteFile:
         """
         try:
             target = await asyncio.to_thread(self._place)
-            async with file_lock(target.parent, owner="notes", patience_s=PATIENCE_S) as is_ours:
+            async with file_lock(target.parent, owner="notes", patience_s=self._patience_s) as is_ours:
                 if not is_ours:
-                    problem = f"another process has held the lock on its folder for {PATIENCE_S:g} s"
+                    problem = f"another process has held the lock on its folder for {self._patience_s:g} s"
                     raise NoteNotWritten(self._path, problem, fix="try again")
                 return await _to_the_end(partial(self._change, target, change))
         except BackendUnavailable as error:

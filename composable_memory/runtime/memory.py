@@ -11,7 +11,7 @@ from composable_memory.arguments import require_all, require_text
 from composable_memory.citations import cite, is_wanted
 from composable_memory.config.layers import LoadedSettings
 from composable_memory.config.settings import Settings
-from composable_memory.errors import ComposableMemoryError, ConfigError
+from composable_memory.errors import ComposableMemoryError, ConfigError, MemoryPathError
 from composable_memory.forget.tombstones import Forgotten
 from composable_memory.interfaces import (
     BackendSpec,
@@ -41,6 +41,7 @@ from composable_memory.types import (
     MemoryFileSlice,
     MemoryProviderStatus,
     MemorySearchResult,
+    Origin,
     QueryRequest,
     QueryResponse,
     SearchFilters,
@@ -174,11 +175,16 @@ class Memory:
     ) -> MemoryFileSlice:
         """Read a memory file, or `lines` lines of it from the 1-based `from_line` on.
 
-        That it was read is logged: a result that is opened after a search was of use.
+        `^` and the id of a retained line, as in `^1xyg5am`, read that line wherever it stands by now. That
+        something was read is logged: a result that is opened after a search was of use.
 
         Raises:
-            MemoryPathError: the path is not a memory file.
+            MemoryPathError: the path is not a memory file, or no retained line has the id.
         """
+        if isinstance(rel_path, str) and rel_path.startswith("^"):
+            place = await self._place_of(rel_path)
+            rel_path, from_line = place.path, place.start_line
+            lines = place.end_line - place.start_line + 1
         part = await self.manager.read_file(rel_path, from_line=from_line, lines=lines)
         if part.text:
             read = MemoryRead(
@@ -190,6 +196,13 @@ class Memory:
             )
             self.ops_log.emit(read)
         return part
+
+    async def _place_of(self, line_id: str) -> Origin:
+        notes = await asyncio.to_thread(self.notes.read, self.workspace_dir, self.status().extra_paths)
+        for one in (one for note in notes.values() for one in note.lines):
+            if f"^{one.line.id}" == line_id:
+                return Origin(path=one.path, start_line=one.line.start_line, end_line=one.line.end_line)
+        raise MemoryPathError(line_id[:200], "no retained line has this id")
 
     async def text_of(self, path: str, start_line: int, end_line: int) -> str | None:
         """Return lines of a memory file without taking note of it; None where there are none."""

@@ -2,21 +2,25 @@
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
 from composable_memory import open_memory
-from composable_memory.errors import InvalidArgument, NoteNotWritten
+from composable_memory.errors import BackendError, InvalidArgument, MemoryPathError, NoteNotWritten
+from composable_memory.interfaces import BackendServices, BackendSpec, Capability, ProgressCallback
 from composable_memory.retain.lines import RetainedLine, retained_lines
 from composable_memory.retain.note_file import NoteFile
 from composable_memory.supervision.file_lock import hold_lock
+from composable_memory.testing.in_memory import InMemoryBackend, InMemorySettings
+from composable_memory.types import SyncReport
 from composable_memory_ops_logs import OpsLogReader
 from tests.rounds import rounds
 
@@ -298,11 +302,10 @@ async def test_a_note_that_cannot_be_changed_is_left_alone(
     assert (tmp_path / "elsewhere.md").read_text() == "mine\n"
 
 
-async def test_a_lock_that_others_hold_ends_the_wait(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("composable_memory.retain.note_file.PATIENCE_S", 0.1)
+async def test_a_lock_that_others_hold_ends_the_wait(folder: Path) -> None:
     (folder / "memory").mkdir()
     async with AsyncExitStack() as stack:
-        note = await stack.enter_async_context(NoteFile(folder, NOTE))
+        note = await stack.enter_async_context(NoteFile(folder, NOTE, patience_s=0.1))
         lock = ExitStack()
         await asyncio.to_thread(lock.enter_context, hold_lock(folder / "memory"))
         with pytest.raises(NoteNotWritten):
@@ -333,3 +336,69 @@ async def test_the_other_notes_of_a_folder_stay_notes(folder: Path, state_dir: P
     async with open_memory(folder, state_dir, long_lived=False) as memory:
         assert (await memory.search("ferry"))[0].path == "ships.md"
         assert (await memory.search("Peter"))[0].path == NOTE
+
+
+async def test_a_line_is_read_by_its_id_wherever_it_stands(folder: Path, state_dir: Path) -> None:
+    async with open_memory(folder, state_dir) as memory:
+        done = await memory.remember("Peter prefers tea.", now=NOW)
+        text = (folder / NOTE).read_text()
+        (folder / NOTE).write_text(f"# A day\n\nWords above.\n\n{text}")
+        below = await memory.read_file(f"^{done.id}")
+        (folder / NOTE).write_text("# A day\n")
+        (folder / "memory" / "people.md").write_text(text.replace("tea", "green tea"))
+        moved = await memory.read_file(f"^{done.id}")
+        with pytest.raises(MemoryPathError):
+            await memory.read_file("^nosuchid")
+
+    assert (below.path, below.text) == (NOTE, done.line)
+    assert (moved.path, moved.text) == ("memory/people.md", done.line.replace("tea", "green tea"))
+
+
+@pytest.mark.parametrize("number", range(rounds(3, explore=40)))
+def test_what_was_acknowledged_outlives_a_kill(folder: Path, state_dir: Path, number: int) -> None:
+    told: list[str] = []
+    for name in ("Ann", "Bob"):
+        command = [sys.executable, "-c", WRITER, str(folder), str(state_dir), name, "1000"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            told += [writer.stdout.readline().strip() for _ in range(number + 2)]
+            writer.send_signal(signal.SIGKILL)
+            told += writer.stdout.read().split()
+
+    text = (folder / NOTE).read_text(encoding="utf-8")
+    lines = list(retained_lines(text))
+    assert Counter(told) <= Counter(one.id or "" for one in lines)
+    assert len({one.text for one in lines}) == len(lines) <= len(told) + 2  # one each, not yet acknowledged
+    assert text == "## Retain\n" + "".join(f"- W: {one.text} ^{one.id}\n" for one in lines)
+    assert [path.name for path in (folder / "memory").iterdir() if path.suffix == ".md"] == ["2026-03-01.md"]
+
+
+class _BrokenIndex(InMemoryBackend):
+    """An index whose every sync fails."""
+
+    async def sync(
+        self, *, reason: str = "manual", force: bool = False, progress: ProgressCallback | None = None
+    ) -> SyncReport:
+        raise BackendError(self.id, "sync", "the disk is full")
+
+
+@asynccontextmanager
+async def open_broken(settings: InMemorySettings, services: BackendServices) -> AsyncIterator[_BrokenIndex]:
+    yield _BrokenIndex(settings.notes)
+
+
+async def test_a_line_is_safe_though_an_index_does_not_take_it(folder: Path, state_dir: Path) -> None:
+    broken = BackendSpec(
+        id="broken",
+        summary="Cannot be synced.",
+        settings=InMemorySettings,
+        open=open_broken,
+        capabilities=frozenset({Capability.SYNC}),
+    )
+    async with open_memory(
+        folder, state_dir, {"memory": {"broken": {"enabled": True}}}, backends=[broken]
+    ) as memory:
+        done = await memory.remember("Anna prefers coffee.", now=NOW)
+
+    assert [(one.backend_id, one.code) for one in done.degraded] == [("broken", "failed")]
+    assert [one.id for one in lines_of(folder)] == [done.id]
