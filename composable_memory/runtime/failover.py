@@ -146,6 +146,15 @@ class FallbackMemoryManager:
         """Return the fallback if it is open."""
         return self._fallback.resource.value
 
+    async def members(self) -> dict[str, MemorySearchManager]:
+        """Return both, by their ids; one that is not open is opened, and left out where it cannot be."""
+        found = {}
+        for member in (self._primary, self._fallback):
+            await self._opened(member)
+            if (memory := member.resource.value) is not None:
+                found[member.id] = memory
+        return found
+
     async def open(self) -> None:
         """Open the primary, and the fallback if that fails; what cannot be opened now is tried again later.
 

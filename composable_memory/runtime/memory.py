@@ -393,7 +393,7 @@ class Memory:
         """
         from composable_memory.forget import forgetting
 
-        return await forgetting.plan_forgetting(self._forgetting(), target, everything=everything)
+        return await forgetting.plan_forgetting(await self._forgetting(), target, everything=everything)
 
     async def forget(self, plan_or_token: "ForgetPlan | str") -> "ForgetReport":
         """Forget exactly what a plan shows, given it or its token; a tombstone keeps it from coming back.
@@ -408,13 +408,13 @@ class Memory:
         """
         from composable_memory.forget import forgetting
 
-        return await forgetting.forget(self._forgetting(), plan_or_token)
+        return await forgetting.forget(await self._forgetting(), plan_or_token)
 
     async def continue_forgetting(self) -> None:
         """Go on with what was not forgotten everywhere yet: for a kill, or a backend that was down."""
         from composable_memory.forget import forgetting
 
-        await forgetting.continue_forgetting(self._forgetting())
+        await forgetting.continue_forgetting(await self._forgetting())
 
     async def apply_forgetting(self) -> None:
         """Take out of every store what was forgotten and has come back to it, as by a backup of before.
@@ -424,7 +424,7 @@ class Memory:
         """
         from composable_memory.forget import forgetting
 
-        await forgetting.apply_forgetting(self._forgetting())
+        await forgetting.apply_forgetting(await self._forgetting())
 
     def status(self) -> MemoryProviderStatus:
         """Return a snapshot of the primary, with what the composite adds under `custom`."""
@@ -506,10 +506,13 @@ class Memory:
         mode = self.settings.memory.citations
         return results if is_wanted(mode, session_key) else cite(results, mode, session_key)
 
-    def _forgetting(self) -> "ForgettingScope":
+    async def _forgetting(self) -> "ForgettingScope":
         from composable_memory.forget.forgetting import ForgettingScope
 
-        able = self._able_at(Capability.FORGET)
+        # Also the one that only stood in for another: its index is as it left it.
+        pair = await self.pair.members() if self.pair else {}
+        able = {id_: one for id_, one in pair.items() if self._declares(id_, Capability.FORGET)}
+        able |= self._able_at(Capability.FORGET)
         lost = [one for one in self.unavailable() if self._declares(one.backend_id, Capability.FORGET)]
         return ForgettingScope(
             workspace_dir=self.workspace_dir,
