@@ -262,6 +262,7 @@ async def test_the_status_tells_everything_without_reading_anything(
             "lastSync": FIXED_NOW.isoformat(timespec="seconds"),
             "problems": ["extra path ../team does not exist"],
             "passedOver": status.custom["passedOver"],
+            "languages": status.custom["languages"],
         },
     )
 
