@@ -221,3 +221,13 @@ async def test_a_question_as_of_a_day_is_about_what_was_written_before(vault: Pa
             assert await first(memory, query) == "2026-04-02.md"
         # What happened at an end is in the notes of that time.
         assert await first(memory, "Oliver at the end of April 2025") == "2025-04-20.md"
+
+
+def test_since_a_month_is_that_of_the_last_year_until_now_and_of_no_other_year() -> None:
+    for question in ("Was war seit April?", "What happened since April?", "¿Qué pasó desde abril?"):
+        asked = asked_time(question, None, NOW)
+        assert asked is not None
+        assert (asked.level(date(2025, 4, 20)), asked.level(date(2026, 5, 13)) > 0) == (0.0, True), question
+    within = asked_time("What happened in April?", None, NOW)
+    assert within is not None
+    assert within.level(date(2025, 4, 20)) == 0.5
