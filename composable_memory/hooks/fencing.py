@@ -17,7 +17,7 @@ SILENT = "NO_REPLY"
 # What agents put into the messages of their users, such as <system-reminder> and <environment_context>; other
 # tags may be what a user writes about.
 _INSERTED = re.compile(
-    r"<((?:system|command|local|user|environment|ide|task|additional|hook|session|tool|bash)[-_][a-z_-]+)\b[^>]*>"
+    r"<((?:system|command|local|user|environment|ide|task|additional|hook|session|tool|bash)[-_][a-z_-]+)\b[^<>]{0,500}>"
     r".*?(?:</\1>|\Z)",
     re.DOTALL | re.IGNORECASE,
 )
