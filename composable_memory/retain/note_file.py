@@ -33,7 +33,7 @@ T = TypeVar("T")
 Change = Callable[[str], str]
 """Returns the text of a note with a change; the same text where the change is in it already."""
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 """How long to wait for the lock, which others hold for milliseconds."""
 ATTEMPTS, PATIENT_ATTEMPTS = 200, 3
 """How often a change is tried while others keep writing the note; after the first it is on the disk last."""
