@@ -39,6 +39,8 @@ _PLAIN = frozenset(
     "a an the is are was were be been does do did has have had to of in on at for with and or that it its he"
     " she they his her their any more longer".split()
 )
+_ENDING = re.compile(r"(?<=[^\W\d]{2})(?:ing|ed|es|s|e)$")
+"""What a verb takes on or loses where it is negated: prefers, does not prefer."""
 _EVIDENCE_TAG = re.compile(r"(supports|contradicts)/([A-Za-z0-9-]+)")
 
 
@@ -104,7 +106,7 @@ class _Said:
         words = [word for word in _WORD.findall(_NOT.sub(" ", text)) if word not in _PLAIN]
         against = len(_NOT.findall(text)) + sum(word in _AGAINST for word in words)
         self.is_negative = against % 2 == 1
-        self.words = {_AGAINST.get(word, word) for word in words} - names
+        self.words = {_ENDING.sub("", _AGAINST.get(word, word)) for word in words if word not in names}
         self.numbers = {word for word in self.words if word.isdigit()}
 
     def speaks_of(self, other: "_Said") -> bool:

@@ -94,6 +94,20 @@ def test_lines_of_the_same_entity_in_much_the_same_words_are_evidence() -> None:
     assert opinion.confidence == pytest.approx(evolved(0.7, [Day(1, 0), Day(0, 1), Day(0, 1), Day(1, 1)]))
 
 
+def test_a_short_sentence_is_contradicted_whatever_the_form_of_its_verb() -> None:
+    for contrary in (
+        "Ana does not prefer tea.",
+        "Ana never likes tea.",
+        "Ana dislikes tea.",
+        "Ana hates tea.",
+    ):
+        liked = "prefers" if "prefer" in contrary else "likes"
+        opinion = only(
+            ("2026-01-05", f"- O @Ana: Ana {liked} tea. ^a"), ("2026-01-06", f"- O @Ana: {contrary} ^b")
+        )
+        assert opinion.contradicting == ("^b",), contrary
+
+
 def test_numbers_have_to_agree_and_other_opinions_stay_apart() -> None:
     found = opinions_of(
         lines_of(
