@@ -129,7 +129,8 @@ class NoteFile:
                 return wanted
             # Who waits for the disk is overtaken again by somebody who writes all the time.
             is_synced = attempt < PATIENT_ATTEMPTS
-            self._replaced.append(_replace(target, seen, wanted, is_synced=is_synced))
+            if (replaced := _replace(target, seen, wanted, is_synced=is_synced)) is not None:
+                self._replaced.append(replaced)
         raise NoteNotWritten(
             self._path, "something else keeps writing it", fix="close it there, and try again"
         )
@@ -222,8 +223,11 @@ class _Seen:
         return os.pread(self._descriptor, size + 1, 0)
 
 
-def _replace(target: Path, seen: _Seen, text: str, *, is_synced: bool) -> _Seen:
-    """Put a text in the place of a note; return the file that was there, as if it held what was `seen`."""
+def _replace(target: Path, seen: _Seen, text: str, *, is_synced: bool) -> _Seen | None:
+    """Put a text in the place of a note; return the file that was there, as if it held what was `seen`.
+
+    None is returned, and nothing is replaced, where the note holds something else by now.
+    """
     scratch = target.with_name(f".{target.name}.{os.urandom(6).hex()}.new")
     try:
         with os.fdopen(os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600), "wb") as file:
@@ -234,6 +238,8 @@ def _replace(target: Path, seen: _Seen, text: str, *, is_synced: bool) -> _Seen:
             file.flush()
             if is_synced:
                 os.fsync(file.fileno())
+        if target.read_bytes() != seen.data:
+            return None
         replaced = _exchange(scratch, target)
         replaced.data = seen.data
         if is_synced:
