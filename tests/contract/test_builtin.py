@@ -14,6 +14,7 @@ from composable_memory.testing import (
     SEED_QUESTIONS,
     AnswerContract,
     BackendContract,
+    ForgetContract,
     HashEmbedder,
     Opener,
     ReadFileContract,
@@ -66,7 +67,7 @@ class BuiltinContract(BackendContract, AnswerContract, ReadFileContract, SyncCon
         return write_note
 
 
-class TestHybrid(BuiltinContract):
+class TestHybrid(BuiltinContract, ForgetContract):
     embeds = True
 
 

@@ -9,6 +9,7 @@ from composable_memory.testing.contracts.backend import AnswerContract, BackendC
 from composable_memory.testing.contracts.embedder import EmbedderContract
 from composable_memory.testing.contracts.facts import FactsContract, IngestContract
 from composable_memory.testing.contracts.files import ReadFileContract
+from composable_memory.testing.contracts.forgetting import ForgetContract
 from composable_memory.testing.contracts.opening import Opener
 from composable_memory.testing.contracts.reranker import RerankerContract
 from composable_memory.testing.contracts.stores import GraphContract, VectorContract
@@ -19,6 +20,7 @@ __all__ = [
     "BackendContract",
     "EmbedderContract",
     "FactsContract",
+    "ForgetContract",
     "GraphContract",
     "IngestContract",
     "Opener",
