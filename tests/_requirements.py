@@ -272,6 +272,7 @@ RERANKER = "composable_memory/testing/contracts/reranker.py::RerankerContract::t
 RERANKING = "tests/integration/test_reranking.py::test_"
 INGEST = "composable_memory/testing/contracts/facts.py::IngestContract::test_"
 FACTS = "composable_memory/testing/contracts/facts.py::FactsContract::test_"
+FORGET = "composable_memory/testing/contracts/forgetting.py::ForgetContract::test_"
 EMBEDDER = "composable_memory/testing/contracts/embedder.py::EmbedderContract::test_"
 
 CAPTURE = "tests/unit/core/test_capture.py::test_"
@@ -3169,6 +3170,9 @@ INTERFACES = document(
             kept("own:forget:crash", "what a killed process or a backend that is down has left is done later",
                  f"{FORGETTING}a_killed_process_is_followed_by_the_next_opening",
                  f"{FORGETTING}a_backend_that_is_down_follows_when_it_is_back"),
+            kept("own:forget:contract", "a backend that can forget does so wholly, and twice is as good as once",
+                 f"{FORGET}what_is_erased_is_held_no_more_and_the_rest_is",
+                 f"{FORGET}what_was_never_stored_can_be_erased"),
             kept("own:forget:apart", "the same text in another workspace stays",
                  f"{FORGETTING}the_workspace_beside_it_with_the_same_text_is_untouched"),
         ],
