@@ -3170,7 +3170,7 @@ INTERFACES = document(
             kept("own:forget:crash", "what a killed process or a backend that is down has left is done later",
                  f"{FORGETTING}a_killed_process_is_followed_by_the_next_opening",
                  f"{FORGETTING}a_backend_that_is_down_follows_when_it_is_back"),
-            kept("own:forget:contract", "a backend that can forget does so wholly, and twice is as good as once",
+            kept("own:forget:contract", "a backend that can forget does so wholly, and may do it twice",
                  f"{FORGET}what_is_erased_is_held_no_more_and_the_rest_is",
                  f"{FORGET}what_was_never_stored_can_be_erased"),
             kept("own:forget:apart", "the same text in another workspace stays",
