@@ -49,7 +49,7 @@ import os, sys, time
 note, stop = sys.argv[1:]
 saved = 0
 while not os.path.exists(stop):
-    time.sleep(0.02)
+    time.sleep(0.1)
     with open(note) as file:
         read = file.read()
     new = read.replace("# Ships", f"# Ships\\n\\nThe editor wrote line {saved}.", 1)
