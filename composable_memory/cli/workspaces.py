@@ -16,6 +16,7 @@ from composable_memory.cli.options import AsJson, StateDir
 from composable_memory.cli.output import format_bytes, print_json, print_line
 from composable_memory.config.layers import default_state_dir, load_settings
 from composable_memory.errors import ConfigError
+from composable_memory.forget.tombstones import FOLDER as FORGOTTEN
 from composable_memory.interfaces import KeptStore
 from composable_memory.json_documents import document
 from composable_memory.registry import discover_backends
@@ -162,6 +163,9 @@ def _stores(state: Path) -> Iterator[KeptStore]:
     for path in feedback_stores(state):
         size = sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*"))
         yield KeptStore(workspace_id=path.stem.rpartition("-")[2], kind="judgements", path=path, bytes=size)
+    for folder in (state / FORGOTTEN).glob("*/"):
+        size = sum(file.stat().st_size for file in folder.iterdir())
+        yield KeptStore(workspace_id=folder.name, kind="forgotten", path=folder, bytes=size)
     for found in discover_backends().backends:
         if found.spec is not None:
             yield from found.spec.kept(state)

@@ -27,6 +27,7 @@ from composable_memory_ops_logs.private_files import replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 FOLDER = "forgotten"
+"""In the state folder, with a folder for each workspace."""
 INSTEAD = "[forgotten]"
 KEY_BYTES = 32
 KEPT_CHARS = 4000

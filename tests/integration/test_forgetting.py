@@ -317,6 +317,10 @@ def test_the_command_shows_first_and_removes_with_yes(place: Place) -> None:
     assert "turquoise" not in place.note.read_text()
     assert cmem(place, "^k1abc", "--yes").exit_code == 1
 
+    listed = CliRunner().invoke(app, ["workspace", "list", "--state-dir", str(place.state), "--json"])
+    (kept,) = json.loads(listed.stdout)["workspaces"]
+    assert "forgotten" in [store["kind"] for store in kept["stores"]]
+
 
 def test_the_command_asks_to_choose(place: Place) -> None:
     place.write(
