@@ -102,6 +102,28 @@ def read_answer(
     return Reading(results=_ranked(results, scores), dropped=dropped, found_at=found_at if rows else None)
 
 
+def joined(readings: Sequence[Reading]) -> Reading:
+    """Return the answers to the words of a question as one: first what has most of them, and rare ones.
+
+    A word counts the less the more results it has; one without any keeps the scores of the others down.
+    """
+    if len(readings) == 1:
+        return readings[0]
+    weights = [1 / (1 + math.log(max(1, len(reading.results)))) for reading in readings]
+    results: dict[str, MemorySearchResult] = {}
+    scores: dict[str, float] = {}
+    for reading, weight in zip(readings, weights, strict=True):
+        for result in reading.results:
+            results.setdefault(result.key, result)
+            scores[result.key] = scores.get(result.key, 0.0) + weight / sum(weights)
+    order = sorted(results, key=lambda key: -scores[key])
+    return Reading(
+        results=tuple(replace(results[key], score=min(1.0, scores[key])) for key in order),
+        dropped=sum(reading.dropped for reading in readings),
+        found_at=next((reading.found_at for reading in readings if reading.found_at is not None), None),
+    )
+
+
 def pick(value: JsonValue, path: str) -> JsonValue:
     """Return what is at a path such as `data.results` or `0.hits`; None where there is nothing.
 

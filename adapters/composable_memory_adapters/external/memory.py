@@ -1,7 +1,7 @@
 """A memory over a foreign one: asks it, reads its answer, and says what was left out."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 from pydantic import JsonValue
@@ -17,9 +17,9 @@ from composable_memory.types import (
     SearchAnswer,
     SearchOptions,
 )
-from composable_memory_adapters.external.answers import Reading, read_answer
+from composable_memory_adapters.external.answers import Reading, joined, read_answer
 from composable_memory_adapters.external.settings import AnswerSettings
-from composable_memory_adapters.text.query_terms import analyse
+from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
 
 T = TypeVar("T")
 
@@ -27,6 +27,8 @@ CAPABILITIES = frozenset({Capability.ANSWER, Capability.RAW_ANSWER})
 
 MAX_QUERY = 4_000
 """Characters of a question; more are cut off."""
+MAX_WORDS = 8
+"""Words of a question that are asked for one by one."""
 
 
 class Source(Protocol):
@@ -89,7 +91,10 @@ class ExternalMemory:
         Raises:
             BackendError: the foreign memory failed.
         """
-        return await self._ask(query, self._settings.limit)
+        words = self._asked(analyse(query))
+        if not words:
+            return await self._ask(query, self._settings.limit)
+        return {word: await self._ask(word, self._settings.limit) for word in words}
 
     async def _ask(self, query: str, limit: int) -> JsonValue:
         self._require_open("search")
@@ -97,16 +102,28 @@ class ExternalMemory:
 
     async def _read(self, query: str, limit: int) -> Reading:
         """Ask for `limit` results and return what the answer was read as."""
-        answer = await self._ask(query, limit)
+        analysed = analyse(query)
+        answers = [await self._ask(one, limit) for one in self._asked(analysed) or (query,)]
+        return await asyncio.to_thread(self._readings, answers, analysed)
+
+    def _asked(self, query: KeywordQuery) -> Sequence[str]:
+        """Return the words that are asked for one by one; none where the question is asked as it is."""
+        return query.terms[:MAX_WORDS] if self._settings.ask_by == "words" else ()
+
+    def _readings(self, answers: Sequence[JsonValue], query: KeywordQuery) -> Reading:
         settings = self._settings
-        return await asyncio.to_thread(
-            read_answer,
-            answer,
-            analyse(query),
-            backend_id=self._id,
-            results_at=settings.results,
-            names=settings.map,
-            score_is=settings.score_is,
+        return joined(
+            [
+                read_answer(
+                    answer,
+                    query,
+                    backend_id=self._id,
+                    results_at=settings.results,
+                    names=settings.map,
+                    score_is=settings.score_is,
+                )
+                for answer in answers
+            ]
         )
 
     async def read_file(

@@ -5,30 +5,124 @@ from typing import Any
 
 from pydantic import JsonValue
 
+_MEM0: Mapping[str, Any] = {
+    "results": "results",
+    "map": {"text": "memory", "id": "id", "score": "score", "date": "created_at"},
+}
+_SEARCH_ENGINE: Mapping[str, Any] = {
+    "body": {"size": "{limit}", "query": {"multi_match": {"query": "{query}"}}},
+    "results": "hits.hits",
+    "map": {"score": "_score", "id": "_id"},
+}
+
 MCP_PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "graphiti-mcp": {
+        "search_tool": "search_memory_facts",
+        "arguments": {"query": "{query}", "max_facts": "{limit}"},
+        "results": "facts",
+        "map": {
+            "text": "fact",
+            "title": "name",
+            "id": "uuid",
+            "valid_from": "valid_at",
+            "valid_to": "invalid_at",
+            "date": "created_at",
+        },
+    },
+    "hindsight": {
+        "search_tool": "recall",
+        "arguments": {"query": "{query}"},
+        "results": "results",
+        "map": {"text": "text", "id": "id", "date": "mentioned_at"},
+    },
+    "mem0": _MEM0,
+    "memsearch": {
+        "search_tool": "memory_search",
+        "arguments": {"query": "{query}", "top_k": "{limit}"},
+        "map": {"text": "content", "path": "source", "title": "heading", "score": "score"},
+    },
+    "qmd": {
+        "ask_by": "words",
+        "search_tool": "query",
+        "arguments": {
+            "searches": [{"type": "lex", "query": "{query}"}],
+            "limit": "{limit}",
+            "rerank": False,
+        },
+        "results": "results",
+        "map": {"text": "snippet", "path": "file", "title": "title", "score": "score", "start_line": "line"},
+    },
     "server-memory": {
+        "ask_by": "words",
         "search_tool": "search_nodes",
         "arguments": {"query": "{query}"},
         "results": "entities",
         "map": {"text": "observations", "title": "name", "id": "name"},
     },
 }
-"""By name: the reference server of the Model Context Protocol."""
+"""By the name of the server. The tool of `mem0` has several names, so it is looked for. `server-memory`, the
+reference server of the Model Context Protocol, finds what contains a text as it is given, and `qmd` without its
+models what contains all words: these are asked word by word."""
 
 HTTP_PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "elasticsearch": _SEARCH_ENGINE,
+    "letta": {
+        "method": "GET",
+        "params": {"query": "{query}", "top_k": "{limit}"},
+        "headers_env": {"Authorization": "Bearer LETTA_API_KEY"},
+        "results": "results",
+        "map": {"text": "content", "id": "id", "date": "timestamp"},
+    },
     "meilisearch": {
         "body": {"q": "{query}", "limit": "{limit}", "showRankingScore": True},
         "headers_env": {"Authorization": "Bearer MEILI_MASTER_KEY"},
         "results": "hits",
         "map": {"score": "_rankingScore"},
     },
-    "opensearch": {
-        "body": {"size": "{limit}", "query": {"multi_match": {"query": "{query}"}}},
-        "results": "hits.hits",
-        "map": {"score": "_score", "id": "_id"},
+    "mem0": {
+        "url": "https://api.mem0.ai/v3/memories/search/",
+        "body": {"query": "{query}", "top_k": "{limit}"},
+        "headers_env": {"Authorization": "Token MEM0_API_KEY"},
+        **_MEM0,
+    },
+    "mem0-server": {
+        "body": {"query": "{query}", "top_k": "{limit}"},
+        "headers_env": {"X-API-Key": "MEM0_API_KEY"},
+        **_MEM0,
+    },
+    "opensearch": _SEARCH_ENGINE,
+    "supermemory": {
+        "url": "https://api.supermemory.ai/v4/search",
+        "body": {"q": "{query}", "limit": "{limit}", "searchMode": "hybrid"},
+        "headers_env": {"Authorization": "Bearer SUPERMEMORY_API_KEY"},
+        "results": "results",
+        "map": {"score": "similarity", "id": "id", "date": "updatedAt"},
+    },
+    "typesense": {
+        "method": "GET",
+        "params": {"q": "{query}", "per_page": "{limit}"},
+        "headers_env": {"X-TYPESENSE-API-KEY": "TYPESENSE_API_KEY"},
+        "results": "hits",
+        "map": {"score": "text_match", "id": "document.id"},
+    },
+    "zep": {
+        "url": "https://api.getzep.com/api/v2/graph/search",
+        "body": {"query": "{query}", "limit": "{limit}", "scope": "edges"},
+        "headers_env": {"Authorization": "Api-Key ZEP_API_KEY"},
+        "results": "edges",
+        "map": {
+            "text": "fact",
+            "title": "name",
+            "id": "uuid",
+            "score": "score",
+            "valid_from": "valid_at",
+            "valid_to": "invalid_at",
+            "date": "created_at",
+        },
     },
 }
-"""By name; the address is that of the index, such as `http://localhost:7700/indexes/notes/search`."""
+"""By name. Where none has an address, that of the search is given, such as
+`http://localhost:7700/indexes/notes/search`."""
 
 
 def with_preset(given: Any, presets: Mapping[str, Mapping[str, Any]]) -> Any:

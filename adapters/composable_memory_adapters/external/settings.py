@@ -13,6 +13,10 @@ class AnswerSettings(SettingsModel):
     """How many results are asked for, and how they are read; shared by all kinds of foreign memories."""
 
     limit: int = Field(default=24, ge=1, le=200, description="How many results it is asked for at least.")
+    ask_by: Literal["question", "words"] = Field(
+        default="question",
+        description="Whether it is given the question, or its words one by one, as one that knows no others.",
+    )
     results: str | None = Field(
         default=None, description="Where its results are, such as `data.hits`; unset, they are looked for."
     )

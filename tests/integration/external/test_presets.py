@@ -1,0 +1,202 @@
+"""Presets: services and servers are asked as their documentation says, and their answers are read whole."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from composable_memory.interfaces import BackendServices, BackendSpec
+from composable_memory.types import MemorySearchResult
+from composable_memory_adapters.external.http import spec as http
+from composable_memory_adapters.external.mcp import spec as mcp
+from composable_memory_adapters.external.presets import HTTP_PRESETS, MCP_PRESETS
+
+SERVER = Path(__file__).with_name("preset_server.py")
+QUERY = "pump replaced"
+PUMP = "The pump was replaced in May."
+KEY = "key-of-the-test"
+REAL = ("qmd", "server-memory")
+"""Servers that need neither key nor database: the real ones are asked, in `test_real_servers.py`."""
+
+_ENGINE = {
+    "took": 2,
+    "hits": {
+        "total": {"value": 1, "relation": "eq"},
+        "hits": [{"_index": "notes", "_id": "7", "_score": 3.2, "_source": {"title": "Pump", "text": PUMP}}],
+    },
+}
+_MEM0 = {"results": [{"id": "7", "memory": PUMP, "score": 0.8, "created_at": "2026-05-04T10:00:00-07:00"}]}
+_DATED = "2026-05-04"
+SERVICES: Mapping[str, tuple[dict[str, Any], dict[str, str], Any, str]] = {
+    "elasticsearch": (
+        {"body": {"size": 24, "query": {"multi_match": {"query": QUERY}}}},
+        {},
+        _ENGINE,
+        "",
+    ),
+    "letta": (
+        {"query": {"query": QUERY, "top_k": "24"}},
+        {"authorization": f"Bearer {KEY}"},
+        {
+            "count": 1,
+            "results": [{"id": "7", "content": PUMP, "timestamp": "2026-05-04T10:00:00", "tags": []}],
+        },
+        _DATED,
+    ),
+    "meilisearch": (
+        {"body": {"q": QUERY, "limit": 24, "showRankingScore": True}},
+        {"authorization": f"Bearer {KEY}"},
+        {"hits": [{"id": 7, "title": "Pump", "text": PUMP, "_rankingScore": 0.95}], "query": QUERY},
+        "",
+    ),
+    "mem0": (
+        {"body": {"query": QUERY, "top_k": 24, "filters": {"user_id": "ann"}}},
+        {"authorization": f"Token {KEY}"},
+        _MEM0,
+        _DATED,
+    ),
+    "mem0-server": (
+        {"body": {"query": QUERY, "top_k": 24, "filters": {"user_id": "ann"}}},
+        {"x-api-key": KEY},
+        _MEM0,
+        _DATED,
+    ),
+    "opensearch": ({"body": {"size": 24, "query": {"multi_match": {"query": QUERY}}}}, {}, _ENGINE, ""),
+    "supermemory": (
+        {"body": {"q": QUERY, "limit": 24, "searchMode": "hybrid"}},
+        {"authorization": f"Bearer {KEY}"},
+        {
+            "results": [
+                {
+                    "id": "7",
+                    "memory": PUMP,
+                    "similarity": 0.9,
+                    "metadata": {"topic": "x"},
+                    "updatedAt": _DATED,
+                },
+                {"id": "8", "chunk": "A new pump.", "similarity": 0.5, "metadata": None, "updatedAt": _DATED},
+            ],
+            "total": 2,
+        },
+        _DATED,
+    ),
+    "typesense": (
+        {"query": {"q": QUERY, "query_by": "text", "per_page": "24"}},
+        {"x-typesense-api-key": KEY},
+        {
+            "found": 1,
+            "hits": [
+                {
+                    "document": {"id": "7", "title": "Pump", "text": PUMP},
+                    "highlight": {"text": {"snippet": "The <mark>pump</mark>"}},
+                    "text_match": 578730123377711105,
+                    "text_match_info": {"score": "578730123377711105"},
+                }
+            ],
+        },
+        "",
+    ),
+    "zep": (
+        {"body": {"query": QUERY, "limit": 24, "scope": "edges", "user_id": "ann"}},
+        {"authorization": f"Api-Key {KEY}"},
+        {
+            "edges": [
+                {
+                    "uuid": "7",
+                    "name": "REPLACED",
+                    "fact": PUMP,
+                    "score": 0.7,
+                    "created_at": "2026-05-04T10:00:00Z",
+                    "valid_at": "2026-05-01T00:00:00Z",
+                    "invalid_at": None,
+                }
+            ]
+        },
+        _DATED,
+    ),
+}
+"""By preset: the request (its body, or its query), its headers, an answer, and the day of the first result."""
+OWN: Mapping[str, dict[str, Any]] = {
+    "mem0": {"body": {"filters": {"user_id": "ann"}}},
+    "mem0-server": {"body": {"filters": {"user_id": "ann"}}},
+    "typesense": {"params": {"query_by": "text"}},
+    "zep": {"body": {"user_id": "ann"}},
+}
+"""What the user of a preset adds, as the documents say."""
+
+
+async def found(
+    spec: BackendSpec, services: BackendServices, **settings: Any
+) -> tuple[MemorySearchResult, ...]:
+    """Return what a backend with these settings finds."""
+    async with spec.open(spec.settings(**settings), replace(services, backend_id="away")) as memory:
+        return await memory.search(QUERY)
+
+
+@pytest.mark.parametrize("preset", sorted(HTTP_PRESETS))
+async def test_a_service_is_asked_and_read_as_it_documents(
+    preset: str, services: BackendServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, headers, answer, day = SERVICES[preset]
+    for words in HTTP_PRESETS[preset].get("headers_env", {}).values():
+        monkeypatch.setenv(words.split()[-1], KEY)
+    asked: list[tuple[str, dict[str, str], bytes]] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line, *rest = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        got = {name.lower(): value for name, _, value in (one.partition(": ") for one in rest if one)}
+        asked.append((line, got, await reader.readexactly(int(got.get("content-length", 0)))))
+        body = json.dumps(answer).encode()
+        writer.write(
+            b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s" % (len(body), body)
+        )
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/search/here"
+        results = await found(http, services, preset=preset, url=url, **OWN.get(preset, {}))
+    ((line, got, body),) = asked
+    method, target, _ = line.split()
+    assert (method, urlsplit(target).path) == ("GET" if "query" in request else "POST", "/search/here")
+    assert (dict(parse_qsl(urlsplit(target).query)) or None, json.loads(body or b"null")) == (
+        request.get("query"),
+        request.get("body"),
+    )
+    assert {name: got.get(name) for name in headers} == headers
+    assert (results[0].path, results[0].text, results[0].metadata.get("date", "")) == ("away/7", PUMP, day)
+    assert 0 < results[0].score <= 1
+    assert [one.text for one in results[1:]] == (["A new pump."] if preset == "supermemory" else [])
+
+
+@pytest.mark.parametrize("preset", sorted(set(MCP_PRESETS) - {*REAL}))
+async def test_a_server_is_asked_and_read_as_its_source_says(preset: str, services: BackendServices) -> None:
+    (result,) = await found(mcp, services, preset=preset, command=[sys.executable, str(SERVER), preset])
+    places = {"graphiti-mcp": "f1", "hindsight": "h1", "mem0": "m1", "memsearch": "notes/pump.md"}
+    assert (result.path, result.text) == (f"away/{places[preset]}", PUMP)
+    if preset == "memsearch":
+        assert (result.title, result.start_line, result.end_line, result.score) == ("Pump", 2, 3, 0.9)
+    elif preset == "graphiti-mcp":
+        (fact,) = result.facts
+        assert fact.valid_from is not None
+        assert (fact.valid_from.date().isoformat(), fact.valid_to) == (_DATED, None)
+    else:
+        assert result.metadata["date"] == _DATED
+
+
+async def test_a_header_of_a_preset_can_be_left_out(
+    services: BackendServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MEILI_MASTER_KEY", raising=False)
+    settings = http.settings(
+        preset="meilisearch", url="http://127.0.0.1:9/", headers_env={"Authorization": ""}
+    )
+    async with http.open(settings, services) as memory:
+        assert memory.status().provider == "127.0.0.1:9"
