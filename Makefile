@@ -9,7 +9,7 @@ UV := $(shell command -v uv 2>/dev/null)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo fast test coverage pythons explore llama qmd frameworks lint types wheel check bench clean
+.PHONY: help demo fast test coverage pythons explore llama qmd mcp-servers basic-memory frameworks lint types wheel check bench clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -48,6 +48,10 @@ frameworks: $(VENV)-frameworks/.test ## Install the agent frameworks, apart from
 	  $(VENV)-frameworks/bin/python -m pytest -q tests/integration/frameworks
 
 mcp-clients: $(VENV)/.mcp-clients ## Install other MCP clients and the conformance suite (200 MB), for the tests of the MCP server.
+
+mcp-servers: $(VENV)/.mcp-servers ## Install the reference memory server from npm (30 MB), for the tests of memories that join.
+
+basic-memory: $(VENV)/.basic-memory ## Install basic-memory from PyPI (650 MB; needs Python 3.12), for the tests of memories that join.
 
 lint: $(VENV)/.lint ## Check style and the import contracts.
 	$(RUN)ruff check .
@@ -142,6 +146,17 @@ $(VENV)/.mcp-clients: $(VENV)/.test
 	$(VENV)/mcp-clients/fastmcp/bin/python -m pip install --quiet 'fastmcp==4.1.2'
 	$(RUN)python -m venv $(VENV)/mcp-clients/mcp1
 	$(VENV)/mcp-clients/mcp1/bin/python -m pip install --quiet 'mcp==1.30.0' 'langchain-mcp-adapters==0.3.2' --editable .
+	@touch $@
+
+$(VENV)/.mcp-servers: $(VENV)/.test
+	@$(NPM) install --prefix $(VENV)/mcp-servers/npm --ignore-scripts --no-audit --no-fund --loglevel=error \
+	  --fetch-retries=1 @modelcontextprotocol/server-memory@2026.8.31
+	@touch $@
+
+BASIC_MEMORY_PYTHON ?= python3.12
+$(VENV)/.basic-memory:
+	$(BASIC_MEMORY_PYTHON) -m venv $(VENV)/mcp-servers/basic-memory
+	$(VENV)/mcp-servers/basic-memory/bin/python -m pip install --quiet 'basic-memory==0.23.2'
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.installed

@@ -67,10 +67,14 @@ class FieldNames(SettingsModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What an answer was read as; `dropped` counts the results without a text."""
+    """What an answer was read as; `dropped` counts the results without a text.
+
+    `complaint` is what it says instead of results.
+    """
 
     results: tuple[MemorySearchResult, ...]
     dropped: int = 0
+    complaint: str = ""
     found_at: str | None = None
     """Where the results were; None where there are none."""
 
@@ -99,7 +103,12 @@ def read_answer(
         if result.key not in results:
             results[result.key] = result
             scores[result.key] = _score(_value(row, "score", names), score_is)
-    return Reading(results=_ranked(results, scores), dropped=dropped, found_at=found_at if rows else None)
+    return Reading(
+        results=_ranked(results, scores),
+        dropped=dropped,
+        complaint="" if rows else _complaint(answer),
+        found_at=found_at if rows else None,
+    )
 
 
 def joined(readings: Sequence[Reading]) -> Reading:
@@ -120,6 +129,7 @@ def joined(readings: Sequence[Reading]) -> Reading:
     return Reading(
         results=tuple(replace(results[key], score=min(1.0, scores[key])) for key in order),
         dropped=sum(reading.dropped for reading in readings),
+        complaint=next((reading.complaint for reading in readings if reading.complaint), ""),
         found_at=next((reading.found_at for reading in readings if reading.found_at is not None), None),
     )
 
@@ -138,6 +148,12 @@ def pick(value: JsonValue, path: str) -> JsonValue:
         else:
             value = value.get(part) if isinstance(value, dict) else None
     return value
+
+
+def _complaint(answer: JsonValue) -> str:
+    """Return what an answer without results says: a text where they were expected, or an `error`."""
+    said = answer.get("error") if isinstance(answer, dict) else answer
+    return said.strip() if isinstance(said, str) else ""
 
 
 def _rows(value: JsonValue) -> list[JsonValue]:
@@ -216,6 +232,8 @@ def _ranked(
     given = [score for score in scores.values() if score is not None]
     order = [*results]
     if len(given) == len(order):
+        if given and given[0] < 0.0 and given == sorted(given):  # as BM25 of SQLite: the lowest is the best
+            scores = {key: -score for key, score in zip(order, given, strict=True)}
         order.sort(key=lambda key: -(scores[key] or 0.0))
         sound = [scores[key] or 0.0 for key in order]
         usable = bool(sound) and sound[-1] >= 0.0 and 0.0 < sound[0] <= 1.0

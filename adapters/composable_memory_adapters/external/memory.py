@@ -20,6 +20,7 @@ from composable_memory.types import (
 from composable_memory_adapters.external.answers import Reading, joined, read_answer
 from composable_memory_adapters.external.settings import AnswerSettings
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
+from composable_memory_ops_logs import redact
 
 T = TypeVar("T")
 
@@ -175,9 +176,12 @@ class ExternalMemory:
             raise
 
     def _dropped(self, reading: Reading) -> list[Degradation]:
-        if not reading.dropped:
+        if reading.complaint:
+            reason = f"it answered without results: {redact(reading.complaint)[:300]}"
+        elif reading.dropped:
+            counted = f"{reading.dropped} of its results have no text that could be found"
+            where = f" at {reading.found_at!r}" if reading.found_at else ""
+            reason = f"{counted}{where}; say by `map.text` which field holds it"
+        else:
             return []
-        counted = f"{reading.dropped} of its results have no text that could be found"
-        where = f" at {reading.found_at!r}" if reading.found_at else ""
-        reason = f"{counted}{where}; say by `map.text` which field holds it"
         return [Degradation(backend_id=self._id, code="garbled", reason=reason)]

@@ -16,6 +16,18 @@ _SEARCH_ENGINE: Mapping[str, Any] = {
 }
 
 MCP_PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "basic-memory": {
+        "search_tool": "search_notes",
+        "arguments": {"query": "{query}", "page_size": "{limit}", "output_format": "json"},
+        "results": "results",
+        "map": {
+            "text": "content",
+            "path": "file_path",
+            "title": "title",
+            "date": "updated_at",
+            "score": "",  # lower is better in one way of its search, higher in another
+        },
+    },
     "graphiti-mcp": {
         "search_tool": "search_memory_facts",
         "arguments": {"query": "{query}", "max_facts": "{limit}"},
@@ -50,7 +62,7 @@ MCP_PRESETS: Mapping[str, Mapping[str, Any]] = {
             "rerank": False,
         },
         "results": "results",
-        "map": {"text": "snippet", "path": "file", "title": "title", "score": "score", "start_line": "line"},
+        "map": {"text": "snippet", "path": "file", "title": "title", "start_line": ""},  # that of the word
     },
     "server-memory": {
         "ask_by": "words",
@@ -60,9 +72,9 @@ MCP_PRESETS: Mapping[str, Mapping[str, Any]] = {
         "map": {"text": "observations", "title": "name", "id": "name"},
     },
 }
-"""By the name of the server. The tool of `mem0` has several names, so it is looked for. `server-memory`, the
-reference server of the Model Context Protocol, finds what contains a text as it is given, and `qmd` without its
-models what contains all words: these are asked word by word."""
+"""By the name of the server. The tool of `mem0` has several names, so it is looked for. Two are asked word by
+word: `server-memory`, the reference server of the Model Context Protocol, finds what contains a text as is, and
+`qmd` without its models what contains all words."""
 
 HTTP_PRESETS: Mapping[str, Mapping[str, Any]] = {
     "elasticsearch": _SEARCH_ENGINE,

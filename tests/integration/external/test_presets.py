@@ -21,7 +21,7 @@ SERVER = Path(__file__).with_name("preset_server.py")
 QUERY = "pump replaced"
 PUMP = "The pump was replaced in May."
 KEY = "key-of-the-test"
-REAL = ("qmd", "server-memory")
+REAL = ("basic-memory", "qmd", "server-memory")
 """Servers that need neither key nor database: the real ones are asked, in `test_real_servers.py`."""
 
 _ENGINE = {
@@ -121,7 +121,7 @@ SERVICES: Mapping[str, tuple[dict[str, Any], dict[str, str], Any, str]] = {
         _DATED,
     ),
 }
-"""By preset: the request (its body, or its query), its headers, an answer, and the day of the first result."""
+"""By preset: the request (its body, or its query), its headers, an answer, the day of the first result."""
 OWN: Mapping[str, dict[str, Any]] = {
     "mem0": {"body": {"filters": {"user_id": "ann"}}},
     "mem0-server": {"body": {"filters": {"user_id": "ann"}}},

