@@ -72,9 +72,11 @@ MCP_PRESETS: Mapping[str, Mapping[str, Any]] = {
         "map": {"text": "observations", "title": "name", "id": "name"},
     },
 }
-"""By the name of the server. The tool of `mem0` has several names, so it is looked for. Two are asked word by
-word: `server-memory`, the reference server of the Model Context Protocol, finds what contains a text as is, and
-`qmd` without its models what contains all words."""
+"""By the name of the server. The tool of `mem0` has several names, so it is looked for.
+
+Two servers are asked word by word: the reference server, `server-memory`, finds a text as it is given,
+and `qmd` without its models finds what contains all words.
+"""
 
 HTTP_PRESETS: Mapping[str, Mapping[str, Any]] = {
     "elasticsearch": _SEARCH_ENGINE,
