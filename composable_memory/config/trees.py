@@ -46,13 +46,18 @@ class Leaf:
 Tree: TypeAlias = dict[str, "Tree | Leaf"]
 
 
-def tree_of(data: Mapping[str, object], origin: Origin) -> Tree:
-    """Return plain data as a tree whose leaves all have one origin."""
+VERBATIM = frozenset({"arguments", "body", "env", "headers", "headers_env", "params"})
+"""Keys of a section with names of somebody else below them, which stay as they are written."""
+
+
+def tree_of(data: Mapping[str, object], origin: Origin, key: str = "") -> Tree:
+    """Return plain data, which stands at a key, as a tree whose leaves all have one origin."""
+    names = ((setting_name(str(name), key), value) for name, value in data.items())
     return {
-        snake(str(name)): tree_of(value, origin)
+        name: tree_of(value, origin, join(key, name))
         if isinstance(value, Mapping) and value
         else Leaf(value, origin)
-        for name, value in data.items()
+        for name, value in names
     }
 
 
@@ -106,6 +111,12 @@ def join(prefix: str, name: str) -> str:
 
 
 _CAMEL_CASE = re.compile("[a-z][a-z0-9]*[A-Z][A-Za-z0-9]*")
+
+
+def setting_name(name: str, key: str) -> str:
+    """Return the name of what stands below a dotted key, in snake_case where it is a name of ours."""
+    section = key.removeprefix("memory.").removeprefix("backends.")
+    return name if VERBATIM.intersection(section.split(".")[1:]) else snake(name)
 
 
 def snake(key: str) -> str:

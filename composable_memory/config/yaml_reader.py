@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from composable_memory.config.trees import Layer, Leaf, Origin, Tree, join, plain, snake
+from composable_memory.config.trees import Layer, Leaf, Origin, Tree, join, plain, setting_name, snake
 from composable_memory.errors import ConfigError
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -156,7 +156,7 @@ class _NodeReader:
             raise ConfigError(key or "memory", "expected keys and values", origin=str(self.origin(node)))
         names: set[str] = set()
         for name_node, value_node in node.value:
-            name = snake(str(name_node.value))
+            name = setting_name(str(name_node.value), key)
             origin = self.origin(name_node)
             if not name.isprintable() or len(name) > MAX_NAME:  # it would end up in messages on a terminal
                 raise ConfigError(key or "memory", f"{name!r:.200} is no key", origin=str(origin))

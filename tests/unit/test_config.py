@@ -144,6 +144,30 @@ def test_keys_that_are_no_names_stay_as_they_are(workspace: Path) -> None:
     assert options["headers"].keys() == headers.keys()  # type: ignore[attr-defined]
 
 
+def test_what_a_foreign_memory_is_sent_stays_as_it_is_written(workspace: Path, tmp_path: Path) -> None:
+    text = """
+memory:
+  backends:
+    away:
+      kind: http
+      timeoutMs: 5
+      body: {containerTag: ann, filters: [{userId: ann}]}
+      headersEnv: {X-TYPESENSE-API-KEY: MY_KEY, Authorization: Bearer MY_TOKEN}
+      env: {MEM0_API_KEY: MY_KEY, someToken: MY_TOKEN}
+"""
+    (tmp_path / "own.yaml").write_text(text, encoding="utf-8")
+    loaded = load_settings(workspace, environ={}, user_file=tmp_path / "own.yaml")
+    given = {
+        "body": {"containerTag": "ann", "filters": [{"userId": "ann"}]},
+        "headers_env": {"X-TYPESENSE-API-KEY": "MY_KEY", "Authorization": "Bearer MY_TOKEN"},
+        "env": {"MEM0_API_KEY": "MY_KEY", "someToken": "MY_TOKEN"},
+    }
+    options = loaded.settings.memory.section("away").options
+    assert {name: options[name] for name in given} == given
+    called = load(workspace, {"backends": {"away": {"kind": "http", **given}}})
+    assert {name: called.settings.memory.section("away").options[name] for name in given} == given
+
+
 def test_a_secret_from_the_environment_is_kept_and_not_shown(workspace: Path) -> None:
     loaded = load(workspace, GRAPHITI__API_KEY="sesame", EMBEDDING__PROVIDERS__MINE__TOKEN="[sesame")
 

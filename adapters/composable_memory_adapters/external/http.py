@@ -38,7 +38,8 @@ class HttpSource:
         self.provider = urlsplit(settings.url).netloc.rpartition("@")[2]
         self._secrets = secret_headers(settings, backend_id, environ)
         client = HttpClient(settings.url, timeout_s=settings.timeout_ms / 1000, clock=clock)
-        self._connection = Connection(client, credentials=[self._secrets], headers=settings.headers)
+        headers = {name: value.get_secret_value() for name, value in settings.headers.items()}
+        self._connection = Connection(client, credentials=[self._secrets], headers=headers)
 
     async def ask(self, query: str, limit: int) -> JsonValue:
         """Return what the service answers.

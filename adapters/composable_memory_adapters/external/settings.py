@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, SecretStr, model_validator
 
 from composable_memory.config.base_model import SettingsModel
 from composable_memory_adapters.external.answers import FieldNames
@@ -34,7 +34,7 @@ class HttpSettings(AnswerSettings):
     method: Literal["GET", "POST"] = Field(default="POST", description="How it is asked.")
     params: dict[str, str] = Field(default={}, description="What is added to the address.")
     body: JsonValue = Field(default=None, description="What is sent, as JSON.")
-    headers: dict[str, str] = Field(default={}, description="Headers that are no secret.")
+    headers: dict[str, SecretStr] = Field(default={}, description="Headers, which are not shown.")
     headers_env: dict[str, str] = Field(
         default={},
         description="Headers with a secret: the last word names the variable that holds it.",

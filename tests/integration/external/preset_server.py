@@ -5,6 +5,7 @@ Its argument is the preset. Arguments other than those that the real tool takes 
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from mcp.server import MCPServer
@@ -64,7 +65,7 @@ def memory_search(query: str, top_k: int = 5) -> str:
 
 
 if __name__ == "__main__":
-    tools = {
+    tools: dict[str, Callable[..., Any]] = {
         "graphiti-mcp": search_memory_facts,
         "hindsight": recall,
         "mem0": search_memories,

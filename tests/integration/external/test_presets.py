@@ -136,7 +136,7 @@ async def found(
 ) -> tuple[MemorySearchResult, ...]:
     """Return what a backend with these settings finds."""
     async with spec.open(spec.settings(**settings), replace(services, backend_id="away")) as memory:
-        return await memory.search(QUERY)
+        return tuple(await memory.search(QUERY))
 
 
 @pytest.mark.parametrize("preset", sorted(HTTP_PRESETS))
