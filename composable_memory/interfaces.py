@@ -169,6 +169,14 @@ class SupportsRawAnswer(Protocol):
         """
         ...
 
+    async def found_settings(self, query: str) -> Mapping[str, JsonValue]:
+        """Return the settings that say outright what the answer to `query` let it find out by itself.
+
+        Raises:
+            BackendError: it did not answer.
+        """
+        ...
+
 
 @runtime_checkable
 class SupportsSync(Protocol):

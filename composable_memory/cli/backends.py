@@ -1,36 +1,25 @@
-"""`cmem backends`: which there are, and what one of them answers to a question."""
+"""`cmem backends list`: which backends there are, and what they lack."""
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from time import perf_counter
-from typing import Annotated
 
 import typer
-from pydantic import JsonValue
 
+from composable_memory.cli.backend_trials import backends
 from composable_memory.cli.command import Target, command
-from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import AsJson
-from composable_memory.cli.output import counted, error, print_json, print_line, warn, warn_degraded
+from composable_memory.cli.output import print_json, print_line, warn
 from composable_memory.cli.render import print_details
 from composable_memory.cli.status import fields_of, settings_of, status_of
 from composable_memory.config.layers import LoadedSettings, validate_backend_options
-from composable_memory.errors import BackendError, ConfigError
-from composable_memory.interfaces import Capability, SupportsRawAnswer
+from composable_memory.errors import ConfigError
 from composable_memory.json_documents import document
 from composable_memory.registry import FoundBackend, Registry, discover_backends
-from composable_memory.runtime.memory import Memory
-from composable_memory.runtime.opening import open_memory
-from composable_memory.types import MemoryProviderStatus, MemorySearchResult
+from composable_memory.types import MemoryProviderStatus
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-MOST_RAW = 4_000
-"""Characters of a raw answer that are shown."""
-
 app = typer.Typer()
-backends = typer.Typer(help="Inspect the backends.", no_args_is_help=True)
 app.add_typer(backends, name="backends")
 
 
@@ -136,61 +125,3 @@ def _print_backend(one: _Backend) -> None:
         f"{one.id}  {'enabled' if one.enabled else role}",
         {name: value for name, value in rows if value not in (None, (), {})},
     )
-
-
-@command(backends, "test", epilog='Example: cmem backends test wiki "when was the pump replaced?"')
-async def backends_test(
-    target: Target,
-    backend_id: Annotated[str, typer.Argument(metavar="ID", help="The backend to ask.")],
-    query: Annotated[str, typer.Argument(metavar="QUESTION", help="What to ask it.")],
-    *,
-    as_json: AsJson = False,
-) -> ExitCode:
-    """Ask one backend: its raw answer, what is read from it, how long it took, and what was dropped."""
-    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
-        lost = next((one for one in memory.unavailable() if one.backend_id == backend_id), None)
-        if lost is not None:
-            error(f"{backend_id}: {lost.reason}")
-            return ExitCode.FAILED
-        raw, problem = await _raw_answer(memory, backend_id, query)
-        started = perf_counter()
-        response = await memory.query(query, backends=[backend_id], min_score=0.0)
-        took_ms = (perf_counter() - started) * 1000
-    if as_json:
-        results = [document(one) for one in response.results]
-        found = document(
-            raw=raw, problem=problem, results=results, degraded=response.degraded, took_ms=round(took_ms, 1)
-        )
-        print_json(found)
-    else:
-        if raw is not None:
-            shown = raw if isinstance(raw, str) else json.dumps(raw, ensure_ascii=False, indent=2)
-            print_line(f"Raw answer ({len(shown):,} characters):")
-            print_line(shown[:MOST_RAW] + ("…" if len(shown) > MOST_RAW else ""))
-            print_line()
-        print_line(f"{counted(len(response.results), 'result')} in {took_ms:.0f} ms:")
-        for one in response.results:
-            _print_result(one)
-    if problem:
-        error(problem)
-    warn_degraded(response.degraded)
-    return ExitCode.FAILED if problem or not response.results else ExitCode.FINE
-
-
-async def _raw_answer(memory: Memory, backend_id: str, query: str) -> tuple[JsonValue, str | None]:
-    """Return what the backend answers before it is read, None if it cannot show that, or its failure."""
-    backend = memory.manager.backends_with(Capability.RAW_ANSWER).get(backend_id)
-    if not isinstance(backend, SupportsRawAnswer):
-        return None, None
-    try:
-        return await backend.raw_answer(query), None
-    except BackendError as failed:
-        return None, str(failed)
-
-
-def _print_result(one: MemorySearchResult) -> None:
-    known = document(one, snippet=None, text=None, score=None, highlights=None, source_backend=None)
-    print_line(f"{one.score:.2f}  {one.citation or one.path}")
-    print_details("", {name: value for name, value in known.items() if value not in (0, "", [], {})})
-    print_line(f"  {one.snippet}")
-    print_line()

@@ -39,7 +39,7 @@ COMMANDS = {
         "Show what a workspace's settings file asks for beyond what is harmless, and allow it.",
     ),
     "logs": ("logs", "Read the operations log: what happened, when, and in which trace."),
-    "backends": ("backends", "Inspect the backends."),
+    "backends": ("backends", "Inspect the backends, and add one."),
     "embedders": ("status", "Inspect the embedding providers."),
     "config": ("status", "Inspect the settings."),
     "feedback": (

@@ -111,6 +111,17 @@ def read_answer(
     )
 
 
+def found_names(answer: JsonValue, results_at: str | None) -> tuple[str, dict[str, str]]:
+    """Return where the results of an answer are, and the name of each field that was found by itself."""
+    found_at, rows = (results_at, _rows(pick(answer, results_at))) if results_at else _find(answer)
+    names: dict[str, str] = {}
+    for row in rows[:MAX_RESULTS]:
+        for field in _NAMES:
+            if field not in names and isinstance(row, dict) and (name := _common(row, field)[0]):
+                names[field] = name
+    return found_at, names
+
+
 def joined(readings: Sequence[Reading]) -> Reading:
     """Return the answers to the words of a question as one: first what has most of them, and rare ones.
 
@@ -186,14 +197,18 @@ def _value(row: JsonValue, field: str, names: FieldNames) -> JsonValue:
     """Return a field of a result by its configured name, or by the first common one, up to a level deeper."""
     if not isinstance(row, dict):
         return row if field == "text" else None
-    if (name := getattr(names, field)) is not None:
-        return pick(row, name)
-    inner = [one for one in row.values() if isinstance(one, dict)]
-    for level in (row, *inner):
+    name = getattr(names, field)
+    return _common(row, field)[1] if name is None else pick(row, name)
+
+
+def _common(row: Mapping[str, JsonValue], field: str) -> tuple[str | None, JsonValue]:
+    """Return the first common name of a field that a result has, up to a level deeper, and its value."""
+    inner = [(f"{name}.", one) for name, one in row.items() if isinstance(one, dict)]
+    for prefix, level in [("", row), *inner]:
         for common in _NAMES[field]:
             if (value := level.get(common)) not in (None, "", []) and not isinstance(value, dict):
-                return value
-    return None
+                return f"{prefix}{common}", value
+    return None, None
 
 
 def _text(value: JsonValue) -> str:

@@ -35,6 +35,7 @@ class HttpSource:
     ) -> None:
         self._settings = settings
         self._id = backend_id
+        self.found: Mapping[str, JsonValue] = {}
         self.provider = urlsplit(settings.url).netloc.rpartition("@")[2]
         self._secrets = secret_headers(settings, backend_id, environ)
         client = HttpClient(settings.url, timeout_s=settings.timeout_ms / 1000, clock=clock)

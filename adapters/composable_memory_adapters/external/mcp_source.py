@@ -57,6 +57,7 @@ class McpSource:
         self._ended_since = ""
         self._ending: asyncio.Task[None] | None = None
         self.provider = settings.preset or (settings.command[0] if settings.command else settings.url)
+        self.found: Mapping[str, JsonValue] = {}
         self._session = LazyResource(self._connected, limit_s=CONNECT_S)
 
     async def ask(self, query: str, limit: int) -> JsonValue:
@@ -144,6 +145,7 @@ class McpSource:
                     f"its tool {tool.name} has no argument for a question ({known})",
                     fix="set `arguments`",
                 )
+            self.found = {"search_tool": tool.name, "arguments": given}
             yield _Session(client=client, tool=tool.name, arguments=given)
 
     def _tool(self, tools: Sequence[Tool]) -> Tool:

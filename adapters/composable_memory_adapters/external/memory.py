@@ -1,7 +1,7 @@
 """A memory over a foreign one: asks it, reads its answer, and says what was left out."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from pydantic import JsonValue
@@ -17,7 +17,7 @@ from composable_memory.types import (
     SearchAnswer,
     SearchOptions,
 )
-from composable_memory_adapters.external.answers import Reading, joined, read_answer
+from composable_memory_adapters.external.answers import Reading, found_names, joined, read_answer
 from composable_memory_adapters.external.settings import AnswerSettings
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
 from composable_memory_ops_logs import redact
@@ -37,6 +37,8 @@ class Source(Protocol):
 
     provider: str
     """What it is, as the status says it."""
+    found: Mapping[str, JsonValue]
+    """The settings that say what it found out by itself when it was asked."""
 
     async def ask(self, query: str, limit: int) -> JsonValue:
         """Return its answer as JSON, or as a text.
@@ -96,6 +98,20 @@ class ExternalMemory:
         if not words:
             return await self._ask(query, self._settings.limit)
         return {word: await self._ask(word, self._settings.limit) for word in words}
+
+    async def found_settings(self, query: str) -> Mapping[str, JsonValue]:
+        """Return the settings that say outright what was found out by itself.
+
+        Raises:
+            BackendError: the foreign memory failed.
+        """
+        settings = self._settings
+        asked = (self._asked(analyse(query)) or (query,))[0]
+        answer = await self._ask(asked, settings.limit)
+        found_at, names = await asyncio.to_thread(found_names, answer, settings.results)
+        given = settings.map.model_dump(exclude_none=True)
+        results = {} if settings.results or not found_at else {"results": found_at}
+        return {**self._source.found, **results, **({"map": {**names, **given}} if names else {})}
 
     async def _ask(self, query: str, limit: int) -> JsonValue:
         self._require_open("search")

@@ -58,6 +58,7 @@ class _Functions:
         self._search = search
         self._id = backend_id
         self.provider = provider
+        self.found: Mapping[str, JsonValue] = {}
 
     async def ask(self, query: str, limit: int) -> JsonValue:
         """Return what the function finds.

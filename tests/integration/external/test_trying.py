@@ -1,11 +1,13 @@
-"""`cmem backends test`: what a foreign memory answers, what is read from it, and what is dropped."""
+"""`cmem backends test` and `add`: what a foreign memory answers, and how it gets into the user's settings."""
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner, Result
 
 from composable_memory.cli import app
@@ -45,3 +47,69 @@ def test_a_failure_is_told(tried: Any) -> None:
     assert "the database is locked" in tried("no-start").stderr
     unknown = tried(backend="nobody")
     assert (unknown.exit_code, "away" in unknown.stderr) == (1, True)
+
+
+OWN = "# my settings\nmemory:\n  embedding: {provider: none}\n"
+
+
+@pytest.fixture
+def added(workspace: Path, state_dir: Path, own_file: Path) -> Any:
+    """Return a function that adds the server as `away` to the user's settings."""
+
+    def run(
+        fault: str = "", *options: str, question: str = "irrigation timer", answer: str = "y\n"
+    ) -> Result:
+        command = shlex.join([sys.executable, str(SERVER), fault])
+        places = ["--workspace", str(workspace), "--state-dir", str(state_dir)]
+        words = ["backends", "add", "away", "--command", command, "--question", question, *places, *options]
+        return CliRunner().invoke(app, words, input=answer)
+
+    return run
+
+
+@pytest.fixture
+def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return where the user's own settings file is."""
+    file = tmp_path / "own" / "config.yaml"
+    file.parent.mkdir()
+    file.write_text(OWN, encoding="utf-8")
+    monkeypatch.setenv("COMPOSABLE_MEMORY_CONFIG", str(file))
+    return file
+
+
+def test_a_server_is_added_with_all_that_was_found_out(
+    added: Any, own_file: Path, workspace: Path, state_dir: Path
+) -> None:
+    result = added("", "--env", "MARK=HOME")
+    assert (result.exit_code, "away/memory/projects/greenhouse.md" in result.stdout) == (0, True)
+    after = own_file.read_text(encoding="utf-8")
+    assert [line for line in OWN.splitlines() if line not in after.splitlines()] == []
+    section = yaml.safe_load(after)["memory"]["backends"]["away"]
+    assert (section["search_tool"], section["results"], section["env"]) == (
+        "search_notes",
+        "results",
+        {"MARK": "HOME"},
+    )
+    assert section["arguments"] == {"query": "{query}", "limit": "{limit}"}
+    assert section["map"] == {"text": "content", "path": "file", "score": "score", "start_line": "line"}
+    places = ["--workspace", str(workspace), "--state-dir", str(state_dir)]
+    asked = CliRunner().invoke(app, ["backends", "test", "away", "irrigation timer", *places, "--json"])
+    assert json.loads(asked.stdout)["results"][0]["path"] == "away/memory/projects/greenhouse.md"
+    again = added()
+    assert (again.exit_code != 0, own_file.read_text(encoding="utf-8")) == (True, after)
+
+
+def test_nothing_is_added_without_a_yes_or_without_results(added: Any, own_file: Path) -> None:
+    assert added(answer="n\n").exit_code == 1
+    assert added("no-start").exit_code == 1
+    assert added(question="zeppelin", answer="").exit_code == 1
+    assert added("", "--env", "MARK").exit_code == 2
+    assert own_file.read_text(encoding="utf-8") == OWN
+
+
+def test_lines_to_paste_are_shown_where_the_file_cannot_be_edited(added: Any, own_file: Path) -> None:
+    text = "memory: {embedding: {provider: none}}\n"
+    own_file.write_text(text, encoding="utf-8")
+    result = added("", "--yes")
+    assert (result.exit_code, own_file.read_text(encoding="utf-8")) == (1, text)
+    assert "search_tool: search_notes" in result.stdout
