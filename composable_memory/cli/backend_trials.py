@@ -103,6 +103,7 @@ async def backends_add(
         typer.Option("--question", metavar="TEXT", help="What to try it with; unset, you are asked."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    as_json: AsJson = False,
 ) -> ExitCode:
     """Add a foreign memory: ask it a question, show what is found, and enter it in your own settings file.
 
@@ -119,6 +120,8 @@ async def backends_add(
     file = await asyncio.to_thread(user_config_path(os.environ).resolve)  # it may be a link
     before = await asyncio.to_thread(_text_of, file)
     await asyncio.to_thread(_entered, before, file, backend_id, section)  # what cannot be is told first
+    if question is None and as_json:
+        raise typer.BadParameter("--json needs a --question")
     question = question or typer.prompt("A question that it can answer", err=True)
     config = {"backends": {backend_id: section}}
     async with open_memory(target.workspace, target.state_dir, config, long_lived=False) as memory:
@@ -127,26 +130,29 @@ async def backends_add(
             return ExitCode.FAILED
         found = await _found_settings(memory, backend_id, question)
         response, took_ms = await _answer(memory, backend_id, question)
-    _print_results(response, took_ms)
-    warn_degraded(response.degraded)
-    if not response.results:
-        error(
-            f"{backend_id}: nothing was found, so it is not added; see `cmem backends test`, or ask otherwise"
-        )
-        return ExitCode.FAILED
     section = section if preset else {**found, **section}
-    print_line(f"For {file}, under memory.backends:", bold=True)
-    print_line(as_yaml(backend_id, section))
-    after = await asyncio.to_thread(_entered, before, file, backend_id, section)
-    if after is None:
+    after = await asyncio.to_thread(_entered, before, file, backend_id, section) if response.results else None
+    if not as_json:
+        _print_results(response, took_ms)
+        print_line(f"For {file}, under memory.backends:", bold=True)
+        print_line(as_yaml(backend_id, section))
+    warn_degraded(response.degraded)
+    is_done = after is not None and (yes or not as_json)
+    if is_done:
+        if not yes:
+            typer.confirm("Write this?", abort=True, err=True)
+        state = await asyncio.to_thread(made_folder, target.state_dir or default_state_dir(os.environ))
+        await asyncio.to_thread(write, Edit(path=file, before=before, after=after), state, is_private=True)
+    if as_json:
+        results = [document(one) for one in response.results]
+        print_json(document(section=section, results=results, written=is_done))
+    elif is_done:
+        print_line(f"{backend_id} is added, for all your workspaces.")
+    if not response.results:
+        error(f"{backend_id}: nothing was found, so it is not added; ask another question")
+    elif after is None:
         warn(f"{file} cannot be changed without a risk for what is in it; enter these lines yourself")
-        return ExitCode.FAILED
-    if not yes:
-        typer.confirm("Write this?", abort=True, err=True)
-    state = await asyncio.to_thread(made_folder, target.state_dir or default_state_dir(os.environ))
-    await asyncio.to_thread(write, Edit(path=file, before=before, after=after), state, is_private=True)
-    print_line(f"{backend_id} is added, for all your workspaces.")
-    return ExitCode.FINE
+    return ExitCode.FAILED if after is None else ExitCode.FINE
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:
