@@ -90,6 +90,7 @@ DOORS = {
     "watchdog": ("composable_memory_adapters.builtin.sync.watcher",),
     "yaml": (
         "composable_memory.config.yaml_reader",
+        "composable_memory.config.section_text",  # where in a text its keys stand
         "composable_memory_adapters.integrations.store_notes",
         "composable_memory_adapters.qmd.runtime.index_config",
     ),
