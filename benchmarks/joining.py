@@ -1,0 +1,187 @@
+"""What joining costs: notes split over three memories and asked at once, against one index of all of them.
+
+    python benchmarks/joining.py --data DIR [--sets xquad-en …] [--server PATH] [--questions 150]
+
+Sets have the shape that `retrieval.py` takes; at most 500 notes of each are split at random over the builtin
+memory, the reference server of MCP (`--server`, its index.js, for node; else a second function), and a
+plain search function that scores by the words in common. Prints nDCG@10 by note for one index, for the
+composite, and for each of its parts alone; then the CPU time of a question that goes through the adapter with
+an answer that is there already, which is what the adapter adds to a source.
+"""
+
+import argparse
+import asyncio
+import json
+import math
+import random
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+from composable_memory import open_memory
+from composable_memory.interfaces import BackendSpec
+from composable_memory_adapters.external.memory import ExternalMemory
+from composable_memory_adapters.external.retrievers import retriever_backend
+from composable_memory_adapters.external.settings import AnswerSettings
+from composable_memory_adapters.text.query_terms import analyse
+from composable_memory_feedback.metrics import ndcg
+
+DEPTH = 10
+NOTES = 500
+SEED = 7
+Notes = Mapping[str, str]
+Question = tuple[str, frozenset[str]]
+"""Its text, and the notes that answer it."""
+
+
+def word_search(notes: Notes, backend_id: str) -> BackendSpec:
+    """Return a backend that scores notes by the share of a question's words that they have."""
+    texts = {path: text.lower() for path, text in notes.items()}
+
+    async def search(query: str, limit: int) -> list[dict[str, Any]]:
+        words = analyse(query).terms
+        shares = {
+            path: sum(word in text for word in words) / max(1, len(words)) for path, text in texts.items()
+        }
+        best = sorted((path for path in shares if shares[path]), key=lambda path: -shares[path])[:limit]
+        return [{"path": path, "text": notes[path], "score": shares[path]} for path in best]
+
+    return retriever_backend(backend_id, search)
+
+
+def measured(ranking: Sequence[str], relevant: frozenset[str]) -> float:
+    """Return nDCG by note: a note counts where it comes first."""
+    places = list(dict.fromkeys(ranking))[:DEPTH]
+    return ndcg([float(path in relevant) for path in places], [1.0] * len(relevant), DEPTH)
+
+
+async def means(
+    notes: Notes, questions: Sequence[Question], others: Mapping[str, Any], specs: Sequence[BackendSpec]
+) -> Mapping[str, float]:
+    """Return the mean nDCG of all backends together, and of each, over a folder with these notes."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "notes"
+        for path, text in notes.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text, encoding="utf-8")
+        config = {"backends": {"builtin": {}, **others}, "query": {"max_results": 3 * DEPTH}}
+        ways: dict[str, list[str] | None] = {"composite": None, "builtin": ["builtin"]}
+        ways |= {id_: [id_] for id_ in others}
+        scores: dict[str, list[float]] = {way: [] for way in ways}
+        async with open_memory(
+            folder, Path(scratch) / "state", config, backends=specs, long_lived=False
+        ) as memory:
+            await memory.sync()
+            for text, relevant in questions:
+                for way, ids in ways.items():
+                    response = await memory.query(text, backends=ids, min_score=0.0)
+                    paths = [one.path.removeprefix(f"{one.source_backend}/") for one in response.results]
+                    scores[way].append(measured(paths, relevant))
+    return {way: statistics.fmean(values) for way, values in scores.items()}
+
+
+def read_set(folder: Path, limit: int) -> tuple[Notes, list[Question]]:
+    """Return at most 500 notes and questions about them, each with the notes that answer it."""
+    rows = [json.loads(line) for line in (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()]
+    chance = random.Random(SEED)
+    paths = sorted(path for path in folder.rglob("*.md") if path.parent != folder)
+    kept = sorted(chance.sample(paths, min(NOTES, len(paths))))
+    notes = {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in kept}
+    found = []
+    for row in rows:
+        relevant = frozenset(f"{row['conv']}/{path}" for path, _ in row["qrels"]) & notes.keys()
+        if relevant:
+            found.append((row["question"], relevant))
+    return notes, chance.sample(found, min(limit, len(found)))
+
+
+async def quality(folder: Path, server: Path | None, limit: int) -> None:
+    """Print the table of one set."""
+    notes, questions = read_set(folder, limit)
+    chance = random.Random(SEED)
+    parts: list[dict[str, str]] = [{}, {}, {}]
+    for path, text in notes.items():
+        parts[chance.randrange(3)][path] = text
+    with tempfile.TemporaryDirectory() as scratch:
+        others: dict[str, Any] = {"plain": {}}
+        specs = [word_search(parts[1], "plain")]
+        if server is None:
+            others["second"] = {}
+            specs.append(word_search(parts[2], "second"))
+        else:
+            graph = Path(scratch) / "graph.jsonl"
+            rows = [
+                {"type": "entity", "name": path, "entityType": "note", "observations": text.splitlines()}
+                for path, text in parts[2].items()
+            ]
+            graph.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+            command = ["env", f"MEMORY_FILE_PATH={graph}", "node", str(server)]
+            others["graph"] = {
+                "kind": "mcp",
+                "preset": "server-memory",
+                "command": command,
+                "timeout_ms": 60_000,
+            }
+        joined = await means(parts[0], questions, others, specs)
+        whole = (await means(notes, questions, {}, []))["builtin"]
+    print(f"\n{folder.name}: {len(notes)} notes, {len(questions)} questions, nDCG@{DEPTH} in points")
+    for way, value in {"one index": whole, **joined}.items():
+        print(f"  {way:<10} {100 * value:5.1f}")
+
+
+class Ready:
+    """Keeps `Source` over an answer that is there."""
+
+    provider = "ready"
+    found: Mapping[str, Any] = {}
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    async def ask(self, query: str, limit: int) -> Any:  # noqa: ARG002 - the interface's
+        """Return the answer."""
+        return self.answer
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
+async def overhead() -> None:
+    """Print the CPU time that the adapter takes for a question."""
+    print("\nCPU time of the adapter, ms a question (median of 5 rounds of 200)")
+    for results, characters in ((10, 300), (24, 300), (24, 2_000)):
+        chance = random.Random(SEED)
+        words = [f"word{number}" for number in range(200)]
+        texts = [" ".join(chance.choices(words, k=math.ceil(characters / 7))) for _ in range(results)]
+        rows = [{"id": str(at), "content": text, "score": 1 / (1 + at)} for at, text in enumerate(texts)]
+        memory = ExternalMemory(Ready({"results": rows}), AnswerSettings(), backend_id="away")
+        rounds = []
+        for _ in range(5):
+            started = process_time()
+            for number in range(200):
+                await memory.search(f"where is word{number} and word{number // 2}?")
+            rounds.append((process_time() - started) * 1000 / 200)
+        print(f"  {results} results of {characters} characters: {statistics.median(rounds):.2f}")
+        await memory.close()
+
+
+async def main() -> None:
+    """Run what the arguments name."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--sets", nargs="+", default=["xquad-en"])
+    parser.add_argument("--server", type=Path)
+    parser.add_argument("--questions", type=int, default=150)
+    arguments = parser.parse_args()
+    await overhead()
+    for name in arguments.sets if arguments.data else ():
+        await quality(
+            arguments.data / name, arguments.server and arguments.server.resolve(), arguments.questions
+        )
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
