@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
+from concurrent.futures import wait as wait_for
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import wraps
 from pathlib import Path
@@ -15,6 +16,9 @@ from composable_memory.errors import BackendTimeout, BackendUnavailable
 from composable_memory.interfaces import BackendSpec, Clock, EmbedderSpec
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
+
+LOOK_UP_S = 0.5
+"""Python acts on a Ctrl-C that comes just before a thread waits only when the thread looks up again."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -151,6 +155,8 @@ class BlockingMemory:
         future: Future[T] = Future()
         try:
             self._begin(future, lambda memory: function(memory, *args, **kwargs))
+            while not wait_for([future], LOOK_UP_S).done:
+                pass
             return future.result()
         except CancelledError:
             if not self._is_closed:

@@ -16,7 +16,6 @@ import asyncio
 import json
 import os
 import re
-import secrets
 import shlex
 import shutil
 import tempfile
@@ -32,6 +31,7 @@ from composable_memory.errors import (
     BackendUnavailable,
 )
 from composable_memory.supervision.run_command import Reply, run_command
+from composable_memory.supervision.tasks import until_done
 from composable_memory.types import JsonValue
 from composable_memory_adapters.qmd.runtime.installation import command_words
 from composable_memory_adapters.qmd.settings import McporterSettings
@@ -162,10 +162,14 @@ class Mcporter:
 
     async def _run_daemon(self) -> None:
         """Run the daemon until it ends or this is cancelled."""
-        folder = await asyncio.to_thread(_new_folder)
+        making = asyncio.ensure_future(asyncio.to_thread(_new_folder))
+        cancelled = await until_done(making)
+        folder = making.result()
+        if cancelled is not None:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            raise cancelled
         announcing = asyncio.create_task(self._announce(folder), name="qmd-mcporter-announce")
         try:
-            await asyncio.to_thread(folder.mkdir, mode=0o700)
             reply = await run_command(
                 [*await self._command(), "daemon", "start", "--foreground"],
                 environ=self._environ(folder),
@@ -226,9 +230,9 @@ class Mcporter:
 
 
 def _new_folder() -> Path:
-    """Return a path that does not exist yet, for a daemon that listens on a socket in it."""
+    """Return a new folder for a daemon that listens on a socket in it."""
     # Below the state folder, the path could be too long for a socket.
-    return Path(tempfile.gettempdir(), f"mcporter-{secrets.token_hex(6)}")
+    return Path(tempfile.mkdtemp(prefix="mcporter-"))
 
 
 def _is_listening(folder: Path) -> bool:
