@@ -20,6 +20,8 @@ COPIES = "connect"
 """The folder in the state folder with a copy of each file as it was before we were in it."""
 
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
+_NOTHING_LEFT = frozenset({"", "{}", '{"version":1}'})
+"""What a file without blanks says that we made and left; comments and empty sections are somebody's."""
 PACKAGE = "composable-memory[mcp]"
 PROGRAMS = ("cmem", "composable-memory")
 
@@ -177,8 +179,7 @@ def _as_it_was(edit: Edit, state_dir: Path) -> Edit:
     copy = _copy_of(edit.path, edit.before, state_dir)
     if copy.exists():
         return replace(edit, after=copy.read_bytes().decode(), copy=copy)
-    rest = file_text.others(edit.after, is_toml=edit.is_toml)
-    return replace(edit, after=None) if rest is None else edit
+    return replace(edit, after=None) if "".join(edit.after.split()) in _NOTHING_LEFT else edit
 
 
 def _keep(edit: Edit, state_dir: Path) -> Path | None:

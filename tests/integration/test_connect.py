@@ -145,6 +145,28 @@ def test_what_others_entered_after_us_stays_when_we_go(desk: Desk) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("client", "path", "text", "later"),
+    [
+        ("codex", ".codex/config.toml", "# mine\n", "# mine as well\n"),
+        ("claude-code", ".claude/settings.json", "// mine\n{\n}\n", "// mine as well\n"),
+        ("claude-code", ".claude/settings.json", '{"permissions": {}}', "\n"),
+    ],
+)
+def test_comments_and_empty_sections_stay_when_we_go(
+    desk: Desk, client: str, path: str, text: str, later: str
+) -> None:
+    file = desk.write(path, text)
+    desk.document(client, "--yes")
+    with file.open("a", encoding="utf-8") as edited:
+        edited.write(later)
+    desk.document(client, "--undo", "--yes")
+
+    left = file.read_text("utf-8")
+    assert SERVER not in left
+    assert "".join(left.split()) == "".join((text + later).split())
+
+
 def test_a_folder_without_notes_is_connected_with_a_note(desk: Desk) -> None:
     assert str(desk.project) in desk("codex", "--dry-run").stderr
     (desk.project / "memory").mkdir()
