@@ -17,14 +17,14 @@ from composable_memory.types import (
     SearchAnswer,
     SearchOptions,
 )
-from composable_memory_adapters.external.answers import Reading, found_names, joined, read_answer
+from composable_memory_adapters.external.answers import Reading, compared, found_names, joined, read_answer
 from composable_memory_adapters.external.settings import AnswerSettings
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
 from composable_memory_ops_logs import redact
 
 T = TypeVar("T")
 
-CAPABILITIES = frozenset({Capability.ANSWER, Capability.RAW_ANSWER})
+CAPABILITIES = frozenset({Capability.ANSWER, Capability.CALIBRATED, Capability.RAW_ANSWER})
 
 MAX_QUERY = 4_000
 """Characters of a question; more are cut off."""
@@ -129,7 +129,7 @@ class ExternalMemory:
 
     def _readings(self, answers: Sequence[JsonValue], query: KeywordQuery) -> Reading:
         settings = self._settings
-        return joined(
+        reading = joined(
             [
                 read_answer(
                     answer,
@@ -142,6 +142,7 @@ class ExternalMemory:
                 for answer in answers
             ]
         )
+        return compared(reading, query)
 
     async def read_file(
         self,

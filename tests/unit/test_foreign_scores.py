@@ -1,0 +1,40 @@
+"""Scores of foreign memories: by what their texts say, so that they can stand beside those of others."""
+
+from pydantic import JsonValue
+
+from composable_memory.types import MemorySearchResult
+from composable_memory_adapters.external.answers import FieldNames, Reading, compared, read_answer
+from composable_memory_adapters.text.query_terms import analyse
+
+QUERY = analyse("when was the harbour pump replaced?")
+
+
+def read(*rows: JsonValue) -> tuple[MemorySearchResult, ...]:
+    found = read_answer(list(rows), QUERY, backend_id="away", results_at=None, names=FieldNames())
+    return compared(found, QUERY).results
+
+
+def test_a_text_with_the_words_of_the_question_goes_before_a_higher_score_without() -> None:
+    best, other = read(
+        {"id": "a", "text": "The office is closed.", "score": 0.99},
+        {"id": "b", "text": "The pump of the harbour was replaced in May.", "score": 0.2},
+    )
+    assert (best.path, other.path) == ("away/b", "away/a")
+    assert other.score < 0.43 < best.score <= 1.0
+
+
+def test_a_list_in_which_nothing_answers_has_low_scores_whatever_its_order_says() -> None:
+    assert max(one.score for one in read({"text": "Soup."}, {"text": "Bread."}, {"text": "Tea."})) < 0.31
+
+
+def test_the_title_counts_and_equal_texts_keep_their_order() -> None:
+    results = read(
+        {"id": "c", "name": "Harbour pump", "text": "Replaced in May."},
+        {"id": "d", "text": "Replaced in May."},
+        {"id": "e", "text": "Replaced in May."},
+    )
+    assert [one.path for one in results] == ["away/c", "away/d", "away/e"]
+
+
+def test_nothing_is_compared_where_nothing_was_found() -> None:
+    assert compared(Reading(results=()), QUERY).results == ()
