@@ -37,11 +37,13 @@ async def guarded_stdio(
     cwd: Path,
     owner: str,
     on_end: Callable[[str], None],
+    tell: Callable[[str], str] = redact,
 ) -> AsyncIterator[Streams]:
     """Start a server and yield the streams to and from it; leaving the block ends it and all it has started.
 
     Lines that are no messages are passed over: some servers print greetings. Where the server ends, or sends
-    what nobody can hold, the stream from it ends, and `on_end` is told why before.
+    what nobody can hold, the stream from it ends, and `on_end` is told why before, in the words that `tell`
+    lets through.
 
     Raises:
         BackendUnavailable: the command cannot be started.
@@ -65,7 +67,7 @@ async def guarded_stdio(
         failed.pop_all()
     outgoing, to_write = anyio.create_memory_object_stream[SessionMessage](0)
     writing = asyncio.create_task(_write(to_write, our_end), name=f"write to {owner}")
-    watching = asyncio.create_task(_watch(server, incoming), name=f"watch {owner}")
+    watching = asyncio.create_task(_watch(server, incoming, tell), name=f"watch {owner}")
     try:
         yield incoming.messages, outgoing
     finally:
@@ -154,8 +156,8 @@ class _Flow(asyncio.BaseProtocol):
         self.can_write.set()
 
 
-async def _watch(server: GuardedProcess, incoming: _Incoming) -> None:
+async def _watch(server: GuardedProcess, incoming: _Incoming, tell: Callable[[str], str]) -> None:
     """End the stream from a server that has ended, with what it said last."""
     code = await server.wait()
-    said = redact(incoming.said.decode("utf-8", "replace")).strip().rpartition("\n")[2]
+    said = tell(incoming.said.decode("utf-8", "replace")).strip().rpartition("\n")[2]
     incoming.end(f"it ended with code {code}" + (f": {said[:300]}" if said else ""))

@@ -19,6 +19,7 @@ from composable_memory.errors import (
 from composable_memory.interfaces import BackendServices, BackendSpec, Clock
 from composable_memory_adapters.external.memory import CAPABILITIES, ExternalMemory
 from composable_memory_adapters.external.presets import filled
+from composable_memory_adapters.external.secrets import Secrets
 from composable_memory_adapters.external.settings import HttpSettings
 from composable_memory_adapters.http_client import Connection, HttpClient, HttpRequest, read_whole
 from composable_memory_adapters.http_failures import FailureKind, HttpFailure
@@ -37,10 +38,12 @@ class HttpSource:
         self._id = backend_id
         self.found: Mapping[str, JsonValue] = {}
         self.provider = urlsplit(settings.url).netloc.rpartition("@")[2]
-        self._secrets = secret_headers(settings, backend_id, environ)
+        secret = secret_headers(settings, backend_id, environ)
+        bare = (environ[variable] for variable in _variables(settings).values())
+        self._secrets = Secrets([*secret.values(), *bare])
         client = HttpClient(settings.url, timeout_s=settings.timeout_ms / 1000, clock=clock)
         headers = {name: value.get_secret_value() for name, value in settings.headers.items()}
-        self._connection = Connection(client, credentials=[self._secrets], headers=headers)
+        self._connection = Connection(client, credentials=[secret], headers=headers)
 
     async def ask(self, query: str, limit: int) -> JsonValue:
         """Return what the service answers.
@@ -73,16 +76,14 @@ class HttpSource:
         try:
             answer: JsonValue = from_json(body)
         except ValueError:
-            excerpt = redact(body[:200].decode("utf-8", "replace"))
+            excerpt = redact(self._secrets.hidden(body.decode("utf-8", "replace"))[:200])
             raise BackendGarbled(self._id, "search", excerpt=excerpt, expected="JSON") from None
-        return answer
+        return self._secrets.hidden_in(answer)
 
     def _problem(self, failure: HttpFailure) -> BackendError:
         """Return the error for a failed request, without a secret in it."""
-        detail = failure.detail
-        for value in self._secrets.values():
-            detail = detail.replace(value, "***")
-        told = f"{self.provider} {failure.problem}" + (f": {redact(detail)[:200]}" if detail else "")
+        detail, problem = self._secrets.hidden(failure.detail), self._secrets.hidden(failure.problem)
+        told = f"{self.provider} {problem}" + (f": {redact(detail)[:200]}" if detail else "")
         limit_s = self._settings.timeout_ms / 1000
         match failure.kind:
             case FailureKind.SLOW:
@@ -91,7 +92,7 @@ class HttpSource:
                 names = ", ".join(_variables(self._settings).values()) or "`headers_env`"
                 return BackendUnavailable(self._id, told, fix=f"check {names}", operation="search")
             case FailureKind.REJECTED | FailureKind.RATE | FailureKind.QUOTA:
-                return BackendRejected(self._id, "search", status=failure.problem, body=redact(detail))
+                return BackendRejected(self._id, "search", status=problem, body=redact(detail))
         return BackendUnavailable(self._id, told, fix="check its `url`, and that it runs", operation="search")
 
 

@@ -16,6 +16,7 @@ from composable_memory.errors import BackendError, BackendRejected, BackendUnava
 from composable_memory.supervision.resource import LazyResource
 from composable_memory_adapters.external.guarded_stdio import guarded_stdio
 from composable_memory_adapters.external.presets import filled
+from composable_memory_adapters.external.secrets import Secrets
 from composable_memory_adapters.external.settings import McpSettings
 from composable_memory_ops_logs import redact
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -53,6 +54,7 @@ class McpSource:
         self._id = backend_id
         self._environ = environ
         self._folder = folder
+        self._secrets = Secrets(environ.get(ours, "") for ours in settings.env.values())
         self._unanswered = 0
         self._ended_since = ""
         self._ending: asyncio.Task[None] | None = None
@@ -80,8 +82,9 @@ class McpSource:
             return await self._ask_once(query, limit)
         except BackendError:
             raise
-        except Exception as error:
-            raise self._lost(error) from error
+        except Exception as error:  # noqa: BLE001 - as above
+            problem = self._lost(error)
+        raise problem  # without the cause, which may repeat a secret
 
     async def close(self) -> None:
         """End the session and the server; calling it again does nothing."""
@@ -103,7 +106,7 @@ class McpSource:
                 await self._drop(session)
                 raise
             raise BackendRejected(
-                self._id, "search", status=str(refused.code), body=redact(refused.message)
+                self._id, "search", status=str(refused.code), body=self._told(refused.message)
             ) from None
         except Exception:
             await self._drop(session)
@@ -111,10 +114,16 @@ class McpSource:
         self._unanswered = 0
         said = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
         if result.is_error:
-            raise BackendRejected(self._id, "search", status=f"an error of {session.tool}", body=redact(said))
+            raise BackendRejected(
+                self._id, "search", status=f"an error of {session.tool}", body=self._told(said)
+            )
         if result.structured_content is not None:
-            return _unwrapped(result.structured_content)
-        return await asyncio.to_thread(_parsed, said)
+            return self._secrets.hidden_in(_unwrapped(result.structured_content))
+        return self._secrets.hidden_in(await asyncio.to_thread(_parsed, said))
+
+    def _told(self, text: str) -> str:
+        """Return what the server says, without a secret in it."""
+        return redact(self._secrets.hidden(text))
 
     async def _drop(self, session: _Session) -> None:
         """Close a session that broke, unless another one is open by now."""
@@ -130,6 +139,7 @@ class McpSource:
             cwd=self._folder,
             owner=self._id,
             on_end=self._note_end,
+            tell=self._told,
         )
         self._ended_since = ""
         async with Client(
@@ -139,7 +149,7 @@ class McpSource:
             tool = self._tool(tools)
             given = settings.arguments or _arguments_for(tool)
             if not given:
-                known = ", ".join(tool.input_schema.get("properties", {}))
+                known = self._told(", ".join(tool.input_schema.get("properties", {})))
                 raise BackendUnavailable(
                     self._id,
                     f"its tool {tool.name} has no argument for a question ({known})",
@@ -155,7 +165,7 @@ class McpSource:
         else:
             found = [tool for tool in tools if tool.name == wanted]
         if not found:
-            names = ", ".join(tool.name for tool in tools) or "none"
+            names = self._told(", ".join(tool.name for tool in tools)) or "none"
             what = f"has no tool {wanted!r}" if wanted else "has no tool that looks like a search"
             raise BackendUnavailable(
                 self._id, f"the server {what}; its tools: {names}", fix="set `search_tool`"
@@ -179,7 +189,7 @@ class McpSource:
             error = error.exceptions[0]
         if isinstance(error, BackendError):
             return error
-        what = self._ended_since or redact(str(error)) or type(error).__name__
+        what = self._ended_since or self._told(str(error)) or type(error).__name__
         return BackendUnavailable(
             self._id,
             f"{self.provider} cannot be asked: {what[:300]}",

@@ -43,6 +43,8 @@ async def search_notes(query: str, ctx: Context, limit: int = 10) -> dict[str, A
         return {"results": [{"content": "x" * 100_000_000}]}
     if FAULT == "refuse":
         raise ToolError("the notes are locked; the key is sk-ant-api03-" + "a1B2" * 24)
+    if FAULT == "repeat-key":
+        raise ToolError(f"the key {os.environ['GIVEN']} is wrong")
     if FAULT == "other-shape":
         return {"answer": {"rows": [{"number": 1}, {"number": 2}]}}
     if FAULT == "roots":
@@ -70,6 +72,8 @@ def mark_first() -> bool:
 if __name__ == "__main__":
     if FAULT == "no-start":
         sys.exit("the database is locked")
+    if FAULT == "die-with-key":
+        sys.exit(f"the key {os.environ['GIVEN']} is wrong")
     if FAULT == "greeting":
         sys.stdout.write("Welcome to notes 1.0\n")
         sys.stdout.flush()
