@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
+from composable_memory.forget.tombstones import Forgotten, Tombstones
 from composable_memory.front_matter import front_matter
 from composable_memory.gitignore import GitIgnore
 from composable_memory.paths import (
@@ -66,7 +67,9 @@ class Note:
 class RetainedNotes:
     """The notes of a workspace as they were when last read; safe to call from several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, forgotten: Forgotten | None = None) -> None:
+        self._forgotten = forgotten
+        self._stones = Tombstones(b"", ())
         self._known: dict[str, tuple[_Stamp, Note]] = {}
         self._lock = Lock()
 
@@ -75,13 +78,16 @@ class RetainedNotes:
 
         Notes are `MEMORY.md`, those in `memory/` and `bank/`, and those of `extra_paths`. No links are
         followed; where an extra path is the workspace itself, what `.gitignore` names is left out as well.
+        What was forgotten is not told, also where an old copy of a note came back.
         """
         with self._lock:
-            before, self._known = self._known, {}
+            stones = self._forgotten.now() if self._forgotten else self._stones
+            before = self._known if stones.stones == self._stones.stones else {}
+            self._stones, self._known = stones, {}
             for file in _files(Path(os.path.realpath(workspace)), extra_paths):
                 known = before.get(file.key)
                 if known is None or known[0] != file.stamp:
-                    note = _read(file)
+                    note = _read(file, stones)
                     known = (file.stamp, note) if note else None
                 if known is not None:
                     self._known[file.key] = known
@@ -148,13 +154,14 @@ def _is_passed_over(path: str, ignored: GitIgnore | None, *, is_folder: bool = F
     return is_left_out(name) or ignored.leaves_out(path, is_folder=is_folder)
 
 
-def _read(file: _File) -> Note | None:
+def _read(file: _File, stones: Tombstones) -> Note | None:
     try:
         with opened_file(file.path) as (descriptor, found), os.fdopen(os.dup(descriptor), "rb") as stream:
             data = stream.read(found.st_size)
     except OSError:
         return None
-    return note_of(file.key, _decoded(data), datetime.fromtimestamp(file.stamp.mtime_ns / 1e9, UTC).date())
+    text = stones.hide(_decoded(data), "memory")
+    return note_of(file.key, text, datetime.fromtimestamp(file.stamp.mtime_ns / 1e9, UTC).date())
 
 
 def note_of(path: str, text: str, changed_on: date) -> Note:

@@ -60,6 +60,9 @@ if TYPE_CHECKING:
     from composable_memory.retain.remember import Remembered
     from composable_memory.runtime.failover import FallbackMemoryManager
 
+LINES_AFTER = 50
+"""No statement that begins in a passage is expected to go on longer behind it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Memory:
@@ -205,12 +208,16 @@ class Memory:
         raise MemoryPathError(line_id[:200], "no retained line has this id")
 
     async def text_of(self, path: str, start_line: int, end_line: int) -> str | None:
-        """Return lines of a memory file without taking note of it; None where there are none."""
+        """Return lines of a memory file without taking note of it; None where there are none.
+
+        What was forgotten is blank. It is known by whole statements, so the lines around are read as well.
+        """
         try:
-            part = await self.manager.read_file(path, from_line=start_line, lines=end_line - start_line + 1)
+            part = await self.manager.read_file(path, from_line=1, lines=end_line + LINES_AFTER)
         except ComposableMemoryError:
             return None
-        return part.text or None
+        shown = await asyncio.to_thread(self.forgotten.hide, part.text, "memory")
+        return "\n".join(shown.split("\n")[start_line - 1 : end_line]) or None
 
     async def recall(
         self,

@@ -28,6 +28,7 @@ from composable_memory.query.intent import parse_query_intent
 from composable_memory.query.live_weights import LiveWeights
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import MergePolicy
+from composable_memory.recall.notes import RetainedNotes
 from composable_memory.registry import Registry, discover_backends, load_extractor
 from composable_memory.runtime.backends import BackendOpener, OpenBackends
 from composable_memory.runtime.embedder_choice import choose_embedder
@@ -148,6 +149,7 @@ async def open_memory(
             pair=backends_open.pair,
             context=context,
             weights=live,
+            notes=RetainedNotes(forgotten),
         )
         if await asyncio.to_thread(forgotten.journal_path.exists):
             with suppress(ComposableMemoryError):  # the status tells of it, and the next opening tries again

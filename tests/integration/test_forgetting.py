@@ -471,3 +471,31 @@ async def test_a_backend_that_is_down_follows_when_it_is_back(
     monkeypatch.setattr(Stubborn, "can", True)
     async with open_it() as memory:
         assert "forgetting" not in memory.status().custom
+
+
+async def test_an_old_copy_of_a_note_brings_nothing_back_into_recall_or_pages(
+    place: Place, tmp_path: Path
+) -> None:
+    other = Place(tmp_path / "other")
+    other.note.write_text(NOTE, encoding="utf-8")
+    loose = f"{NOTE}\n## Later\n\nPeter whispered: amber gate 4471.\n\nPeter mows the lawn.\n"
+    place.note.write_text(loose, encoding="utf-8")
+    async with place.open() as memory:
+        await memory.sync()
+        assert SECRET in str(await memory.recall("Peter"))  # so that it is kept as it was read
+        for what in ("^k1abc", "Peter whispered: amber gate 4471."):
+            await memory.forget((await memory.plan_forgetting(what)).token)
+        place.note.write_text(loose, encoding="utf-8")
+        await memory.sync()
+
+        found = str([await memory.recall("Peter"), await memory.recall(since="2026-05-01")])
+        await memory.apply_reflection(await memory.reflect())
+
+        assert "mows the lawn" in found
+        assert "Likes short replies" in found
+        assert "flowerpot" not in found
+        assert "amber" not in found
+        assert not files_with((*WORDS, "amber"), place.workspace / "bank")
+    async with other.open() as memory:
+        await memory.sync()
+        assert SECRET in str(await memory.recall("Peter"))
