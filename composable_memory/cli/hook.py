@@ -22,11 +22,13 @@ from composable_memory.config.layers import default_state_dir, load_settings
 from composable_memory.config.settings import Settings
 from composable_memory.config.workspace_file import WORKSPACE_FILES
 from composable_memory.errors import ComposableMemoryError
+from composable_memory.forget.tombstones import FOLDER, Forgotten
 from composable_memory.hooks.agent_json import HookCall, answer, read_call
 from composable_memory.hooks.session_state import SessionState, SessionStates
 from composable_memory.paths import has_memory_files
 from composable_memory.registry import Registry, discover_backends
 from composable_memory.state.folders import existing_folder
+from composable_memory.state.workspaces import identify
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLogError
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -151,6 +153,13 @@ class _Run:
         """Return the settings of hooks."""
         return self.settings.memory.hooks
 
+    def forgotten(self) -> Forgotten | None:
+        """Return what was forgotten of the workspace; None where nothing ever was. Reads files."""
+        if not (self.state_dir / FOLDER).is_dir():
+            return None
+        identity = identify(self.state_dir, self.workspace, now=_now(), name=self.settings.memory.id)
+        return Forgotten(self.state_dir, identity.id)
+
     def limit_ms(self, name: str) -> int:
         """Return how long this hook may take; a summary by a model comes on top of it."""
         llm = self.settings.memory.feedback.llm
@@ -188,7 +197,10 @@ async def _session_start(run: _Run) -> str | None:
 
     await asyncio.to_thread(run.states.prune)
     await run.states.change(run.call.session, lambda state: state.shown.clear())
-    return await session_recap(run.workspace, run.hooks, now=_now(), session_key=run.call.session_key)
+    forgotten = await asyncio.to_thread(run.forgotten)
+    return await session_recap(
+        run.workspace, run.hooks, now=_now(), session_key=run.call.session_key, forgotten=forgotten
+    )
 
 
 async def _prompt(run: _Run) -> str | None:
@@ -280,7 +292,10 @@ async def _record(run: _Run, name: str) -> str | None:
 async def _session_end(run: _Run) -> str | None:
     from composable_memory.hooks.session_memory import save_session
 
-    saved = await save_session(run.workspace, run.call, run.settings.memory, run.states, now=_now())
+    forgotten = await asyncio.to_thread(run.forgotten)
+    saved = await save_session(
+        run.workspace, run.call, run.settings.memory, run.states, now=_now(), forgotten=forgotten
+    )
     if saved is None:
         return None
     if saved.problem is not None:

@@ -17,6 +17,7 @@ from composable_memory.query.context_pack import CHARS_PER_TOKEN, PackBudget, es
 from composable_memory.session_keys import is_shared
 
 if TYPE_CHECKING:
+    from composable_memory.forget.tombstones import Forgotten
     from composable_memory.runtime.memory import Memory
     from composable_memory.types import MemorySearchResult
 
@@ -38,30 +39,38 @@ _CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 
 
 async def session_recap(
-    workspace: Path, settings: HooksSettings, *, now: datetime, session_key: str | None = None
+    workspace: Path,
+    settings: HooksSettings,
+    *,
+    now: datetime,
+    session_key: str | None = None,
+    forgotten: "Forgotten | None" = None,
 ) -> str | None:
     """Return the core memory and the latest days of a workspace, fenced; None where there is nothing to tell.
 
     Of the core memory (MEMORY.md or memory.md) the beginning is told, of a day's note its end; what is left
-    out is said. In a group or channel, where others would read it, there is no recap.
+    out is said. In a group or channel, where others would read it, there is no recap. What was forgotten is
+    not told.
     """
     if is_shared(session_key) or not settings.recap_tokens:
         return None
-    return await asyncio.to_thread(_recap, workspace, settings, now)
+    return await asyncio.to_thread(_recap, workspace, settings, now, forgotten)
 
 
-def _recap(workspace: Path, settings: HooksSettings, now: datetime) -> str | None:
+def _recap(
+    workspace: Path, settings: HooksSettings, now: datetime, forgotten: "Forgotten | None"
+) -> str | None:
     budget = PackBudget(max_tokens=settings.recap_tokens)
     room = budget.room - budget.cost(fence([]))
     days = list(latest_days(workspace, settings.recap_days, now))
     parts = []
     core = next((name for name in MAIN_FILES if (workspace / name).is_file()), None)
     if core is not None:
-        part = _excerpt(workspace, core, int(room * CORE_SHARE) if days else room, budget)
+        part = _excerpt(workspace, core, int(room * CORE_SHARE) if days else room, budget, forgotten)
         parts += part
         room -= budget.cost("".join(part))
     for left, name in zip(range(len(days), 0, -1), days, strict=True):
-        part = _excerpt(workspace, name, room // left, budget, from_end=True)
+        part = _excerpt(workspace, name, room // left, budget, forgotten, from_end=True)
         parts += part
         room -= budget.cost("".join(part))
     return "\n".join([OPENING, CAUTION, *parts, CLOSING]) if parts else None
@@ -80,7 +89,13 @@ def latest_days(workspace: Path, count: int, now: datetime) -> Iterator[str]:
 
 
 def _excerpt(
-    workspace: Path, name: str, room: int, budget: PackBudget, *, from_end: bool = False
+    workspace: Path,
+    name: str,
+    room: int,
+    budget: PackBudget,
+    forgotten: "Forgotten | None",
+    *,
+    from_end: bool = False,
 ) -> list[str]:
     """Return whole lines of a note, escaped, below its name and how much of it they are."""
     try:
@@ -88,6 +103,8 @@ def _excerpt(
             text = os.read(file, MOST_BYTES).decode("utf-8", "replace").strip("\ufeff\n ")
     except (OSError, ComposableMemoryError):
         return []
+    if forgotten is not None:
+        text = forgotten.hide(text, "memory").strip("\n ")
     lines = escaped(text).split("\n") if text else []
     title = "## {}, {} of {} lines"
     room -= budget.cost(title.format(name, len(lines), len(lines)) + "\n")

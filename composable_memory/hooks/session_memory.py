@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from composable_memory.config.feedback import JudgeSettings
 from composable_memory.config.settings import MemorySettings
+from composable_memory.forget.tombstones import INSTEAD
 from composable_memory.hooks.fencing import escaped, own_words
 from composable_memory.hooks.session_state import SessionState, SessionStates
 from composable_memory.paths import MEMORY_FOLDER, opened_file, resolve_memory_file
@@ -21,6 +23,7 @@ from composable_memory_ops_logs.private_files import replacing
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
+    from composable_memory.forget.tombstones import Forgotten
     from composable_memory.hooks.agent_json import HookCall
 
 MOST_SUMMARISED_CHARS = 24_000
@@ -54,11 +57,18 @@ class SavedSession:
 
 
 async def save_session(
-    workspace: Path, call: "HookCall", settings: MemorySettings, states: SessionStates, *, now: datetime
+    workspace: Path,
+    call: "HookCall",
+    settings: MemorySettings,
+    states: SessionStates,
+    *,
+    now: datetime,
+    forgotten: "Forgotten | None" = None,
 ) -> SavedSession | None:
     """Write what was said in a session since it was saved last to a note of its own; None where nothing was.
 
     The last messages are written first: a summary that comes too late, or not at all, loses nothing.
+    What was forgotten is not written.
 
     Raises:
         MemoryPathError: `memory/` leads elsewhere.
@@ -70,11 +80,16 @@ async def save_session(
     messages = await asyncio.to_thread(partial(messages_in, call, after=known.saved_line))
     if not messages:
         return None
+    last_line = messages[-1].line
+    if forgotten is not None:
+        messages = await asyncio.to_thread(_without_forgotten, messages, forgotten)
+    if not messages:
+        return None
     kept = messages[-settings.hooks.session_messages :]
     path, written = await asyncio.to_thread(partial(write_session, workspace, call, kept, now=now))
 
     def saved(state: SessionState) -> None:
-        state.saved_line = messages[-1].line
+        state.saved_line = last_line
 
     await states.change(call.session, saved)
     if settings.feedback.llm.base_url is None:
@@ -85,6 +100,16 @@ async def save_session(
         return SavedSession(path=path, problem=problem)
     await asyncio.to_thread(partial(replace_by_summary, path, call, summary, written=written, now=now))
     return SavedSession(path=path)
+
+
+def _without_forgotten(messages: Sequence[SavedMessage], forgotten: "Forgotten") -> list[SavedMessage]:
+    """Return messages without what was forgotten, those that say anything else."""
+    hidden = ((one, forgotten.hide(one.text, "sessions")) for one in messages)
+    return [
+        replace(one, text=text)
+        for one, text in hidden
+        if text == one.text or re.search(r"\w", text.replace(INSTEAD, ""))
+    ]
 
 
 def said_in(call: "HookCall") -> list[tuple[int, str, str]]:
@@ -144,7 +169,7 @@ def write_session(
     """
     folder = resolve_memory_file(f"{MEMORY_FOLDER}/session.md", workspace=workspace).parent
     folder.mkdir(exist_ok=True)
-    first = next((one.text for one in messages if one.role == "user"), "")
+    first = next((one.text for one in messages if one.role == "user"), "").replace(INSTEAD, "")
     text = page(call, [f"{one.role}: {one.text}" for one in messages], now)
     stem = f"{now:%Y-%m-%d}-{slug_of(first) or format(now, '%H%M')}"
     for number in range(1, MOST_OF_ONE_NAME):

@@ -76,7 +76,10 @@ async def read_resource(ctx: Asked, params: ReadResourceRequestParams) -> ReadRe
 async def recap_of(memory: Memory, session_key: str | None) -> str:
     """Return the core memory and the last days, fenced; empty where there is nothing to tell."""
     settings, now = memory.settings.memory.hooks, memory.manager.asked_at()
-    return await session_recap(memory.workspace_dir, settings, now=now, session_key=session_key) or ""
+    recap = await session_recap(
+        memory.workspace_dir, settings, now=now, session_key=session_key, forgotten=memory.forgotten
+    )
+    return recap or ""
 
 
 def _base(workspace: str) -> str:
