@@ -2,10 +2,12 @@
 
 import json
 import re
+import shlex
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
+from pathlib import PurePosixPath
 
 from composable_memory.connect import json_text
 from composable_memory.connect.clients import SERVER, Client
@@ -14,6 +16,7 @@ _OUR_HOOK = re.compile(
     r"(?:cmem|composable-memory|composable_memory\.cli)(?:\.exe)?[\"']? hook "
     r"(?:session-start|prompt|turn|compaction|message|summary|session-end)\b"
 )
+_PROGRAMS = frozenset({"cmem", "composable-memory"})
 _TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 _OUR_TABLE = re.compile(
     rf'^[ \t]*\[[ \t]*mcp_servers[ \t]*\.[ \t]*(?:{SERVER}|"{SERVER}")[ \t]*[].]', re.MULTILINE
@@ -82,7 +85,31 @@ def _our_hooks(text: str) -> Iterator[tuple[json_text.Path, str]]:
 
 
 def _is_our_hook(command: object) -> bool:
-    return isinstance(command, str) and _OUR_HOOK.search(command) is not None
+    return isinstance(command, str) and _OUR_HOOK.search(command) is not None and _is_one_call_of_us(command)
+
+
+def _is_one_call_of_us(command: str) -> bool:
+    """Return whether a command starts us and nothing else; what else a user does there is the user's."""
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        words = list(lexer)
+    except ValueError:
+        return False
+    if "\n" in command or any(word and set(word) <= set(lexer.punctuation_chars) for word in words):
+        return False
+    match words:
+        case [_, "-m", "composable_memory.cli", "hook", *_]:
+            return True
+        case [program, "hook", *_] | [_, "--from", _, program, "hook", *_]:
+            return _is_our_program(program)
+        case [_, "run", "--spec", _, program, "hook", *_]:
+            return _is_our_program(program)
+    return False
+
+
+def _is_our_program(path: str) -> bool:
+    return PurePosixPath(path.replace("\\", "/")).name.removesuffix(".exe") in _PROGRAMS
 
 
 def others(text: str, *, is_toml: bool) -> object:

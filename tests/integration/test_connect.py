@@ -167,6 +167,19 @@ def test_comments_and_empty_sections_stay_when_we_go(
     assert "".join(left.split()) == "".join((text + later).split())
 
 
+def test_a_command_of_the_user_that_calls_us_as_well_stays(desk: Desk) -> None:
+    own = "~/bin/lint.sh && cmem hook turn; notify-send done"
+    hooks = {"Stop": [{"hooks": [{"type": "command", "command": own}]}]}
+    file = desk.write(".claude/settings.json", json.dumps({"hooks": hooks}))
+    desk.document("claude-code", "--yes")
+    assert own in file.read_text("utf-8")
+    desk.document("claude-code", "--workspace", str(desk.home), "--yes")
+    assert own in file.read_text("utf-8")
+    desk.document("claude-code", "--undo", "--yes")
+
+    assert json.loads(file.read_text("utf-8")) == {"hooks": hooks}
+
+
 def test_a_folder_without_notes_is_connected_with_a_note(desk: Desk) -> None:
     assert str(desk.project) in desk("codex", "--dry-run").stderr
     (desk.project / "memory").mkdir()
