@@ -59,7 +59,7 @@ async def plan_forgetting(memory: ForgettingScope, target: str, *, everything: b
     """Return what would be forgotten; with `everything` all lines that fit a query, not only a single one.
 
     Raises:
-        InvalidArgument: the target is blank.
+        InvalidArgument: the target is blank, or an id that no line has.
         MemoryPathError: it is a place in which there is nothing.
     """
     require_text("target", target)

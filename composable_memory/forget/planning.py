@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from typing import NamedTuple
 
 from composable_memory.citations import read_citation
@@ -18,6 +19,7 @@ from composable_memory.forget.notes import NoteLine, Notes
 from composable_memory.forget.tombstones import Tombstones
 from composable_memory.forget.values import ForgetLine
 from composable_memory.forget.wording import Statement, contains, statements_of, words_of
+from composable_memory.paths import is_note
 from composable_memory.reflect.pages import is_own_line
 
 MOST_CANDIDATES = 20
@@ -55,16 +57,20 @@ def look_up(notes: Notes, target: str, *, everything: bool) -> Found:
     """Return what a target means; with `everything` all that fits it.
 
     Raises:
+        InvalidArgument: it is an id that no line has.
         MemoryPathError: it is a place in which there is nothing.
     """
     if placed := _at_place(notes, target):
         return Found(placed)
-    if found := _ID.fullmatch(target.strip()):
-        name = found[1]
+    if is_id := _ID.fullmatch(target.strip()):
+        name = is_id[1]
         named = [*notes.saying([name.casefold()], lambda one: one.id == name)]
         if named:
             return _one_or_choice(named, everything)
-    return _one_or_choice(_matching(notes, target), everything)
+        if target.strip().startswith("^"):
+            raise InvalidArgument("target", f"the id of a line; no line has the id ^{name}", target)
+    is_exact, found = _matching(notes, target)
+    return _one_or_choice(found, everything) if is_exact or everything else Found((), found[:MOST_CANDIDATES])
 
 
 def lines_in(notes: Notes, path: str, first: int, last: int) -> list[NoteLine]:
@@ -96,8 +102,10 @@ def _repeats(one: Statement, chosen: Iterable[NoteLine], ids: Iterable[str]) -> 
 
 def _at_place(notes: Notes, target: str) -> list[NoteLine]:
     cited = read_citation(target)
-    if cited is None or not notes.has(cited.path) or not notes.text(cited.path):
-        return []
+    if cited is None or not is_note(PurePath(cited.path).name):
+        return []  # a query may end like a place: "lunch at 12:30"
+    if not notes.has(cited.path) or not notes.text(cited.path):
+        raise MemoryPathError(target, f"there is no note {cited.path} with any text")
     last = cited.end_line or len(notes.text(cited.path))
     found = lines_in(notes, cited.path, cited.start_line, last)
     if not found:
@@ -112,7 +120,8 @@ def _one_or_choice(found: Sequence[NoteLine], everything: bool) -> Found:
     return Found((), found[:MOST_CANDIDATES])
 
 
-def _matching(notes: Notes, query: str) -> list[NoteLine]:
+def _matching(notes: Notes, query: str) -> tuple[bool, list[NoteLine]]:
+    """Return the lines that fit a query, best first, and whether they have all of its words."""
     asked = words_of(query)
     weight = sum(map(len, asked))
     if not asked:
@@ -126,7 +135,7 @@ def _matching(notes: Notes, query: str) -> list[NoteLine]:
     best = max((share(line.statement) for line in found), default=0.0)
     least = 1.0 if best == 1.0 else best * NEARLY_AS_GOOD
     near = [line for line in found if share(line.statement) >= least]
-    return exact or sorted(near, key=lambda line: -share(line.statement))
+    return best == 1.0, exact or sorted(near, key=lambda line: -share(line.statement))
 
 
 # --- tokens -------------------------------------------------------------------------------------------------

@@ -243,12 +243,29 @@ async def test_places_outside_the_notes_and_empty_ones_are_refused(place: Place)
             with pytest.raises(MemoryPathError):
                 await memory.plan_forgetting(target)
         for target in ("settings/secret.md#L1", "../notes/settings/secret.md:1", "memory/link.md:1"):
-            plan = await memory.plan_forgetting(target)
-            assert "settings/secret.md" not in {one.path for one in (*plan.lines, *plan.candidates)}
+            with pytest.raises(MemoryPathError):
+                await memory.plan_forgetting(target)
         with pytest.raises(InvalidArgument):
             await memory.plan_forgetting("  ")
         with pytest.raises(InvalidArgument):
             await memory.forget("forget1.nonsense")
+
+
+async def test_what_is_not_there_is_an_error_and_never_a_query(place: Place) -> None:
+    place.write("memory/a.md", "The dock plan stands in memory/harbour.md, see L3.\n\nabcd1 is the ticket.\n")
+    async with place.open() as memory:
+        for target in ("memory/harbour.md#L3", "memory/harbour.md:3"):
+            with pytest.raises(MemoryPathError, match=r"memory/harbour\.md"):
+                await memory.plan_forgetting(target)
+        with pytest.raises(InvalidArgument, match=r"\^abcd1"):
+            await memory.plan_forgetting("^abcd1")
+
+        partly = await memory.plan_forgetting("dock plan stands tomorrow")
+        every = await memory.plan_forgetting("dock plan stands tomorrow", everything=True)
+
+        assert not partly.lines
+        assert [one.citation for one in partly.candidates] == ["memory/a.md#L1"]
+        assert [one.citation for one in every.lines] == ["memory/a.md#L1"]
 
 
 async def test_headings_and_single_words_leave_no_tombstone(place: Place) -> None:
