@@ -52,9 +52,7 @@ def _print_plan(plan: ForgetPlan) -> None:
     if plan.candidates:
         print_line(f"{counted(len(plan.candidates), 'line')} may be meant; choose by place:", bold=True)
         _print_lines(plan.candidates)
-        warn(
-            "hint: name one, as in `cmem forget PATH#L3 --yes`; --all --yes forgets every line that fits the query"
-        )
+        warn("hint: name one, as in `cmem forget PATH#L3 --yes`; --all --yes forgets all that fit the query")
     elif not plan.lines:
         print_line("Nothing that is noted says so.")
     else:
