@@ -561,6 +561,14 @@ class MemoryProviderStatus:
         return mode if isinstance(mode, str) else None
 
     @property
+    def note_paths(self) -> tuple[str, ...]:
+        """Return the extra paths, with the workspace itself where all of its folder is notes: `scope`."""
+        match self.custom.get("scope"):
+            case {"notes": "folder"}:
+                return (*self.extra_paths, ".")
+        return self.extra_paths
+
+    @property
     def watch(self) -> Mapping[str, JsonValue] | None:
         """Return how its sources are followed, by `state`, `roots`, `reason`, `intervalMinutes`: `watch`."""
         watch = self.custom.get("watch")

@@ -88,7 +88,7 @@ async def recall(
 ) -> Recall:
     """Return what is known; see `Memory.recall`."""
     asked = _asked(memory, entity, since, until, types, query, max_results, now)
-    notes = await asyncio.to_thread(memory.notes.read, memory.workspace_dir, memory.status().extra_paths)
+    notes = await asyncio.to_thread(memory.notes.read, memory.workspace_dir, memory.status().note_paths)
     lines = [line for note in notes.values() for line in note.lines]
     graph, lost = await _facts(memory, asked)
     match = await asyncio.to_thread(_match, asked, notes, graph)

@@ -58,7 +58,7 @@ async def reflect(
     """Propose pages; see `Memory.reflect`."""
     present = now or memory.manager.asked_at()
     start = parse_since(since, present) if isinstance(since, str) else since
-    notes = await asyncio.to_thread(memory.notes.read, memory.workspace_dir, memory.status().extra_paths)
+    notes = await asyncio.to_thread(memory.notes.read, memory.workspace_dir, memory.status().note_paths)
     lines = [line for note in notes.values() if not _is_in_bank(note) for line in note.lines]
     facts, degraded = await _facts(memory)
     ends, _ = await asyncio.to_thread(ends_of_lines, lines, facts, present)

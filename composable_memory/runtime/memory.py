@@ -201,7 +201,7 @@ class Memory:
         return part
 
     async def _place_of(self, line_id: str) -> Origin:
-        notes = await asyncio.to_thread(self.notes.read, self.workspace_dir, self.status().extra_paths)
+        notes = await asyncio.to_thread(self.notes.read, self.workspace_dir, self.status().note_paths)
         for one in (one for note in notes.values() for one in note.lines):
             if f"^{one.line.id}" == line_id:
                 return Origin(path=one.path, start_line=one.line.start_line, end_line=one.line.end_line)
@@ -523,7 +523,7 @@ class Memory:
         lost = [one for one in self.unavailable() if self._declares(one.backend_id, Capability.FORGET)]
         return ForgettingScope(
             workspace_dir=self.workspace_dir,
-            extra_paths=self.status().extra_paths,
+            extra_paths=self.status().note_paths,
             manager=self.manager,
             forgotten=self.forgotten,
             recent=self.recent,

@@ -516,3 +516,16 @@ async def test_an_old_copy_of_a_note_brings_nothing_back_into_recall_or_pages(
     async with other.open() as memory:
         await memory.sync()
         assert SECRET in str(await memory.recall("Peter"))
+
+
+async def test_a_folder_that_is_all_notes_stays_so_when_something_is_remembered(tmp_path: Path) -> None:
+    folder = tmp_path / "vault"
+    (folder / "Notes").mkdir(parents=True)
+    (folder / "Notes" / "home.md").write_text(f"# Home\n\n{SECRET}\n", encoding="utf-8")
+    async with open_memory(folder, tmp_path / "state", long_lived=False, environ={}) as memory:
+        await memory.sync()
+        await memory.remember("The goat is called Berta.")
+    async with open_memory(folder, tmp_path / "state", long_lived=False, environ={}) as memory:
+        plan = await memory.plan_forgetting("Notes/home.md#L3")
+        assert (await memory.forget(plan)).is_done
+    assert (folder / "Notes" / "home.md").read_text(encoding="utf-8") == "# Home\n\n"
