@@ -13,7 +13,10 @@ LEAST_WORDS_TO_MOVE = 4
 """In a sentence of fewer words no phrase is moved: "Tom, Ann" may be another statement than "Ann, Tom"."""
 
 _WORD = re.compile(r"(?<![\w-])-?\d+(?:[.,:/-]\d+)*|\d+(?:[.,:/-]\d+)*|[^\W\d_]+(?:'[^\W\d_]+)*|[^\w\s]")
-_MARKS = frozenset(".,;:!…\"'`*_()[]“”„«»‘’–—-、。，！；：「」『』（）")
+_MARKS = frozenset(".,;:!…\"'`_()[]“”„«»‘’–—-、。，！；：「」『』（）")
+_MINUS = re.compile(r"(?<![\w-])[-‐‑–—−]\s*(?=\d)")
+_EMPHASIS = re.compile(r"(?<![\w*])(\*{1,3})(?=\w)([^*\n]*[^*\s])\1(?![\w*])")
+"""Words between asterisks; any other asterisk says something, as in "*.py"."""
 _SHORT_FORMS = tuple(
     (re.compile(short), long)
     for short, long in (
@@ -31,6 +34,12 @@ _ARTICLES = frozenset(
     " gli".split()
 )
 
+_TIED_TO_ITS_PLACE = frozenset(
+    "not no never nor without only nicht nie kein keine keinen keinem keiner nur ne pas non jamais no nunca"
+    " solo sólo mai".split()
+)
+"""What these say depends on what they stand before."""
+
 
 def words_said(text: str, entities: Iterable[str] = ()) -> tuple[str, ...]:
     """Return the words of a sentence that count, in order; `entities` that it does not name come first."""
@@ -45,8 +54,8 @@ def say_the_same(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
         return False
     if one == other:
         return True
-    is_long = len(one) >= LEAST_WORDS_TO_MOVE
-    return is_long and any(one[at:] + one[:at] == other for at in range(1, len(one)))
+    may_move = len(one) >= LEAST_WORDS_TO_MOVE and _TIED_TO_ITS_PLACE.isdisjoint(one)
+    return may_move and any(one[at:] + one[:at] == other for at in range(1, len(one)))
 
 
 def are_rivals(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
@@ -56,13 +65,28 @@ def are_rivals(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
 
 
 def _words(text: str) -> tuple[str, ...]:
-    plain = unicodedata.normalize("NFKC", text).replace("’", "'")
+    plain = _MINUS.sub("-", _EMPHASIS.sub(r"\2", _in_plain_letters(text).replace("’", "'")))
     for short, long in _SHORT_FORMS:
         plain = short.sub(long, plain)
     words = [word for word in _WORD.findall(plain) if word not in _MARKS]
     return tuple(
         word.casefold()
         for number, word in enumerate(words)
-        # "A" within a sentence is a name, as in "vitamin A"
-        if not (word.casefold() in _ARTICLES and (word.islower() or not number))
+        if not (word.casefold() in _ARTICLES and _may_be_article(word, is_first=not number))
     )
+
+
+def _may_be_article(word: str, *, is_first: bool) -> bool:
+    """Return whether a word is written as an article: "A" within a sentence is a name, and so is "UN"."""
+    return word.islower() or (is_first and (len(word) == 1 or not word.isupper()))
+
+
+def _in_plain_letters(text: str) -> str:
+    """Return a text in its usual letters; what is raised or lowered stays so, for 10³ is not 103."""
+    letters = unicodedata.normalize("NFC", text)
+    plain = (one if _is_raised(one) else unicodedata.normalize("NFKC", one) for one in letters)
+    return unicodedata.normalize("NFC", "".join(plain))
+
+
+def _is_raised(letter: str) -> bool:
+    return unicodedata.decomposition(letter).startswith(("<super>", "<sub>"))

@@ -19,6 +19,9 @@ SAME = [
     ("La reunión es en Madrid.", "Reunión es en Madrid"),
     ('The code name is "Osprey".', "The code name is Osprey."),
     ("Meeting room: Everest", "Meeting room Everest."),
+    ("The *code* name is **Osprey**.", "The code name is Osprey."),
+    ("The offset is –7 volts.", "The offset is -7 volts."),
+    ("The port is ７４００.", "The port is 7400."),
 ]
 DIFFERENT = [
     ("Peter moved to Porto.", "Peter moved to Lisbon."),
@@ -46,6 +49,15 @@ DIFFERENT = [
     ("Der Zug fährt um neun.", "Der Zug fährt um zehn."),
     ("Der Zug fährt heute nicht mehr nach Köln.", "Der Zug fährt heute mehr nach Köln."),
     ("Peter owes Anna 20 euros since the trip.", "Anna owes Peter 20 euros since the trip."),
+    ("The office is closed on Friday.", "LA office is closed on Friday."),
+    ("The forces left the city today.", "UN forces left the city today."),
+    ("The offset is 7 volts.", "The offset is –7 volts."),
+    ("The offset is 8 volts.", "The offset is - 8 volts."),
+    ("The limit is 103 units.", "The limit is 10³ units."),
+    ("The formula is H2.", "The formula is H₂."),
+    ("Use *.py files only.", "Use .py files only."),
+    ("Not today the shop opens", "The shop opens not today"),
+    ("Only Ann may deploy not Ben", "not Ben only Ann may deploy"),
     ("Some of the tests are slow on macOS.", "All of the tests are slow on macOS."),
 ]
 
