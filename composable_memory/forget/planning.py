@@ -69,6 +69,9 @@ def look_up(notes: Notes, target: str, *, everything: bool) -> Found:
             return _one_or_choice(named, everything)
         if target.strip().startswith("^"):
             raise InvalidArgument("target", f"the id of a line; no line has the id ^{name}", target)
+    name = target.strip()
+    if " " not in name and (name.startswith("^") or is_note(PurePath(name).name)):
+        raise InvalidArgument("target", "a query, a place such as notes.md#L3, or the id of a line", target)
     is_exact, found = _matching(notes, target)
     return _one_or_choice(found, everything) if is_exact or everything else Found((), found[:MOST_CANDIDATES])
 

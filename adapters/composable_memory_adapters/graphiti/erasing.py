@@ -5,6 +5,7 @@ without them.
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -100,12 +101,18 @@ def _without_forgotten(entries: Sequence[Entry], shown: Shown) -> list[EpisodeDr
     drafts = []
     for entry in entries:
         text = shown(entry.draft.text)
-        if text.replace(INSTEAD, "").strip():
+        if _says_something(text):
             given = entry.draft.content
             own_id = given.id if entry.id == entry.draft_id else given.id.rpartition("@")[0]
             content = replace(given, id=own_id, text=text)
             drafts.append(replace(entry.draft, id=entry.draft_id, text=text, content=content))
     return drafts
+
+
+def _says_something(text: str) -> bool:
+    """Return whether a text says more than whom it was about, as `Ann: [forgotten].` does not."""
+    rests = (line.rpartition(":")[2] if INSTEAD in line else line for line in text.splitlines())
+    return any(re.search(r"\w", rest.replace(INSTEAD, "")) for rest in rests)
 
 
 def _is_of(one: Entry, group: str, source: str | None, entries: Sequence[Entry]) -> bool:

@@ -52,3 +52,13 @@ async def test_facts_that_rest_on_a_line_go_and_the_others_stay(tmp_path: Path) 
         await ingest(memory, "memory/people.md", NOTE)  # an old copy is ingested again
         assert [one for one in await facts(memory) if "Mirela" in one] == []
     assert files_with(WORDS, place.state, place.workspace) == set()
+
+
+async def test_nothing_is_left_of_a_line_but_whom_it_was_about(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    async with place.open(graphiti=GRAPH, embedding={"provider": "none"}) as memory:
+        known = await memory.remember("Tom Okafor lives in Chur.", entities=["Tom Okafor"])
+        await memory.forget(await memory.plan_forgetting(known.citation))
+        response = await memory.query("where does Tom Okafor live?")
+        assert [one for one in response.results if "Okafor" in one.text] == []
+        assert [one for one in await facts(memory) if "Okafor" in one] == []
