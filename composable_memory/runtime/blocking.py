@@ -5,7 +5,6 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from concurrent.futures import wait as wait_for
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import wraps
 from pathlib import Path
@@ -155,8 +154,10 @@ class BlockingMemory:
         future: Future[T] = Future()
         try:
             self._begin(future, lambda memory: function(memory, *args, **kwargs))
-            while not wait_for([future], LOOK_UP_S).done:
-                pass
+            # `concurrent.futures.wait` never returns a future that was cancelled before it ran.
+            while not future.done():
+                with suppress(TimeoutError, CancelledError):
+                    future.exception(LOOK_UP_S)
             return future.result()
         except CancelledError:
             if not self._is_closed:

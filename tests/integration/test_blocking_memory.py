@@ -177,14 +177,14 @@ def test_a_closed_memory_says_so_also_to_who_waits(memory: BlockingMemory) -> No
         began.set()
         await asyncio.Event().wait()
 
-    waiting: Future[None]
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(memory.call, hang)
-        began.wait(30)
-        memory.close()
-        memory.close()
-        with pytest.raises(BackendUnavailable, match="closed meanwhile"):
-            waiting.result()
+    pool = ThreadPoolExecutor(1)
+    waiting: Future[None] = pool.submit(memory.call, hang)
+    began.wait(30)
+    memory.close()
+    memory.close()
+    with pytest.raises(BackendUnavailable, match="closed meanwhile"):
+        waiting.result(30)
+    pool.shutdown(wait=False)
     with pytest.raises(BackendUnavailable, match="it is closed; open it again"):
         memory.query(QUESTION)
 
