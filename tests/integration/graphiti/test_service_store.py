@@ -416,6 +416,24 @@ async def test_what_may_have_been_taken_is_not_sent_at_once_again(
     await store.close()
 
 
+async def test_what_was_cancelled_before_it_was_sent_is_sent_again_at_once(
+    service: GraphService, store: ServiceStore
+) -> None:
+    await store.health()
+    for turns in range(1, 101):
+        episode = draft(f"day/{turns}", f"Ann met guest {turns}.")
+        running = asyncio.ensure_future(store.add(GROUP, [episode]))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.wait([running])
+        async with asyncio.timeout(30):
+            while not (await store.add(GROUP, [episode])).certain:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+
+    assert len(sent(service)) == len(set(sent(service))) == 100
+
+
 async def test_cancelling_leaves_the_store_usable(service: GraphService, store: ServiceStore) -> None:
     arrived, usual = asyncio.Event(), service.answer
     assert service._loopback is not None

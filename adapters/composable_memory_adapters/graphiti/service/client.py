@@ -8,6 +8,7 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from time import perf_counter
 from typing import Self, TypeAlias, TypeVar
 from urllib.parse import quote
@@ -135,8 +136,10 @@ class GraphitiClient:
             warnings=(*(warning for draft in drafts for warning in draft.warnings), *map(no_text, blank)),
         )
 
-    async def send(self, group_id: str, drafts: Sequence[EpisodeDraft]) -> None:
-        """Send drafts to a group, in their order."""
+    async def send(
+        self, group_id: str, drafts: Sequence[EpisodeDraft], *, on_sending: Callable[[], None] | None = None
+    ) -> None:
+        """Send drafts to a group, in their order; `on_sending` is called just before the body goes out."""
         body: dict[str, JsonValue] = {
             "group_id": _checked(group_id),
             "messages": [dict(as_message(draft, self._clock())) for draft in drafts],
@@ -144,7 +147,8 @@ class GraphitiClient:
         if not drafts:
             return
         with self._logged_ingest(drafts):
-            reply = await self._ask(_post("ingest", "messages", body), _TAKEN, "whether they were taken")
+            request = replace(_post("ingest", "messages", body), on_sending=on_sending)
+            reply = await self._ask(request, _TAKEN, "whether they were taken")
             if not reply.success:
                 raise self._connection.garbled("ingest", reply.message.encode(), "messages to be taken")
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from http.client import responses
 from time import perf_counter
@@ -40,7 +40,8 @@ PASSING = frozenset({408, 425, 429})
 class ServiceRequest:
     """A request to a path below the base URL; `operation` names it in errors.
 
-    With `may_miss`, something that is not there is no error.
+    With `may_miss`, something that is not there is no error. `on_sending` is called when a connection is
+    there and the body goes out: of what ends before, the service has taken nothing.
     """
 
     operation: str
@@ -49,6 +50,7 @@ class ServiceRequest:
     body: JsonValue | None = field(default=None, repr=False)
     query: Mapping[str, str] = field(default_factory=dict)
     may_miss: bool = False
+    on_sending: Callable[[], None] | None = None
 
 
 class ServiceConnection:
@@ -136,7 +138,14 @@ class ServiceConnection:
         url = url.copy_merge_params(request.query) if request.query else url
         content = None if request.body is None else _encoded(request.body)
         headers = {"content-type": "application/json"} if content is not None else {}
-        async with client.stream(request.method, url, content=content, headers=headers) as response:
+
+        async def watch(event: str, _: object) -> None:
+            if event.endswith(".send_request_body.started") and request.on_sending is not None:
+                request.on_sending()
+
+        async with client.stream(
+            request.method, url, content=content, headers=headers, extensions={"trace": watch}
+        ) as response:
             if response.is_success:
                 return await self._whole(request, response)
             reply = await _beginning(response, MAX_REPLY_BYTES)

@@ -278,10 +278,11 @@ class ServiceStore(BeyondService):
     async def _send(self, group_id: str, drafts: Sequence[EpisodeDraft]) -> None:
         now = self._clock()
         dates = {_key(draft): dated(draft, now) for draft in drafts}
-        # Noted before: of a request that is cancelled or gets no answer in time, the messages may be taken.
-        self._sent.put(group_id, dates, now=now)
+        # Noted when they go out: of a request that is cancelled or gets no answer in time, they may be taken.
         try:
-            await self._client.send(group_id, drafts)
+            await self._client.send(
+                group_id, drafts, on_sending=lambda: self._sent.put(group_id, dates, now=now)
+            )
         except (BackendRejected, BackendUnavailable):
             self._sent.drop(group_id, dates)
             raise
