@@ -11,10 +11,11 @@ from pydantic_core import to_jsonable_python
 from composable_memory.cli.command import command
 from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import AsJson, StateDir
-from composable_memory.cli.output import print_json, print_line, warn
+from composable_memory.cli.output import error, print_json, print_line, warn
 from composable_memory.cli.render import format_setting, print_table
 from composable_memory.config.consent import give_consent, revoke_consent
 from composable_memory.config.layers import checked_settings, default_state_dir, user_config_path
+from composable_memory.config.trees import names_variables
 from composable_memory.config.trust import Request
 from composable_memory.config.validation import hide, hides
 from composable_memory.config.workspace_file import WORKSPACE_FILES, WorkspaceFile, find_workspace_file
@@ -50,6 +51,8 @@ async def trust(
     revoked = await asyncio.to_thread(revoke_consent, workspace, WORKSPACE_FILES, state) if revoke else ()
     registry = await asyncio.to_thread(discover_backends)
     found = await asyncio.to_thread(_find, workspace, state, registry)
+    if revoke and not revoked:
+        error(f"no settings file of {workspace} was trusted, so nothing was revoked")
     if not as_json:
         _print(found, workspace, revoked)
     is_new = found is not None and not found.is_trusted and not revoke and (yes or not as_json)
@@ -63,7 +66,7 @@ async def trust(
     is_trusted = found is None or is_new or found.is_trusted
     if as_json:
         print_json(_document(found, workspace, revoked, is_trusted=is_trusted))
-    return ExitCode.FINE if is_trusted or revoke else ExitCode.FAILED
+    return ExitCode.FINE if (revoked if revoke else is_trusted) else ExitCode.FAILED
 
 
 def _find(workspace: Path, state_dir: Path, registry: Registry) -> WorkspaceFile | None:
@@ -110,6 +113,6 @@ def _document(
 
 
 def _value(asked: Request) -> JsonValue:
-    hidden = any(hides(name) for name in asked.key.split("."))
+    hidden = not names_variables(asked.key) and any(map(hides, asked.key.split(".")))
     shown: JsonValue = redact_value(to_jsonable_python(hide(asked.leaf.value, hidden=hidden), fallback=str))
     return shown

@@ -31,6 +31,7 @@ from composable_memory.config.trees import (
     join,
     leaves,
     merge,
+    names_variables,
     origin_of,
     plain,
     tree_of,
@@ -48,10 +49,6 @@ APP_NAME = "composable-memory"
 CONFIG_VARIABLE = "COMPOSABLE_MEMORY_CONFIG"
 STATE_VARIABLE = "COMPOSABLE_MEMORY_STATE_DIR"
 VARIABLE_PREFIX = "COMPOSABLE_MEMORY__"
-NAMES_OF_VARIABLES = ("env", "headers_env")
-"""Keys of a section below which variables are named, whatever they hold."""
-SECTIONS = ("memory", "memory.backends")
-"""Where each name is that of a section."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +232,7 @@ def _with_secrets(
     for name, item in tree.items():
         key = join(prefix, name)
         stem = name.removesuffix("_env")
-        if isinstance(item, dict) and name in NAMES_OF_VARIABLES and prefix not in SECTIONS:
+        if isinstance(item, dict) and names_variables(key):
             result[name] = item
         elif isinstance(item, dict):
             result[name] = _with_secrets(item, environ, notes, key, hidden=hidden or hides(name))

@@ -48,6 +48,8 @@ Tree: TypeAlias = dict[str, "Tree | Leaf"]
 
 VERBATIM = frozenset({"arguments", "body", "env", "headers", "headers_env", "params"})
 """Keys of a section with names of somebody else below them, which stay as they are written."""
+NAMES_OF_VARIABLES = ("env", "headers_env")
+"""Of these, the ones below which variables are named, whatever those hold."""
 
 
 def tree_of(data: Mapping[str, object], origin: Origin, key: str = "") -> Tree:
@@ -110,13 +112,22 @@ def join(prefix: str, name: str) -> str:
     return f"{prefix}.{name}" if prefix else name
 
 
+def names_variables(key: str) -> bool:
+    """Return whether the values at and below a dotted key are names of variables, which are no secrets."""
+    return next(iter(_verbatim_in(key)), None) in NAMES_OF_VARIABLES
+
+
 _CAMEL_CASE = re.compile("[a-z][a-z0-9]*[A-Z][A-Za-z0-9]*")
 
 
 def setting_name(name: str, key: str) -> str:
     """Return the name of what stands below a dotted key, in snake_case where it is a name of ours."""
+    return name if _verbatim_in(key) else snake(name)
+
+
+def _verbatim_in(key: str) -> list[str]:
     section = key.removeprefix("memory.").removeprefix("backends.")
-    return name if VERBATIM.intersection(section.split(".")[1:]) else snake(name)
+    return [name for name in section.split(".")[1:] if name in VERBATIM]
 
 
 def snake(key: str) -> str:

@@ -189,6 +189,33 @@ def test_all_that_a_file_asks_for_is_shown_with_its_line_and_no_secret(place: Pl
     assert "optional-api-key" not in place.trust("--json").output + place.trust("--yes").output
 
 
+def test_the_variables_whose_values_a_server_would_get_are_shown(place: Place) -> None:
+    given = {
+        "memory.notes.env.TOKEN": "OPENAI_API_KEY",
+        "memory.notes.env.api_key": "AWS_SECRET_ACCESS_KEY",
+        "memory.wiki.headers_env.Authorization": "Bearer GITHUB_TOKEN",
+        "memory.wiki.api_key_env": "WIKI_PASSWORD",
+        "memory.wiki.headers.Authorization": "Bearer dGhlIGtleSBvZiB0aGUgd2lraQ",
+        "memory.notes.arguments.env.TOKEN": "hunter22",
+    }
+    place.write(
+        "memory:\n"
+        "  notes: {command: [server, --in=$HOME_TOKEN], arguments: {env: {TOKEN: hunter22}},\n"
+        "    env: {TOKEN: OPENAI_API_KEY, api_key: AWS_SECRET_ACCESS_KEY}}\n"
+        "  wiki: {headersEnv: {Authorization: Bearer GITHUB_TOKEN}, apiKeyEnv: WIKI_PASSWORD,\n"
+        "    headers: {Authorization: Bearer dGhlIGtleSBvZiB0aGUgd2lraQ}}\n"
+    )
+    asks = place.status()["asks"]
+    assert isinstance(asks, list)
+    shown = {one["key"]: one["value"] for one in asks}
+
+    assert shown.pop("memory.notes.command") == ["server", "--in=$HOME_TOKEN"]
+    secrets = {"memory.wiki.headers.Authorization", "memory.notes.arguments.env.TOKEN"}
+    assert {key for key, value in shown.items() if value != given[key]} == secrets
+    assert shown.keys() == given.keys()
+    assert "OPENAI_API_KEY" in place.trust("--revoke").stdout
+
+
 def test_nothing_is_trusted_without_a_yes(place: Place) -> None:
     place.write(SEED_GRAPHITI)
 
@@ -225,9 +252,12 @@ def test_consent_ends_where_it_is_revoked(place: Place) -> None:
     file = place.write(SEED_GRAPHITI)
     place.trust("--yes")
 
-    assert json.loads(place.trust("--revoke", "--json").stdout)["revoked"] == [file.name]
+    revoked = place.trust("--revoke", "--json")
+    assert (json.loads(revoked.stdout)["revoked"], revoked.exit_code) == ([file.name], 0)
     assert place.status()["trusted"] is False
-    assert json.loads(place.trust("--revoke", "--json").stdout)["revoked"] == []
+    again = place.trust("--revoke", "--json")
+    assert (json.loads(again.stdout)["revoked"], again.exit_code) == ([], 1)
+    assert str(place.workspace) in again.stderr
 
 
 def test_a_copy_of_a_trusted_workspace_is_not_trusted_and_a_moved_one_is(
