@@ -2,10 +2,11 @@
 
 import asyncio
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from composable_memory.errors import ComposableMemoryError
+from composable_memory.forget.tombstones import Forgotten
 from composable_memory.interfaces import Capability, MemorySearchManager
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.retain.lines import RetainedLine, format_retained_line, retained_lines
@@ -19,8 +20,8 @@ LOOK_S = 5.0
 """How long the older notes are searched for what is known."""
 MOST_RESULTS = 10
 WHOLE_NOTE = 10_000_000
-OF_A_DAY = frozenset({"experience", "observation"})
-"""What is true of the day it is of: the same on another day is another one."""
+OF_A_DAY = frozenset({"experience", "observation", "opinion"})
+"""What is true of the day it is of: the same on another day is another one, an opinion new evidence."""
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?!.*\d{4}-\d{2}-\d{2})")
 _ITEM = re.compile(r"\s*(?:[-*+>]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?|\s*#{1,6}\s+")
@@ -35,6 +36,7 @@ class OpenNotes:
     workspace_dir: Path
     ops_log: OpsLog
     memory_id: str
+    forgotten: Forgotten
 
     async def text_of(self, place: Origin) -> str:
         """Return lines of a note; nothing where there are none, or nobody may read them."""
@@ -77,22 +79,25 @@ async def find_known(
     What is of a day, and what names a time that depends on the day, is known only if its own note says it.
     What a later line has contradicted in much the same words is known no more.
     """
-    words = words_said(line.text, line.entities)
-    clue = max(words, key=len, default="")
     searched, degraded = await _searched(notes, line.text)
     places = [Origin(path=day_note, start_line=1, end_line=WHOLE_NOTE), *_places(searched, day_note)]
     texts = await asyncio.gather(*map(notes.text_of, places))
-    known = [
-        one
-        for place, text in zip(places, texts, strict=True)
-        for one in _sentences(text, place.path, place.start_line, clue)
-    ]
+    return known_in(zip(places, texts, strict=True), line, day_note), degraded
+
+
+def known_in(texts: Iterable[tuple[Origin, str]], line: RetainedLine, day_note: str) -> KnownLine | None:
+    """Return where parts of notes say the same; an opinion is known only with its confidence."""
+    words = words_said(line.text, line.entities)
+    clue = max(words, key=len, default="")
+    known = [one for place, text in texts for one in _sentences(text, place.path, place.start_line, clue)]
     same = [one for one in known if say_the_same(words, one.words)]
     if line.type in OF_A_DAY or _depends_on_the_day(line.text):
         same = [one for one in same if one.origin.path == day_note]
+    if line.type == "opinion" and line.confidence is not None:
+        same = [one for one in same if one.line is None or one.line.confidence == line.confidence]
     rivals = [one.day for one in known if one.day and are_rivals(words, one.words)]
     standing = (one for one in same if one.day is None or not any(day > one.day for day in rivals))
-    return next(standing, None), degraded
+    return next(standing, None)
 
 
 async def _searched(notes: OpenNotes, text: str) -> tuple[list[MemorySearchResult], tuple[Degradation, ...]]:

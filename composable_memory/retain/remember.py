@@ -11,10 +11,13 @@ from time import perf_counter
 from composable_memory.arguments import require, require_all, require_text
 from composable_memory.content import IngestReport, MemoryContentObject
 from composable_memory.errors import ComposableMemoryError, InvalidArgument
+from composable_memory.forget.notes import without_lines
+from composable_memory.forget.tombstones import Forgotten, Tombstones
+from composable_memory.forget.wording import statements_of
 from composable_memory.ingest.note_reader import WrittenSource, contents_of
 from composable_memory.interfaces import Capability, SupportsIngest, SupportsSync
 from composable_memory.paths import MEMORY_FOLDER
-from composable_memory.retain.known import KnownLine, OpenNotes, find_known
+from composable_memory.retain.known import WHOLE_NOTE, KnownLine, OpenNotes, find_known, known_in
 from composable_memory.retain.lines import (
     MEMORY_TYPES,
     MemoryType,
@@ -95,6 +98,7 @@ async def remember(
         else:
             done = _of_known(known)
         degraded = (*unsearched, *done.degraded)
+        warnings = (*warnings, *done.warnings)
         done = replace(done, warnings=warnings, degraded=degraded, trace_id=trace_id)
         _log(notes, done, line, (perf_counter() - started) * 1000)
     return done
@@ -102,11 +106,15 @@ async def remember(
 
 async def _write(notes: OpenNotes, line: RetainedLine, path: str, day: date) -> Remembered:
     """Write a line, have it indexed, and see that no editor has undone it meanwhile."""
-    addition = _Addition(line, day)
+    stones = await asyncio.to_thread(notes.forgotten.now)
+    addition = _Addition(line, day, path, stones)
     if not await asyncio.to_thread((notes.workspace_dir / MEMORY_FOLDER).is_dir):
         await _index(notes)  # what the notes are is chosen before there is a folder that says otherwise
     async with NoteFile(notes.workspace_dir, path) as note:
         text = await note.change(addition)
+        if addition.known is not None:
+            return _of_known(addition.known)
+        is_lifted = bool(stones) and await _lift(notes.forgotten, line)
         degraded: tuple[Degradation, ...] = ()
         takes_facts = bool(notes.manager.backends_with(Capability.INGEST))
         for _ in range(WRITES):
@@ -118,24 +126,48 @@ async def _write(notes: OpenNotes, line: RetainedLine, path: str, day: date) -> 
                 break
     place = next(one for one in retained_lines(text) if one.id == addition.line.id)
     origin = Origin(path=path, start_line=place.start_line, end_line=place.end_line)
-    return _remembered(place, origin, degraded=degraded)
+    done = _remembered(place, origin, degraded=degraded)
+    return replace(done, warnings=("it had been forgotten; it is remembered again",)) if is_lifted else done
+
+
+async def _lift(forgotten: Forgotten, line: RetainedLine) -> bool:
+    from composable_memory.forget.forgetting import lift  # most of what is remembered was never forgotten
+
+    return await lift(forgotten, line.text, line.entities)
 
 
 class _Addition:
-    """Adds a line to a note that does not have it; `times` counts how often it was added."""
+    """Adds a line to a note that does not have it; `times` counts how often it was added.
 
-    def __init__(self, line: RetainedLine, day: date) -> None:
+    Others may have written the same since it was looked for: `known` is where. A copy that came back although
+    it was forgotten gives way to the line.
+    """
+
+    def __init__(self, line: RetainedLine, day: date, path: str, stones: Tombstones) -> None:
         self.line = line
         self.times = 0
-        self._day = day
+        self.known: KnownLine | None = None
+        self._day, self._path, self._stones = day, path, stones
 
     def __call__(self, text: str) -> str:
         if self.line.id is None:
+            whole = Origin(path=self._path, start_line=1, end_line=WHOLE_NOTE)
+            shown = self._stones.hide(text, "memory")
+            self.known = known_in([(whole, shown)], self.line, self._path)
+            if self.known is not None:
+                return text
             self.line = replace(self.line, id=_new_id(self._day, text))
         elif any(one.id == self.line.id for one in retained_lines(text)):
             return text
         self.times += 1
-        return with_retained_line(text, self.line)
+        return with_retained_line(self._without_forgotten(text), self.line)
+
+    def _without_forgotten(self, text: str) -> str:
+        (said,) = statements_of(format_retained_line(self.line))
+        if not self._stones.covers(said):
+            return text
+        copies = [one for one in statements_of(text) if one.words == said.words]
+        return without_lines(text, [(one.start_line, one.end_line) for one in copies])
 
 
 def _new_id(day: date, note: str) -> str:

@@ -352,15 +352,12 @@ class Memory:
         from composable_memory.retain.known import OpenNotes
         from composable_memory.retain.remember import remember  # a search does without
 
-        if await asyncio.to_thread(self.forgotten.now) and isinstance(text, str):
-            from composable_memory.forget.forgetting import lift
-
-            await lift(self.forgotten, text, entities)
         notes = OpenNotes(
             manager=self.manager,
             workspace_dir=self.workspace_dir,
             ops_log=self.ops_log,
             memory_id=self.context.memory_id,
+            forgotten=self.forgotten,
         )
         return await remember(
             notes,

@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
 
@@ -17,7 +18,7 @@ from typer.testing import CliRunner, Result
 from composable_memory import open_memory
 from composable_memory.cli import app
 from composable_memory.config.base_model import SettingsModel
-from composable_memory.errors import BackendUnavailable, InvalidArgument, MemoryPathError
+from composable_memory.errors import BackendUnavailable, InvalidArgument, MemoryPathError, NoteNotWritten
 from composable_memory.forget.values import Forgetting, Holding
 from composable_memory.hooks.capture import capture_turn
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability
@@ -31,6 +32,7 @@ from composable_memory_feedback.logged import LoggedQuery, read_queries
 SECRET = "The spare key lies under the turquoise flowerpot, code zebra-99117."
 WORDS = ("turquoise", "flowerpot", "zebra", "99117", "esiouqrut", "topwolf")
 """Of the secret, some of them also as the index has them for the ends of words."""
+DAY = datetime(2026, 5, 3, 12, tzinfo=UTC)
 NOTE = f"""# Day
 
 The ferry leaves at nine.
@@ -189,6 +191,35 @@ async def test_a_copy_that_comes_back_is_neither_indexed_nor_shown_until_it_is_l
         back.write_text(NOTE + "\nMore.\n")
         await memory.sync()
         assert [one for one in (await memory.query("spare key")).results if "spare" in one.text]
+
+
+async def test_only_what_is_written_is_remembered_again(place: Place) -> None:
+    async with place.open() as memory:
+        await memory.forget(await memory.plan_forgetting("memory/2026-05-03.md:6"))
+        before = await asyncio.to_thread(memory.forgotten.now)
+        with pytest.raises(InvalidArgument):
+            await memory.remember(SECRET, entities=["Peter"], tags=["no tag"])
+        place.write("memory/2026-05-04.md", "").chmod(0o400)
+        with pytest.raises(NoteNotWritten):
+            await memory.remember(SECRET, entities=["Peter"], now=DAY + timedelta(days=1))
+        assert (await asyncio.to_thread(memory.forgotten.now)).stones == before.stones
+        await memory.remember(f"The moon is full.\n{SECRET}", entities=["Peter"], now=DAY)
+        assert (await asyncio.to_thread(memory.forgotten.now)).stones == before.stones
+
+
+async def test_a_copy_that_came_back_is_remembered_again_once(place: Place) -> None:
+    async with place.open() as memory:
+        await memory.forget(await memory.plan_forgetting("memory/2026-05-03.md:6"))
+        place.note.write_text(NOTE)
+        await memory.sync()
+        done = [await memory.remember(SECRET, entities=["Peter"], now=DAY) for _ in range(2)]
+        found = [one for one in (await memory.query("spare key")).results if "spare" in one.text]
+
+        assert [bool(one.warnings) for one in done] == [True, False]
+        assert (done[0].duplicate_of, done[1].duplicate_of) == (None, done[0].citation)
+        assert place.note.read_text().count("spare key") == 1
+        assert [one.path for one in found] == ["memory/2026-05-03.md"]
+        assert not await asyncio.to_thread(memory.forgotten.now)
 
 
 async def test_what_changed_since_the_plan_is_not_removed(place: Place) -> None:

@@ -44,6 +44,20 @@ async def main(workspace, state, name, count):
 
 asyncio.run(main(*sys.argv[1:4], int(sys.argv[4])))
 """
+SAME = """
+import asyncio, sys
+from datetime import UTC, datetime
+from composable_memory import open_memory
+
+async def main(workspace, state):
+    async with open_memory(workspace, state, long_lived=False) as memory:
+        now = datetime(2026, 3, 1, tzinfo=UTC)
+        done = await asyncio.gather(*(memory.remember("Ann saw a ship.", now=now) for _ in range(10)))
+        for one in done:
+            print(one.id, "known" if one.duplicate_of else "new")
+
+asyncio.run(main(*sys.argv[1:]))
+"""
 EDITOR = """
 import os, sys, time
 note, stop = sys.argv[1:]
@@ -171,6 +185,44 @@ async def test_what_is_of_a_day_or_has_changed_since_is_not_known(folder: Path, 
         ]
 
     assert {one.duplicate_of for one in (*runs, *tomorrow, *moves)} == {None}
+
+
+async def test_an_opinion_of_another_day_or_another_confidence_is_evidence(
+    folder: Path, state_dir: Path
+) -> None:
+    said = ((0.9, 0), (0.9, 0), (None, 0), (0.5, 0), (0.9, 1), (0.9, 1))
+    async with open_memory(folder, state_dir) as memory:
+        done = [
+            await memory.remember(
+                "Prefers tea.",
+                type="opinion",
+                entities=["Peter"],
+                confidence=sure,
+                now=NOW + timedelta(days=day),
+            )
+            for sure, day in said
+        ]
+        pages = await memory.reflect(now=NOW + timedelta(days=2))
+
+    assert [one.duplicate_of is None for one in done] == [True, False, False, True, True, False]
+    (opinions,) = (page for page in pages.pages if page.path == "bank/opinions.md")
+    assert f"^{done[4].id}" in opinions.after
+
+
+async def test_the_same_sentence_is_stored_once_however_many_remember_it_at_a_time(
+    folder: Path, state_dir: Path
+) -> None:
+    processes = [
+        await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", SAME, str(folder), str(state_dir)), stdout=subprocess.PIPE
+        )
+        for _ in range(2)
+    ]
+    told = await asyncio.wait_for(asyncio.gather(*(one.communicate() for one in processes)), 120)
+
+    (line,) = lines_of(folder)
+    ids = [tuple(row.split()) for out, _ in told for row in out.decode().splitlines()]
+    assert Counter(ids) == {(line.id, "new"): 1, (line.id, "known"): 19}
 
 
 async def test_the_day_is_that_of_the_one_who_asks(folder: Path, state_dir: Path) -> None:
