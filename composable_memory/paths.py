@@ -31,6 +31,9 @@ MEMORY_FOLDERS = (MEMORY_FOLDER, BANK_FOLDER)
 BANK_PAGES = ("world.md", "experience.md", "opinions.md", "entities")
 """What shows that a folder of that name is one of pages; others have a folder `bank` as well."""
 
+FOREIGN = "://"
+"""Stands between the id of a foreign memory and the name of what is in it; no path of a file has it."""
+
 NOTE_SUFFIXES = frozenset({".md", ".markdown", ".mdx", ".txt", ".rst", ".org"})
 """What the name of a note ends in, in small or capital letters."""
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from composable_memory.errors import InvalidArgument
+from composable_memory.paths import FOREIGN
 from composable_memory.retain.lines import MEMORY_TYPES, MemoryType, retained_lines
 from composable_memory.time.windows import named_window
 from composable_memory.types import MemorySearchResult, SearchFilters
@@ -172,13 +173,14 @@ def _verdicts(result: MemorySearchResult, filters: SearchFilters) -> Iterator[tu
 
 
 def _day_of(result: MemorySearchResult) -> date | None:
-    """Return since when a fact holds, as far as it says so."""
-    told = result.metadata.get("valid_at")
+    """Return since when a fact holds, or the day of a passage, as far as it says so."""
+    told = result.metadata.get("valid_at") or result.metadata.get("date")
     return leading_day(told) if isinstance(told, str) else None
 
 
 def _is_fact(result: MemorySearchResult) -> bool:
-    return result.start_line == 0
+    """Return whether a result is no passage; those of foreign memories often have no lines."""
+    return result.start_line == 0 and (bool(result.facts) or FOREIGN not in result.path)
 
 
 def has_all_phrases(text: str, phrases: Sequence[str]) -> bool:
@@ -229,7 +231,8 @@ def type_matches(
 
 
 def _type_verdict(result: MemorySearchResult, path: str, types: Sequence[str]) -> bool | None:
-    if type_matches(path, result.source, types, is_fact=_is_fact(result)):
+    told = str(result.metadata.get("type", ""))
+    if type_matches(path, result.source, types, is_fact=_is_fact(result), told=told):
         return True
     retained = memory_types(types)
     if not retained or _is_fact(result) or result.source != "memory":

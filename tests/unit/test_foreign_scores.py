@@ -19,7 +19,7 @@ def test_a_text_with_the_words_of_the_question_goes_before_a_higher_score_withou
         {"id": "a", "text": "The office is closed.", "score": 0.99},
         {"id": "b", "text": "The pump of the harbour was replaced in May.", "score": 0.2},
     )
-    assert (best.path, other.path) == ("away/b", "away/a")
+    assert (best.path, other.path) == ("away://b", "away://a")
     assert other.score < 0.43 < best.score <= 1.0
 
 
@@ -33,7 +33,7 @@ def test_the_title_counts_and_equal_texts_keep_their_order() -> None:
         {"id": "d", "text": "Replaced in May."},
         {"id": "e", "text": "Replaced in May."},
     )
-    assert [one.path for one in results] == ["away/c", "away/d", "away/e"]
+    assert [one.path for one in results] == ["away://c", "away://d", "away://e"]
 
 
 def test_nothing_is_compared_where_nothing_was_found() -> None:

@@ -5,16 +5,19 @@ mapping. Texts are data: nothing in them is followed, and no answer can make a r
 """
 
 import hashlib
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from typing import Literal
 
 from pydantic import Field, JsonValue
+from pydantic_core import from_json
 
 from composable_memory.config.base_model import SettingsModel
+from composable_memory.paths import FOREIGN
 from composable_memory.query.calibration import Calibration, calibrate
 from composable_memory.types import MemorySearchResult, SupportingFact
 from composable_memory_adapters.text.query_terms import KeywordQuery
@@ -27,6 +30,12 @@ MAX_RESULTS = 200
 MAX_CHARACTERS = 20_000
 """What is kept of the text of a result."""
 MAX_NAME = 300
+MAX_SCORE = 1e300
+"""A larger score is none."""
+MAX_NUMBER = 10**20
+"""Larger numbers are neither lines nor names."""
+MOST_KEYS = 12
+"""So many keys are told of an answer that nobody could read."""
 TEXT_WEIGHT = 0.7
 _DEPTH = 4
 
@@ -48,6 +57,7 @@ _NAMES: Mapping[str, Sequence[str]] = {
     "valid_from": "valid_from validFrom valid_at".split(),
     "valid_to": "valid_to validTo invalid_at".split(),
     "date": "date created_at createdAt updated_at timestamp".split(),
+    "type": "type kind".split(),
 }
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
@@ -65,20 +75,27 @@ class FieldNames(SettingsModel):
     valid_from: str | None = Field(default=None, description="Since when it holds.")
     valid_to: str | None = Field(default=None, description="Until when it held.")
     date: str | None = Field(default=None, description="When it was written.")
+    type: str | None = Field(default=None, description="Its type, for the filter of this name.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What an answer was read as; `dropped` counts the results without a text.
+    """What an answer was read as: its results, and what is wrong with the rest of it.
 
-    `complaint` is what it says instead of results.
+    `dropped` counts the results without a text, `bad_scores` the scores that are none. `complaint` is what it
+    says instead of results. `keys` are those of an answer in which no results were found, or of a result
+    without a text.
     """
 
     results: tuple[MemorySearchResult, ...]
     dropped: int = 0
+    bad_scores: int = 0
     complaint: str = ""
+    keys: str | None = None
     found_at: str | None = None
     """Where the results were; None where there are none."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """The path or id of each result as the answer has it, by its path here."""
 
 
 def read_answer(
@@ -89,39 +106,88 @@ def read_answer(
     results_at: str | None,
     names: FieldNames,
     score_is: Literal["similarity", "distance"] = "similarity",
+    as_of: datetime | None = None,
 ) -> Reading:
-    """Return the results in an answer, best first; equal places are taken once."""
-    found_at, rows = (results_at, _rows(pick(answer, results_at))) if results_at else _find(answer)
+    """Return the results in an answer, best first; equal places are taken once.
+
+    `as_of` is the time that the question is about: whether a result holds then is said with it.
+    """
+    found_at, rows = _found(answer, results_at)
+    if rows is not None:
+        rows = [*rows[:MAX_RESULTS], *_relations(answer)[:MAX_RESULTS]]
     snippets = SnippetMaker(query)
     results: dict[str, MemorySearchResult] = {}
     scores: dict[str, float | None] = {}
-    dropped = 0
-    for row in rows[:MAX_RESULTS]:
+    places: dict[str, str] = {}
+    unread, bad_scores = [], 0
+    for row in rows or ():
         text = _text(_value(row, "text", names))
         if not text:
-            dropped += 1
+            unread.append(row)
             continue
-        result = _result(row, text, snippets, names, backend_id)
+        place = _place(row, names)
+        path = f"{backend_id}{FOREIGN}{_name(place) or _digest(text)}"
+        result = _result(row, text, path, snippets, names, as_of)
         if result.key not in results:
+            given = _value(row, "score", names)
             results[result.key] = result
-            scores[result.key] = _score(_value(row, "score", names), score_is)
+            scores[result.key] = score = _score(given, score_is)
+            bad_scores += score is None and given is not None
+            places[result.path] = place
+    complaint = "" if rows else _complaint(answer)
     return Reading(
         results=_ranked(results, scores),
-        dropped=dropped,
-        complaint="" if rows else _complaint(answer),
+        dropped=len(unread),
+        bad_scores=bad_scores,
+        complaint=complaint,
+        keys=_keys(unread[0]) if unread else _keys(answer) if rows is None and not complaint else None,
         found_at=found_at if rows else None,
+        places=places,
     )
 
 
 def found_names(answer: JsonValue, results_at: str | None) -> tuple[str, dict[str, str]]:
     """Return where the results of an answer are, and the name of each field that was found by itself."""
-    found_at, rows = (results_at, _rows(pick(answer, results_at))) if results_at else _find(answer)
+    found_at, rows = _found(answer, results_at)
     names: dict[str, str] = {}
-    for row in rows[:MAX_RESULTS]:
-        for field in _NAMES:
-            if field not in names and isinstance(row, dict) and (name := _common(row, field)[0]):
-                names[field] = name
+    for row in (rows or ())[:MAX_RESULTS]:
+        for name_of in _NAMES:
+            if name_of not in names and isinstance(row, dict) and (name := _common(row, name_of)[0]):
+                names[name_of] = name
     return found_at, names
+
+
+def text_of(answer: JsonValue, names: FieldNames) -> str:
+    """Return the whole text in the answer of a tool that reads one thing; empty where there is none."""
+    found = _find(answer)
+    rows = found[1] if found else []
+    return "\n\n".join(filter(None, (_text(_value(row, "text", names)) for row in rows)))
+
+
+def parsed(data: bytes | str) -> JsonValue:
+    """Return what JSON says; halves of surrogate pairs and bytes that are no UTF-8 become question marks.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    try:
+        answer: JsonValue = from_json(data)
+    except ValueError:
+        answer = from_json(sound_json(data))
+    return answer
+
+
+def sound_json(data: bytes | str) -> bytes:
+    """Return JSON without what stricter readers refuse.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
+    try:
+        return json.dumps(json.loads(text), ensure_ascii=False).encode("utf-8", "replace")
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def joined(readings: Sequence[Reading]) -> Reading:
@@ -142,8 +208,11 @@ def joined(readings: Sequence[Reading]) -> Reading:
     return Reading(
         results=tuple(replace(results[key], score=min(1.0, scores[key])) for key in order),
         dropped=sum(reading.dropped for reading in readings),
+        bad_scores=sum(reading.bad_scores for reading in readings),
         complaint=next((reading.complaint for reading in readings if reading.complaint), ""),
+        keys=next((reading.keys for reading in readings if reading.keys is not None), None),
         found_at=next((reading.found_at for reading in readings if reading.found_at is not None), None),
+        places={path: place for reading in readings for path, place in reading.places.items()},
     )
 
 
@@ -175,8 +244,9 @@ def pick(value: JsonValue, path: str) -> JsonValue:
     """
     for part in path.split(".") if path else ():
         if isinstance(value, list) and not part.isdigit():
-            inner = [each.get(part) for each in value if isinstance(each, dict)]
-            value = [one for each in inner for one in (each if isinstance(each, list) else [each])]
+            inner = [each[part] for each in value if isinstance(each, dict) and part in each]
+            found = [one for each in inner for one in (each if isinstance(each, list) else [each])]
+            value = found if inner or not value else None
         elif isinstance(value, list):
             value = value[int(part)] if int(part) < len(value) else None
         else:
@@ -190,30 +260,60 @@ def _complaint(answer: JsonValue) -> str:
     return said.strip() if isinstance(said, str) else ""
 
 
-def _rows(value: JsonValue) -> list[JsonValue]:
-    if value is None or value == "":
-        return []
-    return value if isinstance(value, list) else [value]
+def _keys(answer: JsonValue) -> str:
+    """Return the keys of an answer, those within another one behind it and a dot."""
+    if not isinstance(answer, dict):
+        return f"none (it is a {type(answer).__name__})"
+    names = [
+        f"{name}.{inner}" if inner else name
+        for name, value in answer.items()
+        for inner in (value if isinstance(value, dict) and value else [""])
+    ]
+    told = ", ".join(_name(name) for name in names[:MOST_KEYS])
+    return f"{told}, …" if len(names) > MOST_KEYS else told
 
 
-def _find(answer: JsonValue, depth: int = _DEPTH) -> tuple[str, list[JsonValue]]:
+def _found(answer: JsonValue, results_at: str | None) -> tuple[str, list[JsonValue] | None]:
+    """Return where the results of an answer are, and the results; None where nothing says that it has any."""
+    if not results_at:
+        return _find(answer) or ("", [] if answer in (None, "", {}) else None)
+    folder, _, name = results_at.rpartition(".")
+    rows = pick(answer, results_at)
+    if rows is None:  # some say null for an empty list
+        around = pick(answer, folder)
+        is_empty = not answer or (isinstance(around, dict) and name in around)
+        return results_at, [] if is_empty else None
+    return results_at, rows if isinstance(rows, list) else [rows] if rows != "" else []
+
+
+def _relations(answer: JsonValue) -> list[JsonValue]:
+    """Return what a graph says of two entities, each as a sentence."""
+    given = answer.get("relations") if isinstance(answer, dict) else None
+    rows = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
+    said = [(row.get("from"), str(row.get("relationType")).replace("_", " "), row.get("to")) for row in rows]
+    return [f"{one} {verb} {other}" for one, verb, other in said if one and other]
+
+
+def _find(answer: JsonValue, depth: int = _DEPTH) -> tuple[str, list[JsonValue]] | None:
     """Return the first list of results in an answer and where it is; a text alone is one result."""
     if isinstance(answer, list):
         return "", answer
     if isinstance(answer, str):
         return "", [answer] if answer.strip() else []
     if not isinstance(answer, dict) or not depth:
-        return "", []
+        return None
+    empty = None
     for name in _LISTS:
         value = answer.get(name)
         if isinstance(value, list):
             return name, value
-        if isinstance(value, dict):
-            inner, rows = _find(value, depth - 1)
+        if isinstance(value, dict) and (found := _find(value, depth - 1)):
+            inner, rows = found
             if rows:
                 return f"{name}.{inner}" if inner else name, rows
+            empty = empty or found
     has_text = any(isinstance(answer.get(name), str) for name in _NAMES["text"])
-    return "", [answer] if has_text else []
+    return ("", [answer]) if has_text else empty
 
 
 def _value(row: JsonValue, field: str, names: FieldNames) -> JsonValue:
@@ -237,20 +337,40 @@ def _common(row: Mapping[str, JsonValue], field: str) -> tuple[str | None, JsonV
 def _text(value: JsonValue) -> str:
     if isinstance(value, list):
         value = "\n".join(part for part in map(_text, value) if part)
-    return value.strip()[:MAX_CHARACTERS] if isinstance(value, str) else ""
+    if not isinstance(value, str):
+        return ""
+    text = value.strip()[:MAX_CHARACTERS]
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _place(row: JsonValue, names: FieldNames) -> str:
+    """Return what names a result in the memory that it is from."""
+    given = (_value(row, field, names) for field in ("path", "id"))
+    return next((str(one) for one in given if _name(one)), "")
 
 
 def _result(
-    row: JsonValue, text: str, snippets: SnippetMaker, names: FieldNames, backend_id: str
+    row: JsonValue,
+    text: str,
+    path: str,
+    snippets: SnippetMaker,
+    names: FieldNames,
+    as_of: datetime | None,
 ) -> MemorySearchResult:
     first = _line(_value(row, "start_line", names))
     last = max(first, _line(_value(row, "end_line", names)))
     shown = snippets.snippet(text)
-    place = _name(_value(row, "path", names)) or _name(_value(row, "id", names)) or _digest(text)
     since, until = (_moment(_value(row, name, names)) for name in ("valid_from", "valid_to"))
     written = _moment(_value(row, "date", names))
+    known = {
+        "valid_at": since.isoformat() if since else "",
+        "date": written.date().isoformat() if written else "",
+        "type": _name(_value(row, "type", names)),
+    }
+    holds = as_of is None or ((since is None or since <= as_of) and (until is None or as_of < until))
+    fact = SupportingFact(text=shown.text, valid_from=since, valid_to=until, as_of=as_of, holds=holds)
     return MemorySearchResult(
-        path=f"{backend_id}/{place}",
+        path=path,
         start_line=first,
         end_line=last,
         score=0.0,
@@ -258,8 +378,8 @@ def _result(
         highlights=shown.highlights,
         text=text,
         title=_name(_value(row, "title", names)),
-        metadata={"date": written.date().isoformat()} if written else {},
-        facts=(SupportingFact(text=shown.text, valid_from=since, valid_to=until),) if since or until else (),
+        metadata={name: value for name, value in known.items() if value},
+        facts=(fact,) if since or until else (),
     )
 
 
@@ -282,19 +402,21 @@ def _ranked(
 
 
 def _score(value: JsonValue, score_is: Literal["similarity", "distance"]) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_SCORE:
         return None
     return 1 / (1 + max(0.0, value)) if score_is == "distance" else float(value)
 
 
 def _line(value: JsonValue) -> int:
     number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 10 else value
-    return number if isinstance(number, int) and not isinstance(number, bool) and number > 0 else 0
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 < number < MAX_NUMBER:
+        return 0
+    return number
 
 
 def _name(value: JsonValue) -> str:
     """Return a name without what would make it another path, or steer a terminal."""
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < MAX_NUMBER:
         value = str(value)
     if not isinstance(value, str):
         return ""

@@ -12,9 +12,10 @@ from typing import TypeAlias
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp.types import jsonrpc_message_adapter
+from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
 
 from composable_memory.supervision.process import GuardedProcess
+from composable_memory_adapters.external.answers import sound_json
 from composable_memory_ops_logs import redact
 
 MAX_LINE = 16 * 2**20
@@ -113,7 +114,7 @@ class _Incoming:
         if not line.lstrip().startswith(b"{"):
             return
         try:
-            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+            message = _message(line)
         except ValueError:
             return
         try:
@@ -122,6 +123,18 @@ class _Incoming:
             self.end(f"it sent more than {MAX_WAITING} messages that nobody waits for")
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             pass
+
+
+def _message(line: bytes) -> JSONRPCMessage:
+    """Return a message; one that only strict readers refuse, for half a surrogate pair, is put right first.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        return jsonrpc_message_adapter.validate_json(sound_json(line), by_name=False)
 
 
 async def _write(messages: anyio.abc.ObjectReceiveStream[SessionMessage], descriptor: int) -> None:

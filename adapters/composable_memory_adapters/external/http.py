@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from pydantic import JsonValue
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from composable_memory.errors import (
     BackendError,
@@ -17,6 +17,7 @@ from composable_memory.errors import (
     BackendUnavailable,
 )
 from composable_memory.interfaces import BackendServices, BackendSpec, Clock
+from composable_memory_adapters.external.answers import parsed
 from composable_memory_adapters.external.memory import CAPABILITIES, ExternalMemory
 from composable_memory_adapters.external.presets import filled
 from composable_memory_adapters.external.secrets import Secrets
@@ -74,7 +75,7 @@ class HttpSource:
 
     def _parsed(self, body: bytes) -> JsonValue:
         try:
-            answer: JsonValue = from_json(body)
+            answer = parsed(body)
         except ValueError:
             excerpt = redact(self._secrets.hidden(body.decode("utf-8", "replace"))[:200])
             raise BackendGarbled(self._id, "search", excerpt=excerpt, expected="JSON") from None
@@ -125,7 +126,9 @@ async def _open(settings: HttpSettings, services: BackendServices) -> AsyncItera
     make = lambda: HttpSource(  # noqa: E731 - reading the trusted certificates takes a moment
         settings, backend_id=services.backend_id, environ=os.environ, clock=services.clock
     )
-    memory = ExternalMemory(await asyncio.to_thread(make), settings, backend_id=services.backend_id)
+    memory = ExternalMemory(
+        await asyncio.to_thread(make), settings, backend_id=services.backend_id, clock=services.clock
+    )
     try:
         yield memory
     finally:

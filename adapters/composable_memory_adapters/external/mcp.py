@@ -33,7 +33,7 @@ async def _open(settings: McpSettings, services: BackendServices) -> AsyncIterat
         )
     asked = await asyncio.to_thread(_imported)
     source = asked(settings, backend_id=services.backend_id, environ=os.environ, folder=services.state_dir)
-    memory = ExternalMemory(source, settings, backend_id=services.backend_id)
+    memory = ExternalMemory(source, settings, backend_id=services.backend_id, clock=services.clock)
     try:
         yield memory
     finally:

@@ -10,10 +10,10 @@ from mcp import Client, MCPError
 from mcp.client.stdio import get_default_environment
 from mcp.types import CONNECTION_CLOSED, Implementation, TextContent, Tool
 from pydantic import JsonValue
-from pydantic_core import from_json
 
 from composable_memory.errors import BackendError, BackendRejected, BackendUnavailable
 from composable_memory.supervision.resource import LazyResource
+from composable_memory_adapters.external.answers import parsed
 from composable_memory_adapters.external.guarded_stdio import guarded_stdio
 from composable_memory_adapters.external.presets import filled
 from composable_memory_adapters.external.secrets import Secrets
@@ -230,7 +230,6 @@ def _unwrapped(structured: JsonValue) -> JsonValue:
 
 def _parsed(text: str) -> JsonValue:
     try:
-        answer: JsonValue = from_json(text)
+        return parsed(text)
     except ValueError:
         return text
-    return answer

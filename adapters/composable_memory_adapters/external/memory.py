@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from pydantic import JsonValue
 
 from composable_memory.errors import BackendUnavailable, UnsupportedOperation
-from composable_memory.interfaces import Capability
+from composable_memory.interfaces import Capability, Clock
+from composable_memory.time.windows import window_of
 from composable_memory.types import (
     Degradation,
     MemoryEmbeddingProbeResult,
@@ -20,7 +22,7 @@ from composable_memory.types import (
 from composable_memory_adapters.external.answers import Reading, compared, found_names, joined, read_answer
 from composable_memory_adapters.external.settings import AnswerSettings
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
-from composable_memory_ops_logs import redact
+from composable_memory_ops_logs import redact, utc_now
 
 T = TypeVar("T")
 
@@ -30,6 +32,8 @@ MAX_QUERY = 4_000
 """Characters of a question; more are cut off."""
 MAX_WORDS = 8
 """Words of a question that are asked for one by one."""
+RESERVED = frozenset({"bank", "file", "memory", "sessions"})
+"""Ids under which its results would look like files of the workspace."""
 
 
 class Source(Protocol):
@@ -54,12 +58,22 @@ class Source(Protocol):
 
 
 class ExternalMemory:
-    """Keeps `MemorySearchManager` and `SupportsAnswer` over a `Source`."""
+    """Keeps `MemorySearchManager` and `SupportsAnswer` over a `Source`.
 
-    def __init__(self, source: Source, settings: AnswerSettings, *, backend_id: str) -> None:
+    Raises:
+        BackendUnavailable: its id could be taken for a folder of notes, or a drive.
+    """
+
+    def __init__(
+        self, source: Source, settings: AnswerSettings, *, backend_id: str, clock: Clock = utc_now
+    ) -> None:
+        if backend_id in RESERVED or len(backend_id) == 1:
+            what = f"the id {backend_id!r} could be taken for a folder of notes, or a drive"
+            raise BackendUnavailable(backend_id, what, fix="give it another id in the settings")
         self._source = source
         self._settings = settings
         self._id = backend_id
+        self._clock = clock
         self._is_closed = False
         self._calls: set[asyncio.Task[Any]] = set()
 
@@ -80,7 +94,8 @@ class ExternalMemory:
         if not asked:
             self._require_open("search")
             return SearchAnswer(results=())
-        reading = await self._read(asked, max(self._settings.limit, options.max_results))
+        limit = max(self._settings.limit, options.max_results)
+        reading = await self._read(asked, limit, self._as_of(options))
         good = [hit for hit in reading.results if hit.score >= options.min_score]
         return SearchAnswer(
             results=tuple(good[: options.max_results]),
@@ -117,17 +132,23 @@ class ExternalMemory:
         self._require_open("search")
         return await self._until_closed(self._source.ask(query, limit), "search")
 
-    async def _read(self, query: str, limit: int) -> Reading:
+    def _as_of(self, options: SearchOptions) -> datetime:
+        """Return the time that a question is about: the end of what it names, as far as that is past."""
+        now = options.now or self._clock()
+        window = window_of(options.intent.time_hints, now) if options.intent else None
+        return min(window.end, now) if window else now
+
+    async def _read(self, query: str, limit: int, as_of: datetime) -> Reading:
         """Ask for `limit` results and return what the answer was read as."""
         analysed = analyse(query)
         answers = [await self._ask(one, limit) for one in self._asked(analysed) or (query,)]
-        return await asyncio.to_thread(self._readings, answers, analysed)
+        return await asyncio.to_thread(self._readings, answers, analysed, as_of)
 
     def _asked(self, query: KeywordQuery) -> Sequence[str]:
         """Return the words that are asked for one by one; none where the question is asked as it is."""
         return query.terms[:MAX_WORDS] if self._settings.ask_by == "words" else ()
 
-    def _readings(self, answers: Sequence[JsonValue], query: KeywordQuery) -> Reading:
+    def _readings(self, answers: Sequence[JsonValue], query: KeywordQuery, as_of: datetime) -> Reading:
         settings = self._settings
         reading = joined(
             [
@@ -138,6 +159,7 @@ class ExternalMemory:
                     results_at=settings.results,
                     names=settings.map,
                     score_is=settings.score_is,
+                    as_of=as_of,
                 )
                 for answer in answers
             ]
@@ -193,12 +215,21 @@ class ExternalMemory:
             raise
 
     def _dropped(self, reading: Reading) -> list[Degradation]:
+        """Return what could not be read of an answer, and the settings that would help."""
+        reasons = []
+        keys, results_at = redact(reading.keys or "none"), self._settings.results
         if reading.complaint:
-            reason = f"it answered without results: {redact(reading.complaint)[:300]}"
+            reasons.append(f"it answered without results: {redact(reading.complaint)[:300]}")
         elif reading.dropped:
             counted = f"{reading.dropped} of its results have no text that could be found"
             where = f" at {reading.found_at!r}" if reading.found_at else ""
-            reason = f"{counted}{where}; say by `map.text` which field holds it"
-        else:
-            return []
-        return [Degradation(backend_id=self._id, code="garbled", reason=reason)]
+            reasons.append(
+                f"{counted}{where}, the first has the keys {keys}; say by `map.text` which holds it"
+            )
+        elif reading.keys is not None:
+            where = f"at {results_at!r}, which `results` names" if results_at else "where they usually are"
+            reasons.append(f"there are no results {where}; its answer has the keys {keys}; correct `results`")
+        if reading.bad_scores:
+            counted = f"{reading.bad_scores} of its scores are no numbers that can be used"
+            reasons.append(f"{counted}, so the order of its results counts; see `map.score`")
+        return [Degradation(backend_id=self._id, code="garbled", reason=one) for one in reasons]

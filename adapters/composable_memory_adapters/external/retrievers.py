@@ -36,7 +36,7 @@ def retriever_backend(id: str, retriever: object, *, summary: str | None = None)
     async def opened(settings: AnswerSettings, services: BackendServices) -> AsyncIterator[ExternalMemory]:
         backend_id = services.backend_id or id
         source = _Functions(search, backend_id=backend_id, provider=type(retriever).__name__)
-        memory = ExternalMemory(source, settings, backend_id=backend_id)
+        memory = ExternalMemory(source, settings, backend_id=backend_id, clock=services.clock)
         try:
             yield memory
         finally:

@@ -54,7 +54,7 @@ async def test_a_server_joins_without_a_mapping(notes: Path, state_dir: Path) ->
     async with joined(notes, state_dir) as memory:
         response = await memory.query(QUERY)
     assert "memory/timer.md" in found(response)
-    assert "two minutes a week" in found(response)["away/memory/projects/greenhouse.md"]
+    assert "two minutes a week" in found(response)["away://memory/projects/greenhouse.md"]
     assert response.results[0].citation
 
 
@@ -66,7 +66,7 @@ async def test_what_a_server_says_besides_does_no_harm(notes: Path, state_dir: P
     assert "memory/timer.md" in found(response)
     if fault != "roots":  # what it asks for, it does not get, and its tool fails
         assert found(response) == found(again)
-        assert "away/memory/projects/greenhouse.md" in found(response)
+        assert "away://memory/projects/greenhouse.md" in found(response)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ async def test_a_server_that_died_is_started_anew(
     monkeypatch.setenv("MARK_OF_TEST", str(tmp_path / "mark"))
     async with joined(notes, state_dir, "die-once", env={"MARK": "MARK_OF_TEST"}) as memory:
         response = await memory.query(QUERY)
-    assert "away/memory/projects/greenhouse.md" in found(response)
+    assert "away://memory/projects/greenhouse.md" in found(response)
 
 
 async def test_a_server_that_hangs_keeps_nobody_waiting(notes: Path, state_dir: Path) -> None:
@@ -117,7 +117,7 @@ async def test_nothing_of_a_server_is_left(notes: Path, state_dir: Path) -> None
         for process in started:
             os.kill(process, signal.SIGKILL)
         response = await memory.query(QUERY)
-        assert "away/memory/projects/greenhouse.md" in found(response)
+        assert "away://memory/projects/greenhouse.md" in found(response)
     await nobody_left(state_dir)
 
 

@@ -171,7 +171,7 @@ async def test_a_service_is_asked_and_read_as_it_documents(
         request.get("body"),
     )
     assert {name: got.get(name) for name in headers} == headers
-    assert (results[0].path, results[0].text, results[0].metadata.get("date", "")) == ("away/7", PUMP, day)
+    assert (results[0].path, results[0].text, results[0].metadata.get("date", "")) == ("away://7", PUMP, day)
     assert 0 < results[0].score <= 1
     assert [one.text for one in results[1:]] == (["A new pump."] if preset == "supermemory" else [])
 
@@ -180,7 +180,7 @@ async def test_a_service_is_asked_and_read_as_it_documents(
 async def test_a_server_is_asked_and_read_as_its_source_says(preset: str, services: BackendServices) -> None:
     (result,) = await found(mcp, services, preset=preset, command=[sys.executable, str(SERVER), preset])
     places = {"graphiti-mcp": "f1", "hindsight": "h1", "mem0": "m1", "memsearch": "notes/pump.md"}
-    assert (result.path, result.text) == (f"away/{places[preset]}", PUMP)
+    assert (result.path, result.text) == (f"away://{places[preset]}", PUMP)
     if preset == "memsearch":
         assert (result.title, result.start_line, result.end_line, round(result.score, 3)) == (
             "Pump",

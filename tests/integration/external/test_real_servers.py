@@ -78,7 +78,7 @@ async def test_the_reference_server_joins(tmp_path: Path, monkeypatch: pytest.Mo
     )
     assert not lost(response)
     (result,) = response.results
-    assert (result.path, result.title) == ("away/Harbour", "Harbour")
+    assert (result.path, result.title) == ("away://Harbour", "Harbour")
     assert PUMP in result.snippet
 
 
@@ -97,7 +97,7 @@ async def test_qmd_joins_over_mcp(tmp_path: Path, notes: Path, monkeypatch: pyte
         assert await process.wait() == 0
     response = await asked(tmp_path, monkeypatch, environ, command=[qmd, "mcp"], preset="qmd")
     assert not lost(response)
-    assert [one.path for one in response.results] == ["away/notes/pump.md"]
+    assert [one.path for one in response.results] == ["away://notes/pump.md"]
     assert PUMP in response.results[0].snippet
 
 
@@ -115,5 +115,5 @@ async def test_basic_memory_joins(tmp_path: Path, notes: Path, monkeypatch: pyte
     assert await process.wait() == 0
     response = await asked(tmp_path, monkeypatch, environ, command=[program, "mcp"], preset="basic-memory")
     assert not lost(response)
-    assert response.results[0].path == "away/pump.md"
+    assert response.results[0].path == "away://pump.md"
     assert PUMP in response.results[0].snippet

@@ -33,7 +33,7 @@ def tried(workspace: Path, state_dir: Path, tmp_path: Path, monkeypatch: pytest.
 def test_the_raw_answer_and_what_is_read_from_it_are_shown(tried: Any) -> None:
     shown = json.loads(tried("", "--json").stdout)
     assert shown["raw"]["results"][0]["file"] == "memory/projects/greenhouse.md"
-    assert shown["results"][0]["path"] == "away/memory/projects/greenhouse.md"
+    assert shown["results"][0]["path"] == "away://memory/projects/greenhouse.md"
     assert shown["tookMs"] > 0
 
 
@@ -81,7 +81,7 @@ def test_a_server_is_added_with_all_that_was_found_out(
     added: Any, own_file: Path, workspace: Path, state_dir: Path
 ) -> None:
     result = added("", "--env", "MARK=HOME")
-    assert (result.exit_code, "away/memory/projects/greenhouse.md" in result.stdout) == (0, True)
+    assert (result.exit_code, "away://memory/projects/greenhouse.md" in result.stdout) == (0, True)
     after = own_file.read_text(encoding="utf-8")
     assert [line for line in OWN.splitlines() if line not in after.splitlines()] == []
     section = yaml.safe_load(after)["memory"]["backends"]["away"]
@@ -94,7 +94,7 @@ def test_a_server_is_added_with_all_that_was_found_out(
     assert section["map"] == {"text": "content", "path": "file", "score": "score", "start_line": "line"}
     places = ["--workspace", str(workspace), "--state-dir", str(state_dir)]
     asked = CliRunner().invoke(app, ["backends", "test", "away", "irrigation timer", *places, "--json"])
-    assert json.loads(asked.stdout)["results"][0]["path"] == "away/memory/projects/greenhouse.md"
+    assert json.loads(asked.stdout)["results"][0]["path"] == "away://memory/projects/greenhouse.md"
     again = added()
     assert (again.exit_code != 0, own_file.read_text(encoding="utf-8")) == (True, after)
 

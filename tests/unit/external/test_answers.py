@@ -22,9 +22,9 @@ def rows(*scores: float) -> list[dict[str, Any]]:
 
 
 def test_scores_that_grow_downwards_keep_the_order_of_the_answer() -> None:
-    assert paths(read(rows(-7.5, -2.0, -0.5))) == ["away/r0", "away/r1", "away/r2"]
-    assert paths(read(rows(0.2, 0.9))) == ["away/r1", "away/r0"]
-    assert paths(read(rows(-2.0, -7.5))) == ["away/r0", "away/r1"]
+    assert paths(read(rows(-7.5, -2.0, -0.5))) == ["away://r0", "away://r1", "away://r2"]
+    assert paths(read(rows(0.2, 0.9))) == ["away://r1", "away://r0"]
+    assert paths(read(rows(-2.0, -7.5))) == ["away://r0", "away://r1"]
 
 
 def test_what_is_said_instead_of_results_is_told() -> None:
@@ -39,7 +39,40 @@ def test_answers_to_single_words_become_one_with_the_rarest_first() -> None:
         return read([{"id": id_, "text": f"about {id_}"} for id_ in ids])
 
     whole = joined([one("a", "b", "c"), one("c"), one()])
-    assert paths(whole) == ["away/c", "away/a", "away/b"]
+    assert paths(whole) == ["away://c", "away://a", "away://b"]
     both, common = (whole.results[place].score for place in (0, 1))
     assert 1 > both > 2 * common > 0
-    assert paths(joined([one("b", "a")])) == ["away/b", "away/a"]
+    assert paths(joined([one("b", "a")])) == ["away://b", "away://a"]
+
+
+def test_an_answer_in_which_nothing_is_recognised_tells_its_keys_and_an_empty_one_none() -> None:
+    row = {"text": "a pump"}
+    for answer, results_at, keys in (
+        ({"answer": {"rows": [row], "n": 1}, "took": 2}, None, "answer.rows, answer.n, took"),
+        ({"answer": {"rows": [row]}}, "answer.hits", "answer.rows"),
+        ({"groups": [{"rows": [row]}]}, "groups.hits", "groups"),
+        ([row], "hits", "none (it is a list)"),
+        ({str(number): 1 for number in range(20)}, None, ", ".join(map(str, range(12))) + ", …"),
+    ):
+        assert (read(answer, results_at).results, read(answer, results_at).keys) == ((), keys)
+    for answer, results_at in (
+        ({"results": []}, None),
+        ({"hits": {"hits": [], "total": 0}}, None),
+        ({"hits": {"hits": []}}, "hits.hits"),
+        ({"rows": None, "n": 0}, "rows"),
+        ({"groups": []}, "groups.rows"),
+        ({"groups": [{"rows": []}]}, "groups.rows"),
+        ([], None),
+        ("", None),
+        ({}, "rows"),
+        (None, None),
+    ):
+        assert read(answer, results_at) == Reading(results=(), found_at=None), answer
+    assert read({"results": [{"number": 1, "day": 2}, row]}).keys == "number, day"
+
+
+def test_relations_of_a_graph_are_read_as_sentences() -> None:
+    entities = [{"name": "Ann", "observations": ["She likes boats."]}]
+    relations = [{"from": "Ann", "to": "Harbour", "relationType": "works_at"}, {"from": "Ann"}, 7]
+    texts = [one.text for one in read({"entities": entities, "relations": relations}, "entities").results]
+    assert texts == ["She likes boats.", "Ann works at Harbour"]
