@@ -34,4 +34,4 @@ def test_the_program_on_the_page_answers(tmp_path: Path, monkeypatch: pytest.Mon
     names: dict[str, Any] = {}
     exec(compile(code, "docs/joining.md", "exec"), names)
     response = asyncio.run(names["ask"]())
-    assert [(one.path, one.source_backend) for one in response.results] == [("wiki/pump.md", "wiki")]
+    assert [(one.path, one.source_backend) for one in response.results] == [("wiki://pump.md", "wiki")]

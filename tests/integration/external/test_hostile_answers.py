@@ -143,7 +143,8 @@ for line in sys.stdin:
     if message["method"] == "initialize":
         version = message["params"]["protocolVersion"]
         info = {"name": "raw", "version": "1"}
-        REPLIES["initialize"] = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
+        known = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
+        REPLIES["initialize"] = known
     if "id" in message:
         known = REPLIES.get(message["method"])
         reply = {"result": known} if known else {"error": {"code": -32601, "message": "no such method"}}
