@@ -47,15 +47,16 @@ def test_answers_to_single_words_become_one_with_the_rarest_first() -> None:
 
 def test_an_answer_in_which_nothing_is_recognised_tells_its_keys_and_an_empty_one_none() -> None:
     row = {"text": "a pump"}
-    for answer, results_at, keys in (
+    unknown: list[tuple[Any, str | None, str]] = [
         ({"answer": {"rows": [row], "n": 1}, "took": 2}, None, "answer.rows, answer.n, took"),
         ({"answer": {"rows": [row]}}, "answer.hits", "answer.rows"),
         ({"groups": [{"rows": [row]}]}, "groups.hits", "groups"),
         ([row], "hits", "none (it is a list)"),
         ({str(number): 1 for number in range(20)}, None, ", ".join(map(str, range(12))) + ", …"),
-    ):
+    ]
+    for answer, results_at, keys in unknown:
         assert (read(answer, results_at).results, read(answer, results_at).keys) == ((), keys)
-    for answer, results_at in (
+    empty: list[tuple[Any, str | None]] = [
         ({"results": []}, None),
         ({"hits": {"hits": [], "total": 0}}, None),
         ({"hits": {"hits": []}}, "hits.hits"),
@@ -66,7 +67,8 @@ def test_an_answer_in_which_nothing_is_recognised_tells_its_keys_and_an_empty_on
         ("", None),
         ({}, "rows"),
         (None, None),
-    ):
+    ]
+    for answer, results_at in empty:
         assert read(answer, results_at) == Reading(results=(), found_at=None), answer
     assert read({"results": [{"number": 1, "day": 2}, row]}).keys == "number, day"
 
