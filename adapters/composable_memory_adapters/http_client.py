@@ -35,7 +35,8 @@ class HttpRequest:
     """A request to a path below the base URL, or below its host if the path begins with a slash.
 
     `query` is added to the query of the base URL. `timeout_s` counts where it is longer than the client's.
-    The headers may hold a key, so they are not shown.
+    The headers may hold a key, so they are not shown. `on_sending` is called when a connection is there and
+    the body goes out: of what ends before, the other side has taken nothing.
     """
 
     path: str
@@ -44,22 +45,36 @@ class HttpRequest:
     query: Mapping[str, str] = field(default_factory=dict)
     method: str = "POST"
     timeout_s: float = 0.0
+    on_sending: Callable[[], None] | None = None
 
 
 class HttpClient:
     """A client for one host. Construct it in a thread: reading the trusted certificates takes its time.
 
-    Proxies and certificates of the environment count. Several requests may run at once; cancelling one
-    closes its connection.
+    A connection that idles for `keepalive_s` is closed. At most `max_redirects` are followed, none of them to
+    another host. Proxies and certificates of the environment count. Several requests may run at once;
+    cancelling one closes its connection.
     """
 
-    def __init__(self, base_url: str, *, timeout_s: float, clock: Clock) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        timeout_s: float,
+        clock: Clock,
+        keepalive_s: float = 5.0,
+        max_redirects: int = MAX_REDIRECTS,
+    ) -> None:
         self._base = httpx.URL(base_url)
         self._timeout_s = timeout_s
         self._clock = clock
+        self._max_redirects = max_redirects
         self._client = httpx.AsyncClient(
             timeout=httpx.Timeout(None, connect=min(CONNECT_TIMEOUT_S, timeout_s)),
             headers={"accept": "application/json", "user-agent": "composable-memory"},
+            limits=httpx.Limits(
+                max_connections=100, max_keepalive_connections=20, keepalive_expiry=keepalive_s
+            ),
             mounts=NO_PROXY,
             follow_redirects=False,
         )
@@ -93,7 +108,12 @@ class HttpClient:
         content = request.content
         is_large = len(content) > CHUNK_BYTES
         length = {"content-length": str(len(content))} if is_large else {}
-        for _ in range(MAX_REDIRECTS + 1):
+
+        async def watch(event: str, _: object) -> None:
+            if event.endswith(".send_request_body.started") and request.on_sending is not None:
+                request.on_sending()
+
+        for _ in range(self._max_redirects + 1):
             if self._client.is_closed:
                 raise HttpFailure(FailureKind.CLOSED, "is no longer asked")
             async with self._client.stream(
@@ -101,6 +121,7 @@ class HttpClient:
                 url,
                 content=_chunks(content) if is_large else content,
                 headers={**request.headers, **length},
+                extensions={"trace": watch},
             ) as response:
                 if not response.has_redirect_location:
                     await self._check(response)
@@ -109,7 +130,7 @@ class HttpClient:
             if (url.scheme, url.host, url.port) != (base.scheme, base.host, base.port):
                 problem = f"points to another host, {url.scheme}://{url.host}"
                 raise HttpFailure(FailureKind.REDIRECTED, problem)
-        raise HttpFailure(FailureKind.REDIRECTED, f"answered with more than {MAX_REDIRECTS} redirects")
+        raise HttpFailure(FailureKind.REDIRECTED, f"answered with more than {self._max_redirects} redirects")
 
     def _url(self, request: HttpRequest) -> httpx.URL:
         is_rooted = request.path.startswith("/")

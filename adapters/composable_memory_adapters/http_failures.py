@@ -103,7 +103,7 @@ def _kind(status: int, codes: set[str]) -> FailureKind:
             return FailureKind.NOT_FOUND
         case 429:
             return FailureKind.QUOTA if any(map(_names_a_spent_quota, codes)) else FailureKind.RATE
-        case _ if status >= 500:
+        case _ if status >= 500 or status in {408, 425}:
             return FailureKind.BUSY
     return FailureKind.REJECTED
 

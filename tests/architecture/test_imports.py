@@ -47,7 +47,6 @@ DOORS = {
     "graphiti_core": ("composable_memory_adapters.graphiti.library",),
     "httpx": (
         "composable_memory_adapters.http_client",
-        "composable_memory_adapters.graphiti.service.connection",
         "composable_memory_adapters.qmd.transport.daemon_client",
         "composable_memory_feedback.chat",
     ),

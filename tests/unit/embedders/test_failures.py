@@ -10,7 +10,7 @@ CODES = [
     (402, FailureKind.QUOTA),
     (403, FailureKind.KEY),
     (404, FailureKind.NOT_FOUND),
-    (408, FailureKind.REJECTED),
+    (408, FailureKind.BUSY),
     (413, FailureKind.REJECTED),
     (422, FailureKind.REJECTED),
     (429, FailureKind.RATE),

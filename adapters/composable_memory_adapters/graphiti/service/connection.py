@@ -1,13 +1,10 @@
-"""The graph memory's door to httpx: sends a request to the service, or says why there is no answer."""
+"""The graph memory's way to the REST service: sends a request to it, or says why there is no answer."""
 
 import asyncio
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from http.client import responses
-from time import perf_counter
-
-import httpx
+from urllib.parse import urlsplit
 
 from composable_memory.errors import (
     BackendError,
@@ -18,30 +15,32 @@ from composable_memory.errors import (
 )
 from composable_memory.types import JsonValue
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
-from composable_memory_ops_logs import redact
+from composable_memory_adapters.http_client import JSON, HttpClient, HttpRequest, read_whole
+from composable_memory_adapters.http_failures import FailureKind, HttpFailure
+from composable_memory_ops_logs import redact, utc_now
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-MAX_ANSWER_BYTES = 32 * 2**20
-MAX_REPLY_BYTES = 16 * 2**10
 REPLY_CHARS = 200
 """How much of a reply stands in an error."""
-CONNECT_TIMEOUT_S = 10.0
-LIMITS = httpx.Limits(max_connections=8, keepalive_expiry=3.0)
+KEEPALIVE_S = 3.0
 """Its server closes a connection that idles for five seconds; ours lets go of it before."""
-DIRECTLY = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")}
-"""This machine is never asked through a proxy, whatever the environment says of proxies."""
 NO_ROUTE = "Not Found"
 """What the service says of an address it does not know, in contrast to a fact that is not there."""
-PASSING = frozenset({408, 425, 429})
-"""Refusals that say nothing about the request itself, so that it may be sent again."""
+_FIXES = {
+    FailureKind.UNREACHABLE: "start it, or correct memory.graphiti.base_url",
+    FailureKind.BROKEN: "try again, and look at its log",
+    FailureKind.REDIRECTED: "redirects are not followed; correct memory.graphiti.base_url",
+    FailureKind.KEY: "check memory.graphiti.api_key",
+    FailureKind.NOT_FOUND: "no Graphiti service seems to be there; correct memory.graphiti.base_url",
+    FailureKind.CLOSED: "open a new client",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceRequest:
     """A request to a path below the base URL; `operation` names it in errors.
 
-    With `may_miss`, something that is not there is no error. `on_sending` is called when a connection is
-    there and the body goes out: of what ends before, the service has taken nothing.
+    With `may_miss`, something that is not there is no error. `on_sending` is called as in `HttpRequest`.
     """
 
     operation: str
@@ -61,18 +60,18 @@ class ServiceConnection:
     """
 
     def __init__(self, base_url: str, *, api_key: str | None, timeout_s: float) -> None:
-        self._base = httpx.URL(base_url.rstrip("/"))
+        self._base = base_url.rstrip("/")
         self._key = api_key or ""
         self._timeout_s = timeout_s
-        self._client: httpx.AsyncClient | None = None
+        self._client: HttpClient | None = None
         self._opening = asyncio.Lock()
         self._is_closed = False
 
     @property
     def address(self) -> str:
         """Return where the service is, without user and password."""
-        port = f":{self._base.port}" if self._base.port else ""
-        return f"{self._base.scheme}://{self._base.host}{port}{self._base.path.rstrip('/')}"
+        parts = urlsplit(self._base)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
     async def send(self, request: ServiceRequest) -> bytes | None:
         """Return the body of a successful answer; None for what is not there, where that is no error.
@@ -83,148 +82,81 @@ class ServiceConnection:
             BackendRejected: it refuses this very request, and will refuse it again.
             BackendGarbled: the answer has no end.
         """
-        started = perf_counter()
-        client = await self._opened(request.operation)
-        # What httpx raises refers to the request and so to the key: it must not be in the chain of ours.
-        failure: BackendError
+        has_body = request.body is not None
+        wire = HttpRequest(
+            path=request.path,
+            method=request.method,
+            query=request.query,
+            content=_encoded(request.body) if has_body else b"",
+            headers=(JSON if has_body else {}) | self._bearer,
+            on_sending=request.on_sending,
+        )
         try:
-            async with asyncio.timeout(self._timeout_s):
-                return await self._exchange(client, request)
-        except TimeoutError:
-            elapsed_s = perf_counter() - started
-            failure = BackendTimeout(
-                BACKEND_ID, request.operation, limit_s=self._timeout_s, elapsed_s=elapsed_s
-            )
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            failure = self._unavailable(request, "cannot be reached", str(error), fix=_START)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            reason = str(error) or type(error).__name__
-            failure = self._unavailable(request, "broke off", reason, fix="try again, and look at its log")
-        raise failure
+            return await (await self._opened()).send(wire, read_whole)
+        except HttpFailure as failure:
+            is_missing = failure.kind is FailureKind.NOT_FOUND and failure.detail != NO_ROUTE
+            if request.may_miss and is_missing:
+                return None
+            error = self._error(request.operation, failure)
+        raise error
 
     async def close(self) -> None:
         """Close all connections; calling this again does nothing."""
         self._is_closed = True
         if self._client is not None:
-            await self._client.aclose()
+            await self._client.close()
 
     def garbled(self, operation: str, body: bytes, expected: str) -> BackendGarbled:
         """Return the error for an answer that cannot be read."""
-        return BackendGarbled(BACKEND_ID, operation, excerpt=self._censored(body), expected=expected)
+        excerpt = self._censored(body.decode("utf-8", "replace"))
+        return BackendGarbled(BACKEND_ID, operation, excerpt=excerpt, expected=expected)
 
-    async def _opened(self, operation: str) -> httpx.AsyncClient:
+    @property
+    def _bearer(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self._key}"} if self._key else {}
+
+    async def _opened(self) -> HttpClient:
         async with self._opening:
-            if self._client is None and not self._is_closed:
+            if self._is_closed:
+                raise HttpFailure(FailureKind.CLOSED, "is no longer asked: the client was closed")
+            if self._client is None:
                 # Reading the trusted certificates takes its time.
                 self._client = await asyncio.to_thread(self._open)
-        if self._client is None or self._is_closed:
-            raise BackendUnavailable(
-                BACKEND_ID, "the client was closed", fix="open a new one", operation=operation
-            )
-        return self._client
+            return self._client
 
-    def _open(self) -> httpx.AsyncClient:
-        bearer = {"authorization": f"Bearer {self._key}"} if self._key else {}
-        return httpx.AsyncClient(
-            timeout=httpx.Timeout(None, connect=min(CONNECT_TIMEOUT_S, self._timeout_s)),
-            headers={"accept": "application/json", "user-agent": "composable-memory", **bearer},
-            limits=LIMITS,
-            mounts=DIRECTLY,
-            follow_redirects=False,
+    def _open(self) -> HttpClient:
+        return HttpClient(
+            self._base,
+            timeout_s=self._timeout_s,
+            clock=utc_now,
+            keepalive_s=KEEPALIVE_S,
+            max_redirects=0,
         )
 
-    async def _exchange(self, client: httpx.AsyncClient, request: ServiceRequest) -> bytes | None:
-        url = self._base.copy_with(path=f"{self._base.path.rstrip('/')}/{request.path.lstrip('/')}")
-        url = url.copy_merge_params(request.query) if request.query else url
-        content = None if request.body is None else _encoded(request.body)
-        headers = {"content-type": "application/json"} if content is not None else {}
+    def _error(self, operation: str, failure: HttpFailure) -> BackendError:
+        told = self._censored(failure.detail)
+        match failure.kind:
+            case FailureKind.SLOW:
+                limit_s = self._timeout_s
+                return BackendTimeout(BACKEND_ID, operation, limit_s=limit_s, elapsed_s=limit_s)
+            case FailureKind.TOO_LARGE:
+                return BackendGarbled(
+                    BACKEND_ID, operation, excerpt="", expected=f"less: it {failure.problem}"
+                )
+            case FailureKind.REJECTED:
+                status = failure.problem.removeprefix("answered ")
+                return BackendRejected(BACKEND_ID, operation, status=status, body=told)
+        problem = f"the graph service at {self.address} {failure.problem}" + (f": {told}" if told else "")
+        fix = _FIXES.get(failure.kind, "try again later, and look at its log")
+        return BackendUnavailable(BACKEND_ID, problem, fix=fix, operation=operation)
 
-        async def watch(event: str, _: object) -> None:
-            if event.endswith(".send_request_body.started") and request.on_sending is not None:
-                request.on_sending()
-
-        async with client.stream(
-            request.method, url, content=content, headers=headers, extensions={"trace": watch}
-        ) as response:
-            if response.is_success:
-                return await self._whole(request, response)
-            reply = await _beginning(response, MAX_REPLY_BYTES)
-            if response.status_code == 404 and request.may_miss and _detail(reply) != NO_ROUTE:
-                return None
-            raise self._refusal(request, response, reply)
-
-    async def _whole(self, request: ServiceRequest, response: httpx.Response) -> bytes:
-        body = await _beginning(response, MAX_ANSWER_BYTES)
-        if len(body) > MAX_ANSWER_BYTES:
-            most = f"an answer of at most {MAX_ANSWER_BYTES // 2**20} MiB"
-            raise self.garbled(request.operation, body[:MAX_REPLY_BYTES], most)
-        return body
-
-    def _refusal(self, request: ServiceRequest, response: httpx.Response, reply: bytes) -> BackendError:
-        status = response.status_code
-        summary = f"answered {status} {responses.get(status, '')}".rstrip()
-        text = self._censored(reply)
-        if response.has_redirect_location:
-            target = response.url.join(response.headers["location"])
-            host = f"{target.scheme}://{target.netloc.decode('ascii').rpartition('@')[2]}"
-            return self._unavailable(
-                request,
-                f"points to {host}",
-                "",
-                fix="redirects are not followed; correct memory.graphiti.base_url",
-            )
-        if status in (401, 403):
-            return self._unavailable(request, summary, text, fix="check memory.graphiti.api_key")
-        if status == 404:
-            return self._unavailable(request, summary, text, fix=_NO_SERVICE)
-        if status >= 500 or status in PASSING:
-            return self._unavailable(request, summary, text, fix="try again later, and look at its log")
-        return BackendRejected(
-            BACKEND_ID, request.operation, status=summary.removeprefix("answered "), body=text
-        )
-
-    def _unavailable(
-        self, request: ServiceRequest, problem: str, reply: str, *, fix: str
-    ) -> BackendUnavailable:
-        reply = self._censored(reply.encode())
-        what = f"the graph service at {self.address} {problem}" + (f": {reply}" if reply else "")
-        return BackendUnavailable(BACKEND_ID, what, fix=fix, operation=request.operation)
-
-    def _censored(self, reply: bytes) -> str:
+    def _censored(self, reply: str) -> str:
         """Return a reply: one line, without the key, not too long."""
-        text = _detail(reply) or reply.decode("utf-8", "replace")
-        if self._key:
-            text = text.replace(self._key, "***")
+        text = reply.replace(self._key, "***") if self._key else reply
         text = " ".join(redact(text).split())
         return text if len(text) <= REPLY_CHARS else f"{text[:REPLY_CHARS]}…"
 
 
-_START = "start it, or correct memory.graphiti.base_url"
-_NO_SERVICE = "no Graphiti service seems to be there; correct memory.graphiti.base_url"
-
-
-async def _beginning(response: httpx.Response, limit: int) -> bytes:
-    """Return the body, or a beginning of it that is longer than `limit`."""
-    body = bytearray()
-    async for part in response.aiter_bytes():
-        body += part
-        if len(body) > limit:
-            break
-    return bytes(body)
-
-
 def _encoded(body: JsonValue) -> bytes:
-    # A half of a surrogate pair is no text in any encoding; the service would refuse the whole request.
+    # Half of a surrogate pair is no text in any encoding; the service would refuse the whole request.
     return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
-
-
-def _detail(reply: bytes) -> str:
-    """Return the reason that the service gives for people, if the answer is its own."""
-    try:
-        answer = json.loads(reply)
-    except ValueError:
-        return ""
-    detail = answer.get("detail") if isinstance(answer, dict) else None
-    if isinstance(detail, str) or not detail:
-        return detail or ""
-    return json.dumps(detail, ensure_ascii=False)
