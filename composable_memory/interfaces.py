@@ -84,6 +84,8 @@ class Capability(StrEnum):
     """`SupportsRawAnswer`: it can show what it was answered before that is read."""
     READ_FILE = "read-file"
     """It can read the files behind its results; without it `read_file` raises `UnsupportedOperation`."""
+    RETAIN = "retain"
+    """`SupportsRetain`: what is remembered can be written to it as well."""
     SYNC = "sync"
     """`SupportsSync`: it keeps an index that has to follow its sources."""
 
@@ -174,6 +176,23 @@ class SupportsRawAnswer(Protocol):
 
         Raises:
             BackendError: it did not answer.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsRetain(Protocol):
+    """A memory that is not ours, to which what is remembered can be written as well."""
+
+    def retains(self) -> bool:
+        """Return whether its settings want that."""
+        ...
+
+    async def retain(self, text: str, place: str) -> None:
+        """Write a sentence that stands at a place of the notes to it; returns or raises before long.
+
+        Raises:
+            BackendError: it could not be written.
         """
         ...
 
@@ -371,6 +390,7 @@ CAPABILITY_PROTOCOLS = {
     Capability.FORGET: SupportsForget,
     Capability.INGEST: SupportsIngest,
     Capability.RAW_ANSWER: SupportsRawAnswer,
+    Capability.RETAIN: SupportsRetain,
     Capability.SYNC: SupportsSync,
 }
 

@@ -7,7 +7,7 @@ journal names places and keyed hashes. It stays until every backend is done.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from composable_memory.forget.planning import Marked
 from composable_memory.forget.tombstones import INSTEAD, Forgotten
 from composable_memory.forget.values import ForgetLine, ForgetPlan, ForgetReport, Forgetting, Holding
 from composable_memory.forget.wording import Quotations, statements_of
-from composable_memory.interfaces import SupportsForget
+from composable_memory.interfaces import Capability, SupportsForget, SupportsRetain
 from composable_memory.learning.context import LearningContext
 from composable_memory.learning.recent import RecentResults
 from composable_memory.query.manager import ComposableMemoryManager
@@ -189,7 +189,15 @@ async def _holdings(memory: ForgettingScope, lines: Sequence[ForgetLine]) -> lis
             found += await backend.holdings(wanted)
         except ComposableMemoryError as error:
             found.append(Holding(store=backend_id, what="unknown", count=0, pending=str(error)))
-    return found
+    return [*found, *_given_away(memory, lines)]
+
+
+def _given_away(memory: ForgettingScope, lines: Sequence[ForgetLine]) -> Iterator[Holding]:
+    """Yield the foreign memories that what is remembered is written to: nothing can be removed from them."""
+    for backend_id, one in memory.manager.backends_with(Capability.RETAIN).items():
+        if isinstance(one, SupportsRetain) and one.retains():
+            stays = "it is not ours; remove there what it has of this"
+            yield Holding(store=backend_id, what="lines that it may have", count=len(lines), stays=stays)
 
 
 # --- removing -----------------------------------------------------------------------------------------------
@@ -247,7 +255,7 @@ async def _carry_out(memory: ForgettingScope, notes: Notes, journal: _Journal) -
             await _cut(memory, notes, path, journal.lines)
         memory.recent.clear()
         await asyncio.to_thread(_write_journal, forgotten, _Journal(lines=journal.lines, is_cut=True))
-    stores += await _erase(memory, Forgetting(lines=lines))
+    stores += [*await _erase(memory, Forgetting(lines=lines)), *_given_away(memory, lines)]
     pending = tuple((one.store, one.pending) for one in stores if one.pending)
     rest = _Journal(lines=journal.lines, is_cut=True, pending=pending) if pending else None
     forgotten.pending = dict(pending)

@@ -29,6 +29,7 @@ from composable_memory.interfaces import (
     ProgressCallback,
     SupportsSync,
 )
+from composable_memory.paths import FOREIGN
 from composable_memory.query.backend_handle import BackendHandle, ComposableBackendEntry
 from composable_memory.query.context_pack import DEFAULT_MAX_CHARS, PackBudget, pack_results
 from composable_memory.query.fan_out import FanOut
@@ -267,7 +268,7 @@ class ComposableMemoryManager:
         require("lines", lines, int | None, "a whole number")
         refusals: list[MemoryPathError] = []
         missing: MemoryFileSlice | None = None
-        for handle in self._readers():
+        for handle in self._readers(rel_path):
             try:
                 found = await handle.entry.manager.read_file(rel_path, from_line=from_line, lines=lines)
             except UnsupportedOperation:
@@ -492,7 +493,9 @@ class ComposableMemoryManager:
         reason = f"no backend was asked ({why})" if why else "no backend is open; run `cmem backends list`"
         return Degradation(backend_id=self.id, code="no-backends", reason=reason)
 
-    def _readers(self) -> list[BackendHandle]:
+    def _readers(self, path: str) -> list[BackendHandle]:
+        if FOREIGN in path and (owner := self._handles.get(path.partition(FOREIGN)[0])):
+            return [owner]
         able = [
             handle
             for backend_id, handle in self._handles.items()

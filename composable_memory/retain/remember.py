@@ -3,10 +3,11 @@
 import asyncio
 import re
 import secrets
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from time import perf_counter
+from typing import TypeAlias
 
 from composable_memory.arguments import require, require_all, require_text
 from composable_memory.content import IngestReport, MemoryContentObject
@@ -15,7 +16,7 @@ from composable_memory.forget.notes import without_lines
 from composable_memory.forget.tombstones import Forgotten, Tombstones
 from composable_memory.forget.wording import statements_of
 from composable_memory.ingest.note_reader import WrittenSource, contents_of
-from composable_memory.interfaces import Capability, SupportsIngest, SupportsSync
+from composable_memory.interfaces import Capability, SupportsIngest, SupportsRetain, SupportsSync
 from composable_memory.paths import MEMORY_FOLDER
 from composable_memory.retain.known import WHOLE_NOTE, KnownLine, OpenNotes, find_known, known_in
 from composable_memory.retain.lines import (
@@ -45,6 +46,8 @@ WRITES = 3
 EPOCH = date(2020, 1, 1)
 ID_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 OWN_CHARS = 4
+
+_Call: TypeAlias = Coroutine[object, object, SyncReport | IngestReport | None]
 
 _NO_TEXT = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _MASK = re.compile(r"\S*(?:\*\*\*|…)\S*")
@@ -95,6 +98,8 @@ async def remember(
         known, unsearched = await find_known(notes, line, path)
         if known is None:
             done = await _write(notes, line, path, day)
+            told = await _hand_on(notes, line.text, f"{done.path}#^{done.id}")
+            done = replace(done, degraded=(*done.degraded, *told))
         else:
             done = _of_known(known)
         degraded = (*unsearched, *done.degraded)
@@ -188,7 +193,7 @@ async def _index(notes: OpenNotes, contents: Sequence[MemoryContentObject] = ())
 
     Returns which of them could not.
     """
-    calls: dict[str, Coroutine[object, object, SyncReport | IngestReport]] = {
+    calls: dict[str, _Call] = {
         backend_id: one.sync(reason="remember")
         for backend_id, one in notes.indexes().items()
         if isinstance(one, SupportsSync)
@@ -196,6 +201,18 @@ async def _index(notes: OpenNotes, contents: Sequence[MemoryContentObject] = ())
     for backend_id, taker in notes.manager.backends_with(Capability.INGEST).items() if contents else ():
         if isinstance(taker, SupportsIngest):
             calls[backend_id] = taker.ingest(contents)
+    return await _made(calls)
+
+
+async def _hand_on(notes: OpenNotes, text: str, place: str) -> tuple[Degradation, ...]:
+    """Write a sentence that is in its note to the foreign memories that are to have it as well."""
+    takers = notes.manager.backends_with(Capability.RETAIN).items()
+    able = {id_: one for id_, one in takers if isinstance(one, SupportsRetain) and one.retains()}
+    return await _made({id_: one.retain(text, place) for id_, one in able.items()})
+
+
+async def _made(calls: Mapping[str, _Call]) -> tuple[Degradation, ...]:
+    """Make calls, each with a deadline; return which of them did not do what was wanted."""
     outcomes = await asyncio.gather(
         *(asyncio.wait_for(call, INDEX_S) for call in calls.values()), return_exceptions=True
     )
@@ -203,7 +220,9 @@ async def _index(notes: OpenNotes, contents: Sequence[MemoryContentObject] = ())
     return tuple(one for one in degraded if one is not None)
 
 
-def _degraded(backend_id: str, outcome: SyncReport | IngestReport | BaseException) -> Degradation | None:
+def _degraded(
+    backend_id: str, outcome: SyncReport | IngestReport | BaseException | None
+) -> Degradation | None:
     """Return why a backend cannot find the line yet; None if it can."""
     if isinstance(outcome, TimeoutError):
         reason = f"the line is not in yet after {INDEX_S:g} s; `cmem index` goes on with it"

@@ -36,6 +36,7 @@ METHODS: Mapping[type, Mapping[str, str]] = {
     interfaces.SupportsAnswer: {"answer": "query options"},
     interfaces.SupportsCheck: {"check": ""},
     interfaces.SupportsRawAnswer: {"raw_answer": "query", "found_settings": "query"},
+    interfaces.SupportsRetain: {"retains": "", "retain": "text place"},
     interfaces.SupportsSync: {"sync": "reason force progress"},
     interfaces.SupportsIngest: {"ingest": "contents wait", "ingest_source": "path contents wait"},
     interfaces.SupportsAdoption: {"adopt": "everything"},

@@ -29,6 +29,8 @@ MAX_RESULTS = 200
 """More results of one answer are not looked at."""
 MAX_CHARACTERS = 20_000
 """What is kept of the text of a result."""
+MAX_READ = 1_000_000
+"""What is kept of a text that is read whole."""
 MAX_NAME = 300
 MAX_SCORE = 1e300
 """A larger score is none."""
@@ -160,8 +162,8 @@ def found_names(answer: JsonValue, results_at: str | None) -> tuple[str, dict[st
 def text_of(answer: JsonValue, names: FieldNames) -> str:
     """Return the whole text in the answer of a tool that reads one thing; empty where there is none."""
     found = _find(answer)
-    rows = found[1] if found else []
-    return "\n\n".join(filter(None, (_text(_value(row, "text", names)) for row in rows)))
+    rows = [*found[1], *_relations(answer)] if found else []
+    return "\n\n".join(filter(None, (_text(_value(row, "text", names), MAX_READ) for row in rows)))
 
 
 def parsed(data: bytes | str) -> JsonValue:
@@ -334,12 +336,12 @@ def _common(row: Mapping[str, JsonValue], field: str) -> tuple[str | None, JsonV
     return None, None
 
 
-def _text(value: JsonValue) -> str:
+def _text(value: JsonValue, most: int = MAX_CHARACTERS) -> str:
     if isinstance(value, list):
-        value = "\n".join(part for part in map(_text, value) if part)
+        value = "\n".join(filter(None, (_text(part, most) for part in value)))
     if not isinstance(value, str):
         return ""
-    text = value.strip()[:MAX_CHARACTERS]
+    text = value.strip()[:most]
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 

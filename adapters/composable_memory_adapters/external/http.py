@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import JsonValue
@@ -39,6 +40,7 @@ class HttpSource:
         self._id = backend_id
         self.found: Mapping[str, JsonValue] = {}
         self.provider = urlsplit(settings.url).netloc.rpartition("@")[2]
+        self._path = urlsplit(settings.url).path or "/"
         secret = secret_headers(settings, backend_id, environ)
         bare = (environ[variable] for variable in _variables(settings).values())
         self._secrets = Secrets([*secret.values(), *bare])
@@ -52,21 +54,34 @@ class HttpSource:
         Raises:
             BackendError: it did not answer, refused, or its answer is no JSON.
         """
-        settings = self._settings
-        body = filled(settings.body, query, limit)
+        settings, words = self._settings, {"limit": limit, "query": query}
+        params = {name: str(filled(value, words)) for name, value in settings.params.items()}
+        answer = await self._sent(settings.method, self._path, filled(settings.body, words), params)
+        return await asyncio.to_thread(self._parsed, answer)
+
+    async def use(self, what: Literal["read", "add"], words: Mapping[str, str]) -> JsonValue:
+        """Have it add something; None where the settings do not say how.
+
+        Raises:
+            BackendError: it did not answer, or refused.
+        """
+        if what == "read" or self._settings.add is None:
+            return None
+        await self._sent("POST", self._settings.add_path or self._path, filled(self._settings.add, words), {})
+        return ""
+
+    async def _sent(self, method: str, path: str, body: JsonValue, params: Mapping[str, str]) -> bytes:
         request = HttpRequest(
-            path=urlsplit(settings.url).path or "/",
-            method=settings.method,
-            query={name: str(filled(value, query, limit)) for name, value in settings.params.items()},
+            path=path,
+            method=method,
+            query=params,
             content=b"" if body is None else to_json(body),
             headers={} if body is None else {"content-type": "application/json"},
         )
         try:
-            answer = await self._connection.send(request, read_whole)
+            return await self._connection.send(request, read_whole)
         except HttpFailure as failure:
             problem = self._problem(failure)
-        else:
-            return await asyncio.to_thread(self._parsed, answer)
         raise problem
 
     async def close(self) -> None:

@@ -5,10 +5,11 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from mcp import Client, MCPError
 from mcp.client.stdio import get_default_environment
-from mcp.types import CONNECTION_CLOSED, Implementation, TextContent, Tool
+from mcp.types import CONNECTION_CLOSED, Implementation, Tool
 from pydantic import JsonValue
 
 from composable_memory.errors import BackendError, BackendRejected, BackendUnavailable
@@ -26,7 +27,8 @@ CONNECT_S = 60.0
 MOST_UNANSWERED = 3
 """So many questions in a row without an answer, and the server is taken to hang."""
 
-CLIENT = Implementation(name="composable-memory", version="1")
+_Tool: TypeAlias = tuple[str, Mapping[str, JsonValue]]
+"""A tool and its arguments, before anything is put into them."""
 
 _SEARCHES = ("search", "recall", "query", "find", "retrieve")
 _QUESTIONS = ("query", "q", "question", "search_query", "text", "search", "keywords", "keyword", "input")
@@ -70,20 +72,36 @@ class McpSource:
         Raises:
             BackendError: the server cannot be started or reached, or its tool refused.
         """
+        words = {"limit": limit, "query": query}
         try:
-            return await self._ask_once(query, limit)
+            return await self._call("search", None, words)
         except BackendError:
             raise
         except Exception:  # noqa: BLE001 - the session broke, in whichever way the library tells it
-            return await self._ask_anew(query, limit)
+            return await self._last_call("search", None, words)
 
-    async def _ask_anew(self, query: str, limit: int) -> JsonValue:
+    async def use(self, what: Literal["read", "add"], words: Mapping[str, str]) -> JsonValue:
+        """Have it read or add something; None where the settings name no tool for that.
+
+        Raises:
+            BackendError: the server cannot be started or reached, or its tool refused.
+        """
+        settings = self._settings
+        tool, arguments = {
+            "read": (settings.read_tool, settings.read_arguments),
+            "add": (settings.add_tool, settings.add_arguments),
+        }[what]
+        if not tool:
+            return None
+        return await self._last_call(what, (tool, arguments), words) or ""
+
+    async def _last_call(self, what: str, tool: _Tool | None, words: Mapping[str, str | int]) -> JsonValue:
         try:
-            return await self._ask_once(query, limit)
+            return await self._call(what, tool, words)
         except BackendError:
             raise
         except Exception as error:  # noqa: BLE001 - as above
-            problem = self._lost(error)
+            problem = self._lost(error, what)
         raise problem  # without the cause, which may repeat a secret
 
     async def close(self) -> None:
@@ -91,11 +109,14 @@ class McpSource:
         with contextlib.suppress(Exception):  # what a server does when it is told to end is its own affair
             await self._session.close()
 
-    async def _ask_once(self, query: str, limit: int) -> JsonValue:
+    async def _call(self, what: str, tool: _Tool | None, words: Mapping[str, str | int]) -> JsonValue:
+        """Return what a tool answers, by default the one that searches."""
         session = await self._session.get()
-        arguments = {name: filled(value, query, limit) for name, value in session.arguments.items()}
+        name, given = tool or (session.tool, session.arguments)
         try:
-            result = await session.client.call_tool(session.tool, arguments)
+            result = await session.client.call_tool(
+                name, {key: filled(value, words) for key, value in given.items()}
+            )
         except asyncio.CancelledError:
             self._unanswered += 1
             if self._unanswered >= MOST_UNANSWERED:  # it hangs; the next question starts it anew
@@ -106,17 +127,16 @@ class McpSource:
                 await self._drop(session)
                 raise
             raise BackendRejected(
-                self._id, "search", status=str(refused.code), body=self._told(refused.message)
+                self._id, what, status=str(refused.code), body=self._told(refused.message)
             ) from None
         except Exception:
             await self._drop(session)
             raise
         self._unanswered = 0
-        said = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
+        blocks = (getattr(block, "resource", block) for block in result.content)
+        said = "\n".join(text for block in blocks if isinstance(text := getattr(block, "text", None), str))
         if result.is_error:
-            raise BackendRejected(
-                self._id, "search", status=f"an error of {session.tool}", body=self._told(said)
-            )
+            raise BackendRejected(self._id, what, status=f"an error of {name}", body=self._told(said))
         if result.structured_content is not None:
             return self._secrets.hidden_in(_unwrapped(result.structured_content))
         return self._secrets.hidden_in(await asyncio.to_thread(_parsed, said))
@@ -184,7 +204,7 @@ class McpSource:
     def _note_end(self, why: str) -> None:
         self._ended_since = self._ended_since or why
 
-    def _lost(self, error: Exception) -> BackendError:
+    def _lost(self, error: Exception, operation: str) -> BackendError:
         while isinstance(error, ExceptionGroup) and error.exceptions:
             error = error.exceptions[0]
         if isinstance(error, BackendError):
@@ -194,7 +214,7 @@ class McpSource:
             self._id,
             f"{self.provider} cannot be asked: {what[:300]}",
             fix="see that it runs",
-            operation="search",
+            operation=operation,
         )
 
 

@@ -3,12 +3,19 @@
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import JsonValue
 
-from composable_memory.errors import BackendUnavailable, UnsupportedOperation
+from composable_memory.citations import read_citation
+from composable_memory.errors import (
+    BackendTimeout,
+    BackendUnavailable,
+    MemoryPathError,
+    UnsupportedOperation,
+)
 from composable_memory.interfaces import Capability, Clock
+from composable_memory.paths import FOREIGN
 from composable_memory.time.windows import window_of
 from composable_memory.types import (
     Degradation,
@@ -19,19 +26,31 @@ from composable_memory.types import (
     SearchAnswer,
     SearchOptions,
 )
-from composable_memory_adapters.external.answers import Reading, compared, found_names, joined, read_answer
+from composable_memory_adapters.excerpts import excerpt
+from composable_memory_adapters.external.answers import (
+    Reading,
+    compared,
+    found_names,
+    joined,
+    read_answer,
+    text_of,
+)
 from composable_memory_adapters.external.settings import AnswerSettings
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
 from composable_memory_ops_logs import redact, utc_now
 
 T = TypeVar("T")
 
-CAPABILITIES = frozenset({Capability.ANSWER, Capability.CALIBRATED, Capability.RAW_ANSWER})
+CAPABILITIES = frozenset({Capability.ANSWER, Capability.CALIBRATED, Capability.RAW_ANSWER, Capability.RETAIN})
 
 MAX_QUERY = 4_000
 """Characters of a question; more are cut off."""
 MAX_WORDS = 8
 """Words of a question that are asked for one by one."""
+USE_S = 15.0
+"""How long reading or adding one thing may take."""
+MOST_KEPT = 300
+"""Results that can be read whole without asking again."""
 RESERVED = frozenset({"bank", "file", "memory", "sessions"})
 """Ids under which its results would look like files of the workspace."""
 
@@ -49,6 +68,14 @@ class Source(Protocol):
 
         Raises:
             BackendError: it did not answer, refused, or answered what nobody can read.
+        """
+        ...
+
+    async def use(self, what: Literal["read", "add"], words: Mapping[str, str]) -> JsonValue:
+        """Have it read `path`, or add `text`, and return what it says; None where nothing says how.
+
+        Raises:
+            BackendError: it did not answer, or refused.
         """
         ...
 
@@ -76,6 +103,8 @@ class ExternalMemory:
         self._clock = clock
         self._is_closed = False
         self._calls: set[asyncio.Task[Any]] = set()
+        self._answered: dict[str, tuple[str, str]] = {}
+        """What was answered last: the place there and the text, by the path here."""
 
     async def search(
         self, query: str, options: SearchOptions | None = None
@@ -96,6 +125,11 @@ class ExternalMemory:
             return SearchAnswer(results=())
         limit = max(self._settings.limit, options.max_results)
         reading = await self._read(asked, limit, self._as_of(options))
+        for one in reading.results:
+            self._answered.pop(one.path, None)  # the latest are the last
+            self._answered[one.path] = reading.places.get(one.path, ""), one.text
+        for path in [*self._answered][:-MOST_KEPT]:
+            del self._answered[path]
         good = [hit for hit in reading.results if hit.score >= options.min_score]
         return SearchAnswer(
             results=tuple(good[: options.max_results]),
@@ -167,14 +201,56 @@ class ExternalMemory:
         return compared(reading, query)
 
     async def read_file(
-        self,
-        rel_path: str,  # noqa: ARG002 - the interface's, as are the others
-        *,
-        from_line: int | None = None,  # noqa: ARG002
-        lines: int | None = None,  # noqa: ARG002
+        self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
     ) -> MemoryFileSlice:
-        """Refuse: its texts come with its results."""
-        raise UnsupportedOperation(self._id, "read_file")
+        """Return the text of a result: what the server reads there, or else the passage last answered.
+
+        Lines are those of what the server reads; a passage is returned whole.
+
+        Raises:
+            BackendError: the server failed.
+            MemoryPathError: it cannot be read.
+            UnsupportedOperation: it is no path of a result.
+        """
+        self._require_open("read_file")
+        if not rel_path.startswith(f"{self._id}{FOREIGN}"):
+            raise UnsupportedOperation(self._id, "read_file")
+        cited = None if rel_path in self._answered else read_citation(rel_path)
+        path = cited.path if cited else rel_path
+        place, passage = self._answered.get(path, ("", ""))
+        given = {"path": place or path.partition(FOREIGN)[2]}
+        answer = await self._until_closed(self._used("read", given), "read_file")
+        if whole := await asyncio.to_thread(text_of, answer, self._settings.map):
+            if cited and cited.start_line and not from_line:
+                from_line, lines = cited.start_line, lines or cited.end_line - cited.start_line + 1
+            return MemoryFileSlice(path=path, text=excerpt(whole, from_line, lines))
+        if not passage:
+            found = "its `read_tool` finds nothing there" if answer is not None else "it has no `read_tool`"
+            raise MemoryPathError(path, f"{found}, and no result of late was from there; ask for it again")
+        return MemoryFileSlice(path=path, text=passage)
+
+    def retains(self) -> bool:
+        """Return whether its settings want what is remembered to be written to it."""
+        return self._settings.writes
+
+    async def retain(self, text: str, place: str) -> None:
+        """Write a sentence to it.
+
+        Raises:
+            BackendError: it could not be written, or nothing says how.
+        """
+        self._require_open("retain")
+        given = {"text": text, "path": place}
+        if await self._until_closed(self._used("add", given), "retain") is None:
+            fix = "set its `add_tool` (mcp) or `add` (http), or take `writes` back"
+            raise BackendUnavailable(self._id, "nothing says how to write to it", fix=fix)
+
+    async def _used(self, what: Literal["read", "add"], words: Mapping[str, str]) -> JsonValue:
+        try:
+            async with asyncio.timeout(USE_S):
+                return await self._source.use(what, words)
+        except TimeoutError:
+            raise BackendTimeout(self._id, what, limit_s=USE_S, elapsed_s=USE_S) from None
 
     def status(self) -> MemoryProviderStatus:
         """Return what it is."""

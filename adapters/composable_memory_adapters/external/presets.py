@@ -1,9 +1,12 @@
 """Settings of foreign memories that are known by name, and how a question is put into settings (pure)."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import JsonValue
+
+_HOLE = re.compile(r"\{(\w+)\}")
 
 _MEM0: Mapping[str, Any] = {
     "results": "results",
@@ -27,6 +30,8 @@ MCP_PRESETS: Mapping[str, Mapping[str, Any]] = {
             "date": "updated_at",
             "score": "",  # lower is better in one way of its search, higher in another
         },
+        "read_tool": "read_note",
+        "read_arguments": {"identifier": "{path}"},
     },
     "graphiti-mcp": {
         "search_tool": "search_memory_facts",
@@ -63,6 +68,8 @@ MCP_PRESETS: Mapping[str, Mapping[str, Any]] = {
         },
         "results": "results",
         "map": {"text": "snippet", "path": "file", "title": "title", "start_line": ""},  # that of the word
+        "read_tool": "get",
+        "read_arguments": {"file": "{path}"},
     },
     "server-memory": {
         "ask_by": "words",
@@ -70,6 +77,10 @@ MCP_PRESETS: Mapping[str, Mapping[str, Any]] = {
         "arguments": {"query": "{query}"},
         "results": "entities",
         "map": {"text": "observations", "title": "name", "id": "name"},
+        "read_tool": "open_nodes",
+        "read_arguments": {"names": ["{path}"]},
+        "add_tool": "create_entities",
+        "add_arguments": {"entities": [{"name": "{path}", "entityType": "note", "observations": ["{text}"]}]},
     },
 }
 """By the name of the server. The tool of `mem0` has several names, so it is looked for.
@@ -152,14 +163,17 @@ def with_preset(given: Any, presets: Mapping[str, Mapping[str, Any]]) -> Any:
     return _joined(presets[name], given)
 
 
-def filled(value: JsonValue, query: str, limit: int) -> JsonValue:
-    """Return a value with `{query}` and `{limit}` replaced; `"{limit}"` alone becomes a number."""
+def filled(value: JsonValue, words: Mapping[str, str | int]) -> JsonValue:
+    """Return a value with the words put in, such as `{query}`; `"{limit}"` alone becomes a number."""
     if isinstance(value, str):
-        return limit if value == "{limit}" else value.replace("{limit}", str(limit)).replace("{query}", query)
+        bare = value.removeprefix("{").removesuffix("}")
+        if bare in words and value == f"{{{bare}}}":
+            return words[bare]
+        return _HOLE.sub(lambda hole: str(words.get(hole[1], hole[0])), value)
     if isinstance(value, list):
-        return [filled(one, query, limit) for one in value]
+        return [filled(one, words) for one in value]
     if isinstance(value, dict):
-        return {key: filled(one, query, limit) for key, one in value.items()}
+        return {key: filled(one, words) for key, one in value.items()}
     return value
 
 

@@ -71,6 +71,9 @@ class _Functions:
         except Exception as error:
             raise BackendError(self._id, "search", f"it raised {type(error).__name__}: {error}") from error
 
+    async def use(self, what: str, words: Mapping[str, str]) -> None:
+        """Return None: a retriever neither reads nor adds."""
+
     async def close(self) -> None:
         """Do nothing: the retriever belongs to whoever made it."""
 

@@ -24,6 +24,7 @@ class AnswerSettings(SettingsModel):
     score_is: Literal["similarity", "distance"] = Field(
         default="similarity", description="Whether a higher score is better, or a lower one."
     )
+    writes: bool = Field(default=False, description="Write to it what is remembered here as well.")
 
 
 class HttpSettings(AnswerSettings):
@@ -40,6 +41,10 @@ class HttpSettings(AnswerSettings):
         description="Headers with a secret: the last word names the variable that holds it.",
     )
     timeout_ms: int = Field(default=10_000, ge=1, description="How long one request may take.")
+    add: JsonValue = Field(
+        default=None, description="What is sent to add `{text}`, which stands at `{path}` in the notes."
+    )
+    add_path: str = Field(default="", description="Where that is sent, as `/memories`; unset, as a question.")
 
     @model_validator(mode="before")
     @classmethod
@@ -62,6 +67,14 @@ class McpSettings(AnswerSettings):
     )
     arguments: dict[str, JsonValue] = Field(
         default={}, description="What the tool is given; unset, what its schema asks for."
+    )
+    read_tool: str | None = Field(default=None, description="The tool that reads a result whole.")
+    read_arguments: dict[str, JsonValue] = Field(
+        default={"path": "{path}"}, description="What it is given; `{path}` names the result."
+    )
+    add_tool: str | None = Field(default=None, description="The tool that adds a memory.")
+    add_arguments: dict[str, JsonValue] = Field(
+        default={"text": "{text}"}, description="What it is given; `{path}` is the place in the notes."
     )
 
     @model_validator(mode="before")

@@ -6,6 +6,7 @@ Its first argument is how it misbehaves; without one it is honest.
 import asyncio
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from mcp.server import MCPServer
@@ -58,6 +59,24 @@ async def search_notes(query: str, ctx: Context, limit: int = 10) -> dict[str, A
         for hit in found
     ]
     return {"results": rows}
+
+
+@server.tool(name="show")
+def show(path: str) -> str:
+    """Show a note."""
+    if path not in NOTES:
+        raise ToolError(f"there is no {path}")
+    return NOTES[path]
+
+
+@server.tool(name="add")
+def add(text: str, place: str) -> str:
+    """Add a sentence."""
+    if FAULT == "refuse":
+        raise ToolError("the notes are locked")
+    with (Path(sys.argv[2]) / "added").open("a") as file:
+        file.write(f"{place} {text}\n")
+    return "added"
 
 
 def mark_first() -> bool:

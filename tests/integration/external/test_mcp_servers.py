@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from composable_memory import open_memory
+from composable_memory.errors import ConfigError
 from composable_memory.runtime.memory import Memory
+from composable_memory.tools.read import MemoryGetRequest, memory_get
 from composable_memory.types import QueryResponse
 
 SERVER = Path(__file__).with_name("notes_server.py")
@@ -164,3 +166,81 @@ async def nobody_left(mark: Path) -> None:
     async with asyncio.timeout(20):
         while await asyncio.to_thread(servers, mark):  # noqa: ASYNC110 - they notify nobody
             await asyncio.sleep(0.05)
+
+
+READ = {"read_tool": "show"}
+WRITE = {"writes": True, "add_tool": "add", "add_arguments": {"text": "{text}", "place": "{path}"}}
+AWAY = "away://memory/projects/greenhouse.md"
+
+
+async def test_a_result_is_read_whole_by_the_tool_of_the_server(notes: Path, state_dir: Path) -> None:
+    async with joined(notes, state_dir, **READ) as memory:
+        whole = await memory.read_file(AWAY)  # nothing was asked before
+        (line,) = [n for n, one in enumerate(whole.text.splitlines(), 1) if "two minutes a week" in one]
+        (result,) = [one for one in (await memory.query(QUERY)).results if one.path == AWAY]
+        assert result.citation is not None
+        cited = (await memory_get(memory, MemoryGetRequest(path=f"{AWAY}#L{line}"))).text
+        assert "two minutes a week" in cited
+        assert len(cited.splitlines()) == 1 < len(whole.text.splitlines())
+        assert (await memory_get(memory, MemoryGetRequest(path=result.citation))).text in whole.text
+        refused = await memory_get(memory, MemoryGetRequest(path="away://memory/timer.md"))
+    assert (refused.text, refused.code) == ("", "MEMORY_READ_FAILED")
+    assert "there is no memory/timer.md" in (refused.error or "")
+
+
+async def test_a_result_that_no_tool_reads_is_what_was_answered_last(notes: Path, state_dir: Path) -> None:
+    async with joined(notes, state_dir) as memory:
+        refused = await memory_get(memory, MemoryGetRequest(path=AWAY))
+        assert (refused.text, refused.code) == ("", "MEMORY_PATH_NOT_ALLOWED")
+        assert "read_tool" in (refused.error or "")
+        (result,) = [one for one in (await memory.query(QUERY)).results if one.path == AWAY]
+        assert (await memory.read_file(AWAY)).text == result.text
+        assert (await memory.read_file("memory/timer.md")).text == (notes / "memory/timer.md").read_text()
+
+
+async def test_what_is_remembered_is_written_to_it_only_when_asked_for(notes: Path, state_dir: Path) -> None:
+    for section in ({**WRITE, "writes": False}, WRITE):
+        async with joined(notes, state_dir, **section) as memory:
+            done = await memory.remember(f"The timer rattles, writes {section['writes']}.")
+            again = await memory.remember(f"The timer rattles, writes {section['writes']}.")
+            plan = await memory.plan_forgetting(f"^{done.id}")
+        assert (done.degraded, again.duplicate_of) == ((), done.citation)
+        assert [one.store for one in plan.stores if one.stays] == (["away"] if section["writes"] else [])
+    written = (state_dir / "added").read_text()
+    assert written == f"{done.path}#^{done.id} The timer rattles, writes True.\n"
+
+
+@pytest.mark.parametrize(
+    ("fault", "section", "named"),
+    [("refuse", WRITE, "locked"), ("", {"writes": True}, "add_tool"), ("no-start", WRITE, "database")],
+)
+async def test_a_sentence_that_it_does_not_take_is_in_the_notes_all_the_same(
+    notes: Path, state_dir: Path, fault: str, section: Mapping[str, Any], named: str
+) -> None:
+    async with joined(notes, state_dir, fault, **section) as memory:
+        done = await memory.remember("The timer rattles.")
+        (problem,) = done.degraded
+        assert problem.backend_id == "away"
+        assert named in problem.reason
+    assert "The timer rattles." in (notes / done.path).read_text()
+
+
+async def test_a_workspace_cannot_have_what_is_remembered_written_elsewhere(
+    notes: Path, state_dir: Path
+) -> None:
+    (notes / ".composable-memory.yaml").write_text("memory:\n  backends:\n    away: {writes: true}\n")
+    with pytest.raises(ConfigError, match=r"away\.writes .*cmem trust"):
+        async with joined(notes, state_dir, **{**WRITE, "writes": False}):
+            pass
+
+
+async def test_a_memory_of_weight_0_is_asked_and_logged_and_adds_nothing(
+    notes: Path, state_dir: Path
+) -> None:
+    async with joined(notes, state_dir, weight=0) as memory:
+        response = await memory.query(QUERY)
+    assert [*found(response)] == ["memory/timer.md"]
+    (answer,) = (one for one in response.answers if one.backend_id == "away")
+    assert answer.results[0].path == AWAY
+    dropped = [one for one in response.dropped if one.backend_id == "away"]
+    assert {one.reason for one in dropped} == {"weight-zero"}
