@@ -54,7 +54,8 @@ class HttpSource:
         Raises:
             BackendError: it did not answer, refused, or its answer is no JSON.
         """
-        settings, words = self._settings, {"limit": limit, "query": query}
+        settings = self._settings
+        words: dict[str, str | int] = {"limit": limit, "query": query}
         params = {name: str(filled(value, words)) for name, value in settings.params.items()}
         answer = await self._sent(settings.method, self._path, filled(settings.body, words), params)
         return await asyncio.to_thread(self._parsed, answer)

@@ -72,7 +72,7 @@ class McpSource:
         Raises:
             BackendError: the server cannot be started or reached, or its tool refused.
         """
-        words = {"limit": limit, "query": query}
+        words: dict[str, str | int] = {"limit": limit, "query": query}
         try:
             return await self._call("search", None, words)
         except BackendError:

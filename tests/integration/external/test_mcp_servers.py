@@ -168,8 +168,12 @@ async def nobody_left(mark: Path) -> None:
             await asyncio.sleep(0.05)
 
 
-READ = {"read_tool": "show"}
-WRITE = {"writes": True, "add_tool": "add", "add_arguments": {"text": "{text}", "place": "{path}"}}
+READ: Mapping[str, Any] = {"read_tool": "show"}
+WRITE: Mapping[str, Any] = {
+    "writes": True,
+    "add_tool": "add",
+    "add_arguments": {"text": "{text}", "place": "{path}"},
+}
 AWAY = "away://memory/projects/greenhouse.md"
 
 
@@ -199,7 +203,8 @@ async def test_a_result_that_no_tool_reads_is_what_was_answered_last(notes: Path
 
 
 async def test_what_is_remembered_is_written_to_it_only_when_asked_for(notes: Path, state_dir: Path) -> None:
-    for section in ({**WRITE, "writes": False}, WRITE):
+    off: Mapping[str, Any] = {**WRITE, "writes": False}
+    for section in (off, WRITE):
         async with joined(notes, state_dir, **section) as memory:
             done = await memory.remember(f"The timer rattles, writes {section['writes']}.")
             again = await memory.remember(f"The timer rattles, writes {section['writes']}.")
@@ -229,8 +234,9 @@ async def test_a_workspace_cannot_have_what_is_remembered_written_elsewhere(
     notes: Path, state_dir: Path
 ) -> None:
     (notes / ".composable-memory.yaml").write_text("memory:\n  backends:\n    away: {writes: true}\n")
+    off: dict[str, Any] = {**WRITE, "writes": False}
     with pytest.raises(ConfigError, match=r"away\.writes .*cmem trust"):
-        async with joined(notes, state_dir, **{**WRITE, "writes": False}):
+        async with joined(notes, state_dir, **off):
             pass
 
 
