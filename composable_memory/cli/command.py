@@ -2,15 +2,20 @@
 
 import inspect
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from composable_memory.cli.caller import CLIENT
 from composable_memory.cli.exit_codes import ExitCode, run
 from composable_memory.cli.options import StateDir, Workspace
 from composable_memory_ops_logs.quick_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from composable_memory.runtime.memory import Memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +24,21 @@ class Target:
 
     workspace: Path
     state_dir: Path | None
+
+    def open(self) -> "AbstractAsyncContextManager[Memory]":
+        """Open the memory for a single command."""
+        from composable_memory.config.layers import default_state_dir
+        from composable_memory.runtime.opening import open_memory
+
+        if (client := CLIENT.get()) is None:
+            return open_memory(self.workspace, self.state_dir, long_lived=False)
+        return open_memory(
+            client.path(self.workspace),
+            client.path(self.state_dir or default_state_dir(client.environ)),
+            environ=client.environ,
+            registry=client.registry,
+            long_lived=False,
+        )
 
 
 Command = Callable[..., Coroutine[Any, Any, ExitCode | None]]

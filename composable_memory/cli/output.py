@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import typer
 
+from composable_memory.cli.caller import client_stream, environment, output
 from composable_memory.paths import NOTES
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ def prepare_streams() -> None:
 
 def print_line(text: str = "", *, bold: bool = False, dim: bool = False, colour: str | None = None) -> None:
     """Print a line to stdout, styled where that is a terminal."""
-    typer.secho(plain(text), bold=bold or None, dim=dim or None, fg=colour, color=_colour())
+    typer.secho(
+        plain(text), client_stream(), bold=bold or None, dim=dim or None, fg=colour, color=_colour()
+    )
 
 
 def print_marked(text: str, marks: Iterable[tuple[int, int]]) -> None:
@@ -44,31 +47,32 @@ def print_marked(text: str, marks: Iterable[tuple[int, int]]) -> None:
     for begin, end in marks:
         parts += [text[reached:begin], typer.style(text[begin:end], fg="yellow", bold=True)]
         reached = end
-    typer.echo("".join([*parts, text[reached:]]), color=_colour())
+    typer.echo("".join([*parts, text[reached:]]), client_stream(), color=_colour())
 
 
 def print_json(document: Mapping[str, object], *, compact: bool = False) -> None:
     """Print one JSON document to stdout, on one line if `compact`."""
     text = json.dumps(document, ensure_ascii=not can_draw(), indent=None if compact else 2)
-    sys.stdout.write(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
-    sys.stdout.flush()
+    output().write(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+    output().flush()
 
 
 def print_text(text: str) -> None:
     """Print `text` to stdout as it is; on a terminal without control characters and with a last newline."""
-    if sys.stdout.isatty():
+    if output().isatty():
         text = plain(text) if text.endswith("\n") else plain(text) + "\n"
-    sys.stdout.write(text)
+    output().write(text)
 
 
 def warn(text: str) -> None:
     """Print a line to stderr."""
-    typer.secho(plain(text), err=True, fg="yellow", color=_colour())
+    typer.secho(plain(text), client_stream(err=True), err=True, fg="yellow", color=_colour())
 
 
 def error(text: str) -> None:
     """Print `Error: …` as one line to stderr."""
-    typer.secho(f"Error: {one_line(plain(text))}", err=True, fg="red", color=_colour())
+    line = f"Error: {one_line(plain(text))}"
+    typer.secho(line, client_stream(err=True), err=True, fg="red", color=_colour())
 
 
 def warn_notes(loaded: "LoadedSettings") -> None:
@@ -130,12 +134,12 @@ def format_bytes(count: float) -> str:
 
 def can_draw() -> bool:
     """Return whether stdout can show any character, such as the blocks of a bar."""
-    return (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
+    return (output().encoding or "").lower().replace("-", "").startswith("utf")
 
 
 def _colour() -> bool | None:
     """Return False where colours are not wanted, None to let the stream decide."""
-    return False if os.environ.get("NO_COLOR") else None
+    return False if environment().get("NO_COLOR") else None
 
 
 def _nowhere() -> TextIO:

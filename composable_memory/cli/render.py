@@ -5,7 +5,6 @@ To a pipe or a file everything is plain text, and no line is cut or wrapped.
 
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -16,6 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 from rich.text import Text
 
+from composable_memory.cli.caller import environment, output
 from composable_memory.cli.output import can_draw, format_bytes, plain, print_line
 
 UNBOUNDED = 100_000
@@ -137,19 +137,20 @@ def progress_bar(label: str) -> Iterator[ShowProgress | None]:
 
 
 def _print(renderable: Padding) -> None:
-    is_terminal = sys.stdout.isatty()
+    is_terminal = output().isatty()
     console = Console(
-        file=sys.stdout,
+        file=output(),
         force_terminal=is_terminal,
         width=None if is_terminal else UNBOUNDED,
         highlight=False,
         markup=False,
         emoji=False,
+        _environ=environment(),
     )
     with console.capture() as captured:
         console.print(renderable)
     # rich fills each cell to the width of its column, the last one too.
-    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    output().write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def _parts(value: object) -> Mapping[str, object]:

@@ -44,7 +44,7 @@ from composable_memory.highlights import Line, best_lines, lines_of, readable, s
 from composable_memory.json_documents import document
 from composable_memory.query.context_pack import told_facts
 from composable_memory.query.filters import parse_since, parse_until, read_filters
-from composable_memory.runtime.opening import moment_given, open_memory
+from composable_memory.runtime.opening import moment_given
 from composable_memory.tools import (
     MemoryContextPackRequest,
     MemoryGetRequest,
@@ -122,7 +122,7 @@ async def search(
         backends=tuple(backend) if backend else None,
         **filters,
     )
-    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+    async with target.open() as memory:
         check_names(memory, request.backends or ())
         response = await query_cited(memory, request)
         status = memory.status()
@@ -194,7 +194,7 @@ async def pack(
         backends=tuple(backend) if backend else None,
         **filters,
     )
-    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+    async with target.open() as memory:
         check_names(memory, request.backends or ())
         reply = await memory_context_pack(memory, request)
         status = memory.status()
@@ -233,7 +233,7 @@ async def get(
 ) -> ExitCode:
     """Show a memory file, or some of its lines."""
     request = MemoryGetRequest(path=path, from_=from_line, lines=lines)
-    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+    async with target.open() as memory:
         reply = await memory_get(memory, request)
     if as_json:
         print_json(reply.as_json())

@@ -26,7 +26,7 @@ from composable_memory.interfaces import EmbedderServices
 from composable_memory.json_documents import document
 from composable_memory.registry import Registry, discover_backends
 from composable_memory.runtime.embedder_choice import EmbedderPlan, plan_embedder
-from composable_memory.runtime.opening import open_memory, require_log_to_learn
+from composable_memory.runtime.opening import require_log_to_learn
 from composable_memory.tools import (
     DeepProbe,
     MemoryStatusReply,
@@ -78,7 +78,7 @@ async def status(
 
 async def status_of(target: Target, *, deep: bool = False) -> tuple[MemoryStatusReply, str | None]:
     """Return the status, and a hint about languages that the embedding provider cannot read."""
-    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+    async with target.open() as memory:
         warn_notes(memory.loaded)
         reply = await memory_status(memory, MemoryStatusRequest(deep=deep))
         return reply, await memory.language_hint()

@@ -4,8 +4,8 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 
 import typer
 
@@ -35,13 +35,27 @@ app = typer.Typer()
 @command(app, "watch")
 async def watch(target: Target, *, as_json: AsJson = False) -> None:
     """Keep running and update the index as notes change. With --json, print one document per line."""
+    await stay_open(target, as_json=as_json)
+
+
+Beside = Callable[[Memory, asyncio.Event], AbstractAsyncContextManager[str]]
+"""Does something with an open memory until the block is left; yields a word for what the process does."""
+
+
+async def stay_open(target: Target, *, as_json: bool, beside: Beside | None = None) -> None:
+    """Keep a memory open and its index up to date until a signal comes, and tell of each sync.
+
+    Without anything `beside`, it is an error if nothing watches the notes.
+    """
     printer = _Printer(as_json=as_json)
     with _end_signals() as end:
         async with open_memory(target.workspace, target.state_dir) as memory:
-            _require_watching(memory)
+            if beside is None:
+                _require_watching(memory)
             with _sync_events(memory.ops_log) as events:
-                await _notify_service_manager("READY=1")
-                await _until(end, _follow(memory, events, printer))
+                async with beside(memory, end) if beside else nullcontext("Watching") as doing:
+                    await _notify_service_manager("READY=1")
+                    await _until(end, _follow(memory, events, printer, doing))
                 while not events.empty():
                     printer.print(events.get_nowait())
             await _notify_service_manager("STOPPING=1")
@@ -58,14 +72,17 @@ async def _until(end: asyncio.Event, work: Coroutine[None, None, None]) -> None:
         working.result()
 
 
-async def _follow(memory: Memory, events: "asyncio.Queue[OpsEvent]", printer: "_Printer") -> None:
+async def _follow(
+    memory: Memory, events: "asyncio.Queue[OpsEvent]", printer: "_Printer", doing: str
+) -> None:
     """Bring the index up to date, then print its events as they come."""
     warn_degraded(memory.unavailable())
     await memory.sync(reason="boot")
     if not printer.as_json:
-        print_line(f"Watching {memory.workspace_dir}: {_format_means(memory)}. End with Ctrl-C.", dim=True)
+        print_line(f"{doing} {memory.workspace_dir}: {_format_means(memory)}. End with Ctrl-C.", dim=True)
     warn_if_empty(memory.status())
-    _require_watching(memory)
+    if doing == "Watching":
+        _require_watching(memory)
     while True:
         printer.print(await events.get())
 
