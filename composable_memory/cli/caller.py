@@ -1,4 +1,4 @@
-"""For whom a command runs: whoever started this process, or a client of `cmem serve` with its own terminal."""
+"""For whom a command runs: whoever started this process, or a client of `cmem serve`."""
 
 import io
 import os

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,8 @@ from composable_memory.cli.options import StateDir, Workspace
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from composable_memory.runtime.memory import Memory
 
 

@@ -14,14 +14,15 @@ import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 from composable_memory.cli.caller import CLIENT, Client, ClientStream
+from composable_memory.config.layers import CONFIG_VARIABLE, STATE_VARIABLE
 from composable_memory.registry import Registry
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_start import (
-    ANSWERED,
     BEAT,
     DECLINED,
     END,
@@ -35,14 +36,13 @@ from composable_memory_start import (
 MAX_CLIENTS = 200
 MAX_AT_WORK = 8
 """Each has a memory open, with threads and files of its own; more of them would only wait for each other."""
-REQUEST_S = 5.0
+REQUEST_S = 2.0
 BEAT_S = 0.5
 SEND_S = 30.0
 HEAD_FIELDS = 8
-CONFIG_VARIABLE = "COMPOSABLE_MEMORY_CONFIG"
-FOR_ALL = ("HOME", "LANG", "LANGUAGE", "PATH", "TZ", "COMPOSABLE_MEMORY_STATE_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
+FOR_ALL = ("HOME", "LANG", "LANGUAGE", "PATH", "TZ", STATE_VARIABLE)
 """Variables that libraries read for the whole process: who has others is not served."""
-FOR_ALL_TOO = ("LC_", "XDG_CONFIG_", "XDG_DATA_", "XDG_CACHE_", "XDG_STATE_", "PYTHON", "HF_")
+FOR_ALL_TOO = ("HF_", "LC_", "PYTHON", "SSL_CERT_", "XDG_CACHE_", "XDG_CONFIG_", "XDG_DATA_", "XDG_STATE_")
 """The beginnings of more of them; those that end with `_proxy` count as well."""
 
 
@@ -86,19 +86,19 @@ class Request:
 class CommandServer:
     """A server of commands at the path of a socket, from `start` to `stop`.
 
-    `load` returns a command by its name; `control` answers what is asked of the server itself.
+    `commands` are those of Typer by their names; `control` answers what is asked of the server itself.
     """
 
     def __init__(
         self,
         address: Path,
         *,
-        load: Callable[[str], Any],
+        commands: Mapping[str, Any],
         registry: Registry,
         control: Callable[[Sequence[str]], str],
     ) -> None:
         self._address = address
-        self._load = load
+        self._commands = commands
         self._registry = registry
         self._control = control
         self._server: asyncio.Server | None = None
@@ -152,7 +152,7 @@ class CommandServer:
         except (OSError, ValueError, EOFError):
             pass
         finally:
-            writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
+            (writer.transport.abort if writer.transport.get_write_buffer_size() else writer.close)()
 
     async def _while_there(
         self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -197,8 +197,8 @@ class CommandServer:
         Raises:
             Declined: it might not.
         """
-        if request.arguments[:1] == () or request.arguments[0] not in ANSWERED:
-            raise Declined("it only answers " + ", ".join(sorted(ANSWERED)))
+        if not request.arguments or request.arguments[0] not in self._commands:
+            raise Declined("it only answers " + ", ".join(sorted(self._commands)))
         if request.installation != installation():
             raise Declined("the client is of another installation")
         for name in sorted({*request.environ, *os.environ}):
@@ -206,7 +206,7 @@ class CommandServer:
             if is_for_all and request.environ.get(name) != os.environ.get(name):
                 raise Declined(f"the variable {name} is another one than that of the server")
         # Only these would be looked for in the folder of the server.
-        for name in (CONFIG_VARIABLE, "COMPOSABLE_MEMORY_STATE_DIR"):
+        for name in (CONFIG_VARIABLE, STATE_VARIABLE):
             given = request.environ.get(name) or "/"
             if not Path(given).is_absolute() and not given.startswith("~"):
                 raise Declined(f"the variable {name} is a relative path")
@@ -220,13 +220,15 @@ class CommandServer:
             Declined: it ended in a way that the client can tell best.
         """
         frames: list[bytes] = []
-        streams = [
-            ClientStream(lambda data, kind=kind: frames.append(_frame(kind, data)), encoding, is_terminal=tty)
-            for kind, encoding, tty in zip((OUT, ERR), request.encodings, request.terminals, strict=True)
-        ]
+        out, err = (
+            ClientStream(partial(_add_frame, frames, kind), encoding, is_terminal=is_terminal)
+            for kind, encoding, is_terminal in zip(
+                (OUT, ERR), request.encodings, request.terminals, strict=True
+            )
+        )
         client = Client(
-            out=streams[0],
-            err=streams[1],
+            out=cast("TextIO", out),
+            err=cast("TextIO", err),
             environ=request.environ,
             folder=Path(request.folder),
             registry=self._registry,
@@ -235,8 +237,7 @@ class CommandServer:
         CLIENT.set(client)  # of this task
         try:
             name, *arguments = request.arguments
-            command = self._load(name)
-            command.add_help_option = False
+            command = self._commands[name]
             with command.make_context(f"cmem {name}", arguments) as context:
                 command.invoke(context)
             (work,) = client.works
@@ -244,6 +245,10 @@ class CommandServer:
         except Exception as problem:  # wrong usage, or what nobody foresaw: told in the usual way
             raise Declined(f"{name}: {type(problem).__name__}") from problem
         return [*frames, _frame(END, str(int(code)).encode())]
+
+
+def _add_frame(frames: list[bytes], kind: bytes, data: bytes) -> None:
+    frames.append(_frame(kind, data))
 
 
 def _frame(kind: bytes, data: bytes = b"") -> bytes:
@@ -264,7 +269,7 @@ def _listening(address: Path) -> socket.socket:
 
 
 def _is_stranger(writer: asyncio.StreamWriter) -> bool:
-    """Return whether a client certainly belongs to another user; where nobody tells, the folder keeps them out."""
+    """Return whether a client belongs to another user; where nobody tells, the folder keeps them out."""
     if not hasattr(socket, "SO_PEERCRED"):
         return False
     told = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -284,5 +289,5 @@ def _state_of_code(before: Mapping[str, int] | None = None) -> dict[str, int]:
     found: dict[str, int] = {}
     for one in files:
         with suppress(OSError):
-            found[one] = os.stat(one).st_mtime_ns
+            found[one] = Path(one).stat().st_mtime_ns
     return found

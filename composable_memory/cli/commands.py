@@ -18,7 +18,10 @@ COMMANDS = {
     "forget": ("forget", "Forget lines of notes, with all that any store holds of them."),
     "status": ("status", "Show the status of the memory and of each backend."),
     "watch": ("watch", "Keep running and update the index as notes change."),
-    "serve": ("serve", "Keep a workspace ready: watch it, and answer searches at once."),
+    "serve": (
+        "serve",
+        "Keep a workspace ready: watch it, and answer `search`, `pack`, `get` and `status` at once.",
+    ),
     "backup": (
         "backup",
         "Back up what cannot be rebuilt: judgements, weights, golden answers, facts and settings.",

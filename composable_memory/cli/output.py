@@ -36,9 +36,7 @@ def prepare_streams() -> None:
 
 def print_line(text: str = "", *, bold: bool = False, dim: bool = False, colour: str | None = None) -> None:
     """Print a line to stdout, styled where that is a terminal."""
-    typer.secho(
-        plain(text), client_stream(), bold=bold or None, dim=dim or None, fg=colour, color=_colour()
-    )
+    typer.secho(plain(text), client_stream(), bold=bold or None, dim=dim or None, fg=colour, color=_colour())
 
 
 def print_marked(text: str, marks: Iterable[tuple[int, int]]) -> None:

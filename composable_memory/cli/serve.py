@@ -1,4 +1,4 @@
-"""`cmem serve`: watch the notes, and answer the commands of others, which then need not start from nothing."""
+"""`cmem serve`: watch the notes, and answer the commands of others, which then start at once."""
 
 import asyncio
 import json
@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -51,7 +52,7 @@ async def serve(
     ] = False,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Keep the memory of a workspace ready: watch the notes, and answer `search`, `get`, `pack` and `status`."""
+    """Keep a workspace ready: watch it, and answer `search`, `pack`, `get` and `status` at once."""
     address = await asyncio.to_thread(_address, target)
     if action == "status":
         return await _show(address, as_json=as_json)
@@ -61,9 +62,10 @@ async def serve(
         return await _start(target, address, as_json=as_json)
     async with file_lock(address.with_suffix(".lock"), owner="serve", patience_s=0.0) as is_ours:
         if not is_ours:
-            error(f"a server for this workspace runs already ({await _process(address)}); `cmem serve stop` ends it")
+            whose = await _process(address)
+            error(f"a server for this workspace runs already ({whose}); `cmem serve stop` ends it")
             return ExitCode.FAILED
-        await stay_open(target, as_json=as_json, beside=lambda memory, end: _answering(address, memory, end))
+        await stay_open(target, as_json=as_json, beside=partial(_answering, address))
     return ExitCode.FINE
 
 
@@ -74,8 +76,9 @@ async def _answering(address: Path, memory: Memory, end: asyncio.Event) -> Async
 
     group, began = get_group(commands), datetime.now(UTC)
     assert isinstance(group, CommandGroup)
-    for name in ANSWERED:
-        await asyncio.to_thread(group.load, name)  # imports what the first client would wait for
+    answered = {name: await asyncio.to_thread(group.load, name) for name in ANSWERED}
+    for one in answered.values():
+        one.add_help_option = False  # help is for the client to print
     await _warm(memory)
 
     def control(arguments: Sequence[str]) -> str:
@@ -92,7 +95,7 @@ async def _answering(address: Path, memory: Memory, end: asyncio.Event) -> Async
         return json.dumps(told)
 
     registry = await asyncio.to_thread(discover_backends)
-    server = CommandServer(address, load=group.load, registry=registry, control=control)
+    server = CommandServer(address, commands=answered, registry=registry, control=control)
     try:
         await server.start()
     except OSError as problem:
@@ -180,8 +183,8 @@ async def _start(target: Target, address: Path, *, as_json: bool) -> ExitCode:
 
 def _spawned(options: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
     """Return a server in a session of its own. Blocks."""
-    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as said:
-        return subprocess.Popen(
+    with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as said:
+        return subprocess.Popen(  # noqa: S603 - this program
             [sys.executable, "-m", "composable_memory.cli", "serve", *options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

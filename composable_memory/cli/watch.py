@@ -72,9 +72,7 @@ async def _until(end: asyncio.Event, work: Coroutine[None, None, None]) -> None:
         working.result()
 
 
-async def _follow(
-    memory: Memory, events: "asyncio.Queue[OpsEvent]", printer: "_Printer", doing: str
-) -> None:
+async def _follow(memory: Memory, events: "asyncio.Queue[OpsEvent]", printer: "_Printer", doing: str) -> None:
     """Bring the index up to date, then print its events as they come."""
     warn_degraded(memory.unavailable())
     await memory.sync(reason="boot")

@@ -103,7 +103,7 @@ READ_AS_DATA = {
 }
 """Dependencies of which we use files and no code."""
 
-EVERYWHERE = {"pydantic", "pydantic_core", *HOUSES, *sys.stdlib_module_names}
+EVERYWHERE = {"composable_memory_start", "pydantic", "pydantic_core", *HOUSES, *sys.stdlib_module_names}
 
 
 def run_python(program: str) -> subprocess.CompletedProcess[str]:

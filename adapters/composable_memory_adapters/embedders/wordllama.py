@@ -12,7 +12,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from weakref import WeakValueDictionary
 
 from pydantic import Field
 
@@ -40,6 +42,9 @@ SLICE_TEXTS = 64
 
 INSTALL = "run `pip install wordllama`"
 REINSTALL = "run `pip install --force-reinstall wordllama`"
+
+_LOADED: "WeakValueDictionary[str, _StaticModel]" = WeakValueDictionary()
+_LOADING = Lock()
 
 T = TypeVar("T")
 
@@ -90,7 +95,7 @@ class WordLlamaEmbedder:
 
     def _embed(self, texts: Sequence[str]) -> "Vectors":
         if self._loaded is None:
-            self._loaded = _StaticModel.load()
+            self._loaded = _StaticModel.shared()
         return self._loaded.embed(texts)
 
     async def _run(self, work: Callable[[], T]) -> T:
@@ -107,6 +112,14 @@ class _StaticModel:
     def __init__(self, tokenizer: "Tokenizer", table: "npt.NDArray[np.float16 | np.float32]") -> None:
         self._tokenizer = tokenizer
         self._table = table
+
+    @classmethod
+    def shared(cls) -> "_StaticModel":
+        """Return the model that another embedder of this process holds, or else load it."""
+        with _LOADING:
+            if (model := _LOADED.get(MODEL)) is None:
+                model = _LOADED[MODEL] = cls.load()
+        return model
 
     @classmethod
     def load(cls) -> "_StaticModel":

@@ -1,0 +1,371 @@
+"""`cmem serve` as a process: the same answers as without it, whatever happens to it or to who asks."""
+
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import composable_memory_start as start
+from composable_memory.config.layers import default_state_dir
+
+ALONE, ASKING = (
+    [sys.executable, "-c", f"import sys; sys.argv[0] = 'cmem'; from {module} import main; main()"]
+    for module in ("composable_memory.cli", "composable_memory_start")
+)
+LIMIT_S = 60
+SETTINGS = "memory: {embedding: {provider: none}}"
+PORT = "which extension has the harbour office?"
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no Unix sockets")
+
+
+class Place:
+    """A workspace with its state folder and settings, and commands that are run there."""
+
+    def __init__(self, workspace: Path, state_dir: Path, config: Path) -> None:
+        self.workspace = workspace
+        self.state_dir = state_dir
+        self.config = config
+        self.options = ["--workspace", str(workspace), "--state-dir", str(state_dir)]
+
+    @property
+    def address(self) -> Path:
+        return Path(start.address_of(str(self.state_dir), str(self.workspace)))
+
+    def run(self, program: Sequence[str], *words: str, folder: Path | None = None) -> tuple[int, str, str]:
+        """Run a command; return its exit code and what it printed, without what differs in every run."""
+        done = subprocess.run(
+            [*program, *words], capture_output=True, cwd=folder, timeout=LIMIT_S, check=False
+        )
+        return done.returncode, _settled(done.stdout), _settled(done.stderr)
+
+    def asked(self, *words: str) -> tuple[int, str, str]:
+        return self.run(ASKING, *words, *self.options)
+
+    def alone(self, *words: str) -> tuple[int, str, str]:
+        return self.run(ALONE, *words, *self.options)
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many commands were answered, and how many declined."""
+        told = json.loads(self.asked("serve", "status", "--json")[1])
+        return told["answered"], told["declined"]
+
+    def write(self, path: str, text: str) -> None:
+        (self.workspace / path).write_text(text, encoding="utf-8")
+
+
+def _settled(output: bytes) -> str:
+    text = re.sub(r'("tookMs": )[\d.]+', r"\1T", output.decode())
+    text = re.sub(r"[\d.]+ ms\b", "T ms", text)
+    return re.sub(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "TRACE", text)
+
+
+@pytest.fixture
+def place(workspace: Path, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    config = tmp_path / "config.yaml"
+    config.write_text(SETTINGS, encoding="utf-8")
+    monkeypatch.setenv("COMPOSABLE_MEMORY_CONFIG", str(config))
+    found = Place(workspace, state_dir, config)
+    assert found.alone("index")[0] == 0
+    return found
+
+
+@contextmanager
+def serving(place: Place) -> Iterator["subprocess.Popen[str]"]:
+    """Run a server; it answers when the block begins."""
+    command = [*ALONE, "serve", "--json", *place.options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline(), process.communicate(timeout=LIMIT_S)
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_server_answers_to_the_byte_what_the_command_alone_would(place: Place) -> None:
+    commands = [
+        ["search", PORT],
+        ["search", PORT, "--json"],
+        ["search", PORT, "--explain", "-n", "1"],
+        ["search", PORT, "--lines", "1"],
+        ["search", PORT, "--text", "--strict"],
+        ["search", "zebra crossing quantum"],
+        ["search", "after:2026-01"],
+        ["pack", PORT],
+        ["get", "MEMORY.md"],
+        ["get", "MEMORY.md", "--from", "1", "--lines", "2"],
+        ["get", "MEMORY.md#L1-L2", "--json"],
+        ["get", "memory/none.md"],
+        ["get", "../outside.md", "--json"],
+        ["status"],
+        ["status", "--deep", "--json"],
+    ]
+    wrong_usage = [["search", " "], ["search", PORT, "--backend", "nobody"], ["search"], ["status", "--help"]]
+
+    with serving(place):
+        for words in [*commands, *wrong_usage]:
+            assert (words, place.asked(*words)) == (words, place.alone(*words))
+
+        assert place.counts() == (len(commands), len(wrong_usage))
+
+
+def test_a_workspace_is_found_from_within_and_by_every_spelling_of_the_option(place: Place) -> None:
+    state = f"--state-dir={place.state_dir}"
+    folder = place.workspace.parent
+    spellings: list[tuple[list[str], Path]] = [
+        ([state], place.workspace),
+        ([f"-w{place.workspace.name}", state], folder),
+        ([f"--workspace={place.workspace.name}", "--state-dir", place.state_dir.name], folder),
+    ]
+    with serving(place):
+        expected = place.alone("search", PORT)
+        for words, cwd in spellings:
+            assert place.run(ASKING, "search", PORT, *words, folder=cwd) == expected
+
+        assert place.counts() == (len(spellings), 0)
+
+
+def test_a_terminal_gets_the_same_colours_and_width(place: Place) -> None:
+    def on_terminal(program: Sequence[str], *words: str) -> str:
+        primary, secondary = pty.openpty()
+        with os.fdopen(primary, "rb", buffering=0) as screen, os.fdopen(secondary, "wb") as inner:
+            command = [*program, *words, *place.options]
+            process = subprocess.Popen(command, stdout=inner, stderr=inner, stdin=subprocess.DEVNULL)
+            inner.close()
+            shown = bytearray()
+            try:
+                while piece := screen.read(65536):
+                    shown += piece
+            except OSError:  # how a terminal ends
+                pass
+            process.wait(timeout=LIMIT_S)
+        return _settled(bytes(shown))
+
+    with serving(place):
+        for words in (["search", PORT], ["status"], ["get", "MEMORY.md"]):
+            assert on_terminal(ASKING, *words) == on_terminal(ALONE, *words)
+        assert "\x1b[" in on_terminal(ASKING, "search", PORT)
+
+        assert place.counts() == (4, 0)
+
+
+def test_fifty_at_once_are_answered_each_with_its_own(place: Place) -> None:
+    for number in range(50):
+        place.write(
+            f"memory/note-{number}.md", f"The locker of member{number} has the number {7000 + number}.\n"
+        )
+    answers: dict[int, str] = {}
+
+    def ask(number: int) -> None:
+        words = ["search", f"locker of member{number}", "-n", "1", *place.options]
+        frames = start.exchange(str(place.address), start.request_of(words))
+        answers[number] = b"".join(data for kind, data in frames if kind == start.OUT).decode()
+
+    with serving(place):
+        threads = [threading.Thread(target=ask, args=(number,), daemon=True) for number in range(50)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(LIMIT_S)
+
+    assert [number for number in range(50) if f"number {7000 + number}." not in answers[number]] == []
+
+
+def test_notes_and_settings_count_as_soon_as_they_are_changed(place: Place) -> None:
+    with serving(place):
+        place.write("memory/lighthouse.md", "The lighthouse keeper is called Ulrike.\n")
+        found = place.asked("search", "who keeps the lighthouse?")
+        assert "Ulrike" in found[1]
+
+        place.config.write_text("memory: {embedding: {provider: none}, query: {maxResults: 1}}", "utf-8")
+        assert place.asked("search", "ferry", "--json") == place.alone("search", "ferry", "--json")
+        place.config.write_text("memory: {no_such_key: 1}", "utf-8")
+        failed = place.asked("search", PORT)
+        assert (failed[0], failed) == (1, place.alone("search", PORT))
+
+        assert place.counts() == (3, 0)
+
+
+def test_who_is_not_the_same_is_left_to_his_own_process(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    copy = tmp_path / "elsewhere" / "composable_memory_start.py"
+    copy.parent.mkdir()
+    copy.write_text(Path(start.__file__).read_text("utf-8"), "utf-8")
+    with serving(place):
+        expected = place.alone("search", PORT)
+        assert place.run([sys.executable, str(copy)], "search", PORT, *place.options) == expected
+        monkeypatch.setenv("TZ", "Asia/Tokyo")
+        assert place.asked("search", PORT) == expected
+        monkeypatch.delenv("TZ")
+        monkeypatch.setenv("COMPOSABLE_MEMORY_CONFIG", place.config.name)
+        assert place.run(ASKING, "search", PORT, *place.options, folder=place.config.parent) == expected
+
+        assert place.counts() == (0, 3)
+
+
+def test_settings_in_the_environment_are_those_of_the_client(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(place):
+        monkeypatch.setenv("COMPOSABLE_MEMORY__QUERY__MAX_RESULTS", "1")
+        monkeypatch.setenv("COMPOSABLE_MEMORY_NOW", "2026-01-02T03:04:05")
+        answer = place.asked("search", "ferry", "--json")
+        assert answer == place.alone("search", "ferry", "--json")
+
+        assert place.counts() == (1, 0)
+
+
+def test_only_its_owner_can_reach_it(place: Place) -> None:
+    with serving(place):
+        folder = place.address.parent
+        modes = [oct(one.stat().st_mode & 0o777) for one in (folder, place.address)]
+        assert modes == ["0o700", "0o600"]
+        folder.chmod(0o755)
+        assert place.asked("search", PORT)[0] == 0
+        with pytest.raises(PermissionError):
+            start.address_of(str(place.state_dir), str(place.workspace))
+        folder.chmod(0o700)
+
+        assert place.counts() == (0, 0)
+
+
+def test_what_is_too_large_or_never_ends_is_cut_off_and_others_are_served(place: Place) -> None:
+    def until_closed(message: bytes) -> bytes:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(LIMIT_S)
+            client.connect(start.reachable(str(place.address)))
+            client.sendall(message)
+            received = b""
+            try:
+                while piece := client.recv(4096):
+                    received += piece
+            except ConnectionResetError:
+                pass
+            return received
+
+    with serving(place):
+        assert until_closed((start.MAX_REQUEST_BYTES + 1).to_bytes(4, "big")) == b""
+        assert until_closed(b"\0\0\0\x09not\0whole") == b""
+        assert until_closed(b"\0\0") == b""  # and then nothing more
+        assert place.asked("search", PORT) == place.alone("search", PORT)
+
+        assert place.counts() == (1, 0)
+
+
+def test_a_client_that_goes_away_leaves_the_server_well(place: Place) -> None:
+    with serving(place) as server:
+        for _ in range(5):
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(start.reachable(str(place.address)))
+                client.sendall(start.request_of(["status", "--deep", *place.options]))
+        assert place.asked("search", PORT) == place.alone("search", PORT)
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(LIMIT_S) == 0
+
+    assert not place.address.exists()
+
+
+def hang(client: socket.socket, ended: threading.Event) -> None:
+    ended.wait(LIMIT_S)
+
+
+def die_at_work(client: socket.socket, ended: threading.Event) -> None:
+    client.sendall(start.BEAT + bytes(4) + start.OUT + (20).to_bytes(4, "big") + b"half")
+
+
+@pytest.mark.parametrize("behave", [hang, die_at_work])
+def test_without_a_whole_answer_the_command_is_run_as_if_there_were_no_server(
+    place: Place, behave: Callable[[socket.socket, threading.Event], None]
+) -> None:
+    expected = place.alone("search", PORT)
+    (place.state_dir / start.FOLDER).mkdir(mode=0o700)
+    ended, met = threading.Event(), threading.Event()
+
+    def serve(listening: socket.socket) -> None:
+        client, _ = listening.accept()
+        with client:
+            met.set()
+            client.recv(65536)
+            behave(client, ended)
+
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(start.reachable(str(place.address)))
+        listening.listen()
+        threading.Thread(target=serve, args=(listening,), daemon=True).start()
+        answer = place.asked("search", PORT)
+        ended.set()
+
+    assert met.is_set()
+    assert answer == expected
+
+
+def test_a_killed_server_is_missed_by_nobody_and_replaced(place: Place) -> None:
+    with serving(place) as server:
+        server.kill()
+        server.wait(LIMIT_S)
+        assert place.address.exists()
+        assert place.asked("search", PORT) == place.alone("search", PORT)
+        assert place.asked("serve", "status")[0] == 1
+    with serving(place):
+        assert place.asked("search", PORT) == place.alone("search", PORT)
+        assert place.counts() == (1, 0)
+
+
+def test_one_server_at_a_time_in_the_background_until_it_is_stopped(place: Place) -> None:
+    place.state_dir = place.state_dir / ("a path that is too long for a socket " * 4)
+    place.options[-1] = str(place.state_dir)
+    code, told, _ = place.asked("serve", "--background", "--json")
+    try:
+        assert (code, json.loads(told)["running"]) == (0, True)
+        for again in ([], ["--background"]):
+            code, _, problem = place.asked("serve", *again)
+            assert (code, str(json.loads(told)["pid"]) in problem) == (1, True)
+        assert place.asked("search", PORT)[0] == 0
+        assert place.counts()[0] == 1
+    finally:
+        assert place.asked("serve", "stop")[0] == 0
+    assert place.asked("serve", "stop")[0] == 1
+
+
+def test_a_background_server_that_cannot_start_says_why(place: Place) -> None:
+    place.config.write_text("memory: {no_such_key: 1}", encoding="utf-8")
+
+    code, _, problem = place.asked("serve", "--background")
+
+    assert (code, "no_such_key" in problem) == (1, True)
+
+
+def test_the_state_folder_is_the_one_of_the_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for variables in (
+        {},
+        {"XDG_STATE_HOME": "relative"},
+        {"XDG_STATE_HOME": str(tmp_path)},
+        {"COMPOSABLE_MEMORY_STATE_DIR": "~/kept"},
+    ):
+        with monkeypatch.context() as changed:
+            changed.delenv("XDG_STATE_HOME")
+            for name, value in variables.items():
+                changed.setenv(name, value)
+            wanted = default_state_dir(os.environ)
+            assert Path(start.default_state_dir()).expanduser() == wanted.expanduser()
+
+
+def test_asking_imports_nothing_of_ours_and_no_other_package() -> None:
+    program = "import sys; import composable_memory_start; print(*sorted(sys.modules))"
+    said = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, check=True,
+                          cwd=Path(start.__file__).parent)  # fmt: skip
+    names = {one.partition(".")[0] for one in said.stdout.split()}
+
+    assert names - sys.stdlib_module_names == {"__main__", "composable_memory_start"}
