@@ -104,7 +104,8 @@ class CommandServer:
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(MAX_AT_WORK)
-        self._code = _state_of_code()
+        self._installation = ""
+        self._code: Mapping[str, int] = {}
         self.answered = 0
         self.declined = 0
         self.last_reason = ""
@@ -115,6 +116,8 @@ class CommandServer:
         Raises:
             OSError: it cannot be made.
         """
+        self._installation = await asyncio.to_thread(installation)
+        self._code = await asyncio.to_thread(_state_of_code)
         listening = await asyncio.to_thread(_listening, self._address)
         # In an empty context, so that no request belongs to the trace of this call.
         starting = asyncio.start_unix_server(self._accept, sock=listening, backlog=MAX_CLIENTS)
@@ -199,7 +202,7 @@ class CommandServer:
         """
         if not request.arguments or request.arguments[0] not in self._commands:
             raise Declined("it only answers " + ", ".join(sorted(self._commands)))
-        if request.installation != installation():
+        if request.installation != self._installation:
             raise Declined("the client is of another installation")
         for name in sorted({*request.environ, *os.environ}):
             is_for_all = name in FOR_ALL or name.startswith(FOR_ALL_TOO) or name.lower().endswith("_proxy")

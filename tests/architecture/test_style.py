@@ -15,7 +15,7 @@ IMPORTABLE = [module for module in PUBLIC if not module.name.startswith(INTEGRAT
 CATCH_ALL = {
     "composable_memory.cli": "the top of a face: what nobody foresaw becomes a message and an exit code",
     "composable_memory.cli.command_group": "a plug-in whose commands cannot be imported leaves all others",
-    "composable_memory.cli.command_server": "what nobody foresaw, the client meets again and tells in the usual way",
+    "composable_memory.cli.command_server": "what nobody foresaw, the client meets again and tells",
     "composable_memory.cli.hook": "a hook must not break the agent that calls it, whatever happens",
     "composable_memory.ingest.stage_errors": "a part handed in by a caller may raise anything",
     "composable_memory.supervision.backoff": "which errors may pass, the caller decides; others go on",

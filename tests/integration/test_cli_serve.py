@@ -1,5 +1,6 @@
 """`cmem serve` as a process: the same answers as without it, whatever happens to it or to who asks."""
 
+import asyncio
 import json
 import os
 import pty
@@ -14,9 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import typer
+from typer.main import get_command
 
 import composable_memory_start as start
+from composable_memory.cli.command import command
+from composable_memory.cli.command_server import CommandServer
+from composable_memory.cli.options import AsJson
 from composable_memory.config.layers import default_state_dir
+from composable_memory.registry import discover_backends
 
 ALONE, ASKING = (
     [sys.executable, "-c", f"import sys; sys.argv[0] = 'cmem'; from {module} import main; main()"]
@@ -275,6 +282,40 @@ def test_a_client_that_goes_away_leaves_the_server_well(place: Place) -> None:
         assert server.wait(LIMIT_S) == 0
 
     assert not place.address.exists()
+
+
+async def test_the_command_of_a_client_that_goes_away_or_of_a_server_that_stops_is_cancelled(
+    tmp_path: Path,
+) -> None:
+    app, begun, cancelled = typer.Typer(), asyncio.Event(), asyncio.Event()
+
+    async def search(*, as_json: AsJson = False) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    command(app, "search")(search)
+    commands = {"search": get_command(app)}
+    registry = await asyncio.to_thread(discover_backends)
+    server = CommandServer(tmp_path / "socket", commands=commands, registry=registry, control=" ".join)
+    await server.start()
+    for leave in ("client", "server"):
+        begun.clear()
+        cancelled.clear()
+        reader, writer = await asyncio.open_unix_connection(str(tmp_path / "socket"))
+        writer.write(await asyncio.to_thread(start.request_of, ["search"]))
+        async with asyncio.timeout(LIMIT_S):
+            await begun.wait()
+            if leave == "client":
+                writer.close()
+            else:
+                await server.stop()
+            await cancelled.wait()
+            if leave == "server":
+                assert set(await reader.read()) <= {*start.BEAT, 0}  # no answer
+        writer.close()
 
 
 def hang(client: socket.socket, ended: threading.Event) -> None:

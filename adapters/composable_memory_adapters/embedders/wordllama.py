@@ -43,7 +43,7 @@ SLICE_TEXTS = 64
 INSTALL = "run `pip install wordllama`"
 REINSTALL = "run `pip install --force-reinstall wordllama`"
 
-_LOADED: "WeakValueDictionary[str, _StaticModel]" = WeakValueDictionary()
+_LOADED: "WeakValueDictionary[Path, _StaticModel]" = WeakValueDictionary()
 _LOADING = Lock()
 
 T = TypeVar("T")
@@ -116,15 +116,15 @@ class _StaticModel:
     @classmethod
     def shared(cls) -> "_StaticModel":
         """Return the model that another embedder of this process holds, or else load it."""
+        folder = _package_folder()
         with _LOADING:
-            if (model := _LOADED.get(MODEL)) is None:
-                model = _LOADED[MODEL] = cls.load()
+            if (model := _LOADED.get(folder)) is None:
+                model = _LOADED[folder] = cls.load(folder)
         return model
 
     @classmethod
-    def load(cls) -> "_StaticModel":
+    def load(cls, folder: Path) -> "_StaticModel":
         """Read the model from the package's folder; never downloads."""
-        folder = _package_folder()
         try:
             from tokenizers import Tokenizer
 
