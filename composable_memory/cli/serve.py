@@ -124,7 +124,7 @@ def _address(target: Target) -> Path:
 async def _asked(address: Path, action: str) -> str | None:
     """Return what the server says of itself; None if none answers."""
     try:
-        frames = await asyncio.to_thread(exchange, str(address), request_of(["serve", action]))
+        frames = await asyncio.to_thread(lambda: exchange(str(address), request_of(["serve", action])))
     except OSError:
         return None
     return frames[0][1].decode()
