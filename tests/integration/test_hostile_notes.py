@@ -73,7 +73,8 @@ TRICKS = """
 {up} memory/{up} memory/../{up} ./{up} memory//../{up} {up}\0.md {up}#L1-L2 \0 .. .
 {outside}/secret.md //{outside}/secret.md file://{outside}/secret.md ~/secret.md $HOME/secret.md
 memory/link.md memory/relative.md memory/folder memory/folder/secret.md memory/twice/secret.md
-memory/folder/../{up} memory\\..\\..\\outside\\secret.md %2e%2e/outside/secret.md ..%2foutside%2fsecret.md memory/link.md#L1
+memory/folder/../{up} memory\\..\\..\\outside\\secret.md memory/link.md#L1
+%2e%2e/outside/secret.md ..%2foutside%2fsecret.md
 memory/link.md:1-2 memory/../memory/folder/secret.md MEMORY.md/{up} sessions/{up} graphiti/{up}
 /etc/passwd /proc/self/root/etc/passwd /dev/stdin
 """.split()
