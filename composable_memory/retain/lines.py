@@ -8,6 +8,7 @@ items below a heading `Retain`. People write them too, so an item that is none i
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
 from composable_memory.front_matter import front_matter
@@ -67,6 +68,7 @@ def format_retained_line(line: RetainedLine) -> str:
     return f"- {_LETTERS[line.type]}{confidence}{about}: {' '.join(line.text.split())}{tags}{block_id}"
 
 
+@lru_cache(maxsize=4096)
 def read_retained_line(text: str) -> RetainedLine | None:
     """Return what one line of Markdown retains; None where it is no retained line."""
     match = _LINE.fullmatch(text)

@@ -8,6 +8,7 @@ punctuation, articles, short forms, and whether a phrase stands first or last ma
 import re
 import unicodedata
 from collections.abc import Iterable
+from functools import lru_cache
 
 LEAST_WORDS_TO_MOVE = 4
 """In a sentence of fewer words no phrase is moved: "Tom, Ann" may be another statement than "Ann, Tom"."""
@@ -64,6 +65,7 @@ def are_rivals(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
     return not say_the_same(one, other) and 2 * shared >= len(set(one) | set(other))
 
 
+@lru_cache(maxsize=4096)  # the lines of a note are compared each time that one is added
 def _words(text: str) -> tuple[str, ...]:
     plain = _MINUS.sub("-", _EMPHASIS.sub(r"\2", _in_plain_letters(text).replace("’", "'")))
     for short, long in _SHORT_FORMS:
@@ -83,6 +85,8 @@ def _may_be_article(word: str, *, is_first: bool) -> bool:
 
 def _in_plain_letters(text: str) -> str:
     """Return a text in its usual letters; what is raised or lowered stays so, for 10³ is not 103."""
+    if text.isascii():
+        return text
     letters = unicodedata.normalize("NFC", text)
     plain = (one if _is_raised(one) else unicodedata.normalize("NFKC", one) for one in letters)
     return unicodedata.normalize("NFC", "".join(plain))
