@@ -42,12 +42,13 @@ class Citation(NamedTuple):
     start_char: int | None = None
 
 
-def read_citation(text: str) -> Citation | None:
+def read_citation(text: str, *, as_written: bool = False) -> Citation | None:
     """Read a place as it is printed anywhere: `a.md#L3-L7`, `a.md#L3`, `a.md:3-7`, `a.md:3` or `a.md:3:7`.
 
     A page is read like a line: `a.pdf#p3`. After the lines a piece of a long line has its first character:
     `a.md#L3:1280`, `a.md:3-3:1280`. None is returned for a bare path. Lines of 0, as in `a.md:0:0`, mean the
-    whole file.
+    whole file. Where the last line comes before the first, it is taken for the first, unless the place is
+    wanted `as_written`.
     """
     found = _CITATION.fullmatch(text.strip())
     if found is None:
@@ -55,7 +56,9 @@ def read_citation(text: str) -> Citation | None:
     start = int(found["first"] or found["start"])
     end = int(found["last"] or found["end"] or start)
     within = found["within"] or found["start_char"]
-    return Citation(found["path"], start, max(start, end), int(within) if within else None)
+    return Citation(
+        found["path"], start, end if as_written else max(start, end), int(within) if within else None
+    )
 
 
 def format_place(one: "MemorySearchResult | RankedHit | Judgement") -> str:

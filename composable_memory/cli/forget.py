@@ -52,7 +52,7 @@ def _print_plan(plan: ForgetPlan) -> None:
     if plan.candidates:
         print_line(f"{counted(len(plan.candidates), 'line')} may be meant; choose by place:", bold=True)
         _print_lines(plan.candidates)
-        warn("hint: name one, as in `cmem forget PATH#L3 --yes`; --all --yes forgets all that fit the query")
+        warn("hint: name one, as in `cmem forget PATH#L3 --yes`; --all shows what would go with all of them")
     elif not plan.lines:
         print_line("Nothing that is noted says so.")
     else:
@@ -67,9 +67,13 @@ def _print_report(report: ForgetReport) -> None:
         warn("the notes changed meanwhile; nothing was removed")
         _print_plan(report.plan)
         return
-    print_line(f"Forgot {counted(len(report.lines), 'line')}:", bold=True)
-    for line in report.lines:
+    gone = [line for line in report.lines if not line.stays]
+    print_line(f"Forgot {counted(len(gone), 'line')}:", bold=True)
+    for line in gone:
         print_line(f"  {line.citation}")
+    for line in report.lines:
+        if line.stays:
+            warn(f"{line.citation} is hidden from now on, and still in its file: {line.stays}")
     _print_stores(report.stores)
     for one in report.pending:
         warn(f"{one.store} has yet to forget it: {one.pending}; it does when the memory is opened next")
@@ -79,6 +83,8 @@ def _print_lines(lines: tuple[ForgetLine, ...]) -> None:
     for line in lines:
         copy = " (says the same)" if line.is_copy else ""
         print_line(f"  {line.citation}{copy}: {one_line(line.text, 90)}")
+        if line.stays:
+            print_line(f"    would be hidden, not removed: {line.stays}")
 
 
 def _print_stores(stores: tuple[Holding, ...]) -> None:

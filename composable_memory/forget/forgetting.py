@@ -7,28 +7,39 @@ journal names places and keyed hashes. It stays until every backend is done.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+import os
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 from composable_memory.arguments import require_text
-from composable_memory.errors import BackendError, BackendUnavailable, ComposableMemoryError, InvalidArgument
+from composable_memory.citations import Citation, read_citation
+from composable_memory.errors import (
+    BackendError,
+    BackendUnavailable,
+    ComposableMemoryError,
+    InvalidArgument,
+    NoteNotWritten,
+)
 from composable_memory.forget import planning
 from composable_memory.forget.notes import NoteLine, Notes, without_lines
 from composable_memory.forget.planning import Marked
 from composable_memory.forget.tombstones import INSTEAD, Forgotten
 from composable_memory.forget.values import ForgetLine, ForgetPlan, ForgetReport, Forgetting, Holding
-from composable_memory.forget.wording import Quotations, statements_of
+from composable_memory.forget.wording import Quotations, statements_of, words_of
 from composable_memory.interfaces import Capability, SupportsForget, SupportsRetain
 from composable_memory.learning.context import LearningContext
 from composable_memory.learning.recent import RecentResults
+from composable_memory.paths import is_note
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.retain.lines import RetainedLine, format_retained_line
 from composable_memory.retain.note_file import NoteFile
 from composable_memory.supervision.file_lock import file_lock
+from composable_memory.types import MemorySearchResult
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs.erasing import erase
+from composable_memory_ops_logs.events import MemoryForgotten
 from composable_memory_ops_logs.private_files import replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -66,6 +77,8 @@ async def plan_forgetting(memory: ForgettingScope, target: str, *, everything: b
     if not target.strip():
         raise InvalidArgument("target", "a query, a place such as notes.md#L3, or the id of a line", target)
     notes = await asyncio.to_thread(_notes_of, memory)
+    if place := read_citation(target):
+        await _add_documents(memory, notes, [place])
     found = await asyncio.to_thread(partial(planning.look_up, notes, target, everything=everything))
     if not (found.chosen or found.candidates):
         found = found._replace(candidates=await _nearest(memory, notes, target))
@@ -77,18 +90,21 @@ async def forget(memory: ForgettingScope, plan_or_token: ForgetPlan | str) -> Fo
 
     Raises:
         InvalidArgument: it is no token, or the plan's candidates have to be chosen from.
-        MemoryPathError: a note cannot be written.
+        NoteNotWritten: a note cannot be written; nothing was forgotten then.
         BackendUnavailable: another process is forgetting something, and does not end.
     """
     token = plan_or_token.token if isinstance(plan_or_token, ForgetPlan) else plan_or_token
-    digest, lines = planning.read_token(token)
+    require_text("token", token)
+    hashing = await asyncio.to_thread(memory.forgotten.hashing)
+    digest, lines = planning.read_token(token, hashing)
     notes = await asyncio.to_thread(_notes_of, memory)
+    await _add_documents(memory, notes, lines)
     async with _alone(memory.forgotten):
-        hashing = await asyncio.to_thread(memory.forgotten.hashing)
         if not await asyncio.to_thread(planning.is_as_shown, notes, digest, lines, hashing):
             again = await asyncio.to_thread(planning.found_again, notes, lines, hashing)
             target = plan_or_token.target if isinstance(plan_or_token, ForgetPlan) else ""
             return ForgetReport(is_done=False, plan=await _plan(memory, notes, target, again, ()))
+        await _require_writable(memory, notes, lines)
         await asyncio.to_thread(_begin, memory.forgotten, notes, lines)
         return await _carry_out(memory, notes, _Journal(lines=tuple(lines)))
 
@@ -139,18 +155,32 @@ def _notes_of(memory: ForgettingScope) -> Notes:
 async def _nearest(memory: ForgettingScope, notes: Notes, query: str) -> list[NoteLine]:
     """Return the lines of the passages that answer a query in other words than it has."""
     response = await memory.manager.query(query, max_results=NEAREST)
-    found = () if response.weak else response.results
+    found = [one for one in response.results if one.start_line] if not response.weak else []
+    await _add_documents(memory, notes, found)
+    asked = set(words_of(query))
 
     def lines() -> list[NoteLine]:
         near = [
             line
             for one in found
-            if one.start_line and notes.has(one.path)
             for line in planning.lines_in(notes, one.path, one.start_line, one.end_line)
+            if line.statement.is_telling and (notes.has(one.path) or notes.why_uncut(one.path))
         ]
-        return [line for line in dict.fromkeys(near) if line.statement.is_telling]
+        return sorted(dict.fromkeys(near), key=lambda line: -len(asked.intersection(line.statement.words)))
 
     return (await asyncio.to_thread(lines))[: planning.MOST_CANDIDATES]
+
+
+async def _add_documents(
+    memory: ForgettingScope, notes: Notes, places: Iterable[Citation | Marked | MemorySearchResult]
+) -> None:
+    """Read the places that are in documents, such as pages of a PDF, so that their lines are known."""
+    for path, first, last in dict.fromkeys((one.path, one.start_line, one.end_line) for one in places):
+        if is_note(path.rpartition("/")[2]) or path.endswith(".jsonl") or not 1 <= first <= last:
+            continue
+        with suppress(ComposableMemoryError):  # it is no place, or gone: there is nothing to be forgotten
+            part = await memory.manager.read_file(path, from_line=first, lines=last - first + 1)
+            notes.add_document(path, first, last, part.text)
 
 
 async def _plan(
@@ -165,15 +195,15 @@ async def _plan(
     def write() -> tuple[str, list[ForgetLine], list[ForgetLine]]:
         hashing = memory.forgotten.hashing()
         copies = planning.copies_of(notes, chosen)
-        lines = planning.forget_lines(chosen) + planning.forget_lines(copies, is_copy=True)
+        lines = planning.forget_lines(notes, chosen) + planning.forget_lines(notes, copies, is_copy=True)
         token = planning.token_of(notes, planning.marked([*chosen, *copies], hashing), hashing)
         tokens = [
             planning.token_of(
                 notes, planning.marked([one, *planning.copies_of(notes, [one])], hashing), hashing
             )
-            for one in candidates
+            for one in candidates[: planning.MOST_CANDIDATES]
         ]
-        return token if lines else "", lines, planning.forget_lines(candidates, tokens)
+        return token if lines else "", lines, planning.forget_lines(notes, candidates, tokens)
 
     token, lines, shown = await asyncio.to_thread(write)
     stores = await _holdings(memory, lines) if lines else []
@@ -236,23 +266,28 @@ def _standing(forgotten: Forgotten, notes: Notes, lines: Sequence[Marked]) -> li
     """Return those of the lines that still stand in their notes, wherever by now."""
     hashing, found = forgotten.hashing(), []
     for path in dict.fromkeys(line.path for line in lines):
-        text = notes.text(path)
-        spans = set(planning.spans_to_cut(text, path, lines, hashing))
-        every = planning.lines_in(notes, path, 1, text.count("\n") + 1)
-        found += [one for one in every if (one.statement.start_line, one.statement.end_line) in spans]
+        every = planning.standing(notes.statements(path), path, lines, hashing)
+        found += [NoteLine(path, one) for one in every]
     return found
 
 
 async def _carry_out(memory: ForgettingScope, notes: Notes, journal: _Journal) -> ForgetReport:
     forgotten, stores = memory.forgotten, list[Holding]()
+    ids: list[str] = []
     if journal.is_cut:
         lines = [_without_text(line) for line in journal.lines]
     else:
         standing = await asyncio.to_thread(_standing, forgotten, notes, journal.lines)
-        lines = planning.forget_lines(standing) or [_without_text(line) for line in journal.lines]
+        lines = await asyncio.to_thread(planning.forget_lines, notes, standing)
+        lines = lines or [_without_text(line) for line in journal.lines]
+        ids = [one.id for _, one in standing if one.id]
         stores += await _mask_records(memory, lines)
-        for path in dict.fromkeys(line.path for line in journal.lines):
-            await _cut(memory, notes, path, journal.lines)
+        try:
+            for path in await asyncio.to_thread(_paths_to_cut, notes, journal.lines):
+                await _cut(memory, notes, path, journal.lines)
+        except NoteNotWritten as error:  # in spite of what was tried before; the next opening goes on
+            forgotten.pending = {error.path: str(error)}
+            raise
         memory.recent.clear()
         await asyncio.to_thread(_write_journal, forgotten, _Journal(lines=journal.lines, is_cut=True))
     stores += [*await _erase(memory, Forgetting(lines=lines)), *_given_away(memory, lines)]
@@ -260,7 +295,17 @@ async def _carry_out(memory: ForgettingScope, notes: Notes, journal: _Journal) -
     rest = _Journal(lines=journal.lines, is_cut=True, pending=pending) if pending else None
     forgotten.pending = dict(pending)
     await asyncio.to_thread(_write_journal, forgotten, rest)
-    return ForgetReport(is_done=not pending, lines=tuple(lines), stores=tuple(stores))
+    is_whole = not any(line.stays for line in lines)
+    memory.learning.ops_log.emit(
+        MemoryForgotten(
+            place_count=len(lines),
+            stays_count=sum(bool(line.stays) for line in lines),
+            ids=ids,
+            pending=[store for store, _ in pending],
+            memory=memory.learning.memory_id,
+        )
+    )
+    return ForgetReport(is_done=is_whole and not pending, lines=tuple(lines), stores=tuple(stores))
 
 
 async def _mask_records(
@@ -298,16 +343,36 @@ async def _mask_with(
     return [one for one in found if one.count]
 
 
+async def _require_writable(memory: ForgettingScope, notes: Notes, lines: Sequence[Marked]) -> None:
+    """Try what cutting needs, before anything is done that lasts.
+
+    Raises:
+        NoteNotWritten: a note cannot be changed.
+    """
+    for path in await asyncio.to_thread(_paths_to_cut, notes, lines):
+        async with NoteFile(memory.workspace_dir, path, extra_paths=notes.extra_paths) as note:
+            await note.change(lambda text: text)
+        if not await asyncio.to_thread(os.access, notes.file(path).parent, os.W_OK):
+            fix = "see that this user may write there, then forget it again"
+            raise NoteNotWritten(path, "its folder is read-only", fix=fix)
+
+
+def _paths_to_cut(notes: Notes, lines: Sequence[Marked]) -> list[str]:
+    paths = dict.fromkeys(line.path for line in lines)
+    return [path for path in paths if notes.text(path) and not notes.why_uncut(path)]
+
+
 async def _cut(memory: ForgettingScope, notes: Notes, path: str, lines: Sequence[Marked]) -> None:
     hashing = await asyncio.to_thread(memory.forgotten.hashing)
 
     def change(text: str) -> str:
-        return without_lines(text, planning.spans_to_cut(text, path, lines, hashing))
+        bare = text.removeprefix("\ufeff")
+        found = planning.standing([*statements_of(bare)], path, lines, hashing)
+        kept = without_lines(bare, [(one.start_line, one.end_line) for one in found])
+        return text[: len(text) - len(bare)] + kept
 
-    if await asyncio.to_thread(notes.text, path):
-        extra = [Path(one) for one in memory.extra_paths]
-        async with NoteFile(memory.workspace_dir, path, extra_paths=extra) as note:
-            await note.change(change)
+    async with NoteFile(memory.workspace_dir, path, extra_paths=notes.extra_paths) as note:
+        await note.change(change)
 
 
 async def _erase(memory: ForgettingScope, wanted: Forgetting) -> list[Holding]:

@@ -1,26 +1,19 @@
 """The notes of a workspace as forgetting sees them: which say something, and cutting lines out of one.
 
-Reads and writes files, so call it in a thread.
+Reads files, so call it in a thread.
 """
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from composable_memory.errors import MemoryPathError
 from composable_memory.forget.wording import Statement, statements_of
-from composable_memory.paths import (
-    MAIN_FILES,
-    MEMORY_FOLDER,
-    extra_root,
-    has_memory_files,
-    is_left_out,
-    is_note,
-    opened_file,
-    relative_key,
-)
-
-BANK_FOLDER = "bank"
+from composable_memory.paths import has_memory_files, resolve_memory_file
+from composable_memory.recall.notes import note_data, note_files, note_text
+from composable_memory.retain.note_file import is_other_encoding
 
 
 class NoteLine(NamedTuple):
@@ -31,71 +24,66 @@ class NoteLine(NamedTuple):
 
 
 class Notes:
-    """The Markdown and text files that are notes of a workspace."""
+    """The Markdown and text files that are notes of a workspace, and the documents that were added."""
 
     def __init__(self, workspace: Path, extra_paths: Sequence[str] = ()) -> None:
         self._root = Path(os.path.realpath(workspace))
-        self._extras = [extra_root(Path(one), self._root) for one in extra_paths]
-
-    def paths(self) -> Iterator[str]:
-        """Yield the names of all notes."""
-        seen = set[Path]()
-        for root in self._roots():
-            for file in _files_in(root):
-                if is_note(file.name) and not file.is_symlink() and file not in seen:
-                    seen.add(file)
-                    yield relative_key(file, self._root)
+        self.extra_paths = [Path(one) for one in extra_paths]
+        if not has_memory_files(self._root):
+            self.extra_paths.append(Path())
+        self._documents: dict[str, list[Statement]] = {}
 
     def saying(self, words: Sequence[str], is_wanted: Callable[[Statement], bool]) -> Iterator[NoteLine]:
         """Yield the statements that are wanted, from notes that hold one of some words in whatever case."""
-        for path in self.paths():
+        for path, *_ in note_files(self._root, map(str, self.extra_paths)):
             text = self.text(path)
             folded = text.casefold()
             if any(word in folded for word in words):
                 yield from (NoteLine(path, one) for one in statements_of(text) if is_wanted(one))
 
     def text(self, path: str) -> str:
-        """Return the text of a note; none where it cannot be read, or is not UTF-8."""
+        """Return the text of a note; none where it cannot be read."""
         try:
-            return self._bytes(path)[0].decode("utf-8-sig")
-        except (OSError, UnicodeDecodeError):
+            return note_text(self.file(path))
+        except OSError:
             return ""
 
-    def lines(self, path: str, start_line: int, end_line: int) -> bytes:
-        """Return the bytes of some lines, with their breaks."""
+    def statements(self, path: str) -> Sequence[Statement]:
+        """Return what a note says, or what was read of a document."""
+        if self.is_document(path):
+            return self._documents[path]
+        return [*statements_of(self.text(path))]
+
+    def is_document(self, path: str) -> bool:
+        """Return whether something of a document was added."""
+        return path in self._documents
+
+    def add_document(self, path: str, first: int, last: int, text: str) -> None:
+        """Add the text of some pages of a document; all it says stands at these."""
+        said = (replace(one, start_line=first, end_line=last) for one in statements_of(text))
+        self._documents.setdefault(path, []).extend(said)
+
+    def why_uncut(self, path: str) -> str | None:
+        """Return why lines cannot be cut out of a file, and what to do instead; None where they can."""
+        if self.is_document(path):
+            return "edit the file yourself; lines of documents cannot be cut"
         try:
-            return b"\n".join(self._bytes(path)[0].split(b"\n")[start_line - 1 : end_line])
+            is_other = is_other_encoding(note_data(self.file(path)))
         except OSError:
-            return b""
+            return None
+        return "edit the file yourself, or save it as UTF-8 and forget this again" if is_other else None
 
     def has(self, path: str) -> bool:
-        """Return whether there is a note of this name, in one of the places of notes."""
-        target = self._target(path)
-        return is_note(target.name) and any(target.is_relative_to(root) for root in self._roots())
+        """Return whether a path is that of a note, in one of the places of notes."""
+        try:
+            resolve_memory_file(path, workspace=self._root, extra_paths=self.extra_paths)
+        except MemoryPathError:
+            return False
+        return True
 
-    def _bytes(self, path: str) -> tuple[bytes, os.stat_result]:
-        with (
-            opened_file(self._target(path)) as (descriptor, found),
-            os.fdopen(os.dup(descriptor), "rb") as file,
-        ):
-            return file.read(), found
-
-    def _target(self, path: str) -> Path:
+    def file(self, path: str) -> Path:
+        """Return where a note is."""
         return Path(os.path.normpath(self._root / path))
-
-    def _roots(self) -> list[Path]:
-        if self._root in self._extras or not has_memory_files(self._root):
-            return [self._root, *self._extras]
-        named = (*MAIN_FILES, MEMORY_FOLDER, BANK_FOLDER)
-        return [*(self._root / one for one in named), *self._extras]
-
-
-def _files_in(root: Path) -> Iterator[Path]:
-    if root.is_file():
-        yield root
-    for folder, below, files in os.walk(root):
-        below[:] = sorted(one for one in below if not is_left_out(one))
-        yield from (Path(folder, one) for one in sorted(files) if not is_left_out(one))
 
 
 def without_lines(text: str, spans: Iterable[tuple[int, int]]) -> str:

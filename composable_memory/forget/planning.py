@@ -5,11 +5,11 @@ exactly what was shown, and holds nothing of it.
 """
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from hmac import compare_digest
+from itertools import chain, repeat
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -18,11 +18,12 @@ from composable_memory.errors import InvalidArgument, MemoryPathError
 from composable_memory.forget.notes import NoteLine, Notes
 from composable_memory.forget.tombstones import Tombstones
 from composable_memory.forget.values import ForgetLine
-from composable_memory.forget.wording import Statement, contains, statements_of, words_of
+from composable_memory.forget.wording import Statement, contains, words_of
 from composable_memory.paths import is_note
-from composable_memory.reflect.pages import is_own_line
+from composable_memory.reflect.pages import is_own_line, own_lines
 
 MOST_CANDIDATES = 20
+"""So many have a token of their own; the others are chosen by their place."""
 ENOUGH = 0.5
 """The share of a query's words, by their length, that a candidate has at least."""
 NEARLY_AS_GOOD = 0.75
@@ -73,13 +74,16 @@ def look_up(notes: Notes, target: str, *, everything: bool) -> Found:
     if " " not in name and (name.startswith("^") or is_note(PurePath(name).name)):
         raise InvalidArgument("target", "a query, a place such as notes.md#L3, or the id of a line", target)
     is_exact, found = _matching(notes, target)
-    return _one_or_choice(found, everything) if is_exact or everything else Found((), found[:MOST_CANDIDATES])
+    return _one_or_choice(found, everything) if is_exact or everything else Found((), found)
 
 
 def lines_in(notes: Notes, path: str, first: int, last: int) -> list[NoteLine]:
     """Return the statements that have a line between two lines of a note, these included."""
-    found = statements_of(notes.text(path))
-    return [NoteLine(path, one) for one in found if one.start_line <= last and one.end_line >= first]
+    return [
+        NoteLine(path, one)
+        for one in notes.statements(path)
+        if one.start_line <= last and one.end_line >= first
+    ]
 
 
 def copies_of(notes: Notes, chosen: Sequence[NoteLine]) -> list[NoteLine]:
@@ -104,23 +108,28 @@ def _repeats(one: Statement, chosen: Iterable[NoteLine], ids: Iterable[str]) -> 
 
 
 def _at_place(notes: Notes, target: str) -> list[NoteLine]:
-    cited = read_citation(target)
-    if cited is None or not is_note(PurePath(cited.path).name):
+    cited = read_citation(target, as_written=True)
+    if cited is None or not (is_note(PurePath(cited.path).name) or notes.is_document(cited.path)):
         return []  # a query may end like a place: "lunch at 12:30"
-    if not notes.has(cited.path) or not notes.text(cited.path):
+    if not 1 <= cited.start_line <= cited.end_line:
+        expected = "a place whose lines count from 1, the first before the last, such as notes.md#L3-L7"
+        raise InvalidArgument("target", expected, target)
+    if is_note(PurePath(cited.path).name) and not (notes.has(cited.path) and notes.text(cited.path)):
         raise MemoryPathError(target, f"there is no note {cited.path} with any text")
-    last = cited.end_line or len(notes.text(cited.path))
-    found = lines_in(notes, cited.path, cited.start_line, last)
+    found = lines_in(notes, cited.path, cited.start_line, cited.end_line)
     if not found:
         raise MemoryPathError(target, "there is nothing in these lines to forget")
-    return found
+    # What a reflection wrote goes with the line that it is from, or the next one writes it again.
+    keys = own_lines("\n".join(line.statement.text for line in found)).keys()
+    sources = notes.saying([*map(str.casefold, keys)], lambda one: one.id in keys) if keys else ()
+    return [*found, *sources]
 
 
 def _one_or_choice(found: Sequence[NoteLine], everything: bool) -> Found:
     """Return the lines as chosen if all of them are wanted, or all say the same."""
     if everything or len({line.statement.words for line in found}) == 1:
         return Found(found)
-    return Found((), found[:MOST_CANDIDATES])
+    return Found((), found)
 
 
 def _matching(notes: Notes, query: str) -> tuple[bool, list[NoteLine]]:
@@ -134,6 +143,10 @@ def _matching(notes: Notes, query: str) -> tuple[bool, list[NoteLine]]:
         return sum(len(word) for word in asked if word in one.words) / weight
 
     found = [*notes.saying(asked, lambda one: one.is_telling and share(one) >= ENOUGH)]
+    ids = {line.statement.id for line in found if line.statement.id}
+    own = [line for line in found if not is_own_line(line.statement.text)]
+    # What a reflection wrote is no line to choose beside its source, with which it goes.
+    found = [line for line in found if line in own or not _repeats(line.statement, own, ids)]
     exact = [line for line in found if asked in (line.statement.words, line.statement.said)]
     best = max((share(line.statement) for line in found), default=0.0)
     least = 1.0 if best == 1.0 else best * NEARLY_AS_GOOD
@@ -153,26 +166,24 @@ def marked(lines: Iterable[NoteLine], hashing: Tombstones) -> list[Marked]:
 
 
 def token_of(notes: Notes, lines: Sequence[Marked], hashing: Tombstones) -> str:
-    """Return the token that confirms that these lines are to go as they stand now."""
-    wire = json.dumps([_digest(notes, lines, hashing), *lines], ensure_ascii=False, separators=(",", ":"))
-    return _BEGINNING + base64.urlsafe_b64encode(wire.encode()).decode().rstrip("=")
+    """Return the token that confirms that these lines are to go as they stand now; it has our seal."""
+    wire = json.dumps([_digest(notes, lines, hashing), *lines], separators=(",", ":"))
+    body = base64.urlsafe_b64encode(wire.encode()).decode().rstrip("=")
+    return f"{_BEGINNING}{body}.{hashing.hash([body])}"
 
 
-def read_token(token: str) -> tuple[str, list[Marked]]:
+def read_token(token: str, hashing: Tombstones) -> tuple[str, list[Marked]]:
     """Return the digest and the lines of a token.
 
     Raises:
-        InvalidArgument: it is none.
+        InvalidArgument: it is none, or of another workspace, or was changed.
     """
-    try:
-        if not token.startswith(_BEGINNING):
-            raise ValueError("no token")
-        padded = token.removeprefix(_BEGINNING) + "=="
-        digest, *lines = json.loads(base64.urlsafe_b64decode(padded))
-        found = [Marked(str(path), int(first), int(last), str(words)) for path, first, last, words in lines]
-        return str(digest), found
-    except (ValueError, TypeError, binascii.Error) as error:
-        raise InvalidArgument("token", "the token of a plan, as plan_forgetting returns it", token) from error
+    body, _, seal = token.strip().removeprefix(_BEGINNING).rpartition(".")
+    if not compare_digest(seal.encode(errors="replace"), hashing.hash([body]).encode()):
+        expected = "the token of a plan for this workspace, as plan_forgetting returns it"
+        raise InvalidArgument("token", expected, token)
+    digest, *lines = json.loads(base64.urlsafe_b64decode(f"{body}=="))
+    return digest, [Marked(*line) for line in lines]
 
 
 def is_as_shown(notes: Notes, digest: str, lines: Sequence[Marked], hashing: Tombstones) -> bool:
@@ -184,45 +195,53 @@ def found_again(notes: Notes, lines: Iterable[Marked], hashing: Tombstones) -> l
     """Return where lines stand now that say what those of a token said, in the same notes."""
     wanted = {(line.path, line.words) for line in lines}
     paths = dict.fromkeys(line.path for line in lines)
-    every = [NoteLine(path, one) for path in paths for one in statements_of(notes.text(path))]
+    every = [NoteLine(path, one) for path in paths for one in notes.statements(path)]
     names = marked(every, hashing)
     return [line for line, name in zip(every, names, strict=True) if (name.path, name.words) in wanted]
 
 
-def spans_to_cut(text: str, path: str, lines: Sequence[Marked], hashing: Tombstones) -> list[tuple[int, int]]:
-    """Return where lines stand in a text that may have been edited since, as pairs of first and last.
+def standing(
+    every: Sequence[Statement], path: str, lines: Sequence[Marked], hashing: Tombstones
+) -> list[Statement]:
+    """Return which statements of a note, which may have been edited since, are lines that were chosen.
 
-    What says nothing, such as a heading, goes only where it stood; what says something wherever it is by now,
+    What says nothing, such as a heading, is only where it stood; what says something wherever it is by now,
     but never more often than it was chosen.
     """
-    every = [NoteLine(path, one) for one in statements_of(text)]
-    names = marked(every, hashing)
-    spans, left = [], [line for line in lines if line.path == path]
+    names = marked([NoteLine(path, one) for one in every], hashing)
+    found, left = dict[int, Statement](), [line for line in lines if line.path == path]
     for is_exact in (True, False):
-        for (_, one), name in zip(every, names, strict=True):
+        for at, (one, name) in enumerate(zip(every, names, strict=True)):
             fits = name in left if is_exact else one.is_telling and any(name.words == it.words for it in left)
-            if fits and (one.start_line, one.end_line) not in spans:
-                spans.append((one.start_line, one.end_line))
+            if fits and at not in found:
+                found[at] = one
                 left.remove(
                     next(it for it in left if it.words == name.words and (it == name or not is_exact))
                 )
-    return spans
+    return [found[at] for at in sorted(found)]
 
 
 def _digest(notes: Notes, lines: Sequence[Marked], hashing: Tombstones) -> str:
-    texts = (notes.lines(line.path, line.start_line, line.end_line).hex() for line in lines)
-    return hashing.hash(texts)
+    said = {path: notes.statements(path) for path in dict.fromkeys(line.path for line in lines)}
+    texts = (one.text for line in lines for one in said[line.path] if line.is_at(one))
+    return hashing.hash(text.encode("utf-8", "surrogatepass").hex() for text in texts)
 
 
 def forget_lines(
-    lines: Iterable[NoteLine], tokens: Iterable[str] = (), *, is_copy: bool = False
+    notes: Notes, lines: Iterable[NoteLine], tokens: Iterable[str] = (), *, is_copy: bool = False
 ) -> list[ForgetLine]:
-    """Return lines as a plan shows them."""
-    shown = [
+    """Return lines as a plan shows them; the first of them have tokens."""
+    shown = [*lines]
+    stays = {path: notes.why_uncut(path) for path in dict.fromkeys(line.path for line in shown)}
+    return [
         ForgetLine(
-            path=path, start_line=one.start_line, end_line=one.end_line, text=one.text, is_copy=is_copy
+            path=path,
+            start_line=one.start_line,
+            end_line=one.end_line,
+            text=one.text,
+            is_copy=is_copy,
+            token=token,
+            stays=stays[path],
         )
-        for path, one in lines
+        for (path, one), token in zip(shown, chain(tokens, repeat("")), strict=False)
     ]
-    given = [*tokens] or [""] * len(shown)
-    return [replace(line, token=token) for line, token in zip(shown, given, strict=True)]

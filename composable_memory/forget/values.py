@@ -10,7 +10,8 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 class ForgetLine:
     """Lines of a note: one statement. `is_copy` says that it is another line that says the same.
 
-    `token` lets this one alone be forgotten.
+    `token` lets this one alone be forgotten. `stays` says why it is hidden but not cut out of its file, and
+    what to do about that.
     """
 
     path: str
@@ -19,6 +20,7 @@ class ForgetLine:
     text: str
     is_copy: bool = False
     token: str = ""
+    stays: str | None = None
 
     @property
     def citation(self) -> str:
@@ -73,7 +75,7 @@ class ForgetPlan:
     """What would be forgotten, line by line and store by store; nothing is removed yet.
 
     `token` confirms exactly this: it is bound to the text of the lines. It is empty where a choice has to be
-    made first: `candidates` are then the lines to choose from, each with a token of its own.
+    made first: `candidates` are then all lines to choose from, the best with tokens of their own.
     """
 
     target: str
@@ -85,7 +87,8 @@ class ForgetPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetReport:
-    """What was forgotten. `is_done` is false where nothing was removed, or a store has yet to follow.
+    """What was forgotten. `is_done` is false where nothing was removed, a line stays in its file, or a store
+    has yet to follow.
 
     `plan` is set where the notes had changed since the plan was made: nothing was removed, and this is what
     would go now.

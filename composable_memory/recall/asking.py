@@ -350,7 +350,7 @@ async def _passages(
         is_piece = bool(result.start_char)
         text = None if is_piece else await memory.text_of(result.path, result.start_line, result.end_line)
         note = notes.get(result.path)
-        for item in _said_in(result, text or result.snippet, note, wanted):
+        for item in _said_in(asked, result, text or result.snippet, note, wanted):
             items.setdefault(item.source or "", item)
     degraded = {one.code + one.backend_id: one for answer in answers for one in answer.degraded}
     return [*items.values()], tuple(degraded.values())
@@ -362,7 +362,7 @@ def _shortest(names: Sequence[str]) -> list[str]:
 
 
 def _said_in(
-    result: MemorySearchResult, text: str, note: Note | None, wanted: Sequence[str]
+    asked: _Asked, result: MemorySearchResult, text: str, note: Note | None, wanted: Sequence[str]
 ) -> Iterator[RecalledItem]:
     paragraphs = [*_paragraphs(result, text, note)]
     if wanted:
@@ -373,7 +373,7 @@ def _said_in(
             if paragraphs
             else []
         )
-    for first, last, words in told:
+    for first, last, words in (one for one in told if asked.has_words(folded(one[2]))):
         day = note.day if note else day_in_path(result.path)
         yield RecalledItem(
             kind="passage",

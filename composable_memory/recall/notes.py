@@ -3,7 +3,7 @@
 import codecs
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from threading import Lock
@@ -84,7 +84,7 @@ class RetainedNotes:
             stones = self._forgotten.now() if self._forgotten else self._stones
             before = self._known if stones.stones == self._stones.stones else {}
             self._stones, self._known = stones, {}
-            for file in _files(Path(os.path.realpath(workspace)), extra_paths):
+            for file in note_files(Path(os.path.realpath(workspace)), extra_paths):
                 known = before.get(file.key)
                 if known is None or known[0] != file.stamp:
                     note = _read(file, stones)
@@ -103,13 +103,16 @@ class _Stamp(NamedTuple):
     inode: int
 
 
-class _File(NamedTuple):
+class FoundNote(NamedTuple):
+    """A note on the disk; `key` is how results name it."""
+
     key: str
     path: str
     stamp: _Stamp
 
 
-def _files(root: Path, extra_paths: Sequence[str]) -> Iterator[_File]:
+def note_files(root: Path, extra_paths: Iterable[str]) -> Iterator[FoundNote]:
+    """Yield the notes of the workspace at a real path, each once, as `RetainedNotes.read` tells them."""
     extras = [extra_root(Path(path), root) for path in extra_paths]
     named = [*(root / name for name in (*MAIN_FILES, *MEMORY_FOLDERS)), *extras]
     ignored = GitIgnore(str(root)) if root in extras else None
@@ -120,7 +123,7 @@ def _files(root: Path, extra_paths: Sequence[str]) -> Iterator[_File]:
             if identity not in seen:
                 seen.add(identity)
                 stamp = _Stamp(found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
-                yield _File(relative_key(Path(path), root), path, stamp)
+                yield FoundNote(relative_key(Path(path), root), path, stamp)
 
 
 def _below(top: Path, ignored: GitIgnore | None) -> Iterator[tuple[str, os.stat_result]]:
@@ -154,13 +157,11 @@ def _is_passed_over(path: str, ignored: GitIgnore | None, *, is_folder: bool = F
     return is_left_out(name) or ignored.leaves_out(path, is_folder=is_folder)
 
 
-def _read(file: _File, stones: Tombstones) -> Note | None:
+def _read(file: FoundNote, stones: Tombstones) -> Note | None:
     try:
-        with opened_file(file.path) as (descriptor, found), os.fdopen(os.dup(descriptor), "rb") as stream:
-            data = stream.read(found.st_size)
+        text = stones.hide(note_text(file.path), "memory")
     except OSError:
         return None
-    text = stones.hide(_decoded(data), "memory")
     return note_of(file.key, text, datetime.fromtimestamp(file.stamp.mtime_ns / 1e9, UTC).date())
 
 
@@ -186,6 +187,22 @@ def note_of(path: str, text: str, changed_on: date) -> Note:
     return Note(path=path, day=day, lines=lines, names=names, repeated=repeated)
 
 
-def _decoded(data: bytes) -> str:
+def note_data(path: str | Path) -> bytes:
+    """Return the bytes of the note at an absolute real path.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with opened_file(path) as (descriptor, found), os.fdopen(os.dup(descriptor), "rb") as stream:
+        return stream.read(found.st_size)
+
+
+def note_text(path: str | Path) -> str:
+    """Return the text of the note at an absolute real path; bytes that are not UTF-8 are replaced.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    data = note_data(path)
     is_utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return data.decode("utf-16" if is_utf16 else "utf-8-sig", "replace")

@@ -181,7 +181,7 @@ class _Seen:
         """Return why the note is not to be changed, and what to do about it."""
         if not self.found.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
             return "it is read-only", "allow writing to it"
-        if self.data.startswith(UTF_16) or b"\0" in self.data:
+        if is_other_encoding(self.data):
             return "it is not UTF-8", "save it as UTF-8"
         return None
 
@@ -277,6 +277,11 @@ def _joined(text: str, other: str, *, before: str) -> str:
             at = len(lines) - lines[::-1].index(above) if above in lines else len(lines)
             lines.insert(at, row)
     return "\n".join(lines)
+
+
+def is_other_encoding(data: bytes) -> bool:
+    """Return whether a note is in UTF-16 or the like; single bytes that are not UTF-8 survive a change."""
+    return data.startswith(UTF_16) or b"\0" in data
 
 
 def _text(data: bytes) -> str:

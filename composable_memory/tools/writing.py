@@ -70,7 +70,8 @@ async def memory_forget(memory: "Memory", request: MemoryForgetRequest) -> Value
 
     Raises:
         InvalidArgument: the target is blank, or the token is none.
-        MemoryPathError: there is nothing at the place, or a note cannot be written.
+        MemoryPathError: there is nothing at the place.
+        NoteNotWritten: a note cannot be written; nothing was forgotten then.
         BackendUnavailable: another process is forgetting something.
     """
     if request.token is None:
@@ -79,7 +80,11 @@ async def memory_forget(memory: "Memory", request: MemoryForgetRequest) -> Value
     if report.plan is not None:
         warning = "the notes have changed since the preview; nothing was forgotten, this is what would go now"
         return ValueReply(_planned(report.plan) | {"warning": warning})
-    told = document(forgotten=[line.citation for line in report.lines], stores=report.stores)
+    told = document(
+        forgotten=[line.citation for line in report.lines if not line.stays],
+        hidden=[_line(line) for line in report.lines if line.stays] or None,
+        stores=report.stores,
+    )
     if report.pending:
         told["warning"] = "some stores follow when the memory is opened next"
     return ValueReply(told)
@@ -88,7 +93,8 @@ async def memory_forget(memory: "Memory", request: MemoryForgetRequest) -> Value
 def _planned(plan: ForgetPlan) -> dict[str, JsonValue]:
     told = document(
         lines=[_line(one) for one in plan.lines],
-        candidates=[_line(one) for one in plan.candidates],
+        candidates=[_line(one) for one in plan.candidates if one.token],
+        more=sum(not one.token for one in plan.candidates) or None,
         stores=[document(one, examples=one.examples[:MOST_EXAMPLES] or None) for one in plan.stores],
     )
     action = "Nothing that is noted says so."
@@ -99,10 +105,18 @@ def _planned(plan: ForgetPlan) -> dict[str, JsonValue]:
         )
     elif plan.candidates:
         action = "Several lines may be meant. Ask which; then call with the token of that one alone."
+        if not plan.candidates[-1].token:
+            action += " More fit than are shown: a target with more words finds them."
     return filled(told) | {"action": action}
 
 
 def _line(line: ForgetLine) -> dict[str, JsonValue]:
     return filled(
-        document(citation=line.citation, text=line.text, is_copy=line.is_copy or None, token=line.token)
+        document(
+            citation=line.citation,
+            text=line.text,
+            is_copy=line.is_copy or None,
+            token=line.token,
+            stays=line.stays,
+        )
     )

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         FinalResult,
         Intent,
         Interleaved,
+        MemoryForgotten,
         MemoryRead,
         MemoryRemembered,
         NearPair,
@@ -105,6 +106,7 @@ __all__ = [
     "Intent",
     "Interleaved",
     "LearningFailed",
+    "MemoryForgotten",
     "MemoryRead",
     "MemoryRemembered",
     "MemorySink",
@@ -142,7 +144,7 @@ _MODULES = {
     "events": (
         "PIECES_TOLD QUERY_PREVIEW_CHARS SCHEMA_VERSION SNIPPET_PREVIEW_CHARS AnswerGiven BackendDegraded "
         "BackendOpened BackendRecovered BackendResult Candidate ContextPackBuild DedupStats "
-        "Degradation Dropped ErrorInfo EventDetail FinalResult Intent Interleaved MemoryRead "
+        "Degradation Dropped ErrorInfo EventDetail FinalResult Intent Interleaved MemoryForgotten MemoryRead "
         "MemoryRemembered NearPair OpsEvent QueryDelivered QueryMerged QueryStart Status TakenFrom place_key"
     ),
     "ingest_events": (

@@ -337,6 +337,22 @@ class MemoryRemembered(EventDetail):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryForgotten(EventDetail):
+    """Lines of notes were forgotten, or a store followed later; what they said is not logged."""
+
+    action: ClassVar[str] = "memory.forgotten"
+    place_count: int
+    stays_count: int = 0
+    """How many of the places are hidden, but still stand in files that cannot be cut."""
+    ids: Sequence[str] = ()
+    """Those of the lines that have one; empty where a former process began."""
+    pending: Sequence[str] = ()
+    """The backends that have yet to follow."""
+    memory: str | None = None
+    """The mark of the memory whose notes they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerGiven(EventDetail):
     """An agent answered with what a search had brought; the answer itself is not kept."""
 

@@ -1,6 +1,7 @@
 """Forgetting lines of notes: exactly what was shown goes, from every file that is ours, and stays away."""
 
 import asyncio
+import base64
 import gzip
 import json
 import signal
@@ -10,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -103,6 +104,12 @@ async def test_exactly_the_lines_of_the_plan_go_with_their_copies(place: Place) 
         assert {(one.store, one.what) for one in plan.stores} >= {("builtin", "passages of notes")}
         assert report.is_done
         assert report.plan is None
+        await memory.ops_log.flush()
+        events = [event for event in await asyncio.to_thread(logged, place) if "forgotten" in event["action"]]
+        (event,) = events
+        assert (event["action"], event["detail"]["placeCount"]) == ("memory.forgotten", 2)
+        assert event["detail"]["ids"] == ["k1abc"]
+        assert not event["detail"]["pending"]
         assert place.note.read_text() == "".join(
             line for line in NOTE.splitlines(keepends=True) if "spare" not in line
         )
@@ -130,6 +137,12 @@ async def test_no_file_of_ours_holds_the_words_afterwards(place: Place) -> None:
         assert "Thanks" in part.text
     assert files_with(WORDS, place.state, place.workspace, but=[transcript]) == set()
     assert SECRET in transcript.read_text()
+
+
+def logged(place: Place) -> list[dict[str, Any]]:
+    """Return the events of the log."""
+    files = (place.state / "ops-logs").glob("*.jsonl")
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
 async def ask_and_judge(memory: Memory) -> str:
@@ -278,8 +291,130 @@ async def test_places_outside_the_notes_and_empty_ones_are_refused(place: Place)
                 await memory.plan_forgetting(target)
         with pytest.raises(InvalidArgument):
             await memory.plan_forgetting("  ")
-        with pytest.raises(InvalidArgument):
-            await memory.forget("forget1.nonsense")
+
+
+async def test_lines_that_cannot_be_are_refused_and_never_the_whole_note(place: Place) -> None:
+    async with place.open() as memory:
+        for lines in ("#L0", "#L9-L3", "#L0-L3", ":0", ":0:0", ":9-3"):
+            with pytest.raises(InvalidArgument, match="count from 1"):
+                await memory.plan_forgetting(f"memory/2026-05-03.md{lines}")
+
+
+async def test_any_token_but_a_plans_own_is_one_clear_error(place: Place, tmp_path: Path) -> None:
+    other = Place(tmp_path / "beside")
+    other.note.write_text(NOTE)
+    async with place.open() as memory, other.open() as beside:
+        token = (await memory.plan_forgetting("^k1abc")).token
+        body, seal = token.removeprefix("forget1.").rsplit(".", 1)
+        digest, line = json.loads(base64.urlsafe_b64decode(f"{body}=="))
+        forged: list[object] = [5, [], [digest], [digest, 5], [digest, line[:3]], {"a": 1}, None]
+        forged += [[digest, ["a\0.md", *line[1:]]], [digest, ["../../etc/passwd", *line[1:]]]]
+        forged += [[digest, [line[0], float("inf"), 6, line[3]]], [digest, [line[0], -1, 6, line[3]]]]
+        bodies = [base64.urlsafe_b64encode(json.dumps(one).encode()).decode() for one in forged]
+        bodies += [base64.urlsafe_b64encode(b"[" * 100_000).decode(), body[:-1], "=", "é\ud800", "", body * 9]
+        tokens = [f"forget1.{one}.{seal}" for one in bodies]
+        tokens += ["", " ", "nonsense", "forget1.nonsense", "forget1.", "forget1..", token[:-1], token + "0"]
+        tokens += [f"forget1.{body}", f"forget1.{body}.é\ud800", token.replace("forget1", "forget2")]
+        tokens += [(await beside.plan_forgetting("^k1abc")).token]
+        for one in tokens:
+            with pytest.raises(InvalidArgument, match="token"):
+                await memory.forget(one)
+        with pytest.raises(InvalidArgument, match="token"):
+            await memory.forget(cast("str", 5))
+
+        assert place.note.read_text() == NOTE
+        assert (await memory.forget(f" {token}\n")).is_done
+        again = await memory.forget(token)
+
+        assert again.plan is not None
+        assert not again.plan.lines
+
+
+async def test_a_note_that_cannot_be_written_is_told_before_anything_is_done(place: Place) -> None:
+    place.write("memory/b.md", f"- Peter: {SECRET}\n").chmod(0o444)
+    async with place.open() as memory:
+        await memory.sync()
+        plan = await memory.plan_forgetting("^k1abc")
+        with pytest.raises(NoteNotWritten, match=r"memory/b\.md.*read-only"):
+            await memory.forget(plan)
+
+        assert place.note.read_text() == NOTE
+        assert [one for one in (await memory.query("spare key")).results if "turquoise" in one.text]
+        assert not await asyncio.to_thread(memory.forgotten.now)
+        assert not [*place.state.rglob("under-way.json")]
+
+        (place.workspace / "memory/b.md").chmod(0o644)
+        assert (await memory.forget(plan)).is_done
+
+
+async def test_a_note_that_became_read_only_after_a_kill_is_told_in_the_status(place: Place) -> None:
+    await killed(place, "_erase")
+    journal = next(place.state.rglob("under-way.json"))
+    journal.write_text(journal.read_text().replace('"isCut": true', '"isCut": false'))
+    place.note.write_text(NOTE)
+    place.note.chmod(0o444)
+    async with place.open() as memory:
+        told = cast("dict[str, str]", memory.status().custom["forgetting"])
+        assert list(told) == ["memory/2026-05-03.md"]
+        assert "read-only" in told["memory/2026-05-03.md"]
+    place.note.chmod(0o644)
+    async with place.open() as memory:
+        assert "forgetting" not in memory.status().custom
+    assert "turquoise" not in place.note.read_text()
+
+
+async def test_a_note_in_another_encoding_is_cut_or_said_to_stay(place: Place) -> None:
+    latin = place.workspace / "memory" / "latin.md"
+    latin.write_bytes(f"- Café.\n- Peter: {SECRET}\n- Müller.\n".encode("latin-1"))
+    wide = place.workspace / "memory" / "wide.md"
+    wide.write_text(f"- Café.\n- Peter: {SECRET}\n", encoding="utf-16")
+    async with place.open() as memory:
+        await memory.sync()
+        plan = await memory.plan_forgetting("memory/latin.md#L2")
+        report = await memory.forget(plan.token)
+
+        assert (
+            {one.path: one.stays is not None for one in plan.lines}
+            == {
+                "memory/latin.md": False,
+                "memory/2026-05-03.md": False,
+                "memory/wide.md": True,
+            }
+            == {one.path: one.stays is not None for one in report.lines}
+        )
+        assert not report.is_done
+        assert not report.pending
+        assert latin.read_bytes() == "- Café.\n- Müller.\n".encode("latin-1")
+        assert SECRET in wide.read_text(encoding="utf-16")
+        assert not [one for one in (await memory.query("spare key")).results if "turquoise" in one.text]
+        assert "turquoise" not in (await memory.read_file("memory/wide.md")).text
+        assert "forgetting" not in memory.status().custom
+
+
+async def test_a_line_of_a_document_is_hidden_and_said_to_stay(place: Place) -> None:
+    page = f"<html><body><p>The ferry leaves at ten.</p>\n<p>{SECRET}</p></body></html>"
+    place.note.write_text("# Day\n")
+    document = place.write("memory/page.html", page)
+    async with place.open(builtin={"documents": ["html"]}) as memory:
+        await memory.sync()
+        asked = await memory.plan_forgetting("spare key turquoise flowerpot")
+        placed = await memory.plan_forgetting("memory/page.html#L2")
+        assert asked.candidates[0].citation == "memory/page.html#L1-L2"
+        assert [(one.text, one.stays is not None) for one in placed.lines] == [(SECRET, True)]
+
+        report = await memory.forget(asked.candidates[0].token)
+
+        assert not report.is_done
+        assert [one.stays is not None for one in report.lines] == [True]
+        found = (await memory.query("spare key ferry")).results
+        assert [one for one in found if "ferry" in one.text]
+        assert not [one for one in found if "turquoise" in one.text]
+        part = await memory.read_file("memory/page.html")
+        assert "ferry" in part.text
+        assert "turquoise" not in part.text
+        with pytest.raises(MemoryPathError):
+            await memory.plan_forgetting("memory/page.html#L2")
+    assert document.read_text() == page
 
 
 async def test_what_is_not_there_is_an_error_and_never_a_query(place: Place) -> None:

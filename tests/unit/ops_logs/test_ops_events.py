@@ -24,6 +24,7 @@ def test_the_actions_are_those_that_readers_know() -> None:
         "query.merged",
         "query.delivered",
         "memory.read",
+        "memory.forgotten",
         "memory.remembered",
         "answer.given",
         "context_pack.build",
@@ -47,7 +48,7 @@ def test_the_actions_are_those_that_readers_know() -> None:
         "experiment.changed",
         "learning.failed",
     }
-    assert len(details) == 27
+    assert len(details) == 28
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: value.__name__)
