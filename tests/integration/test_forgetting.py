@@ -510,6 +510,14 @@ def test_the_command_asks_to_choose(place: Place) -> None:
         "memory/keys.md", "- The bicycle key hangs in the hall.\n- The cellar key hangs in the hall.\n"
     )
 
+    many = "".join(f"- Key {number} hangs in the shed.\n" for number in range(1, 31))
+    place.write("memory/shed.md", many)
+    listed = cmem(place, "key hangs shed")
+    planned = json.loads(cmem(place, "key hangs shed", "--all", "--json").stdout)["plan"]["lines"]
+    assert all(f"memory/shed.md#L{number}:" in listed.stdout for number in range(1, 31))
+    assert {one["path"] for one in planned} == {"memory/shed.md"}
+    assert len(planned) == 30
+
     asked = cmem(place, "key hangs hall", "--yes")
     done = cmem(place, "key hangs hall", "--yes", "--all")
 

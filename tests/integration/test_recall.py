@@ -102,6 +102,12 @@ async def test_of_a_time_everything_comes_newest_first(vault: Path, state_dir: P
         assert january.items[0].content == "Nothing of it, though the retainer was paid.\nA quiet day."
         replies = await memory.recall(query="are replies short?", types=("opinion",), now=NOW)
         assert told(replies) == ["Prefers short replies."]
+        rain = await memory.recall("ellen smith", query="did it rain?", now=NOW)
+        plans = await memory.recall("ellen smith", query="plans of the roof", types=("passage",), now=NOW)
+        quiet = await memory.recall(since="2026-01", query="a quiet day", types=("passage",), now=NOW)
+        assert "Ellen Smith brought the plans of the roof." not in told(rain)
+        assert told(plans) == ["Ellen Smith brought the plans of the roof."]
+        assert [one.source for one in quiet.items] == ["memory/2026-01-20.md#L1-L3"]
         cut = await memory.recall(max_results=1, now=NOW, types=("world",))
         assert (told(cut), cut.total) == (["Keeps bees."], 2)
 

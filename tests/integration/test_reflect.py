@@ -126,6 +126,25 @@ async def test_what_is_forgotten_goes_from_the_pages_as_well(
     assert "Ellen prefers short replies. (0.70)" in left
 
 
+async def test_a_line_and_what_a_page_repeats_of_it_are_one_thing_to_forget(
+    memory: Memory, vault: Path
+) -> None:
+    await applied(memory, core=True)
+    asked = await memory.plan_forgetting("Ellen Smith lives in Porto")
+    page = vault / "bank" / "entities" / "Ellen Smith.md"
+    rows = page.read_text("utf-8").split("\n")
+    row = next(number for number, row in enumerate(rows, 1) if "Porto" in row)
+    placed = await memory.plan_forgetting(f"bank/entities/Ellen Smith.md#L{row}")
+
+    assert not asked.candidates
+    assert asked.lines[0].citation == "memory/2026-01-05.md#L8"
+    assert {one.citation for one in asked.lines} == {one.citation for one in placed.lines}
+    assert len(asked.lines) > 1
+
+    assert (await memory.forget(placed)).is_done
+    assert "Porto" not in all_text(vault)
+
+
 async def test_what_people_write_into_pages_stays(memory: Memory, vault: Path) -> None:
     await applied(memory)
     page = vault / "bank" / "world.md"

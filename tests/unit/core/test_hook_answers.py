@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from composable_memory.config.hooks import FlushSettings, HooksSettings
+from composable_memory.config.settings import MemorySettings
 from composable_memory.errors import BackendUnavailable
+from composable_memory.forget.tombstones import Forgotten
+from composable_memory.forget.wording import statements_of
 from composable_memory.hooks import (
     HookCall,
     SessionState,
@@ -19,6 +22,7 @@ from composable_memory.hooks import (
     plan_flush,
     read_call,
     recall_for_prompt,
+    save_session,
     session_recap,
     session_state,
 )
@@ -209,6 +213,35 @@ async def test_there_is_no_recap_where_others_read_along_or_nothing_is_written(
     assert await session_recap(notes, HooksSettings(recap_tokens=0), now=NOW) is None
     (empty := tmp_path / "empty").mkdir()
     assert await session_recap(empty, HooksSettings(), now=NOW) is None
+
+
+async def test_what_was_forgotten_is_in_no_recap_and_in_no_note_of_a_session(
+    notes: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    home = tmp_path_factory.mktemp("state")
+    secret = "The spare key lies under the turquoise flowerpot."
+    forgotten = Forgotten(home, "one")
+    await asyncio.to_thread(forgotten.bury, [*statements_of(secret)])
+    with (notes / "memory" / "2026-03-10.md").open("a") as file:
+        file.write(f"- {secret}\n")
+    call = HookCall(
+        session_id="s1",
+        messages=(("user", f"Keep in mind: {secret} Thanks!"), ("user", secret), ("user", "It is hot.")),
+    )
+
+    recap = await session_recap(notes, HooksSettings(), now=NOW, forgotten=forgotten)
+    states = await asyncio.to_thread(SessionStates.of, home, notes)
+    saved = await save_session(notes, call, MemorySettings(), states, now=NOW, forgotten=forgotten)
+
+    assert recap is not None
+    assert "On 2026-03-10 it rained." in recap
+    assert "turquoise" not in recap
+    assert "turquoise" in (await session_recap(notes, HooksSettings(), now=NOW) or "")
+    assert saved is not None
+    text = saved.path.read_text("utf-8")
+    assert "It is hot." in text
+    assert "Thanks" in text
+    assert "turquoise" not in f"{saved.path} {text}"
 
 
 async def test_a_recap_reads_no_file_that_is_elsewhere(
