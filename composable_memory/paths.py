@@ -9,6 +9,7 @@ import errno
 import os
 import posixpath
 import stat
+import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from itertools import chain
@@ -65,6 +66,7 @@ MAX_PATH_CHARS = 4096
 MAX_NAME_BYTES = 255
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
+CHUNK_BYTES = 1 << 20
 READ_FLAGS = (
     os.O_RDONLY
     | getattr(os, "O_NOFOLLOW", 0)
@@ -290,6 +292,19 @@ def opened_file(path: str | Path, *, max_bytes: int = MAX_FILE_BYTES) -> Iterato
         yield descriptor, found
     finally:
         os.close(descriptor)
+
+
+def end_of_file(path: Path, most_bytes: int) -> tuple[int, str]:
+    """Return how many lines of a file stand before its last bytes, and these as text. Reads the file.
+
+    Raises:
+        OSError: it cannot be read, or is no regular file, such as a pipe that would never end.
+    """
+    with opened_file(os.path.realpath(path), max_bytes=sys.maxsize) as (file, found):
+        above, start = 0, max(0, found.st_size - most_bytes)
+        for at in range(0, start, CHUNK_BYTES):
+            above += os.pread(file, min(CHUNK_BYTES, start - at), at).count(b"\n")
+        return above, os.pread(file, found.st_size - start, start).decode("utf-8", "replace")
 
 
 def _open_real(path: str) -> int:

@@ -32,9 +32,12 @@ class TranscriptMessage:
     is_inserted: bool = False
 
 
-def messages_of(text: str) -> Iterator[TranscriptMessage]:
-    """Yield the messages with words; other records, and lines that are no JSON, are passed over."""
-    for number, line in enumerate(text.split("\n"), start=1):
+def messages_of(text: str, *, above: int = 0) -> Iterator[TranscriptMessage]:
+    """Yield the messages with words; other records, and lines that are no JSON, are passed over.
+
+    `above` is how many lines of the transcript stand before `text`.
+    """
+    for number, line in enumerate(text.split("\n"), start=above + 1):
         record = _record(line)
         message = message_in(record)
         speaker = SPEAKERS.get(str(message.get("role")))

@@ -1,8 +1,6 @@
 """Asks an agent, shortly before its context is compacted, to write down what must not be lost."""
 
 import json
-import os
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -10,6 +8,7 @@ from composable_memory.config.hooks import FlushSettings
 from composable_memory.hooks.agent_json import HookCall
 from composable_memory.hooks.fencing import SILENT
 from composable_memory.hooks.session_state import SessionState
+from composable_memory.paths import end_of_file
 
 TAIL_BYTES = 1_000_000
 PROMPT = (
@@ -54,8 +53,15 @@ def tokens_in_transcript(path: Path) -> tuple[int | None, int | None]:
     """Return how many tokens the context holds and can hold, as the end of a transcript tells.
 
     Claude Code notes the use beside each answer, Codex after each request. Reads the file.
+
+    Raises:
+        OSError: it cannot be read, or is no regular file.
     """
-    for line in _last_lines(path):
+    try:
+        _, text = end_of_file(path, TAIL_BYTES)
+    except FileNotFoundError:  # nothing was said yet
+        return None, None
+    for line in reversed(text.split("\n")):
         try:
             record = json.loads(line) if "_tokens" in line else None
         except (ValueError, RecursionError):
@@ -78,13 +84,3 @@ def tokens_in_transcript(path: Path) -> tuple[int | None, int | None]:
 
 
 _USED = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
-
-
-def _last_lines(path: Path) -> Iterator[str]:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
-            lines = file.read(TAIL_BYTES).decode("utf-8", "replace").split("\n")
-    except OSError:
-        return
-    yield from reversed(lines)

@@ -16,7 +16,7 @@ from composable_memory.config.settings import MemorySettings
 from composable_memory.forget.tombstones import INSTEAD
 from composable_memory.hooks.fencing import escaped, own_words
 from composable_memory.hooks.session_state import SessionState, SessionStates
-from composable_memory.paths import MEMORY_FOLDER, opened_file, resolve_memory_file
+from composable_memory.paths import MEMORY_FOLDER, end_of_file, resolve_memory_file
 from composable_memory.transcripts import masked_line, messages_of
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs.private_files import replacing
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from composable_memory.forget.tombstones import Forgotten
     from composable_memory.hooks.agent_json import HookCall
 
+MOST_TRANSCRIPT_BYTES = 8_000_000
+"""Of a longer transcript the end is read: what came before was saved, or would not be summarised."""
 MOST_SUMMARISED_CHARS = 24_000
 MOST_SUMMARY_CHARS = 6_000
 LONGEST_SLUG = 30
@@ -73,25 +75,27 @@ async def save_session(
     Raises:
         MemoryPathError: `memory/` leads elsewhere.
         OSError: the transcript cannot be read, or the note cannot be written.
+        BackendUnavailable: another process saves a session all the while.
     """
     if not settings.hooks.session_memory:
         return None
-    known = await states.read(call.session)
-    messages = await asyncio.to_thread(partial(messages_in, call, after=known.saved_line))
-    if not messages:
-        return None
-    last_line = messages[-1].line
-    if forgotten is not None:
-        messages = await asyncio.to_thread(_without_forgotten, messages, forgotten)
-    if not messages:
-        return None
-    kept = messages[-settings.hooks.session_messages :]
-    path, written = await asyncio.to_thread(partial(write_session, workspace, call, kept, now=now))
+    async with states.saving():  # agents end a session by two hooks at once
+        known = await states.read(call.session)
+        messages = await asyncio.to_thread(partial(messages_in, call, after=known.saved_line))
+        if not messages:
+            return None
+        last_line = messages[-1].line
+        if forgotten is not None:
+            messages = await asyncio.to_thread(_without_forgotten, messages, forgotten)
+        if not messages:
+            return None
+        kept = messages[-settings.hooks.session_messages :]
+        path, written = await asyncio.to_thread(partial(write_session, workspace, call, kept, now=now))
 
-    def saved(state: SessionState) -> None:
-        state.saved_line = last_line
+        def saved(state: SessionState) -> None:
+            state.saved_line = last_line
 
-    await states.change(call.session, saved)
+        await states.change(call.session, saved)
     if settings.feedback.llm.base_url is None:
         return SavedSession(path=path)
     try:
@@ -120,7 +124,8 @@ def said_in(call: "HookCall") -> list[tuple[int, str, str]]:
     """
     if call.transcript is None:
         return [(number, role, text) for number, (role, text) in enumerate(call.messages, start=1)]
-    said = messages_of(_transcript(call.transcript))
+    above, text = _transcript(call.transcript)
+    said = messages_of(text, above=above)
     return [(one.line, one.speaker.lower(), one.text) for one in said if not one.is_inserted]
 
 
@@ -141,19 +146,18 @@ def messages_in(call: "HookCall", *, after: int = 0) -> list[SavedMessage]:
     ]
 
 
-def _transcript(path: Path) -> str:
+def _transcript(path: Path) -> tuple[int, str]:
     moved = sorted(path.parent.glob(f"{path.name}.reset.*"), key=lambda one: one.stat().st_mtime)
     for one in (path, *reversed(moved)):
         try:
-            with opened_file(Path(os.path.realpath(one))) as (file, found):
-                text = os.pread(file, found.st_size, 0).decode("utf-8", "replace")
+            above, text = end_of_file(one, MOST_TRANSCRIPT_BYTES)
         except FileNotFoundError:
             continue
         if text.strip():
-            return text
+            return above, text
     if not path.exists() and not moved:
         raise FileNotFoundError(2, "there is no such transcript", str(path))
-    return ""
+    return 0, ""
 
 
 def write_session(
@@ -161,7 +165,8 @@ def write_session(
 ) -> tuple[Path, str]:
     """Write messages of a session to `memory/DATE-SLUG.md`, a file of its own; return its path and its text.
 
-    The slug is from the first words of the user, or the time. Writes files.
+    The slug is from the first words of the user, or the time. A note that says the same already, of a hook
+    that was killed before it noted so, is left as it is. Writes files.
 
     Raises:
         MemoryPathError: `memory/` leads elsewhere.
@@ -180,6 +185,8 @@ def write_session(
                 file.flush()
                 os.fsync(file.fileno())
         except FileExistsError:
+            if (there := path.read_text("utf-8", "replace")).partition("\n")[2] == text.partition("\n")[2]:
+                return path, there
             continue
         return path, text
     raise FileExistsError(17, "there are too many notes of this name", str(folder / stem))

@@ -3,7 +3,8 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, field, fields
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +20,7 @@ FOLDER = "hooks"
 KEPT_S = 30 * 86_400.0
 MOST_HASHES = 2_000
 LOCK_PATIENCE_S = 1.0
+SAVING_PATIENCE_S = 3.0
 
 T = TypeVar("T")
 
@@ -75,10 +77,7 @@ class SessionStates:
         if not session:
             return change(SessionState())
         path = self._path(session)
-        async with file_lock(self.folder / ".lock", owner="hooks", patience_s=LOCK_PATIENCE_S) as is_ours:
-            if not is_ours:
-                problem = f"another hook holds {self.folder / '.lock'}"
-                raise BackendUnavailable("hooks", problem, fix="try again", operation="note the session")
+        async with self._locked(".lock", LOCK_PATIENCE_S):
             state = await asyncio.to_thread(_read, path)
             before = asdict(state)
             result = change(state)
@@ -87,6 +86,23 @@ class SessionStates:
             if asdict(state) != before:
                 await asyncio.to_thread(_write, path, state)
         return result
+
+    def saving(self) -> AbstractAsyncContextManager[None]:
+        """Let one process at a time save what was said.
+
+        Raises:
+            BackendUnavailable: another process is at it for three seconds, or the folder cannot be written.
+        """
+        return self._locked(".saving.lock", SAVING_PATIENCE_S)
+
+    @asynccontextmanager
+    async def _locked(self, name: str, patience_s: float) -> AsyncIterator[None]:
+        path = self.folder / name
+        async with file_lock(path, owner="hooks", patience_s=patience_s) as is_ours:
+            if not is_ours:
+                problem = f"another hook holds {path}"
+                raise BackendUnavailable("hooks", problem, fix="try again", operation="note the session")
+            yield
 
     def prune(self, *, now: float | None = None) -> None:
         """Delete the states of sessions of any workspace that were silent for 30 days; looks at the disk."""

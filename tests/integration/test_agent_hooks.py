@@ -1,15 +1,19 @@
 """The hooks of agents as processes: what `cmem hook` reads, prints, keeps and writes."""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from composable_memory.config.settings import MemorySettings
+from composable_memory.hooks import HookCall, SessionStates, save_session
 from tests.integration.embedders.loopback import Received, Reply, listening
 
 pytestmark = pytest.mark.security
@@ -159,6 +163,58 @@ def test_whatever_goes_wrong_the_agent_goes_on_and_is_told_why(agent: Agent, tmp
     assert "hooks.recall" in done.stderr
 
 
+def test_what_is_no_regular_file_is_no_transcript(agent: Agent, tmp_path: Path) -> None:
+    agent.configure(deadline_ms=60_000, auto_capture=True)
+    os.mkfifo(pipe := tmp_path / "pipe")
+    for path in (str(pipe), "/dev/zero", str(tmp_path)):
+        for name, event in (("compaction", "Stop"), ("turn", "Stop"), ("session-end", "SessionEnd")):
+            said = {"hook_event_name": event, "session_id": "s1", "transcript_path": path}
+            done = agent.raw(name, "--strict", text=json.dumps(said))
+            assert (done.returncode, done.stdout) == (1, ""), "at once, and not at the deadline"
+            assert path in done.stderr
+
+
+async def test_two_hooks_that_end_a_session_at_the_same_time_write_it_once(
+    agent: Agent, state_dir: Path
+) -> None:
+    agent.says("user", "Order the lantern glass.")
+    call = HookCall(session_id="s1", transcript=agent.transcript)
+    states = await asyncio.to_thread(SessionStates.of, state_dir, agent.folder)
+    now = datetime.fromisoformat(NOW)
+    ending = (save_session(agent.folder, call, MemorySettings(), states, now=now) for _ in range(3))
+    saved = await asyncio.gather(*ending)
+
+    assert [one.path.name for one in saved if one] == agent.sessions()
+    assert len(agent.sessions()) == 1
+
+
+def test_a_note_of_a_hook_that_was_killed_before_it_noted_so_is_not_written_again(agent: Agent) -> None:
+    agent.says("user", "Order the lantern glass.")
+    agent.hook("session-end", "SessionEnd")
+    (state,) = (agent.transcript.parent / "state" / "hooks").glob("*.json")
+    state.unlink()
+    agent.hook("session-end", "SessionEnd")
+
+    assert agent.sessions() == ["2026-03-10-order-the-lantern-glass.md"]
+
+
+def test_of_a_huge_transcript_the_end_is_read(agent: Agent) -> None:
+    with agent.transcript.open("wb") as file:
+        file.truncate(300_000_000)  # takes no room on the disk
+        file.seek(0, os.SEEK_END)
+        file.write(b"\n")
+    agent.says("user", "Order the lantern glass.")
+    agent.hook("session-end", "SessionEnd")
+    (name,) = agent.sessions()
+    page = (agent.folder / "memory" / name).read_text("utf-8")
+    assert page.endswith("user: Order the lantern glass.\n")
+
+    agent.says("user", "And the gasket?")
+    agent.hook("session-end", "SessionEnd")
+    page = (agent.folder / "memory" / "2026-03-10-and-the-gasket.md").read_text("utf-8")
+    assert "lantern" not in page, "lines are counted from the beginning of the file"
+
+
 def test_a_hook_is_given_up_at_its_deadline(agent: Agent) -> None:
     agent.configure(deadline_ms=100)
     process = subprocess.Popen(
@@ -207,8 +263,6 @@ def test_an_empty_transcript_writes_nothing(agent: Agent) -> None:
 
 async def ended_with_model(agent: Agent, reply: str, status: int = 200) -> tuple[str, list[Received]]:
     """End a session with a language model that answers `reply`; return the note and what was asked."""
-    import asyncio
-
     asked: list[Received] = []
 
     def answer(received: Received) -> Reply:
