@@ -34,7 +34,9 @@ class MemoryFeedbackRequest(Document):
     """How good a result was, or what was answered, from which it is told which results it quotes."""
 
     trace_id: TraceId
-    result: str | None = Field(default=None, description="Its place from 1, its path, or its citation")
+    result: str | None = Field(
+        default=None, coerce_numbers_to_str=True, description="Its place from 1, its path, or its citation"
+    )
     relevance: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
         default=1.0, description="1 answers the question, 0 does not"
     )

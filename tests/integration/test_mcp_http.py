@@ -203,7 +203,7 @@ async def every_tool(client: Client) -> dict[str, list[str]]:
     trace = told["memory_search"]["traceId"]
     later: dict[str, dict[str, object]] = {
         "memory_explain": {"traceId": trace},
-        "memory_feedback": {"traceId": trace, "result": "1"},
+        "memory_feedback": {"traceId": trace, "result": 1},
         "memory_forget": {"target": told["memory_remember"]["citation"]},
     }
     told |= {name: document(await client.call_tool(name, given)) for name, given in later.items()}
