@@ -5,6 +5,7 @@ import difflib
 import importlib.util
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
@@ -28,6 +29,9 @@ from composable_memory.types import JsonValue
 from composable_memory_ops_logs import redact
 
 app = typer.Typer()
+LONGEST_LINE = 200
+MOST_COMPARED_LINES = 4_000
+_MEMBER = re.compile(r'(?:"(?:\\.|[^"\\])*"|[^",{\[])+[,{\[]?|[,{\["]')
 NAMES = (*CLIENTS, GENERIC)
 
 
@@ -132,10 +136,16 @@ def _print_edits(edits: Sequence[Edit], client: Client, scope: Scope, *, hooks: 
 
 def _diff(edit: Edit) -> Iterator[str]:
     """Yield what goes and what comes, line by line, and nothing of what stays: there may be secrets in it."""
-    before, after = (edit.before or "").splitlines(), (edit.after or "").splitlines()
+    before, after = (_lines(text or "") for text in (edit.before, edit.after))
     above = _common([line.rstrip(",") for line in before], [line.rstrip(",") for line in after])
     below = _common(before[above:][::-1], after[above:][::-1])
     before, after = before[above : len(before) - below], after[above : len(after) - below]
+    if len(before) + len(after) > MOST_COMPARED_LINES:  # comparing them in order would take minutes
+        old_lines, new_lines = set(before), set(after)
+        before, after = (
+            [line for line in before if line not in new_lines],
+            [line for line in after if line not in old_lines],
+        )
     for _, i, j, k, m in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         old, new = "\n".join(before[i:j]), "\n".join(after[k:m])
         start = _outside_quotes(old, _common(old, new))
@@ -143,6 +153,14 @@ def _diff(edit: Edit) -> Iterator[str]:
         for sign, text in (("-", old), ("+", new)):
             lines = text[start : len(text) - end].splitlines()
             yield from (redact(f"{sign} {line}") for line in lines if line.strip(" \t,"))
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text, the members of a long one each by itself."""
+    lines = text.splitlines()
+    return [
+        part for line in lines for part in (_MEMBER.findall(line) if len(line) > LONGEST_LINE else [line])
+    ]
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:

@@ -96,7 +96,7 @@ def write(edit: Edit, state_dir: Path, *, is_private: bool) -> Path | None:
     """
     if _read(edit.path) != edit.before:
         raise ConfigError("connect", "changed meanwhile; run the command again", origin=str(edit.path))
-    kept = None if edit.is_undo else _keep(edit, state_dir)
+    kept = _keep_undone(edit, state_dir) if edit.is_undo else _keep(edit, state_dir)
     if edit.after is None:
         edit.path.unlink()
     elif edit.before is not None:
@@ -158,7 +158,7 @@ def _edit(path: Path, client: Client, change: Change) -> Edit:
         had_us = file_text.without_us(text, client, is_toml=is_toml) != text
         if file_text.others(after, is_toml=is_toml) != file_text.others(text, is_toml=is_toml):
             raise ValueError("something else in it would change")
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise ConfigError("connect", f"not changed: {problem}", origin=str(path)) from problem
     return Edit(path=path, before=before, after=before if after == text else after, had_us=had_us)
 
@@ -192,13 +192,28 @@ def _keep(edit: Edit, state_dir: Path) -> Path | None:
         earlier.unlink()
     elif edit.had_us:
         return None
-    copy = _copy_of(edit.path, edit.after, state_dir)
+    return _kept(_copy_of(edit.path, edit.after, state_dir), kept)
+
+
+def _keep_undone(edit: Edit, state_dir: Path) -> Path | None:
+    """Keep a file that others changed after us as it was before we go; the last one of each path."""
+    if edit.before is None or edit.after is None or edit.copy is not None:
+        return None
+    return _kept(
+        state_dir / COPIES / f"undone-{_digest(str(edit.path))}-{edit.path.name}", edit.before.encode()
+    )
+
+
+def _kept(copy: Path, data: bytes) -> Path:
     copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    replace_file(copy, kept, survives="power cut")
+    replace_file(copy, data, survives="power cut")
     return copy
 
 
 def _copy_of(path: Path, text: str, state_dir: Path) -> Path:
     """Return where a file is kept as it was before it had this text."""
-    digests = (sha256(one.encode("utf-8", "surrogateescape")).hexdigest()[:12] for one in (str(path), text))
-    return state_dir / COPIES / f"{'-'.join(digests)}-{path.name}"
+    return state_dir / COPIES / f"{_digest(str(path))}-{_digest(text)}-{path.name}"
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:12]

@@ -14,8 +14,14 @@ from composable_memory.connect.clients import SERVER, Client
 
 _OUR_HOOK = re.compile(
     r"(?:cmem|composable-memory|composable_memory\.cli)(?:\.exe)?[\"']? hook "
-    r"(?:session-start|prompt|turn|compaction|message|summary|session-end)\b"
+    r"(session-start|prompt|turn|compaction|message|summary|session-end)\b"
 )
+_AROUND = re.compile(
+    r"""^\s*(?:env|exec|nohup|command|timeout(?:\s+-\S+)*\s+[\d.]+[smh]?|\w+=(?:"[^"]*"|'[^']*'|[^\s"';&|]*))\s"""
+    r"""|\s*(?:(?:\|\||;)\s*(?:true|:|exit\s+0)|[12&]?>>?\s*(?:&[12]|[^\s;&|<>"']+)|<\s*/dev/null|&|;)\s*\Z"""
+)
+"""What does nothing by itself around a call: variables, a limit of time, `2>/dev/null`, `|| true`."""
+_SHELLS = frozenset({"sh", "bash", "zsh", "dash"})
 _PROGRAMS = frozenset({"cmem", "composable-memory"})
 _TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 _OUR_TABLE = re.compile(
@@ -59,7 +65,8 @@ def with_hooks(text: str, client: Client, commands: Iterable[tuple[str, str, str
     Raises:
         ValueError: the text cannot be read, or something else stands where hooks belong.
     """
-    wanted = [(event, name, command) for event, name, command in commands]
+    theirs = set(_called_by_others(text))
+    wanted = [one for one in commands if one[:2] not in theirs]
     there = Counter((path[1], command) for path, command in _our_hooks(text))
     if there == Counter((event, command) for event, _, command in wanted):
         return text
@@ -78,10 +85,22 @@ def _without_hooks(text: str) -> str:
 
 
 def _our_hooks(text: str) -> Iterator[tuple[json_text.Path, str]]:
-    for path, node in json_text.parse(text).walk():
-        command = node.find(("command",)) if node.kind == "{" and path[0] == "hooks" else None
-        if command is not None and _is_our_hook(command.value):
-            yield path, str(command.value)
+    yield from ((path, command) for path, command in _commands(text) if _is_our_hook(command))
+
+
+def _called_by_others(text: str) -> Iterator[tuple[object, str]]:
+    """Yield the event and the name of each hook of ours that a command of the user calls beside others."""
+    for path, command in _commands(text):
+        if not _is_our_hook(command):
+            yield from ((path[1], name) for name in _OUR_HOOK.findall(command))
+
+
+def _commands(text: str) -> Iterator[tuple[json_text.Path, str]]:
+    hooks = json_text.parse(text).find(("hooks",))
+    for path, node in hooks.walk(("hooks",)) if hooks else ():
+        command = node.find(("command",)) if node.kind == "{" else None
+        if command is not None and isinstance(command.value, str):
+            yield path, command.value
 
 
 def _is_our_hook(command: object) -> bool:
@@ -90,6 +109,8 @@ def _is_our_hook(command: object) -> bool:
 
 def _is_one_call_of_us(command: str) -> bool:
     """Return whether a command starts us and nothing else; what else a user does there is the user's."""
+    while (bare := _AROUND.sub("", command)) != command:
+        command = bare
     lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     try:
@@ -99,6 +120,8 @@ def _is_one_call_of_us(command: str) -> bool:
     if "\n" in command or any(word and set(word) <= set(lexer.punctuation_chars) for word in words):
         return False
     match words:
+        case [shell, "-c", inner] if PurePosixPath(shell).name in _SHELLS:
+            return _is_one_call_of_us(inner)
         case [_, "-m", "composable_memory.cli", "hook", *_]:
             return True
         case [program, "hook", *_] | [_, "--from", _, program, "hook", *_]:

@@ -5,29 +5,46 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
 Path: TypeAlias = tuple[str | int, ...]
 """Names of members and places in arrays, from the root on."""
 
 _SPACE = re.compile(r"(?:[\s\ufeff]|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _WORD = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|[^\s,:\[\]{}"\'/]+')
+_PLAIN = json.JSONDecoder()
 _MAX_DEPTH = 64
 
 
-class Node(NamedTuple):
-    """A value in a text from `start` to `end`: an object, an array, or a word."""
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value in a text from `start` to `end`: an object, an array, or a word.
 
+    What is plain JSON is read into `known` in one go, megabytes of it, its parts only where they are asked.
+    """
+
+    text: str
     start: int
     end: int
     kind: str  # "{", "[", or "" for a word
-    parts: tuple["Part", ...]
-    word: object = None
+    read: tuple["Part", ...] | None = None
+    known: object = None
+
+    @property
+    def parts(self) -> tuple["Part", ...]:
+        """Return the members of an object, or the entries of an array."""
+        if self.read is None and self.kind:
+            return _parts(self.text, self.start, 0)[0]
+        return self.read or ()
 
     @property
     def value(self) -> object:
         """Return the value itself."""
+        if self.read is None:
+            return self.known
         if self.kind == "{":
             return {part.name: part.node.value for part in self.parts}
-        return [part.node.value for part in self.parts] if self.kind else self.word
+        return [part.node.value for part in self.parts]
 
     def find(self, path: Sequence[str | int]) -> "Node | None":
         """Return what stands at a path; of members with the same name the last counts."""
@@ -59,7 +76,7 @@ def parse(text: str) -> Node:
     """
     begin = _skip(text, 0)
     if begin == len(text):
-        return Node(begin, begin, "{", ())
+        return Node(text, begin, begin, "{", ())
     root = _node(text, begin, 0)
     if _skip(text, root.end) != len(text):
         raise _refusal(text, root.end)
@@ -132,23 +149,33 @@ def _parent(root: Node, path: Path) -> Node:
 def _node(text: str, start: int, depth: int) -> Node:
     opening = text[start : start + 1]
     if opening not in ("{", "["):
-        name, end = _word(text, start)
-        return Node(start, end, "", (), name)
+        word, end = _word(text, start)
+        return Node(text, start, end, "", known=word)
+    try:
+        value, end = _PLAIN.raw_decode(text, start)
+        return Node(text, start, end, opening, known=value)
+    except (ValueError, RecursionError):  # comments and the like, or an error, which is to be told
+        parts, end = _parts(text, start, depth)
+        return Node(text, start, end, opening, parts)
+
+
+def _parts(text: str, start: int, depth: int) -> tuple[tuple["Part", ...], int]:
     if depth > _MAX_DEPTH:
         raise _refusal(text, start)
+    is_object = text[start] == "{"
     parts: list[Part] = []
-    at, closing = _skip(text, start + 1), "}" if opening == "{" else "]"
+    at, closing = _skip(text, start + 1), "}" if is_object else "]"
     while text[at : at + 1] != closing:
         begin, name = at, str(len(parts))
-        if opening == "{":
+        if is_object:
             word, at = _word(text, at)
             name, at = str(word), _expect(text, _skip(text, at), ":")
         node = _node(text, at, depth + 1)
-        parts.append(Part(name if opening == "{" else len(parts), begin, node))
+        parts.append(Part(name if is_object else len(parts), begin, node))
         at = _skip(text, node.end)
         if text[at : at + 1] != closing:
             at = _expect(text, at, ",")
-    return Node(start, at + 1, opening, tuple(parts))
+    return tuple(parts), at + 1
 
 
 def _word(text: str, at: int) -> tuple[object, int]:
@@ -182,7 +209,7 @@ def _with_part(text: str, container: Node, value: object, name: str | None = Non
         raise ValueError("something else stands where a section is expected")
     if container.start == container.end:  # a blank text, or one of comments alone
         above = f"{text}\n" if text.strip("\ufeff \t") and not text.endswith("\n") else text
-        text, container = f"{above}{{}}\n", Node(len(above), len(above) + 2, "{", ())
+        text, container = f"{above}{{}}\n", Node(text, len(above), len(above) + 2, "{", ())
     newline = "\r\n" if "\r\n" in text else "\n"
     is_inline = bool(container.parts) and "\n" not in text[container.start : container.end]
     margin = _margin(text, container.start)

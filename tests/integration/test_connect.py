@@ -180,6 +180,77 @@ def test_a_command_of_the_user_that_calls_us_as_well_stays(desk: Desk) -> None:
     assert json.loads(file.read_text("utf-8")) == {"hooks": hooks}
 
 
+@pytest.mark.parametrize(
+    "own",
+    [
+        "cmem hook compaction || true",
+        "cmem hook compaction 2>/dev/null",
+        "timeout 10 cmem hook compaction -w '/a & b > c' >> ~/hook.log 2>&1; true",
+        "A=1 B='x y' exec /opt/bin/cmem hook turn &",
+        "sh -c 'cmem hook turn || exit 0'",
+    ],
+)
+def test_our_command_is_known_however_it_is_wrapped(desk: Desk, own: str) -> None:
+    hooks = {"Stop": [{"hooks": [{"type": "command", "command": own}]}], "Other": [{"hooks": []}]}
+    file = desk.write(".claude/settings.json", json.dumps({"hooks": hooks}))
+    desk.document("claude-code", "--yes")
+    entered = json.loads(file.read_text("utf-8"))["hooks"]
+    (stop,) = entered["Stop"]
+    assert own not in file.read_text("utf-8")
+    assert " hook compaction --workspace" in stop["hooks"][0]["command"]
+
+
+def test_what_a_command_of_the_user_calls_already_is_not_called_twice(desk: Desk) -> None:
+    own = "cmem hook compaction | tee -a ~/hooks.log"
+    hooks = {"Stop": [{"hooks": [{"type": "command", "command": own}]}]}
+    file = desk.write(".claude/settings.json", json.dumps({"hooks": hooks}))
+    desk.document("claude-code", "--yes")
+    entered = json.loads(file.read_text("utf-8"))["hooks"]
+    assert entered["Stop"] == hooks["Stop"]
+    assert entered["PreCompact"]
+    desk.document("claude-code", "--undo", "--yes")
+
+    assert json.loads(file.read_text("utf-8")) == {"hooks": hooks}
+
+
+def test_a_file_that_others_changed_after_us_is_kept_as_it_was_before_we_go(desk: Desk) -> None:
+    file = desk.write(".cursor/mcp.json", '{"mcpServers": {"x": {"command": "y"}}}')
+    desk.document("cursor", "--yes")
+    file.write_bytes(later := file.read_bytes().replace(b'"y"', b'"z"'))
+    (copy,) = desk.document("cursor", "--undo", "--yes")["copies"]  # type: ignore[misc]
+
+    assert Path(copy).read_bytes() == later
+    assert Path(copy).stat().st_mode & 0o077 == 0
+    assert SERVER not in file.read_text("utf-8")
+    desk.document("cursor", "--yes")
+    desk.document("cursor", "--undo", "--yes")
+    assert SERVER not in file.read_text("utf-8"), "it is no copy to go back to"
+
+
+def test_of_a_file_in_one_line_the_changed_parts_are_shown(desk: Desk) -> None:
+    projects = {f"/p/{one}": {"token": f'{SECRET}, {{"{one}', "list": [one, {}]} for one in range(500)}
+    hooks = {"Stop": [{"hooks": [{"type": "command", "command": "mine"}]}]}
+    desk.write(".claude/settings.json", json.dumps({"version": 1, "hooks": hooks, "projects": projects}))
+    shown = desk("claude-code", "--dry-run")
+
+    assert shown.exit_code == 0
+    assert max(map(len, shown.stdout.splitlines())) < 400
+    assert "hook compaction" in shown.stdout
+    assert not [one for one in (SECRET, "mine", "/p/") if one in shown.stdout]
+
+
+def test_the_difference_of_a_huge_file_is_found(desk: Desk) -> None:
+    lines = "".join(f'    "{one:05}": [\n    ],\n' for one in range(5_000))
+    begin = '{\n  "hooks": {\n    "UserPromptSubmit": [],\n' + lines
+    desk.write(".claude/settings.json", f'{begin}    "Stop": [\n      {{}}\n    ]\n  }}\n}}\n')
+    shown = desk("claude-code", "--dry-run")
+
+    assert shown.exit_code == 0
+    assert "hook prompt" in shown.stdout
+    assert "hook compaction" in shown.stdout
+    assert len(shown.stdout) < 20_000
+
+
 def test_a_folder_without_notes_is_connected_with_a_note(desk: Desk) -> None:
     assert str(desk.project) in desk("codex", "--dry-run").stderr
     (desk.project / "memory").mkdir()
