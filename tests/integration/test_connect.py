@@ -217,10 +217,12 @@ def test_a_file_that_others_changed_after_us_is_kept_as_it_was_before_we_go(desk
     file = desk.write(".cursor/mcp.json", '{"mcpServers": {"x": {"command": "y"}}}')
     desk.document("cursor", "--yes")
     file.write_bytes(later := file.read_bytes().replace(b'"y"', b'"z"'))
-    (copy,) = desk.document("cursor", "--undo", "--yes")["copies"]  # type: ignore[misc]
+    copies = desk.document("cursor", "--undo", "--yes")["copies"]
+    assert isinstance(copies, list)
+    (copy,) = map(Path, copies)
 
-    assert Path(copy).read_bytes() == later
-    assert Path(copy).stat().st_mode & 0o077 == 0
+    assert copy.read_bytes() == later
+    assert copy.stat().st_mode & 0o077 == 0
     assert SERVER not in file.read_text("utf-8")
     desk.document("cursor", "--yes")
     desk.document("cursor", "--undo", "--yes")
