@@ -45,22 +45,26 @@ _LISTS = (
     "results memories hits items data documents entities facts observations matches passages chunks nodes"
     " edges episodes messages result records points"
 ).split()
-_NAMES: Mapping[str, Sequence[str]] = {
-    "text": (
-        "text content memory fact snippet chunk body passage page_content observations observation summary"
-        " description value message"
-    ).split(),
-    "path": "path file_path filepath file permalink uri url source".split(),
-    "title": "title name heading".split(),
-    "id": "id uuid _id key memory_id".split(),
-    "score": "score _score similarity relevance relevance_score _rankingScore text_match".split(),
-    "start_line": "start_line startLine line line_start".split(),
-    "end_line": "end_line endLine line_end".split(),
-    "valid_from": "valid_from validFrom valid_at".split(),
-    "valid_to": "valid_to validTo invalid_at".split(),
-    "date": "date created_at createdAt updated_at timestamp".split(),
-    "type": "type kind".split(),
+_NAMES: Mapping[str, Mapping[str, None]] = {
+    field_name: dict.fromkeys(common)
+    for field_name, common in {
+        "text": (
+            "text content memory fact snippet chunk body passage page_content observations observation"
+            " summary description value message"
+        ).split(),
+        "path": "path file_path filepath file permalink uri url source".split(),
+        "title": "title name heading".split(),
+        "id": "id uuid _id key memory_id".split(),
+        "score": "score _score similarity relevance relevance_score _rankingScore text_match".split(),
+        "start_line": "start_line startLine line line_start".split(),
+        "end_line": "end_line endLine line_end".split(),
+        "valid_from": "valid_from validFrom valid_at".split(),
+        "valid_to": "valid_to validTo invalid_at".split(),
+        "date": "date created_at createdAt updated_at timestamp".split(),
+        "type": "type kind".split(),
+    }.items()
 }
+"""By field, the common names for it, the best first."""
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
@@ -123,15 +127,16 @@ def read_answer(
     places: dict[str, str] = {}
     unread, bad_scores = [], 0
     for row in rows or ():
-        text = _text(_value(row, "text", names))
+        fields = _fields(row, names)
+        text = _text(fields.get("text"))
         if not text:
             unread.append(row)
             continue
-        place = _place(row, names)
+        place = _place(fields)
         path = f"{backend_id}{FOREIGN}{_name(place) or _digest(text)}"
-        result = _result(row, text, path, snippets, names, as_of)
+        result = _result(fields, text, path, snippets, as_of)
         if result.key not in results:
-            given = _value(row, "score", names)
+            given = fields.get("score")
             results[result.key] = result
             scores[result.key] = score = _score(given, score_is)
             bad_scores += score is None and given is not None
@@ -154,7 +159,7 @@ def found_names(answer: JsonValue, results_at: str | None) -> tuple[str, dict[st
     names: dict[str, str] = {}
     for row in (rows or ())[:MAX_RESULTS]:
         for name_of in _NAMES:
-            if name_of not in names and isinstance(row, dict) and (name := _common(row, name_of)[0]):
+            if name_of not in names and isinstance(row, dict) and (name := _common(_levels(row), name_of)[0]):
                 names[name_of] = name
     return found_at, names
 
@@ -163,7 +168,7 @@ def text_of(answer: JsonValue, names: FieldNames) -> str:
     """Return the whole text in the answer of a tool that reads one thing; empty where there is none."""
     found = _find(answer)
     rows = [*found[1], *_relations(answer)] if found else []
-    return "\n\n".join(filter(None, (_text(_value(row, "text", names), MAX_READ) for row in rows)))
+    return "\n\n".join(filter(None, (_text(_fields(row, names).get("text"), MAX_READ) for row in rows)))
 
 
 def parsed(data: bytes | str) -> JsonValue:
@@ -318,21 +323,33 @@ def _find(answer: JsonValue, depth: int = _DEPTH) -> tuple[str, list[JsonValue]]
     return ("", [answer]) if has_text else empty
 
 
-def _value(row: JsonValue, field: str, names: FieldNames) -> JsonValue:
-    """Return a field of a result by its configured name, or by the first common one, up to a level deeper."""
+def _fields(row: JsonValue, names: FieldNames) -> dict[str, JsonValue]:
+    """Return the fields of a result by their configured names, or by the first common ones."""
     if not isinstance(row, dict):
-        return row if field == "text" else None
-    name = getattr(names, field)
-    return _common(row, field)[1] if name is None else pick(row, name)
+        return {"text": row}
+    levels = _levels(row)
+    return {
+        field_name: _common(levels, field_name)[1] if configured is None else pick(row, configured)
+        for field_name in _NAMES
+        for configured in (getattr(names, field_name),)
+    }
 
 
-def _common(row: Mapping[str, JsonValue], field: str) -> tuple[str | None, JsonValue]:
-    """Return the first common name of a field that a result has, up to a level deeper, and its value."""
-    inner = [(f"{name}.", one) for name, one in row.items() if isinstance(one, dict)]
-    for prefix, level in [("", row), *inner]:
-        for common in _NAMES[field]:
-            if (value := level.get(common)) not in (None, "", []) and not isinstance(value, dict):
-                return f"{prefix}{common}", value
+def _levels(row: Mapping[str, JsonValue]) -> list[tuple[str, Mapping[str, JsonValue]]]:
+    """Return a result and what is a level deeper in it, with what stands before their names."""
+    return [("", row), *((f"{name}.", one) for name, one in row.items() if isinstance(one, dict))]
+
+
+def _common(
+    levels: Sequence[tuple[str, Mapping[str, JsonValue]]], field_name: str
+) -> tuple[str | None, JsonValue]:
+    """Return the first common name of a field that a result has, and its value."""
+    common = _NAMES[field_name]
+    for prefix, level in levels:
+        if not common.keys().isdisjoint(level):
+            for name in common:
+                if (value := level.get(name)) not in (None, "", []) and not isinstance(value, dict):
+                    return f"{prefix}{name}", value
     return None, None
 
 
@@ -345,29 +362,26 @@ def _text(value: JsonValue, most: int = MAX_CHARACTERS) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _place(row: JsonValue, names: FieldNames) -> str:
+def _place(fields: Mapping[str, JsonValue]) -> str:
     """Return what names a result in the memory that it is from."""
-    given = (_value(row, field, names) for field in ("path", "id"))
-    return next((str(one) for one in given if _name(one)), "")
+    return next((str(fields[one]) for one in ("path", "id") if _name(fields.get(one))), "")
 
 
 def _result(
-    row: JsonValue,
+    fields: Mapping[str, JsonValue],
     text: str,
     path: str,
     snippets: SnippetMaker,
-    names: FieldNames,
     as_of: datetime | None,
 ) -> MemorySearchResult:
-    first = _line(_value(row, "start_line", names))
-    last = max(first, _line(_value(row, "end_line", names)))
+    first = _line(fields.get("start_line"))
+    last = max(first, _line(fields.get("end_line")))
     shown = snippets.snippet(text)
-    since, until = (_moment(_value(row, name, names)) for name in ("valid_from", "valid_to"))
-    written = _moment(_value(row, "date", names))
+    since, until, written = (_moment(fields.get(one)) for one in ("valid_from", "valid_to", "date"))
     known = {
         "valid_at": since.isoformat() if since else "",
         "date": written.date().isoformat() if written else "",
-        "type": _name(_value(row, "type", names)),
+        "type": _name(fields.get("type")),
     }
     holds = as_of is None or ((since is None or since <= as_of) and (until is None or as_of < until))
     fact = SupportingFact(text=shown.text, valid_from=since, valid_to=until, as_of=as_of, holds=holds)
@@ -379,7 +393,7 @@ def _result(
         snippet=shown.text,
         highlights=shown.highlights,
         text=text,
-        title=_name(_value(row, "title", names)),
+        title=_name(fields.get("title")),
         metadata={name: value for name, value in known.items() if value},
         facts=(fact,) if since or until else (),
     )

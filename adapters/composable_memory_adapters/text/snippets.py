@@ -7,7 +7,7 @@ words of the question in it and, for less, in the lines beside it; the run with 
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from math import exp
 
 from composable_memory.types import MAX_SNIPPET_CHARS
@@ -83,6 +83,7 @@ class SnippetMaker:
             for alternatives in lookups
         ]
         self._total = sum(self._weights) or 1.0
+        self._likely: dict[tuple[int, int, int], float] = {}
 
     def snippet(self, text: str, *, limit: int = MAX_SNIPPET_CHARS) -> Snippet:
         """Return at most `limit` characters of `text`: the part that most likely answers the question.
@@ -140,30 +141,35 @@ class SnippetMaker:
 
     def _part(self, text: str, found: Sequence[tuple[int, int, int]], limit: int) -> Span:
         """Return the part of a text to show, at most `limit` characters of it."""
-        units = [*_units(text, limit)]
         if found:
+            units = [*_units(text, limit)]
             first, last = _best_run(units, self._likelihoods(units, found), limit)
         else:
-            first, last = _best_run(units, [0.0] * len(units), limit)
+            units = [*takewhile(lambda unit: not unit[0] or unit[1] <= limit, _units(text, limit))]
+            first, last = 0, len(units) - 1
         return _widened(text, units[first][0], units[last][1], limit)
 
     def _likelihoods(self, units: Sequence[Span], found: Sequence[tuple[int, int, int]]) -> list[float]:
         """Return how likely each unit answers, not to scale: exp of the share of the question that it has."""
-        said: dict[int, set[int]] = {}
+        said = [0] * len(units)
         at = 0
         for start, _, number in found:
             while start >= units[at][1]:
                 at += 1
-            said.setdefault(at, set()).add(number)
-        weights, none = self._weights, set[int]()
-        likely = [1.0] * len(units)
-        beside = {near for one in said for near in (one - 1, one, one + 1)}
-        for at in beside & {*range(len(units))}:
-            own, before, behind = said.get(at, none), said.get(at - 1, none), said.get(at + 1, none)
-            share = sum([weights[number] for number in own])
-            share += NEIGHBOUR_SHARE * sum([weights[one] for some in (before, behind) for one in some - own])
-            likely[at] = exp(STEEPNESS * min(1.0 + NEIGHBOUR_SHARE, share / self._total))
+            said[at] |= 1 << number
+        known, sides = self._likely, zip([0, *said], said, [*said[1:], 0], strict=False)
+        return [known.get(side) or self._likelihood(*side) for side in sides]
+
+    def _likelihood(self, before: int, own: int, behind: int) -> float:
+        """Return how likely a unit answers with these words in it and beside it, each a bit by its place."""
+        share = self._weight(own)
+        share += NEIGHBOUR_SHARE * (self._weight(before & ~own) + self._weight(behind & ~own))
+        likely = exp(STEEPNESS * min(1.0 + NEIGHBOUR_SHARE, share / self._total))
+        self._likely[before, own, behind] = likely
         return likely
+
+    def _weight(self, words: int) -> float:
+        return sum([one for number, one in enumerate(self._weights) if words >> number & 1])
 
 
 def _units(text: str, limit: int) -> Iterator[Span]:
