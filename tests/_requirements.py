@@ -59,6 +59,7 @@ REMEMBER = "tests/integration/test_remember.py::test_"
 REMEMBERED_FACTS = "tests/integration/graphiti/test_remembered_facts.py::test_"
 RUNTIME = "tests/integration/test_runtime.py::test_"
 FORGETTING = "tests/integration/test_forgetting.py::test_"
+IMPORTING = "tests/integration/test_importing.py::test_"
 FORGETTING_FACTS = "tests/integration/graphiti/test_forgetting_facts.py::test_"
 FORGETTING_QMD = "tests/integration/qmd/test_forgetting_documents.py::test_"
 LEAKS = "tests/integration/test_leaks.py::test_"
@@ -3141,6 +3142,27 @@ INTERFACES = document(
                  f"{CHARTS}a_name_in_a_picture_is_text_and_never_markup_or_a_formula",
                  f"{CLI_FEEDBACK}a_plot_is_written_into_the_file",
                  f"{CLI_FEEDBACK}a_plot_without_a_file_is_drawn_in_the_terminal"),
+        ],
+    ),
+    (
+        "Coming from elsewhere",
+        [
+            kept("own:import:origins", "exports of seven memories become dated notes and transcripts",
+                 f"{IMPORTING}memories_of_mem0_are_typed_dated_lines_and_found_by_their_day",
+                 f"{IMPORTING}conversations_of_chatgpt_are_transcripts_of_the_branch_that_was_shown",
+                 f"{IMPORTING}conversations_memories_and_documents_of_claude",
+                 f"{IMPORTING}an_agent_file_of_letta_of_today_and_of_the_first_form",
+                 f"{IMPORTING}a_vault_keeps_its_paths_and_says_where_it_comes_from",
+                 f"{IMPORTING}notes_of_basic_memory_and_a_workspace_of_openclaw"),
+            kept("own:import:once", "what is here, edited, removed or forgotten does not come again",
+                 f"{IMPORTING}a_second_import_writes_nothing_and_a_changed_record_only_its_own_line",
+                 f"{IMPORTING}what_a_person_edited_or_removed_stays_and_a_conflict_is_named",
+                 f"{IMPORTING}what_was_forgotten_does_not_come_back",
+                 f"{IMPORTING}a_rehearsal_shows_examples_and_writes_nothing"),
+            kept("own:import:hostile", "an export cannot write elsewhere, fill the memory, or give orders",
+                 f"{IMPORTING}secrets_are_masked_and_instructions_are_only_text",
+                 f"{IMPORTING}no_name_in_an_export_leads_out_of_the_workspace",
+                 f"{IMPORTING}a_bomb_is_named_and_the_rest_imported"),
         ],
     ),
     (

@@ -90,7 +90,7 @@ async def remember(
     require_text("session_key", session_key, optional=True)
     if now is not None and (not isinstance(now, datetime) or now.tzinfo is None):
         raise InvalidArgument("now", "a time with its zone", now)
-    line, warnings = _line(text, type, entities, confidence, tags)
+    line, warnings = line_of(text, type, entities, confidence, tags)
     day = (now or notes.manager.asked_at()).date()
     path = f"{MEMORY_FOLDER}/{day}.md"
     started = perf_counter()
@@ -289,7 +289,7 @@ def _log(notes: OpenNotes, done: Remembered, line: RetainedLine, took_ms: float)
 # --- what was given -----------------------------------------------------------------------------------------
 
 
-def _line(
+def line_of(
     text: str, kind: object, entities: Sequence[str], confidence: object, tags: Sequence[str]
 ) -> tuple[RetainedLine, tuple[str, ...]]:
     """Return what is to be retained, without secrets, and what had to be changed in it."""

@@ -1,0 +1,51 @@
+"""`cmem import` and `cmem export`: in from other memories, and out for them."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from composable_memory.cli.command import Target, command
+from composable_memory.cli.exit_codes import ExitCode
+from composable_memory.cli.options import AsJson, Strict
+from composable_memory.cli.output import one_line, print_json, print_line, warn
+from composable_memory.imports.importing import import_export
+from composable_memory.json_documents import document
+from composable_memory.runtime.opening import open_memory
+
+app = typer.Typer()
+
+Origin = Literal["mem0", "basic-memory", "chatgpt", "claude", "obsidian", "openclaw", "letta"]
+
+
+@command(app, "import", epilog="Example: cmem import chatgpt ~/Downloads/chatgpt.zip --dry-run")
+async def import_(
+    target: Target,
+    origin: Annotated[Origin, typer.Argument(help="What the export comes from.")],
+    export: Annotated[
+        Path, typer.Argument(metavar="FILE_OR_DIR", exists=True, help="The export; a ZIP is read as it is.")
+    ],
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be imported.")] = False,
+    strict: Strict = False,
+    as_json: AsJson = False,
+) -> ExitCode:
+    """Import what another memory has exported, as notes and transcripts."""
+    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+        done = await import_export(memory, origin, export, dry_run=dry_run)
+    if as_json:
+        print_json(document(done))
+    else:
+        counts = ", ".join(f"{one}: {count}" for one, count in (*done.found.items(), *done.outcomes.items()))
+        print_line(f"{'Would import' if dry_run else 'Imported'} from {origin}: {counts or 'nothing'}.")
+        for example in done.examples:
+            print_line(f"  {one_line(example, 110)}", dim=True)
+    conflicts = [
+        f"conflict: {one}: changed here and in the export; it stays as it is" for one in done.conflicts
+    ]
+    problems = [f"left out: {one}" for one in done.problems]
+    for line in (*problems, *conflicts, *(f"hint: {one}" for one in done.hints)):
+        warn(line)
+    if not done.found:
+        return ExitCode.FAILED
+    return ExitCode.DEGRADED if strict and (problems or conflicts) else ExitCode.FINE

@@ -1,0 +1,285 @@
+"""Makes notes and transcripts of what another memory has exported, each once, and keeps what people edit.
+
+Memories become retained lines in `memory/imported/ORIGIN/DAY.md`, notes files in that folder, conversations
+transcripts beside those of the agent. Keyed hashes of what was written tell an edit here from one there.
+"""
+
+import asyncio
+import json
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from posixpath import splitext
+from typing import Literal
+
+from composable_memory.errors import ComposableMemoryError, ConfigError, InvalidArgument, NoteNotWritten
+from composable_memory.forget.notes import Notes, without_lines
+from composable_memory.front_matter import front_matter
+from composable_memory.hooks.session_memory import slug_of
+from composable_memory.imports.files import files_of
+from composable_memory.imports.readers import Problem, Record, read_export
+from composable_memory.paths import MEMORY_FOLDER
+from composable_memory.retain.lines import format_retained_line, retained_lines, with_retained_line
+from composable_memory.retain.note_file import NoteFile
+from composable_memory.retain.remember import MAX_CHARS, MAX_NAMES, line_of
+from composable_memory.runtime.memory import Memory
+from composable_memory.state.folders import file_name_of
+from composable_memory_ops_logs import redact
+from composable_memory_ops_logs.private_files import replace_file
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+IMPORTED = f"{MEMORY_FOLDER}/imported"
+SESSIONS = "sessions"
+EXAMPLES = 3
+MAX_PART_CHARS = 50
+"""Of a name in a path, so that its bytes fit any disk."""
+
+_NOT_IN_NAMES = re.compile(r'[\x00-\x1f\x7f-\x9f<>:"|?*\\\ud800-\udfff]+')
+_NOT_IN_TAGS = re.compile(r"[^\w/-]+")
+
+Outcome = Literal["new", "changed", "known", "forgotten", "conflict"]
+"""Known is also what was edited or removed here alone; a conflict was changed on both sides, and stays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportReport:
+    """How many of each kind an export holds, and what became of them; a rehearsal has written nothing."""
+
+    origin: str
+    found: Mapping[str, int]
+    outcomes: Mapping[Outcome, int]
+    conflicts: tuple[str, ...]
+    problems: tuple[str, ...]
+    examples: tuple[str, ...]
+    hints: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Item:
+    """A line or a file to be written; `was` is what there is of it now, at `was_at`."""
+
+    key: str
+    record: Record
+    path: str
+    text: str
+    line_id: str = ""
+    was: str = ""
+    was_at: str = ""
+    outcome: Outcome = "new"
+
+
+async def import_export(memory: Memory, origin: str, export: Path, *, dry_run: bool = False) -> ImportReport:
+    """Take in an export, and have it indexed; with `dry_run` only tell what would be done.
+
+    Raises:
+        ConfigError: the export cannot be read, or its notes are notes of this workspace.
+        BackendError: it was imported, and no index could be synced.
+    """
+    found = await asyncio.to_thread(_read, memory, origin, export)
+    records = [one for one in found if isinstance(one, Record) and (one.text.strip() or one.turns)]
+    problems = [one for one in found if isinstance(one, Problem)]
+    run = _Import(memory, origin)
+    items = await asyncio.to_thread(run.plan, records, problems)
+    if not dry_run:
+        await run.write(items, problems)
+    return ImportReport(
+        origin=origin,
+        found=Counter(one.kind for one in records),
+        outcomes=Counter(one.outcome for one in items),
+        conflicts=tuple(one.was_at for one in items if one.outcome == "conflict"),
+        problems=tuple(f"{where}: {why}" for where, why in problems),
+        examples=tuple(f"{one.path}: {one.text}" for one in items if one.outcome in ("new", "changed"))[
+            :EXAMPLES
+        ],
+        hints=() if dry_run else await run.hints(items),
+    )
+
+
+def _read(memory: Memory, origin: str, export: Path) -> list[Record | Problem]:
+    try:
+        root, workspace = export.expanduser().resolve(strict=True), memory.workspace_dir.resolve()
+        if root.is_dir() and root.is_relative_to(workspace):
+            raise ConfigError("import", f"{root} is in this workspace; `cmem index` reads its notes in place")
+        is_own = workspace.is_relative_to(root)
+        files = (
+            one for one in files_of(root) if not (is_own and (root / one.name).is_relative_to(workspace))
+        )
+        return [*read_export(origin, files)]
+    except OSError as error:
+        raise ConfigError("import", f"{export} cannot be read: {error.strerror or error}") from error
+
+
+class _Import:
+    """One run; what reads or writes files without `async` is for a thread."""
+
+    def __init__(self, memory: Memory, origin: str) -> None:
+        self._memory = memory
+        self._origin = origin
+        self._ledger = memory.state_dir / "imported" / f"{memory.forgotten.folder.name}.json"
+        self._hashes: dict[str, str] = {}
+        agent = file_name_of(memory.settings.memory.agent_id)
+        self._transcripts = memory.state_dir / "agents" / agent / SESSIONS
+
+    def plan(self, records: Sequence[Record], problems: list[Problem]) -> list[_Item]:
+        """Return what is to be written, and what is here already; adds to `problems`."""
+        paths = self._memory.status().note_paths
+        notes = self._memory.notes.read(self._memory.workspace_dir, paths).values()
+        lines = {one.line.id: one for note in notes for one in note.lines if one.line.id}
+        files = Notes(self._memory.workspace_dir, paths)
+        self._hashes = json.loads(self._ledger.read_text()) if self._ledger.exists() else {}
+        items: dict[str, _Item] = {}
+        for record in records:
+            try:
+                item = self._item(record)
+            except InvalidArgument as error:
+                problems.append(Problem(record.path or record.id or record.kind, str(error)))
+                continue
+            if known := lines.get(item.line_id):
+                item = replace(item, was=format_retained_line(known.line), was_at=known.path)
+            elif not item.line_id:
+                item = replace(item, was=self._text(files, item.path), was_at=item.path)
+            items[item.key] = item
+        return [replace(one, outcome=self._outcome(one)) for one in items.values()]
+
+    async def write(self, items: Sequence[_Item], problems: list[Problem]) -> None:
+        """Write what is new or changed, note what was imported, and have it indexed; adds to `problems`."""
+        folder = self._memory.workspace_dir
+        if not await asyncio.to_thread((folder / MEMORY_FOLDER).is_dir):
+            await self._memory.sync(reason="import")  # what the notes are is chosen before there is a folder
+        notes: dict[str, list[_Item]] = defaultdict(list)
+        for one in (one for one in items if one.outcome in ("new", "changed")):
+            if one.record.turns:
+                await asyncio.to_thread(self._write_transcript, one)
+                continue
+            notes[one.path].append(one)
+            if one.was_at not in ("", one.path):  # the day of a line has changed
+                notes[one.was_at].append(replace(one, text=""))
+        lost = set[str]()
+        for path, several in notes.items():
+            try:
+                async with NoteFile(folder, path) as note:
+                    await note.change(partial(_changed, several))
+            except NoteNotWritten as error:
+                problems.append(Problem(path, str(error)))
+                lost |= {one.key for one in several}
+                continue
+            if at := several[0].record.changed_at:
+                await asyncio.to_thread(os.utime, folder / path, (at.timestamp(), at.timestamp()))
+        await asyncio.to_thread(self._save, [one for one in items if one.key not in lost])
+        await self._memory.sync(reason="import")
+
+    async def hints(self, items: Sequence[_Item]) -> tuple[str, ...]:
+        """Return what keeps conversations from being found."""
+        talk = next((one for one in items if one.record.turns), None)
+        try:
+            if not talk or (await self._memory.manager.read_file(talk.path, from_line=1, lines=1)).text:
+                return ()
+            problem = "no backend reads that folder"
+        except ComposableMemoryError as error:
+            problem = str(error)
+        return (f"conversations are in {self._transcripts}, and not searched yet: {problem}",)
+
+    def _item(self, record: Record) -> _Item:
+        own = record.id or sha256(record.text.encode("utf-8", "replace")).hexdigest()
+        key = sha256(f"{self._origin}\0{record.kind}\0{own}".encode("utf-8", "replace")).hexdigest()
+        day = f"{record.at:%Y-%m-%d}" if record.at else ""
+        folder = f"{IMPORTED}/{self._origin}"
+        if record.turns:
+            name = "-".join(filter(None, (self._origin, day, key[:8])))
+            return _Item(key=key, record=record, path=f"{SESSIONS}/{name}.jsonl", text=self._spoken(record))
+        if record.kind == "note" or len(record.text) > MAX_CHARS:
+            name = "-".join(filter(None, (day, slug_of(record.title), key[:8])))
+            path = f"{folder}/{_inside(record.path, key) if record.path else f'{name}.md'}"
+            return _Item(key=key, record=record, path=path, text=self._without_forgotten(self._page(record)))
+        tags = (_NOT_IN_TAGS.sub("-", tag).strip("-") for tag in record.tags)
+        worded = [tag for tag in tags if re.search(r"[^\W\d_]", tag)][:MAX_NAMES]
+        line = replace(line_of(record.text, None, record.about, None, worded)[0], id=f"i{key[:11]}")
+        text = self._without_forgotten(format_retained_line(line))
+        return _Item(
+            key=key, record=record, path=f"{folder}/{day or 'undated'}.md", text=text, line_id=f"{line.id}"
+        )
+
+    def _page(self, record: Record) -> str:
+        text = _sound(record.text).removeprefix("\ufeff")
+        head = ["---", f"imported_from: {self._origin}"]
+        if not record.path:
+            head += [f"title: {json.dumps(record.title, ensure_ascii=False)}"] if record.title else []
+            head += [f"date: {record.at:%Y-%m-%d}"] if record.at else []
+        body = text.partition("\n")[2] if front_matter(text).length else f"---\n\n{text}"
+        return redact("\n".join([*head, body.rstrip("\n"), ""]))
+
+    def _spoken(self, record: Record) -> str:
+        rows = []
+        for role, said, at in record.turns:
+            text = self._memory.forgotten.hide(redact(_sound(said)), "sessions")
+            row = {"type": "message", "message": {"role": role, "content": text}}
+            rows.append(json.dumps(row | ({"timestamp": at.isoformat()} if at else {}), ensure_ascii=False))
+        return "\n".join([*rows, ""])
+
+    def _without_forgotten(self, text: str) -> str:
+        shown = self._memory.forgotten.hide(text, "memory").split("\n")
+        lines = zip(text.split("\n"), shown, strict=True)
+        return "\n".join(new for old, new in lines if new or not old)
+
+    def _text(self, files: Notes, path: str) -> str:
+        if not path.startswith(f"{SESSIONS}/"):
+            return files.text(path)
+        file = self._transcripts / Path(path).name
+        return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+
+    def _outcome(self, item: _Item) -> Outcome:
+        before = self._hashes.get(item.key)
+        if item.was == item.text or not item.text:
+            return "known" if item.text else "forgotten"
+        if before is None:
+            return "conflict" if item.was else "new"
+        if not item.was or before == self._hash(item.text):
+            return "known"
+        return "changed" if before == self._hash(item.was) else "conflict"
+
+    def _hash(self, text: str) -> str:
+        return self._memory.forgotten.hashing().hash([text])
+
+    def _write_transcript(self, item: _Item) -> None:
+        self._transcripts.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = self._transcripts / Path(item.path).name
+        replace_file(file, item.text.encode(), survives="power cut")
+        if at := item.record.turns[-1][2] or item.record.at:
+            os.utime(file, (at.timestamp(), at.timestamp()))
+
+    def _save(self, items: Sequence[_Item]) -> None:
+        done = (one for one in items if one.outcome in ("new", "changed", "known"))
+        self._hashes |= {one.key: self._hash(one.text) for one in done}
+        self._ledger.parent.mkdir(mode=0o700, exist_ok=True)
+        replace_file(self._ledger, json.dumps(self._hashes).encode(), survives="power cut")
+
+
+def _changed(items: Sequence[_Item], text: str) -> str:
+    """Return a note with some lines written anew, or the page in its place where nobody has edited it."""
+    if not items[0].line_id:
+        return items[0].text if text == items[0].was else text
+    ids = {one.line_id for one in items}
+    kept = without_lines(
+        text, ((one.start_line, one.end_line) for one in retained_lines(text) if one.id in ids)
+    )
+    new = [one.text for one in items if one.text]
+    for line in retained_lines(new[0] if new else "", everywhere=True):
+        return with_retained_line(kept, line).replace(new[0], "\n".join(new), 1)
+    return kept
+
+
+def _inside(path: str, key: str) -> str:
+    """Return the path of a note in an export as one that leads nowhere else and fits any disk."""
+    stem, suffix = splitext(path)
+    clean = (_NOT_IN_NAMES.sub("-", part).strip(" .")[:MAX_PART_CHARS] for part in stem.split("/"))
+    same = "/".join(filter(None, clean))
+    return f"{same if same == stem else f'{same}-{key[:8]}'}{suffix}"
+
+
+def _sound(text: str) -> str:
+    return text.encode("utf-8", "replace").decode().replace("\0", " ")

@@ -1,0 +1,268 @@
+"""Reads the exports of other memories: the files of each origin to memories, notes and conversations.
+
+What an export says is parsed by models of its shape. A record that does not fit is a problem with its place,
+and the others are read. Call it from a thread.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+
+import pydantic
+from pydantic import AliasChoices, AliasPath, Field
+
+from composable_memory.imports.files import ExportedFile
+from composable_memory.paths import is_note
+from composable_memory.transcripts import messages_of, texts_in
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+T = TypeVar("T", bound=pydantic.BaseModel)
+ROLES = {"user": "user", "human": "user", "assistant": "assistant"}
+NOBODY = frozenset({"", "default", "default_user", "user"})
+"""Ids of users that name nobody."""
+BROKEN = (ValueError, LookupError, TypeError, AttributeError)
+"""What a record raises that is not of the shape that is expected."""
+
+
+class Problem(NamedTuple):
+    """What could not be read: where it stands, and why."""
+
+    where: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """Something that an export holds: a sentence, a note, which may be a file there, or what was said.
+
+    `id` is the origin's own, blank where it has none, and `at` when it was said or written. A turn of a
+    conversation is a role, what was said, and when.
+    """
+
+    kind: Literal["memory", "note", "conversation"]
+    id: str
+    text: str = ""
+    title: str = ""
+    at: datetime | None = None
+    path: str = ""
+    changed_at: datetime | None = None
+    about: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    turns: tuple[tuple[str, str, datetime | None], ...] = ()
+
+
+Found = Iterator[Record | Problem]
+
+
+def read_export(origin: str, files: Iterable[ExportedFile]) -> Found:
+    """Yield what the files of an origin hold, and what in them cannot be read."""
+    for file in files:
+        for pattern, read in READERS[origin].items():
+            if re.search(pattern, file.name, re.IGNORECASE):
+                try:
+                    yield from read(file)
+                except (*BROKEN, OSError, RecursionError) as error:
+                    yield Problem(file.name, _reason(error))
+
+
+def _reason(error: Exception) -> str:
+    first = error.errors()[0] if isinstance(error, pydantic.ValidationError) else None
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first else f"{error!r:.200}"
+
+
+def _field(default: object, *names: str | AliasPath) -> Any:
+    return Field(default=default, validation_alias=AliasChoices(*names))
+
+
+def _aware(moment: datetime) -> datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+Moment = Annotated[datetime, pydantic.AfterValidator(_aware)] | None
+
+
+class _Shape(pydantic.BaseModel):
+    """A part of an export; what is null is as if it were not there, and ids may be numbers."""
+
+    model_config = pydantic.ConfigDict(coerce_numbers_to_str=True)
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, data: object) -> object:
+        return {key: one for key, one in data.items() if one is not None} if isinstance(data, dict) else data
+
+
+class _Writing(_Shape):
+    """A memory of mem0, a passage or block of Letta, a document of a project of Claude."""
+
+    id: str = _field("", "id", "uuid")
+    text: str = _field(..., "memory", "text", "content", "data", "value")
+    title: str = _field("", "label", "filename")
+    user_id: str = ""
+    tags: list[str] = _field([], "categories", "tags")
+    at: Moment = _field(None, "updated_at", "created_at")
+
+
+class _Message(_Shape):
+    """A message of ChatGPT, Claude or Letta."""
+
+    id: str = ""
+    role: str = _field(..., "sender", "role", AliasPath("author", "role"))
+    kind: str = _field("text", AliasPath("content", "content_type"))
+    content: Any = _field(None, AliasPath("content", "parts"), "content")
+    text: str = ""
+    at: Moment = _field(None, "create_time", "created_at")
+    recipient: str = "all"
+    is_hidden: bool = _field(False, AliasPath("metadata", "is_visually_hidden_from_conversation"))
+    calls: list[dict[str, Any]] = _field([], "tool_calls")
+
+    @property
+    def words(self) -> str:
+        """Return what was said; who calls tools says only what it sends, and the rest is thought."""
+        if self.calls:
+            sent = (one.get("function", {}) for one in self.calls)
+            texts = (one["arguments"] for one in sent if one.get("name") == "send_message")
+            return "\n".join(json.loads(text)["message"] for text in texts)
+        parts = self.content if isinstance(self.content, list) else ()
+        said = [*(one for one in parts if isinstance(one, str)), *texts_in(self.content)]
+        return _unpacked("\n".join(said).strip() or self.text)
+
+
+class _Talk(_Shape):
+    """A conversation: a list of messages; of ChatGPT a tree, where an edited question is a new branch."""
+
+    id: str = _field("", "uuid", "conversation_id", "id")
+    title: str = _field("", "name", "title")
+    at: Moment = _field(None, "create_time", "created_at")
+    messages: list[Any] = _field([], "chat_messages", "messages")
+    current_node: str = ""
+    mapping: dict[str, dict[str, Any]] = {}
+
+    @property
+    def shown(self) -> list[Any]:
+        """Return the messages; of a tree those on the branch that was shown last."""
+        at, branch = self.current_node or next(reversed(self.mapping), ""), dict[str, Any]()
+        while at in self.mapping and at not in branch:  # a broken tree may lead in a circle
+            branch[at] = self.mapping[at].get("message")
+            at = str(self.mapping[at].get("parent"))
+        return [*self.messages, *(one for one in reversed(branch.values()) if one)]
+
+
+def _unpacked(text: str) -> str:
+    """Return the words in what Letta hands its agents as JSON, blank for heartbeats; else the text."""
+    try:
+        said = json.loads(text) if text.startswith("{") else None
+    except ValueError:
+        return text
+    match said:
+        case {"type": "heartbeat" | "login" | "system_alert"}:
+            return ""
+        case {"type": "user_message", "message": str(words)}:
+            return words
+    return text
+
+
+def _each(items: object, where: str, shape: type[T], read: Callable[[T], Found]) -> Found:
+    """Yield what is read from items of a shape, and which do not have it."""
+    for number, item in enumerate(items if isinstance(items, list) else [items]):
+        try:
+            yield from read(shape.model_validate(item))
+        except BROKEN as error:
+            yield Problem(f"{where}[{number}]", _reason(error))
+
+
+def _json(file: ExportedFile, *parts: str) -> Any:
+    """Return a document, or the first of some parts of it that is there."""
+    text = file.read().decode("utf-8-sig")
+    if file.name.lower().endswith(".jsonl"):
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    data = json.loads(text)
+    return next((data[name] for name in parts if name in data), data) if isinstance(data, dict) else data
+
+
+def _memories(file: ExportedFile) -> Found:
+    items = _json(file, "results", "memories", "passages")
+    yield from _each(items, file.name, _Writing, partial(_written, "memory"))
+
+
+def _written(kind: Literal["memory", "note"], one: _Writing) -> Found:
+    about = (one.user_id,) if one.user_id.lower() not in NOBODY else ()
+    own, tags = one.id or one.title, tuple(one.tags)
+    yield Record(kind=kind, id=own, title=one.title, text=one.text, at=one.at, about=about, tags=tags)
+
+
+def _talks(file: ExportedFile) -> Found:
+    yield from _each(_json(file, "agents"), file.name, _Talk, _talk)
+
+
+def _talk(talk: _Talk) -> Found:
+    """Yield a conversation, what ChatGPT kept in it as memories, and messages that cannot be read."""
+    turns: list[tuple[str, str, datetime | None]] = []
+    for found in _each(talk.shown, talk.title or talk.id, _Message, _said):
+        if isinstance(found, Record) and found.kind == "conversation":
+            turns += found.turns
+        else:
+            yield found
+    own = talk.id or talk.title
+    yield Record(kind="conversation", id=own, title=talk.title, at=talk.at, turns=tuple(turns))
+
+
+def _said(one: _Message) -> Found:
+    role, words = ROLES.get(one.role), one.words
+    if not role or not words or one.is_hidden or one.kind not in ("text", "multimodal_text"):
+        return
+    if one.recipient == "bio":
+        yield Record(kind="memory", id=one.id, text=words, at=one.at)
+    elif one.recipient == "all":
+        yield Record(kind="conversation", id=one.id, turns=((role, words, one.at),))
+
+
+def _claude_notes(file: ExportedFile) -> Found:
+    """Yield what Claude keeps in mind, and the documents of projects."""
+    data = _json(file)
+    for one in data if isinstance(data, list) else [data]:
+        texts = {"conversations_memory": one.get("conversations_memory"), **one.get("project_memories", {})}
+        for name, text in texts.items():
+            yield Record(kind="note", id=name, title=f"Memory of Claude: {name}", text=text or "")
+        yield from _each(one.get("docs", []), file.name, _Writing, partial(_written, "note"))
+
+
+def _letta(file: ExportedFile) -> Found:
+    """Yield what an agent file holds, of today's form or the first one, or else a list of passages."""
+    if not file.name.lower().endswith(".af"):
+        yield from _memories(file)
+        return
+    blocks = _json(file, "blocks", "core_memory")
+    yield from _each(blocks, f"{file.name}: blocks", _Writing, partial(_written, "note"))
+    yield from _talks(file)
+
+
+def _note(file: ExportedFile) -> Found:
+    if is_note(file.name):
+        text = file.read().decode("utf-8-sig").replace("\r\n", "\n")
+        yield Record(kind="note", id=file.name, text=text, path=file.name, changed_at=file.changed_at)
+
+
+def _transcript(file: ExportedFile) -> Found:
+    said = [one for one in messages_of(file.read().decode("utf-8", "replace")) if not one.is_inserted]
+    turns = tuple((one.speaker.lower(), one.text, one.at) for one in said)
+    at = next((one.at for one in said if one.at), None)
+    yield Record(kind="conversation", id=file.name.rpartition("/")[2], turns=turns, at=at)
+
+
+CONVERSATIONS = r"(^|/)conversations[^/]*\.json$"
+MEMORIES, PROJECTS = r"(^|/)memor[^/]*(/[^/]+)?\.json$", r"(^|/)projects[^/]*(/[^/]+)?\.json$"
+WORKSPACE = r"(^|/)(DREAMS|MEMORY)\.md$|(^|/)(memory|bank)/"
+READERS: Mapping[str, Mapping[str, Callable[[ExportedFile], Found]]] = {
+    "mem0": {r"\.jsonl?$": _memories},
+    "basic-memory": {"": _note},
+    "chatgpt": {CONVERSATIONS: _talks, MEMORIES: _memories},
+    "claude": {CONVERSATIONS: _talks, rf"{MEMORIES}|{PROJECTS}": _claude_notes},
+    "obsidian": {"": _note},
+    "openclaw": {WORKSPACE: _note, r"(^|/)sessions/[^/]+\.jsonl$": _transcript},
+    "letta": {r"\.(af|jsonl?)$": _letta},
+}
+"""For each origin what reads the files whose names hold a pattern."""
