@@ -57,7 +57,8 @@ class MemoryPathError(ComposableMemoryError):
     """A path is not one of the memory files."""
 
     def __init__(self, path: str, problem: str, *, allowed: Sequence[str] = ()) -> None:
-        roots = f"; readable are {', '.join(allowed)}" if allowed else ""
+        shown = ("all notes in the workspace" if one == "**" else one for one in allowed)
+        roots = f"; readable are {', '.join(shown)}" if allowed else ""
         super().__init__(f"cannot read {path!r}: {problem}{roots}")
         self.path = path
         self.problem = problem

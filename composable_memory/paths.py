@@ -123,37 +123,29 @@ def has_memory_files(workspace: Path) -> bool:
     return any(os.path.lexists(workspace / one) for one in (*MAIN_FILES, MEMORY_FOLDER, *pages))
 
 
-def no_such_note(name: str, workspace: Path) -> str:
-    """Return that there is no note of this name, with those of a similar one; looks at the disk."""
-    names = _names_of_notes(workspace, everywhere=not has_memory_files(workspace))
-    return f"there is no {name!r}{_meant(difflib.get_close_matches(name, names, n=3))}"
+def notes_like(name: str, workspace: Path, extra_paths: Sequence[str] = ()) -> str:
+    """Return a question after the notes that a name may mean; blank where there are none. Looks at the disk.
 
-
-def notes_called(name: str, workspace: Path, *, everywhere: bool) -> str:
-    """Return a question after the notes that a wiki link to `name` leads to; looks at the disk.
-
-    Blank where there are none. They are looked for `everywhere` in the workspace, or in its
-    `memory/` and `bank/`.
+    They are those that a wiki link of this name leads to, else those of a similar name.
     """
-    wanted = f"/{name}".casefold()
-    names = _names_of_notes(workspace, everywhere=everywhere)
-    return _meant([one for one in names if f"/{posixpath.splitext(one)[0]}".casefold().endswith(wanted)][:3])
+    names = _names_of_notes(workspace, extra_paths)
+    wanted = f"/{posixpath.splitext(name)[0] if is_note(name) else name}".casefold()
+    meant = [one for one in names if f"/{posixpath.splitext(one)[0]}".casefold().endswith(wanted)][:3]
+    if not (meant or leads_outside(name)):
+        meant = difflib.get_close_matches(name, names, n=3)
+    return f"; did you mean {' or '.join(map(repr, meant))}?" if meant else ""
 
 
-def _names_of_notes(workspace: Path, *, everywhere: bool) -> list[str]:
-    names = [one for one in MAIN_FILES if (workspace / one).is_file()]
-    tops = [workspace] if everywhere else [workspace / one for one in MEMORY_FOLDERS]
+def _names_of_notes(workspace: Path, extra_paths: Sequence[str]) -> list[str]:
+    named = [workspace / one for one in (*MAIN_FILES, *extra_paths)]
+    names = {relative_key(one, workspace): None for one in named if one.is_file()}
+    tops = [workspace / one for one in (*MEMORY_FOLDERS, *extra_paths)]
     for folder, below, files in chain.from_iterable(map(os.walk, tops)):
         below[:] = [one for one in below if not is_left_out(one)]
-        found = (relative_key(Path(folder, one), workspace) for one in files if is_note(one))
-        names.extend(one for one in found if one not in MAIN_FILES)
+        names |= {relative_key(Path(folder, one), workspace): None for one in files if is_note(one)}
         if len(names) > MOST_NAMES:
             break
-    return names
-
-
-def _meant(names: Sequence[str]) -> str:
-    return f"; did you mean {' or '.join(map(repr, names))}?" if names else ""
+    return list(names)
 
 
 def extra_root(path: Path, workspace: Path) -> Path:

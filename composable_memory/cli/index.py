@@ -41,7 +41,8 @@ async def index(
             _warn_of_cost(memory)
         report, took_ms = await sync(memory, force=force)
         degraded, status = memory.unavailable(), memory.status()
-        languages = await memory.language_hint()
+        is_changed = report.files_indexed or report.files_removed
+        languages = await memory.language_hint() if is_changed else None
         warn_notes(memory.loaded)
     without_vectors = status.embedder_problem
     if as_json:

@@ -97,11 +97,11 @@ def fields_of(status: MemoryProviderStatus) -> dict[str, object]:
 
 
 def _print_status(reply: MemoryStatusReply) -> None:
-    print_details("memory", fields_of(reply.status))
+    print_details("memory", _shown(reply.status))
     # The memory as a whole has the status of its primary, so a single backend has nothing to add.
     for name, one in reply.backends.items() if len(reply.backends) > 1 else ():
         print_line()
-        print_details(f"backend {name}", fields_of(one))
+        print_details(f"backend {name}", _shown(one))
     for lost in reply.unavailable:
         print_line()
         print_details(f"backend {lost.backend_id}  not open", {"missing": lost.reason})
@@ -112,6 +112,15 @@ def _print_status(reply: MemoryStatusReply) -> None:
     if reply.probe:
         print_line()
         print_details("deep probe", _probe_rows(reply.probe))
+
+
+def _shown(status: MemoryProviderStatus) -> dict[str, object]:
+    """Return what a status says, with the word for who chose the notes in a phrase."""
+    shown = fields_of(status)
+    match status.custom:
+        case {"scope": {"chosenBy": "before" | "now" as when, **scope}}:
+            shown["custom"] = {**status.custom, "scope": {**scope, "chosen": when}}
+    return shown
 
 
 def _probe_rows(probe: DeepProbe) -> dict[str, str]:

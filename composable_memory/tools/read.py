@@ -7,7 +7,7 @@ from pydantic import Field
 
 from composable_memory.citations import read_citation
 from composable_memory.errors import ComposableMemoryError, MemoryPathError
-from composable_memory.paths import is_note, no_such_note, notes_called
+from composable_memory.paths import is_note, notes_like
 from composable_memory.tools.document import Document
 from composable_memory.types import MemoryFileSlice
 
@@ -52,18 +52,21 @@ async def memory_get(memory: "Memory", request: MemoryGetRequest) -> MemoryGetRe
     try:
         part = await _read(memory, request)
         if not part.text and await _is_missing(memory, part.path):
-            error = await asyncio.to_thread(no_such_note, part.path, memory.workspace_dir)
+            problem = f"there is no {part.path!r}{await _meant(memory, part.path)}"
             return MemoryGetReply(
-                text="", path=part.path, status="error", code="MEMORY_NOT_FOUND", error=error
+                text="", path=part.path, status="error", code="MEMORY_NOT_FOUND", error=problem
             )
     except MemoryPathError as error:
-        workspace, is_all_notes = memory.workspace_dir, "**" in error.allowed
-        meant = await asyncio.to_thread(notes_called, error.path, workspace, everywhere=is_all_notes)
+        meant = await _meant(memory, error.path)
         return _unreadable(request.path, "MEMORY_PATH_NOT_ALLOWED", f"{error}{meant}")
     except (ComposableMemoryError, OSError) as error:
         return _unreadable(request.path, "MEMORY_READ_FAILED", str(error))
     warning = None if part.text else await _why_empty(memory, request, part.path)
     return MemoryGetReply(text=part.text, path=part.path, warning=warning)
+
+
+async def _meant(memory: "Memory", path: str) -> str:
+    return await asyncio.to_thread(notes_like, path, memory.workspace_dir, memory.status().note_paths)
 
 
 def _unreadable(path: str, code: ReadErrorCode, error: str) -> MemoryGetReply:

@@ -184,6 +184,7 @@ def test_a_vault_is_all_notes_which_is_said_once_and_stays_so(cmem: Cmem, vault:
     assert ".canvas (1)" in first.stdout
     assert "memory.builtin.scope" in first.stderr
     assert cmem("index").stderr == ""
+    assert re.search(r"chosen +before\n", cmem("status").stdout)
 
     (vault / "memory").mkdir()
     (vault / "memory" / "2026-05-01.md").write_text("Zebras sleep.", encoding="utf-8")
@@ -224,9 +225,22 @@ def test_the_name_that_links_write_leads_to_the_path_of_a_note(cmem: Cmem, vault
         result = cmem("get", name)
         assert (result.exit_code, result.stdout) == (1, "")
         assert "did you mean 'Täglich/2026/Schlüssel und Tür.md'?" in result.stderr
-        assert "readable are **;" in result.stderr
+        assert "readable are all notes in the workspace;" in result.stderr
+    assert "did you mean 'Projects/Boat licence.org'?" in cmem("get", "Project/Boat license.org").stderr
     assert "did you mean" not in cmem("get", "und Tür").stderr
     assert "did you mean" not in cmem("get", "../Boat licence").stderr
+
+
+def test_a_name_that_leads_to_no_note_leads_to_those_that_may_be_meant(cmem: Cmem, tmp_path: Path) -> None:
+    (tmp_path / "team").mkdir()
+    for path in (tmp_path / "team" / "Ferry times.md", cmem.workspace / "memory" / "boiler.md"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("A note.", encoding="utf-8")
+    cmem.configure(f"memory: {{builtin: {{extra_paths: ['{tmp_path / 'team'}']}}}}")
+
+    for wrong, right in (("boiler.md", "memory/boiler.md"), ("docs/Ferry times.md", "team/Ferry times.md")):
+        refused = cmem("get", wrong)
+        assert (refused.exit_code, f"{right}'?" in refused.stderr) == (1, True)
 
 
 def test_the_workspace_may_be_named_as_an_extra_path(cmem: Cmem, vault: Path) -> None:

@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+from typer.testing import CliRunner
+
+from composable_memory.cli import app
 from composable_memory.runtime.opening import open_memory
 from composable_memory_adapters.text.languages import language_of, language_shares
 
@@ -69,3 +72,14 @@ async def test_without_an_embedder_nothing_is_hinted(tmp_path: Path) -> None:
     workspace = tmp_path / "notes"
     _write(workspace, "zh", provider="none")
     assert await _hint(workspace, tmp_path / "state") is None
+
+
+def test_the_hint_comes_with_a_change_and_not_with_every_run(tmp_path: Path) -> None:
+    workspace = tmp_path / "notes"
+    _write(workspace, "en", "zh")
+    command = ["index", "--workspace", str(workspace), "--state-dir", str(tmp_path / "state")]
+    first, second = (CliRunner().invoke(app, command).stderr for _ in range(2))
+    (workspace / "memory" / "note-0-en.md").write_text(_TEXTS["en"] * 2, encoding="utf-8")
+    third = CliRunner().invoke(app, command).stderr
+
+    assert [("multilingual-e5" in one) for one in (first, second, third)] == [True, False, True]
