@@ -11,6 +11,7 @@ COMMANDS = {
     "search": ("search", "Search all memories and show the best passages."),
     "pack": ("search", "Combine the best notes and facts into one text, with their sources."),
     "get": ("search", "Show a memory file, or some of its lines."),
+    "explain": ("explain", "Say in words how a search came to its answer."),
     "recall": ("recall", "Show what is known of somebody, or of a time."),
     "reflect": ("reflect", "Propose pages on facts, opinions and entities from what the notes retain."),
     "ingest": ("ingest", "Extract facts from notes or a text and store them."),

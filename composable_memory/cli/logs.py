@@ -23,6 +23,7 @@ from composable_memory_ops_logs.wire import event_to_wire
 
 LAST = "last"
 """Stands for the trace of the last query."""
+TRACE_HELP = "A trace id or a unique prefix of at least 4 characters; last is the latest query."
 COLOURS = {"failure": "red", "partial": "yellow"}
 NOTE_CHARS = 30
 """How much of a line is kept free for the note on a step."""
@@ -63,10 +64,7 @@ async def show(
     target: Target,
     trace_id: Annotated[
         str,
-        typer.Argument(
-            metavar="TRACE_ID",
-            help="A trace id or a unique prefix of at least 4 characters; last is the latest query.",
-        ),
+        typer.Argument(metavar="TRACE_ID", help=TRACE_HELP),
     ] = LAST,
     *,
     as_json: AsJson = False,

@@ -54,6 +54,7 @@ from composable_memory.tools import (
     query_cited,
     why_unavailable,
     why_weak,
+    without_legs,
 )
 from composable_memory.types import (
     Attribution,
@@ -318,7 +319,7 @@ def _result_document(
         result,
         exact=None,
         start_char=result.start_char or None,
-        metadata=result.metadata or None,
+        metadata=without_legs(result.metadata),
         highlights=result.highlights or None,
         facts=result.facts or None,
         title=result.title or None,
@@ -397,7 +398,14 @@ def print_response(
         print_line()
     if explain:
         for backend_id, result, reason, detail in _dropped(response):
-            print_line(f"dropped {_location(result)} [{backend_id}] {reason}: {detail}", dim=True)
+            if reason != "max-results":
+                print_line(f"dropped {_location(result)} [{backend_id}] {reason}: {detail}", dim=True)
+        if response.overflow:
+            (_, following), more = response.overflow[0], len(response.overflow)
+            print_line(
+                f"{more} more below the last result; next {_location(following)}, {following.score:.3f}",
+                dim=True,
+            )
         took = f"{response.latency_ms:.1f} ms"
         print_line(f"trace {response.trace_id}, weights {response.weights_version}, {took}", dim=True)
 

@@ -10,6 +10,7 @@ from composable_memory.tools.context import (
     memory_context_pack,
 )
 from composable_memory.tools.document import ErrorReply, Reply
+from composable_memory.tools.explain import MemoryExplainRequest, memory_explain
 from composable_memory.tools.read import MemoryGetReply, MemoryGetRequest, memory_get
 from composable_memory.tools.search import (
     MemorySearchReply,
@@ -21,6 +22,7 @@ from composable_memory.tools.search import (
     why_empty,
     why_unavailable,
     why_weak,
+    without_legs,
 )
 from composable_memory.tools.status import (
     PROBE_QUERY,
@@ -36,6 +38,7 @@ __all__ = [
     "ErrorReply",
     "MemoryContextPackReply",
     "MemoryContextPackRequest",
+    "MemoryExplainRequest",
     "MemoryGetReply",
     "MemoryGetRequest",
     "MemorySearchReply",
@@ -45,6 +48,7 @@ __all__ = [
     "Reply",
     "SearchHit",
     "memory_context_pack",
+    "memory_explain",
     "memory_get",
     "memory_search",
     "memory_status",
@@ -53,4 +57,5 @@ __all__ = [
     "why_empty",
     "why_unavailable",
     "why_weak",
+    "without_legs",
 ]

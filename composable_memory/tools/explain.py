@@ -2,21 +2,33 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field, JsonValue, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from composable_memory.citations import format_place, read_citation
+from composable_memory.citations import Citation, format_place, read_citation
+from composable_memory.errors import ComposableMemoryError
+from composable_memory.interfaces import Capability, MemorySearchManager
 from composable_memory.json_documents import document
-from composable_memory.query.waterfall import waterfall
+from composable_memory.query.filters import filter_results, read_filters
+from composable_memory.query.waterfall import Waterfall, waterfall
+from composable_memory.supervision.deadline import deadline
+from composable_memory.supervision.tasks import all_of
 from composable_memory.tools.document import Document, ErrorReply, Reply, ValueReply, filled
+from composable_memory.tools.search import LEGS
+from composable_memory.types import MemorySearchResult, SearchFilters, SearchOptions
 from composable_memory_ops_logs import OpsEvent, OpsLogReader
 
 if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
 
 MOST_DROPPED = 20
+MOST_PASSAGES = 50
+"""How many passages of the notes in question are looked at."""
+AGAIN_WITHIN_S = 10.0
+CHANGED = "the note, the index or the weights have changed since"
 AGENT = "agent"
 """Who judges here."""
 
@@ -24,10 +36,10 @@ TraceId = Annotated[str, Field(min_length=4, description="As a search gave it")]
 
 
 class MemoryExplainRequest(Document):
-    """Which search to explain, and which note alone."""
+    """Which search to explain, and for which note to say why it came up or not."""
 
     trace_id: TraceId
-    path: str | None = Field(default=None, description="This note alone")
+    path: str | None = Field(default=None, description="Why this note, or not")
 
 
 class MemoryFeedbackRequest(Document):
@@ -63,19 +75,18 @@ async def memory_explain(memory: "Memory", request: MemoryExplainRequest) -> Rep
         return ErrorReply(error=f"no search of this memory has the trace id {request.trace_id!r}")
     drawn = waterfall(events)
     cited = read_citation(request.path or "")
-    path = cited.path if cited else request.path
-    dropped = _of(path, drawn.dropped)
+    place = cited or (Citation(request.path, 0, 0) if request.path else None)
+    again = await _asked_again(memory, drawn, events, place)
+    dropped = _of(place, drawn.dropped)
     told: dict[str, JsonValue] = document(
         trace_id=drawn.trace_id,
         query=drawn.query,
         total_ms=round(drawn.total_ms, 1),
-        results=_of(path, drawn.results),
+        results=[row | _matched(row, again) for row in _of(place, drawn.results)],
         dropped=dropped[:MOST_DROPPED],
     )
-    if path is not None:
-        told["found"] = [*_found(path, events)]
-        if not told["found"]:
-            told["warning"] = f"no backend returned {path!r} for this question"
+    if place is not None:
+        told |= document(found=[*_found(place, events)], why=await _why(memory, place, drawn, events, again))
     more = len(dropped) - MOST_DROPPED
     told |= filled(document(more_dropped=max(more, 0) or None, degraded=drawn.degraded))
     return ValueReply(told | {"backends": [*_backends(events)]})
@@ -110,24 +121,159 @@ def _detail(event: OpsEvent) -> Mapping[str, object]:
     return event.detail if isinstance(event.detail, Mapping) else {}
 
 
-def _of(path: str | None, rows: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
-    """Return the rows of a note, or all, without the texts of results: these are told by the search."""
-    wanted = [row for row in rows if path is None or row.get("path") == path]
+def _of(place: Citation | None, rows: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
+    """Return the rows of a place, or all, without the texts of results: these are told by the search."""
     return [
         {name: one for name, one in row.items() if name != "snippetPreview" and one not in (None, [], 0.0)}
-        for row in wanted
+        for row in rows
+        if _is_at(row, place)
     ]
 
 
-def _found(path: str, events: Sequence[OpsEvent]) -> Iterator[JsonValue]:
-    """Yield where the backends had a note in their lists, from 1, also below what was returned."""
+def _is_at(row: Mapping[str, object], place: Citation | None) -> bool:
+    if place is None:
+        return True
+    first, last = row.get("startLine") or 0, row.get("endLine") or 0
+    if row.get("path") != place.path or not isinstance(first, int) or not isinstance(last, int):
+        return False
+    return not place.start_line or (first <= place.end_line and place.start_line <= last)
+
+
+def _candidates(events: Sequence[OpsEvent]) -> Iterator[tuple[str, list[Mapping[str, object]]]]:
+    """Yield of each backend what it found, best first."""
     for event in events:
-        rows = _detail(event).get("results") if event.action == "query.backend_result" else None
-        for rank, row in enumerate(rows if isinstance(rows, list) else (), 1):
-            if isinstance(row, Mapping) and row.get("path") == path:
+        if event.action == "query.backend_result":
+            rows = _detail(event).get("results")
+            rows = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+            yield event.backend or "", rows
+
+
+def _found(place: Citation, events: Sequence[OpsEvent]) -> Iterator[JsonValue]:
+    """Yield where the backends had a place in their lists, from 1, also below what was returned."""
+    for backend, rows in _candidates(events):
+        for rank, row in enumerate(rows, 1):
+            if _is_at(row, place):
                 yield document(
-                    backend=event.backend, rank=rank, score=row.get("score"), start_line=row.get("startLine")
+                    backend=backend, rank=rank, score=row.get("score"), start_line=row.get("startLine")
                 )
+
+
+async def _asked_again(
+    memory: "Memory", drawn: Waterfall, events: Sequence[OpsEvent], place: Citation | None
+) -> list[tuple[str, MemorySearchResult]]:
+    """Ask once more, about the notes in question alone, for what the log does not keep of a passage.
+
+    Returns what each backend finds in them now, best first: the notes may have changed since.
+    """
+    paths = dict.fromkeys(str(row.get("path")) for row in drawn.results)
+    if place is not None:
+        paths = {place.path: None}
+    now = next((_detail(one).get("now") for one in events if one.action == "query.start"), None)
+    moment = datetime.fromisoformat(now) if isinstance(now, str) else drawn.started_at
+    words, _ = read_filters(drawn.query or "", moment)
+    if not paths or not words.strip():
+        return []
+    filters = SearchFilters(paths=tuple(paths))
+    options = SearchOptions(max_results=MOST_PASSAGES, filters=filters, now=moment)
+    # The backends themselves: a query of the composite would be logged, and be the last one from now on.
+    backends = memory.manager.backends_with(Capability.ANSWER)
+    found = await all_of(*(_search(one, backend, words, options) for one, backend in backends.items()))
+    return [(name, one) for name, some in zip(backends, found, strict=True) for one in some]
+
+
+async def _search(
+    name: str, backend: MemorySearchManager, words: str, options: SearchOptions
+) -> Sequence[MemorySearchResult]:
+    try:
+        async with deadline(name, "search", AGAIN_WITHIN_S):
+            return filter_results(await backend.search(words, options), options.filters).results
+    except ComposableMemoryError:  # it is told as missing: what it found then is in the log
+        return ()
+
+
+def _matched(
+    row: Mapping[str, object], again: Sequence[tuple[str, MemorySearchResult]]
+) -> dict[str, JsonValue]:
+    """Return the words of a passage that match, and what each way of searching gave."""
+    for backend, one in again:
+        key = (one.path, one.start_line, one.end_line, one.start_char)
+        if backend == row.get("backend") and key == (
+            row.get("path"),
+            row.get("startLine"),
+            row.get("endLine"),
+            row.get("startChar") or 0,
+        ):
+            return _shares(one)
+    return {}
+
+
+def _shares(one: MemorySearchResult) -> dict[str, JsonValue]:
+    words = dict.fromkeys(one.snippet[begin:end].casefold() for begin, end in one.highlights)
+    legs = {name: one.metadata.get(name) for name in LEGS}
+    return filled(document(matched=[*words], **legs))
+
+
+async def _why(
+    memory: "Memory",
+    place: Citation,
+    drawn: Waterfall,
+    events: Sequence[OpsEvent],
+    again: Sequence[tuple[str, MemorySearchResult]],
+) -> str:
+    """Say why a place came up, or why not."""
+    for rank, row in enumerate(drawn.results, 1):
+        if _is_at(row, place):
+            return f"it is result {rank} of {len(drawn.results)}"
+    lost = next((row for row in drawn.dropped if _is_at(row, place)), None)
+    if lost is not None:
+        return (
+            f"{lost.get('backend')} found it, and it was left out: {lost.get('reason')}, {lost.get('detail')}"
+        )
+    for backend, rows in _candidates(events):
+        for rank, row in enumerate(rows, 1):
+            if _is_at(row, place):
+                return (
+                    f"{backend} found it as number {rank} of {len(rows)}, with {_score(row)}; "
+                    f"the answer ended after {len(drawn.results)} results, at {_score(*drawn.results[-1:])}"
+                )
+    return await _why_not_found(memory, place, events, again)
+
+
+async def _why_not_found(
+    memory: "Memory",
+    place: Citation,
+    events: Sequence[OpsEvent],
+    again: Sequence[tuple[str, MemorySearchResult]],
+) -> str:
+    for backend, one in again:
+        if not place.start_line or (one.start_line <= place.end_line and place.start_line <= one.end_line):
+            now = f"its best passage, {format_place(one)}, gets {one.score:.3f} from {backend}{_told(one)}"
+            rows = next((rows for asked, rows in _candidates(events) if asked == backend), [])
+            if rows and _number(rows[-1].get("score")) >= one.score:
+                return f"{now}; the {len(rows)} that were found end at {_score(rows[-1])}"
+            asked_for = next((_detail(event).get("filters") for event in events), None)
+            reason = f"a filter of the question left it out: {asked_for}" if asked_for else CHANGED
+            return f"{now}, which is enough to be found; {reason}"
+    try:
+        text = (await memory.read_file(place.path)).text
+    except ComposableMemoryError as error:
+        return f"it cannot be read: {error}"
+    if not text:
+        return "there is no such file, or it is empty"
+    return "no passage of it has a word of the question or is near to it in meaning, or it is not indexed"
+
+
+def _told(one: MemorySearchResult) -> str:
+    words = _shares(one).get("matched")
+    return f", matching {', '.join(map(str, words))}" if isinstance(words, list) else ""
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _score(row: Mapping[str, object] | None = None) -> str:
+    return f"{_number(row.get('score') if row else None):.3f}"
 
 
 def _backends(events: Sequence[OpsEvent]) -> Iterator[JsonValue]:

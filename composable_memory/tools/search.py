@@ -41,6 +41,15 @@ def _json_or_none(value: Mapping[str, object] | None) -> object:
     return to_jsonable_python(dict(value), fallback=str, inf_nan_mode="null") if value else None
 
 
+LEGS = ("by_words", "by_meaning")
+"""What each way of searching gave to a score, from 0 to 1; told by `memory_explain` alone."""
+
+
+def without_legs(metadata: Mapping[str, AnyJson] | None) -> dict[str, AnyJson] | None:
+    """Return the metadata of a result that whoever searches is told; None if there is none."""
+    return {name: one for name, one in (metadata or {}).items() if name not in LEGS} or None
+
+
 Metadata = Annotated[dict[str, AnyJson] | None, BeforeValidator(_json_or_none)]
 
 
@@ -89,7 +98,8 @@ class SearchHit(Document):
         """Return the document of a result."""
         hit = cls.model_validate(result, from_attributes=True)
         optional = ("start_char", "highlights", "facts", "title", "headings")
-        changed = {name: None for name in optional if not getattr(hit, name)}
+        changed: dict[str, object] = {name: None for name in optional if not getattr(hit, name)}
+        changed["metadata"] = without_legs(hit.metadata)
         return hit.model_copy(update=changed | {"weak": weak or None})
 
 

@@ -192,7 +192,8 @@ async def test_a_search_can_be_explained_and_rated(workspace: Path, state_dir: P
     assert (one["found"][0]["rank"], one["found"][0]["backend"]) == (1, "builtin")
     assert {row["path"] for row in one["results"]} == {best["path"]}
     assert (none["results"], none["found"]) == ([], [])
-    assert "memory/none.md" in none["warning"]
+    assert "no such file" in none["why"]
+    assert one["why"].startswith("it is result 1 of")
     assert (rated["rank"], rated["relevance"]) == (1, 0.8)
     assert quoted["quoted"] >= 1
     assert "00000000" in unknown

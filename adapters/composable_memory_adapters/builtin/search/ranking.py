@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import date
 from itertools import accumulate
 
-from composable_memory.types import MemorySearchResult, SearchOptions
+from composable_memory.types import JsonValue, MemorySearchResult, SearchOptions
 from composable_memory_adapters.builtin.search import hybrid
 from composable_memory_adapters.builtin.search.dating import Dated, rescored
 from composable_memory_adapters.builtin.search.decay import age_in_days, decay_factor, written_on
@@ -311,4 +311,11 @@ def _result(row: PassageRow, hit: FusedHit, snippets: SnippetMaker) -> MemorySea
         text=row.text,
         title=row.title,
         headings=row.headings,
+        metadata=_shares(hit),
     )
+
+
+def _shares(hit: FusedHit) -> dict[str, JsonValue]:
+    """Return what each leg gave, from 0 to 1, for whoever asks how the score came about."""
+    legs = {"by_words": hit.keyword_score, "by_meaning": hit.vector_score}
+    return {leg: round(score, 3) for leg, score in legs.items() if score is not None}

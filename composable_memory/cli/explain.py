@@ -1,0 +1,130 @@
+"""`cmem explain`: how an answer came about, in words, and why a note did not come up."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import typer
+
+from composable_memory.cli.command import Target, command
+from composable_memory.cli.exit_codes import ExitCode
+from composable_memory.cli.logs import LAST, TRACE_HELP, resolve_trace
+from composable_memory.cli.options import AsJson
+from composable_memory.cli.output import counted, print_json, print_line
+from composable_memory.runtime.opening import open_memory
+from composable_memory.tools import ErrorReply, MemoryExplainRequest, memory_explain
+from composable_memory_ops_logs import OpsLogError
+
+ADVICE = "`cmem logs query --action query.start` lists searches"
+
+app = typer.Typer()
+
+Row = Mapping[str, object]
+
+
+@command(app, "explain", epilog="Example: cmem explain last --why-not memory/2026-05-04.md")
+async def explain(
+    target: Target,
+    trace_id: Annotated[str, typer.Argument(metavar="TRACE_ID", help=TRACE_HELP)] = LAST,
+    *,
+    why_not: Annotated[
+        str | None,
+        typer.Option(
+            "--why-not", metavar="PLACE", help="Why did this note, or a.md#L3-L7 of it, not come up?"
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> ExitCode | None:
+    """Say in words how a search came to its answer.
+
+    What matches in a passage is looked up anew: notes may have changed since.
+    """
+    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+        trace_id = await resolve_trace(target, trace_id, memory=memory.context.memory_id)
+        reply = await memory_explain(memory, MemoryExplainRequest(trace_id=trace_id, path=why_not))
+    if isinstance(reply, ErrorReply):
+        raise OpsLogError("it is no search of this memory", subject=trace_id, advice=ADVICE)
+    told = reply.as_json()
+    if as_json:
+        print_json(told)
+    else:
+        _print(told, why_not)
+    return None
+
+
+def _print(told: Row, why_not: str | None) -> None:
+    print_line(f"{told.get('query')}", bold=True)
+    for one in _rows(told, "backends"):
+        print_line(f"  {_backend(one)}", dim=True)
+    print_line()
+    if why_not is not None:
+        print_line(f"{why_not}: {told.get('why')}.")
+        return
+    for number, row in enumerate(_rows(told, "results"), 1):
+        print_line(f"{number}. {_score(row, 'score')} {_place(row)} [{row.get('backend')}]")
+        for line in _reasons(row):
+            print_line(f"   {line}", dim=True)
+    _print_dropped(_rows(told, "dropped"), told.get("moreDropped"))
+    for row in _rows(told, "degraded"):
+        print_line(f"{row.get('backend')}: {row.get('reason')}")
+
+
+def _backend(one: Row) -> str:
+    took = f"in {one.get('tookMs')} ms, weight {one.get('weight')}"
+    error = one.get("error")
+    if isinstance(error, Mapping):
+        return f"{one.get('id')} failed {took}: {error.get('message')}"
+    if one.get("skipped"):
+        return f"{one.get('id')} was not asked: {one.get('skipped')}"
+    count = one.get("resultCount")
+    return f"{one.get('id')} found {counted(count if isinstance(count, int) else 0, 'passage')} {took}"
+
+
+def _reasons(row: Row) -> list[str]:
+    matched = row.get("matched")
+    words = f"matches {', '.join(map(str, matched))}" if isinstance(matched, list) and matched else ""
+    legs = [
+        f"{name} {_score(row, key)}"
+        for name, key in (("by words", "byWords"), ("by meaning", "byMeaning"))
+        if key in row
+    ]
+    raw, calibrated = _score(row, "rawScore"), _score(row, "calibratedScore")
+    calibration = f"{raw} there" + (f", {calibrated} on the common scale" if raw != calibrated else "")
+    lines = ["; ".join(filter(None, (words, ", ".join(legs))))]
+    lines.append(
+        f"number {row.get('backendRank')} of {row.get('backend')}, {calibration}, times {row.get('weight')}"
+    )
+    if isinstance(row.get("support"), float):
+        lines.append(f"facts change it by {row['support']:+.3f}")
+    merged = row.get("mergedWith")
+    if isinstance(merged, list) and merged:
+        lines.append(f"the same was found as {', '.join(map(str, merged))}")
+    return [line for line in lines if line]
+
+
+def _print_dropped(rows: Sequence[Row], more: object) -> None:
+    for reason in dict.fromkeys(row.get("reason") for row in rows):
+        of_reason = [row for row in rows if row.get("reason") == reason]
+        print_line(
+            f"left out as {reason}: {', '.join(map(_place, of_reason[:3]))}{_and_more(len(of_reason) - 3)}"
+        )
+    if more:
+        print_line(f"{more} more were left out; --json names them")
+
+
+def _and_more(count: int) -> str:
+    return f" and {count} more" if count > 0 else ""
+
+
+def _place(row: Row) -> str:
+    path, first, last = row.get("path"), row.get("startLine"), row.get("endLine")
+    return f"{path}:{first}-{last}" if first else str(path)
+
+
+def _score(row: Row, key: str) -> str:
+    value = row.get(key)
+    return f"{value:.3f}" if isinstance(value, int | float) else "?"
+
+
+def _rows(told: Row, key: str) -> list[Row]:
+    rows = told.get(key)
+    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
