@@ -23,8 +23,10 @@ from composable_memory.testing import (
     AnswerContract,
     BackendContract,
     FactsContract,
+    ForgetContract,
     IngestContract,
     Opener,
+    WriteNote,
 )
 from composable_memory.testing.contracts.opening import BackendSuite
 from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
@@ -48,6 +50,7 @@ class GraphitiSuite(BackendSuite):
     capabilities = spec.capabilities
     missing_path: ClassVar[str] = "graphiti/nobody/00000000-0000-5000-8000-000000000000"
     embeds: ClassVar[bool] = True
+    memory: MemorySearchManager
 
     @pytest.fixture
     def options(self) -> Options:
@@ -66,6 +69,7 @@ class GraphitiSuite(BackendSuite):
             settings = GraphitiSettings.model_validate({"also_search": ["nobody"], **options()})
             async with spec.open(settings, handed) as memory:
                 await seed(memory)
+                self.memory = memory
                 yield memory
 
         return open_seeded
@@ -89,7 +93,24 @@ class SharedGraph(GraphitiSuite, BackendContract, AnswerContract):
         return state_of_class
 
 
-class ChangingGraph(GraphitiSuite, IngestContract, FactsContract):
+class ForgettingGraph(GraphitiSuite, ForgetContract):
+    """A graph hears of a note when it is handed in, and of lines that have gone when it is to forget them."""
+
+    @pytest.fixture
+    def write_note(self) -> WriteNote:
+        told: set[str] = set()
+
+        async def write_note(path: str, text: str | None) -> None:
+            assert isinstance(self.memory, SupportsIngest)
+            if path not in told:
+                told.add(path)
+                source = WrittenSource(path=path, text=text or "", written_at=FIXED_NOW)
+                await self.memory.ingest_source(path, contents_of(source))
+
+        return write_note
+
+
+class ChangingGraph(ForgettingGraph, IngestContract, FactsContract):
     """A graph that takes contents in: each test has one of its own."""
 
     @pytest.fixture
@@ -141,7 +162,7 @@ class TestByAddressFacts(ByAddress, ChangingGraph): ...
 # A call that is cancelled just when its connection is made leaves that to the garbage collector: anyio's
 # `connect_tcp` drops what it has by then. It is collected here, and not in the test of somebody else.
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-class TestService(GraphitiSuite, BackendContract, AnswerContract, IngestContract, FactsContract):
+class TestService(ForgettingGraph, BackendContract, AnswerContract, IngestContract, FactsContract):
     """A Graphiti REST service, which takes episodes now and reads them later."""
 
     knows_entities = False

@@ -14,6 +14,7 @@ from composable_memory.testing import (
     SEED_QUESTIONS,
     AnswerContract,
     BackendContract,
+    ForgetContract,
     Opener,
     ReadFileContract,
     SyncContract,
@@ -127,7 +128,7 @@ class TestDaemonSync(QmdSyncContract):
     way = "daemon"
 
 
-class TestProcessSync(QmdSyncContract):
+class TestProcessSync(QmdSyncContract, ForgetContract):
     """Every question is a process that opens the index anew."""
 
     way = "process"

@@ -7,8 +7,8 @@ from composable_memory.testing.contracts.sync import WriteNote
 from composable_memory.types import SearchOptions
 
 PATH = "memory/2026-04-02.md"
-KEPT = "- The lighthouse keeper's parrot is called Bosun."
-GONE = "- The lighthouse keeper's password is capstan-4471."
+KEPT = "- Anna Bosun works at Beacon Labs."
+GONE = "- Mirela Capstan works at Zanzebrook Labs."
 WANTED = Forgetting(lines=(ForgetLine(path=PATH, start_line=2, end_line=2, text=GONE),))
 
 
@@ -29,9 +29,9 @@ class ForgetContract(BackendSuite):
             await memory.erase(WANTED)
             await memory.erase(WANTED)
 
-            found = await memory.search("lighthouse keeper parrot", SearchOptions(max_results=50))
-            assert any("Bosun" in one.snippet for one in found)
-            assert not any("capstan" in f"{one.snippet} {one.text}" for one in found)
+            found = await memory.search("where does Anna Bosun work?", SearchOptions(max_results=50))
+            assert any("Beacon" in f"{one.snippet} {one.text}" for one in found)
+            assert not any("Zanzebrook" in f"{one.snippet} {one.text}" for one in found)
 
     async def test_what_was_never_stored_can_be_erased(
         self, open_backend: Opener[MemorySearchManager]
