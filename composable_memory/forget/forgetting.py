@@ -164,7 +164,7 @@ async def _nearest(memory: ForgettingScope, notes: Notes, query: str) -> list[No
             line
             for one in found
             for line in planning.lines_in(notes, one.path, one.start_line, one.end_line)
-            if line.statement.is_telling and (notes.has(one.path) or notes.why_uncut(one.path))
+            if line.statement.is_telling and (notes.has(one.path) or notes.is_document(one.path))
         ]
         return sorted(dict.fromkeys(near), key=lambda line: -len(asked.intersection(line.statement.words)))
 

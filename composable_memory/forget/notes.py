@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from composable_memory.errors import MemoryPathError
 from composable_memory.forget.wording import Statement, statements_of
-from composable_memory.paths import has_memory_files, resolve_memory_file
+from composable_memory.paths import has_memory_files, is_note, resolve_memory_file
 from composable_memory.recall.notes import note_data, note_files, note_text
 from composable_memory.retain.note_file import is_other_encoding
 
@@ -65,7 +65,7 @@ class Notes:
 
     def why_uncut(self, path: str) -> str | None:
         """Return why lines cannot be cut out of a file, and what to do instead; None where they can."""
-        if self.is_document(path):
+        if not is_note(self.file(path).name):
             return "edit the file yourself; lines of documents cannot be cut"
         try:
             is_other = is_other_encoding(note_data(self.file(path)))

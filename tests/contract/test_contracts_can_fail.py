@@ -12,14 +12,17 @@ from math import inf
 import pytest
 
 from composable_memory.content import EmbedderInput, VectorQuery, VectorQueryResult, VectorRecord
-from composable_memory.interfaces import ProgressCallback
+from composable_memory.forget.values import Forgetting, Holding
+from composable_memory.interfaces import MemorySearchManager, ProgressCallback
 from composable_memory.testing import (
     SEED_NOTES,
     AnswerContract,
     BackendContract,
     EmbedderContract,
+    ForgetContract,
     HashEmbedder,
     InMemoryBackend,
+    Opener,
     ReadFileContract,
     SyncContract,
     VectorContract,
@@ -35,6 +38,7 @@ from composable_memory.types import (
     SyncReport,
 )
 from composable_memory_adapters.vectors.in_memory import InMemoryVectors
+from tests.contract.test_in_memory import ForgettingMemory
 
 Trial = Callable[..., Awaitable[None]]
 """A contract test, to be given its suite and what opens the part."""
@@ -441,3 +445,38 @@ class Reverses(HashEmbedder):
 async def test_a_broken_embedder_is_found(embedder: HashEmbedder, test: Trial) -> None:
     with pytest.raises(BROKEN):
         await test(EmbedderContract(), lambda: nullcontext(embedder))
+
+
+class KeepsAll(ForgettingMemory):
+    async def erase(self, wanted: Forgetting) -> Sequence[Holding]:
+        return await self.holdings(wanted)
+
+
+class LosesTheNote(ForgettingMemory):
+    async def erase(self, wanted: Forgetting) -> Sequence[Holding]:
+        self._notes.clear()
+        return ()
+
+
+class HoldsNothing(ForgettingMemory):
+    async def holdings(self, wanted: Forgetting) -> Sequence[Holding]:
+        return ()
+
+
+class HoldsEverything(ForgettingMemory):
+    async def holdings(self, wanted: Forgetting) -> Sequence[Holding]:
+        return (Holding(store=self.id, what="lines", count=1),)
+
+
+def opener_of(memory: ForgettingMemory) -> Opener[MemorySearchManager]:
+    return lambda: nullcontext(memory)
+
+
+async def test_a_memory_that_does_not_forget_as_promised_is_found_out() -> None:
+    suite = ForgetContract()
+    erased = suite.test_what_is_erased_is_held_no_more_and_the_rest_is
+    for broken in (KeepsAll(), LosesTheNote(), HoldsNothing()):
+        with pytest.raises(AssertionError):
+            await erased(opener_of(broken), broken.write)
+    with pytest.raises(AssertionError):
+        await suite.test_what_was_never_stored_can_be_erased(opener_of(HoldsEverything()))

@@ -347,6 +347,18 @@ async def test_a_note_that_cannot_be_written_is_told_before_anything_is_done(pla
         assert (await memory.forget(plan)).is_done
 
 
+async def test_a_line_of_a_document_stays_hidden_after_a_kill(place: Place) -> None:
+    document = place.write("memory/page.html", f"<p>The ferry leaves.</p>\n<p>{SECRET}</p>\n")
+    await killed(place, "_mask_records", "memory/page.html#L2")
+
+    async with place.open(builtin={"documents": ["html"]}) as memory:
+        assert "forgetting" not in memory.status().custom
+        assert "turquoise" not in (await memory.read_file("memory/page.html")).text
+        assert not [one for one in (await memory.query("spare key")).results if one.path.endswith(".html")]
+    assert SECRET in document.read_text()
+    assert not [*place.state.rglob("under-way.json")]
+
+
 async def test_a_note_that_became_read_only_after_a_kill_is_told_in_the_status(place: Place) -> None:
     await killed(place, "_erase")
     journal = next(place.state.rglob("under-way.json"))
@@ -572,7 +584,8 @@ from pathlib import Path
 from composable_memory import open_memory
 from composable_memory.forget import forgetting
 
-workspace, state, step = sys.argv[1:]
+workspace, state, step, target = sys.argv[1:]
+config = {"memory": {"builtin": {"documents": ["html"]}}}
 
 def die(*given, **named):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -580,8 +593,8 @@ def die(*given, **named):
 async def main():
     if step == "_without_text":
         setattr(forgetting, step, die)
-    async with open_memory(workspace, state, long_lived=False, environ={}) as memory:
-        plan = await memory.plan_forgetting("^k1abc")
+    async with open_memory(workspace, state, config, long_lived=False, environ={}) as memory:
+        plan = await memory.plan_forgetting(target)
         setattr(forgetting, step, die)
         await memory.forget(plan)
 
@@ -607,9 +620,9 @@ async def test_a_killed_process_is_followed_by_the_next_opening(place: Place, st
     assert not [*place.state.rglob("under-way.json")]
 
 
-async def killed(place: Place, step: str) -> None:
+async def killed(place: Place, step: str, target: str = "^k1abc") -> None:
     """Run a process that is killed at a step of forgetting."""
-    words = [sys.executable, "-c", KILLED, str(place.workspace), str(place.state), step]
+    words = [sys.executable, "-c", KILLED, str(place.workspace), str(place.state), step, target]
     process = await asyncio.create_subprocess_exec(*words)
     assert await process.wait() == -signal.SIGKILL
 
