@@ -6,6 +6,7 @@ Its first argument is how it misbehaves; without one it is honest.
 import asyncio
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ async def search_notes(query: str, ctx: Context, limit: int = 10) -> dict[str, A
     """Search the notes."""
     global asked
     asked += 1
+    if FAULT == "hang-when-told" and take_order(Path(sys.argv[2])):
+        await asyncio.sleep(3600)
     if FAULT == "hang":
         await asyncio.sleep(3600)
     if FAULT == "die" or (FAULT == "die-once" and mark_first()):
@@ -77,6 +80,14 @@ def add(text: str, place: str) -> str:
     with (Path(sys.argv[2]) / "added").open("a") as file:
         file.write(f"{place} {text}\n")
     return "added"
+
+
+def take_order(folder: Path) -> bool:
+    """Return whether this question is one to hang at; the order is then carried out."""
+    with suppress(FileNotFoundError):
+        (folder / "hang").rename(folder / "hanging")
+        return True
+    return False
 
 
 def mark_first() -> bool:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,9 @@ from composable_memory.types import QueryResponse
 
 SERVER = Path(__file__).with_name("notes_server.py")
 QUERY = "irrigation timer"
+AWAY = "away://memory/projects/greenhouse.md"
+KILLS = int(os.environ.get("COMPOSABLE_MEMORY_TEST_KILLS", "4"))
+"""How often a server is killed; 50 now and then."""
 
 
 @pytest.fixture
@@ -123,6 +126,27 @@ async def test_nothing_of_a_server_is_left(notes: Path, state_dir: Path) -> None
     await nobody_left(state_dir)
 
 
+async def test_a_server_that_is_killed_in_the_middle_of_a_question_leaves_nothing(
+    notes: Path, state_dir: Path
+) -> None:
+    order, hanging = state_dir / "hang", state_dir / "hanging"
+    async with joined(notes, state_dir, "hang-when-told") as memory:
+        for number in range(KILLS):
+            order.touch()
+            async with asyncio.timeout(60):
+                question = asyncio.create_task(memory.query(QUERY))
+                while not hanging.exists():  # noqa: ASYNC110 - the server tells it by this file alone
+                    await asyncio.sleep(0.01)
+                hanging.unlink()
+                started = await asyncio.to_thread(servers, state_dir)
+                for process in started if number % 2 else await asyncio.to_thread(commands, started):
+                    with suppress(ProcessLookupError):
+                        os.kill(process, signal.SIGKILL)
+                assert {"memory/timer.md", AWAY} <= {*found(await question)}, number
+                await nobody_left(state_dir, of=started)
+    await nobody_left(state_dir)
+
+
 async def test_a_server_ends_with_us_however_we_end(notes: Path, state_dir: Path) -> None:
     script = (
         "import asyncio, sys, tests.integration.external.test_mcp_servers as t\n"
@@ -147,6 +171,12 @@ async def test_a_variable_that_is_not_set_is_named(notes: Path, state_dir: Path)
         assert "NO_SUCH_VARIABLE_OF_TEST" in lost(await memory.query(QUERY))
 
 
+def commands(processes: Iterable[int]) -> list[int]:
+    """Return those of some processes that are servers themselves, not their guards."""
+    python = os.fsencode(sys.executable)
+    return [one for one in processes if Path(f"/proc/{one}/cmdline").read_bytes().startswith(python)]
+
+
 def servers(mark: Path) -> list[int]:
     """Return the processes of servers that were started with this mark, their guards included."""
     found = []
@@ -161,10 +191,10 @@ def servers(mark: Path) -> list[int]:
     return found
 
 
-async def nobody_left(mark: Path) -> None:
-    """Wait until no server with this mark in its command is left."""
+async def nobody_left(mark: Path, of: Sequence[int] | None = None) -> None:
+    """Wait until no server with this mark in its command is left, or none of those that are named."""
     async with asyncio.timeout(20):
-        while await asyncio.to_thread(servers, mark):  # noqa: ASYNC110 - they notify nobody
+        while (left := await asyncio.to_thread(servers, mark)) and (of is None or {*left} & {*of}):  # noqa: ASYNC110 - they notify nobody
             await asyncio.sleep(0.05)
 
 
@@ -174,7 +204,6 @@ WRITE: Mapping[str, Any] = {
     "add_tool": "add",
     "add_arguments": {"text": "{text}", "place": "{path}"},
 }
-AWAY = "away://memory/projects/greenhouse.md"
 
 
 async def test_a_result_is_read_whole_by_the_tool_of_the_server(notes: Path, state_dir: Path) -> None:
