@@ -1,7 +1,7 @@
 """Kills a process that ingests, or its graph server, again and again, and looks at what is left.
 
-    python benchmarks/graph_kill_rounds.py                          100 rounds of each kind
-    python benchmarks/graph_kill_rounds.py --kind server --rounds 20
+    python -m benchmarks.graph_kill_rounds                          100 rounds of each kind
+    python -m benchmarks.graph_kill_rounds --kind server --rounds 20
 
 In each round a child process hands episodes to the graph memory; it, or the server that it has started, is
 killed with SIGKILL at a random moment. No process and no socket may be left. Then everything that was
@@ -15,15 +15,15 @@ import os
 import random
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 
+from benchmarks.kill_rounds import Nursery, nurse, tell_all
 from composable_memory.content import MemoryContentObject
 from composable_memory.registry import discover_backends, load_extractor
 from composable_memory.runtime.opening import Memory, open_memory
@@ -88,76 +88,32 @@ def _note(root: Path, accepted: Iterable[MemoryContentObject]) -> None:
         file.write("".join(f"{one.id}\n" for one in accepted))
 
 
-def nurse(root: Path) -> None:
-    """Fork a child for each number that comes in, and say how it ended.
-
-    What takes seconds to import is there before the first child is.
-    """
+def warm_up() -> None:
+    """Import what takes seconds, before the first child is there."""
     discover_backends()
     load_extractor()
     import_module("composable_memory_adapters.graphiti.database.session")
     asyncio.run(loading.load())
-    for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            asyncio.run(work(root, int(line)))
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
 
 
-class Nursery:
-    """The process that has children which ingest."""
+async def disturb(
+    nursery: Nursery, kind: str, root: Path, first: int, after_s: float, randomness: random.Random
+) -> tuple[int, bool]:
+    """Let a child ingest, and kill it or its server after some seconds.
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-
-    @classmethod
-    @asynccontextmanager
-    async def open(cls, root: Path) -> AsyncIterator["Nursery"]:
-        """Start the process, and end it."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, __file__, "--nurse", str(root)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-                "TMPDIR": str(root / "t"),
-            },
-        )
-        try:
-            yield cls(process)
-        finally:
-            process.kill()
-            await process.communicate()
-
-    async def disturb(
-        self, kind: str, root: Path, first: int, after_s: float, randomness: random.Random
-    ) -> tuple[int, bool]:
-        """Let a child ingest, and kill it or its server after some seconds.
-
-        Returns how the child ended, and whether anything was killed.
-        """
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{first}\n".encode())
-        child = await self._number()
-        ending = asyncio.ensure_future(self._number())
-        await asyncio.wait([ending], timeout=after_s)
-        killed = False
-        if not ending.done():
-            servers = await asyncio.to_thread(servers_of, root)
-            # The server, its guard, or both.
-            some = randomness.sample(servers, min(len(servers), randomness.randint(1, 2)))
-            for pid in [child] if kind == "process" else some:
-                with suppress(ProcessLookupError):  # it ended in this moment
-                    os.kill(pid, signal.SIGKILL)
-                    killed = True
-        return await ending, killed
-
-    async def _number(self) -> int:
-        assert self._process.stdout is not None
-        return int(await self._process.stdout.readline())
+    Returns how the child ended, and whether anything was killed.
+    """
+    child, ending = await nursery.let_work(str(first), after_s)
+    killed = False
+    if not ending.done():
+        servers = await asyncio.to_thread(servers_of, root)
+        # The server, its guard, or both.
+        some = randomness.sample(servers, min(len(servers), randomness.randint(1, 2)))
+        for pid in [child] if kind == "process" else some:
+            with suppress(ProcessLookupError):  # it ended in this moment
+                os.kill(pid, signal.SIGKILL)
+                killed = True
+    return await ending, killed
 
 
 async def run(root: Path, *, kind: str, rounds: int, seed: int) -> Tally:
@@ -168,16 +124,16 @@ async def run(root: Path, *, kind: str, rounds: int, seed: int) -> Tally:
     randomness, tally = random.Random(seed), Tally(kind=kind)
     for name in ("notes", "t"):
         await asyncio.to_thread((root / name).mkdir)
-    async with Nursery.open(root) as nursery:
-        await nursery.disturb(kind, root, 0, ENDING_S, randomness)
+    async with Nursery.open(__file__, str(root), TMPDIR=str(root / "t")) as nursery:
+        await disturb(nursery, kind, root, 0, ENDING_S, randomness)
         began = time.monotonic()
-        await nursery.disturb(kind, root, BATCH * BATCHES, ENDING_S, randomness)
+        await disturb(nursery, kind, root, BATCH * BATCHES, ENDING_S, randomness)
         whole_s = time.monotonic() - began
         began = time.monotonic()
         while tally.rounds < rounds or (not tally.killed and tally.rounds < MOST_ROUNDS * rounds):
             number = tally.rounds + 2
             after_s = randomness.uniform(0, whole_s)
-            code, killed = await nursery.disturb(kind, root, number * BATCH * BATCHES, after_s, randomness)
+            code, killed = await disturb(nursery, kind, root, number * BATCH * BATCHES, after_s, randomness)
             tally.killed += killed
             expected = (0, -signal.SIGKILL) if kind == "process" else (0,)
             found = [] if code in expected else [f"the child ended with {code}"]
@@ -247,19 +203,6 @@ def _accepted(root: Path) -> list[str]:
     return path.read_text(encoding="utf-8").split() if path.exists() else []
 
 
-async def _all(kinds: Iterable[str], *, rounds: int, seed: int) -> int:
-    wrong: list[str] = []
-    print("| killed | rounds | killed | accepted | rounds with a rest | all faults | ms a round |")
-    print("|---|---|---|---|---|---|---|")
-    for kind in kinds:
-        with tempfile.TemporaryDirectory() as folder:
-            tally = await run(Path(folder), kind=kind, rounds=rounds, seed=seed)
-        print(tally, flush=True)
-        wrong += tally.wrong
-    print("", *wrong, sep="\n")
-    return 1 if wrong else 0
-
-
 def main() -> int:
     """Run from the command line."""
     parser = argparse.ArgumentParser(
@@ -271,9 +214,15 @@ def main() -> int:
     parser.add_argument("--nurse", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.nurse is not None:
-        nurse(options.nurse)
+        warm_up()
+        nurse(lambda line: work(options.nurse, int(line)))
         return 0
-    return asyncio.run(_all(options.kind or KINDS, rounds=options.rounds, seed=options.seed))
+    told = tell_all(
+        "killed | rounds | killed | accepted | rounds with a rest",
+        options.kind or KINDS,
+        lambda folder, kind: run(folder, kind=kind, rounds=options.rounds, seed=options.seed),
+    )
+    return asyncio.run(told)
 
 
 if __name__ == "__main__":

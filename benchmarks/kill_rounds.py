@@ -17,12 +17,14 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import Protocol
 
 import apsw
 
@@ -137,13 +139,12 @@ async def work(kind: str, root: Path) -> None:
         await memory.sync(force=kind == "rebuild")
 
 
-def nurse() -> None:
-    """Fork a child for each line `kind folder` that comes in, and say how it ended; forking is quick."""
+def nurse(child_work: Callable[[str], Coroutine[None, None, None]]) -> None:
+    """Fork a child for each line that comes in, and say how it ended; forking is quick."""
     for line in sys.stdin:
-        kind, folder = line.rstrip("\n").split(" ", 1)
         child = os.fork()
         if child == 0:
-            asyncio.run(work(kind, Path(folder)))
+            asyncio.run(child_work(line.rstrip("\n")))
             os._exit(0)
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
@@ -157,15 +158,14 @@ class Nursery:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls) -> AsyncIterator["Nursery"]:
-        """Start the process, and end it."""
+    async def open(cls, script: str, *arguments: str, **environ: str) -> AsyncIterator["Nursery"]:
+        """Start the process, which runs a script with `--nurse`, and end it."""
+        path = os.pathsep.join(path for path in [str(Path(__file__).parents[1]), *sys.path] if path)
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            __file__,
-            "--nurse",
+            *(sys.executable, script, "--nurse", *arguments),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            env={**os.environ, "PYTHONPATH": path, **environ},
         )
         try:
             yield cls(process)
@@ -173,13 +173,18 @@ class Nursery:
             process.kill()
             await process.communicate()
 
-    async def kill(self, kind: str, root: Path, after_s: float) -> int:
-        """Let a child begin, and kill it after `after_s` seconds if it still runs; return how it ended."""
+    async def let_work(self, line: str, after_s: float) -> tuple[int, asyncio.Future[int]]:
+        """Give a child its line and at most `after_s`; return its number, and how it will have ended."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{kind} {root}\n".encode())
+        self._process.stdin.write(f"{line}\n".encode())
         child = await self._number()
         ending = asyncio.ensure_future(self._number())
         await asyncio.wait([ending], timeout=after_s)
+        return child, ending
+
+    async def kill(self, kind: str, root: Path, after_s: float) -> int:
+        """Let a child begin, and kill it after `after_s` seconds if it still runs; return how it ended."""
+        child, ending = await self.let_work(f"{kind} {root}", after_s)
         if not ending.done():
             with suppress(ProcessLookupError):  # it ended in this moment
                 os.kill(child, signal.SIGKILL)
@@ -194,7 +199,7 @@ async def run(root: Path, *, rounds: int, notes: int, seed: int, kind: str = "sy
     """Kill `rounds` times, at moments drawn from the time that the work takes, and count what was wrong."""
     randomness, tally = random.Random(seed), Tally(kind=kind, rounds=rounds)
     await asyncio.to_thread(write_notes, root, range(notes), randomness)
-    async with Nursery.open() as nursery:
+    async with Nursery.open(__file__) as nursery:
         await nursery.kill("sync", root, 60)
         whole_s = await _time_whole(nursery, kind, root, notes, randomness)
         began = time.monotonic()
@@ -302,13 +307,21 @@ def _index_in(root: Path, state: str) -> Path:
     return path
 
 
-async def _all(kinds: Sequence[str], *, rounds: int, notes: int, seed: int) -> int:
+class Told(Protocol):
+    """What rounds came to: a row of a table, and all that was wrong."""
+
+    wrong: list[str]
+
+
+async def tell_all(
+    columns: str, kinds: Sequence[str], run_kind: Callable[[Path, str], Awaitable[Told]]
+) -> int:
+    """Run each kind in a folder of its own, print its row and what was wrong; return 1 if anything was."""
     wrong: list[str] = []
-    print("| killed while | rounds | killed | lost notes | unusable | all faults | ms a round |")
-    print("|---|---|---|---|---|---|---|")
+    print(f"| {columns} | all faults | ms a round |\n{'|---' * (columns.count('|') + 3)}|")
     for kind in kinds:
         with tempfile.TemporaryDirectory() as folder:
-            tally = await run(Path(folder), rounds=rounds, notes=notes, seed=seed, kind=kind)
+            tally = await run_kind(Path(folder), kind)
         print(tally, flush=True)
         wrong += tally.wrong
     print("", *wrong, sep="\n")
@@ -328,13 +341,18 @@ def main() -> int:
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.nurse:
-        nurse()
+        nurse(lambda line: work(line.partition(" ")[0], Path(line.partition(" ")[2])))
         return 0
     if options.child is not None:
         asyncio.run(work("sync", options.child))
         return 0
-    kinds = options.kind or KINDS
-    return asyncio.run(_all(kinds, rounds=options.rounds, notes=options.notes, seed=options.seed))
+    rounds = partial(run, rounds=options.rounds, notes=options.notes, seed=options.seed)
+    told = tell_all(
+        "killed while | rounds | killed | lost notes | unusable",
+        options.kind or KINDS,
+        lambda folder, kind: rounds(folder, kind=kind),
+    )
+    return asyncio.run(told)
 
 
 if __name__ == "__main__":
