@@ -1,4 +1,4 @@
-"""What the learning commands take over a large log: processor time and the most memory of each, as a process.
+"""What commands take over a large log: processor time and the most memory of each, as a process.
 
     python benchmarks/learning_log.py
     python benchmarks/learning_log.py --queries 20000 --judged 500 --command "advise" --command "replay"
@@ -34,6 +34,8 @@ from composable_memory.learning import open_learning
 from composable_memory.learning.logged import queries_of
 from composable_memory.types import MemorySearchResult, SearchOptions
 from composable_memory_feedback.judgements import Judgement, JudgementKind
+from composable_memory_ops_logs.segments import day_of
+from composable_memory_ops_logs.sinks import FileSink
 
 SETTINGS = """
 memory:
@@ -50,7 +52,11 @@ COMMANDS = (
     "replay --weights equal",
     "gate --candidate equal",
     "experiment status",
+    "logs query --action sync.failed --since 30m",
+    "logs show {old}",
+    "feedback add {old} 1 -r 1",
 )
+"""`{old}` stands for the trace of an early query."""
 BACKENDS = ("ready0", "ready1")
 
 
@@ -106,7 +112,8 @@ async def ask(place: Place, count: int) -> None:
 
 def repeat(place: Place, queries: int) -> list[tuple[str, datetime]]:
     """Repeat the logged queries until there are so many; return the traces with their times."""
-    files = sorted((place.state / "ops-logs").glob("*.jsonl"))
+    log, now = place.state / "ops-logs", datetime.now(UTC)
+    files = sorted(log.glob("*.jsonl"))
     lines = [line for path in files for line in path.read_bytes().splitlines()]
     of_trace = [(orjson.loads(line)["traceId"], line) for line in lines]
     originals = [
@@ -116,19 +123,20 @@ def repeat(place: Place, queries: int) -> list[tuple[str, datetime]]:
     originals = [one for one in originals if any(b'"query.merged"' in line for line in one[1])]
     for path in files:
         path.unlink()
-    first = datetime.now(UTC) - timedelta(seconds=queries)
-    made = []
-    for at, several in groupby(range(queries), lambda number: f"{first + timedelta(seconds=number):%Y-%m}"):
-        with (place.state / "ops-logs" / f"ops-{at}.jsonl").open("wb", buffering=2**20) as file:
-            for number in several:
-                trace, own = originals[number % len(originals)]
-                fresh, when = str(uuid4()), first + timedelta(seconds=number)
-                time = when.isoformat(timespec="milliseconds")[:-6].encode() + b"Z"
-                for line in own:
-                    head, _, rest = line.partition(b'"ts":"')
-                    named = head + b'"ts":"' + time + rest[rest.index(b'"') :] + b"\n"
-                    file.write(named.replace(trace.encode(), fresh.encode()))
-                made.append((fresh, when))
+    sink, made = FileSink(log, retention_days=365, max_bytes=10**12), []
+    for number in range(queries):
+        trace, own = originals[number % len(originals)]
+        fresh, when = str(uuid4()), now - timedelta(seconds=queries - number)
+        time = when.isoformat(timespec="milliseconds")[:-6].encode() + b"Z"
+        lines = []
+        for line in own:
+            head, _, rest = line.partition(b'"ts":"')
+            named = head + b'"ts":"' + time + rest[rest.index(b'"') :] + b"\n"
+            lines.append(named.replace(trace.encode(), fresh.encode()))
+        sink.append(day_of(when), lines)
+        made.append((fresh, when))
+    for _ in sink.retention.apply(now, is_patient=True):
+        pass
     return made
 
 
@@ -206,13 +214,15 @@ def main() -> None:
             (place.folder / "config.yaml").write_text(SETTINGS, encoding="utf-8")
             asyncio.run(ask(place, ASKED))
             traces = repeat(place, given.queries)
+            (place.folder / "old").write_text(traces[len(traces) // 7][0], encoding="utf-8")
             asyncio.run(judge(place, traces, given.judged))
         size = sum(one.stat().st_size for one in (place.state / "ops-logs").iterdir())
         print(
             f"{given.queries} queries, {size / 1e6:.0f} MB of log, {size / given.queries:.0f} bytes a query"
         )
+        old = (place.folder / "old").read_text(encoding="utf-8")
         for command in given.command or COMMANDS:
-            print(f"{command:28}{taken(place, command, given.timeout)}", flush=True)
+            print(f"{command:44}{taken(place, command.format(old=old), given.timeout)}", flush=True)
 
 
 if __name__ == "__main__":
