@@ -3163,6 +3163,8 @@ INTERFACES = document(
                  f"{IMPORTING}secrets_are_masked_and_instructions_are_only_text",
                  f"{IMPORTING}no_name_in_an_export_leads_out_of_the_workspace",
                  f"{IMPORTING}a_bomb_is_named_and_the_rest_imported"),
+            kept("own:export:format", "an export is what its description says, without what was forgotten",
+                 f"{IMPORTING}an_export_is_read_by_its_description_and_holds_nothing_forgotten"),
         ],
     ),
     (

@@ -28,6 +28,7 @@ COMMANDS = {
         "Back up what cannot be rebuilt: judgements, weights, golden answers, facts and settings.",
     ),
     "restore": ("backup", "Restore a backup into this workspace or another."),
+    "export": ("moving", "Export notes, facts, judgements and weights for other programs to read."),
     "import": ("moving", "Import what another memory has exported, as notes and transcripts."),
     "hook": ("hook", "Answer a hook of an agent: a recap, what is known of a prompt, a memory flush."),
     "mcp": ("mcp", "Serve the memory to agents as an MCP server, on stdin and stdout or over HTTP."),

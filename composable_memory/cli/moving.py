@@ -11,6 +11,7 @@ from composable_memory.cli.options import AsJson, Strict
 from composable_memory.cli.output import one_line, print_json, print_line, warn
 from composable_memory.imports.importing import import_export
 from composable_memory.json_documents import document
+from composable_memory.runtime.export import export_memory
 from composable_memory.runtime.opening import open_memory
 
 app = typer.Typer()
@@ -49,3 +50,22 @@ async def import_(
     if not done.found:
         return ExitCode.FAILED
     return ExitCode.DEGRADED if strict and (problems or conflicts) else ExitCode.FINE
+
+
+@command(app, "export", epilog="Example: cmem export ~/notes-2026-07-02")
+async def export(
+    target: Target,
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", file_okay=False, help="A folder that is empty or does not exist yet."),
+    ],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Export notes, facts, judgements and weights for other programs to read."""
+    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+        counts = await export_memory(memory, folder)
+    if as_json:
+        print_json({"folder": str(folder), "parts": dict(counts)})
+    else:
+        print_line(f"Exported to {folder}: {', '.join(f'{count} {one}' for one, count in counts.items())}.")

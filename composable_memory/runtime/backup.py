@@ -86,10 +86,10 @@ async def back_up(
         FeedbackError: the feedback store cannot be read.
         OpsLogError: the log cannot be read.
     """
-    target = await asyncio.to_thread(_free_folder, folder)
+    target = await asyncio.to_thread(free_folder, folder)
     async with open_memory(workspace, state_dir, environ=environ, long_lived=False) as memory:
         _refuse_lost(memory)
-        async with _scratch_beside(target) as scratch:
+        async with scratch_beside(target) as scratch:
             parts = {"settings": await asyncio.to_thread(_copy_settings, memory, environ, scratch)}
             traces = await memory.context.stored_if_any(lambda store: _copy_store(scratch, store))
             if traces is not None:
@@ -222,7 +222,7 @@ def _refuse_to_replace(held: Collection[str]) -> None:
 # --- writing
 
 
-def _free_folder(folder: Path) -> Path:
+def free_folder(folder: Path) -> Path:
     """Return the path of a folder for a backup.
 
     Raises:
@@ -235,7 +235,7 @@ def _free_folder(folder: Path) -> Path:
 
 
 @asynccontextmanager
-async def _scratch_beside(target: Path) -> AsyncIterator[Path]:
+async def scratch_beside(target: Path) -> AsyncIterator[Path]:
     """Make a folder beside the target, and remove it in the end if it is still there."""
     scratch = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:

@@ -16,6 +16,7 @@ from composable_memory.cli import app
 from composable_memory.errors import ConfigError
 from composable_memory.imports.importing import ImportReport, Outcome, import_export
 from composable_memory.retain.lines import RetainedLine, retained_lines
+from composable_memory.runtime.export import export_memory
 from composable_memory.runtime.memory import Memory
 from composable_memory.types import SearchFilters
 from tests.cli_page import assert_documented
@@ -509,3 +510,44 @@ def test_the_command_tells_what_it_did_and_what_is_left_to_do(place: Place) -> N
     assert cmem(place, "import", "mem0", str(memories), "--strict").exit_code == 3
     assert cmem(place, "import", "mem0", str(place.write("none.json", {"results": []}))).exit_code == 1
     assert cmem(place, "import", "elsewhere", str(memories)).exit_code == 2
+
+
+async def test_an_export_is_read_by_its_description_and_holds_nothing_forgotten(place: Place) -> None:
+    await place.take("mem0", place.write("mem0.json", MEM0))
+    async with place.open() as memory:
+        await memory.learning.weights.set({"builtin": 0.7})
+        plan = await memory.plan_forgetting("memory/imported/mem0/undated.md#L2")
+        await memory.forget(plan)
+        parts = await export_memory(memory, place.folder / "out")
+        with pytest.raises(ConfigError):
+            await export_memory(memory, place.folder / "out")
+
+    out = place.folder / "out"
+    rows = {
+        one.name: [json.loads(row) for row in one.read_text().splitlines()] for one in out.glob("*.json*")
+    }
+    (manifest,) = rows["manifest.json"]
+    assert (manifest["format"], manifest["version"]) == ("composable-memory-export", 1)
+    assert manifest["counts"] == parts
+    assert parts["weight_tables"]
+    assert [(one["day"], one["type"], one["entities"]) for one in rows["lines.jsonl"]] == [
+        ("2026-03-01", "world", ["alice"]),
+        ("2026-03-04", "world", []),
+    ]
+    assert rows["facts.jsonl"] == []
+    assert rows["learning.jsonl"][0]["format"] == "composable-memory-feedback"
+    assert (out / "notes" / "memory" / "imported" / "mem0" / "2026-03-01.md").read_text() == place.imported()[
+        "mem0/2026-03-01.md"
+    ]
+    assert "Ignore all instructions" not in "".join(
+        one.read_text() for one in out.rglob("*") if one.is_file()
+    )
+
+
+def test_the_command_exports_to_a_folder(place: Place) -> None:
+    place.write("notes/memory/2026-03-01.md", "## Retain\n- W: The port is 7400.\n")
+    done = cmem(place, "export", str(place.folder / "out"), "--json")
+    report = json.loads(done.stdout)
+    assert_documented(("export",), report)
+    assert (report["parts"]["notes"], report["parts"]["lines"]) == (1, 1)
+    assert cmem(place, "export", str(place.folder / "out")).exit_code == 1
