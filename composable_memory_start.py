@@ -109,22 +109,20 @@ def request_of(arguments: Sequence[str]) -> bytes:
         ValueError: it is too long, or an argument is no text.
     """
     "".join(arguments).encode()
-    streams = (sys.stdout, sys.stderr)
     width = str(os.get_terminal_size(1).columns) if sys.stdout.isatty() else ""
-    head = [
-        installation(),
-        os.getcwd(),
-        *(one.encoding for one in streams),
-        *("tty" if one.isatty() else "" for one in streams),
-        width,
-        str(len(arguments)),
-        *arguments,
-    ]
+    head = [installation(), os.getcwd(), width, str(len(arguments))]
+    for stream in (sys.stdout, sys.stderr):
+        head += [stream.encoding, "tty" if stream.isatty() else ""]
     environment = (b"%b=%b" % pair for pair in os.environb.items())
-    body = b"\0".join([*map(os.fsencode, head), *environment])
+    body = b"\0".join([*map(os.fsencode, [*head, *arguments]), *environment])
     if len(body) > MAX_REQUEST_BYTES:
         raise ValueError("more than a server reads")
     return len(body).to_bytes(4, "big") + body
+
+
+def frame(kind: bytes, data: bytes = b"") -> bytes:
+    """Return a part of an answer as it is sent."""
+    return kind + len(data).to_bytes(4, "big") + data
 
 
 def exchange(address: str, request: bytes) -> list[tuple[bytes, bytes]]:

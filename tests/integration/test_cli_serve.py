@@ -299,7 +299,7 @@ async def test_the_command_of_a_client_that_goes_away_or_of_a_server_that_stops_
     command(app, "search")(search)
     commands = {"search": get_command(app)}
     registry = await asyncio.to_thread(discover_backends)
-    server = CommandServer(tmp_path / "socket", commands=commands, registry=registry, control=" ".join)
+    server = CommandServer(tmp_path / "socket", commands, registry, asyncio.Event())
     await server.start()
     for leave in ("client", "server"):
         begun.clear()
