@@ -7,6 +7,7 @@ backend opens.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import field
@@ -625,7 +626,8 @@ class BackendServices:
     a moment. What a backend keeps is kept under `workspace_id` as well as `agent_id`, so that no workspace
     sees what is another's; the id stays the same when the folder is moved. `inherits` says that this
     workspace alone used the state folder before workspaces were told apart. `hide` is what every text goes
-    through that a backend reads from notes and transcripts to store it; call it in a thread.
+    through that a backend reads from notes and transcripts to store it; call it in a thread. `environ` is the
+    environment of whoever opens the memory, which need not be that of this process.
     """
 
     workspace_dir: Path
@@ -644,6 +646,7 @@ class BackendServices:
     load_extractor: Callable[[], EntityExtractor] | None = None
     inherits: bool = False
     hide: HideForgotten = hide_nothing
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
 
 OpenBackend = Callable[[Any, BackendServices], AbstractAsyncContextManager[MemorySearchManager]]

@@ -114,6 +114,7 @@ async def open_memory(
                 load_extractor=load_extractor,
                 inherits=identity.inherits,
                 hide=forgotten.hide,
+                environ=environ,
             )
             opener = BackendOpener(loaded=loaded, registry=registry, services=services)
             backends_open = await opener.open_all(stack)

@@ -1,7 +1,6 @@
 """Services over HTTP as backends: `kind: http`."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Literal
@@ -140,7 +139,7 @@ async def _open(settings: HttpSettings, services: BackendServices) -> AsyncItera
     if not settings.url:
         raise BackendUnavailable(services.backend_id, "it has no address", fix="set its `url`, or a `preset`")
     make = lambda: HttpSource(  # noqa: E731 - reading the trusted certificates takes a moment
-        settings, backend_id=services.backend_id, environ=os.environ, clock=services.clock
+        settings, backend_id=services.backend_id, environ=services.environ, clock=services.clock
     )
     memory = ExternalMemory(
         await asyncio.to_thread(make), settings, backend_id=services.backend_id, clock=services.clock

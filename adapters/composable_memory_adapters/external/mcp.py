@@ -1,7 +1,6 @@
 """MCP servers as backends: `kind: mcp`, over a command that is started here or over an address."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import import_module
@@ -32,7 +31,9 @@ async def _open(settings: McpSettings, services: BackendServices) -> AsyncIterat
             services.backend_id, "it needs a command or an address", fix="set its `command`, or its `url`"
         )
     asked = await asyncio.to_thread(_imported)
-    source = asked(settings, backend_id=services.backend_id, environ=os.environ, folder=services.state_dir)
+    source = asked(
+        settings, backend_id=services.backend_id, environ=services.environ, folder=services.state_dir
+    )
     memory = ExternalMemory(source, settings, backend_id=services.backend_id, clock=services.clock)
     try:
         yield memory

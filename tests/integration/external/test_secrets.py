@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from composable_memory import open_memory
 from composable_memory.errors import BackendError
 from composable_memory.interfaces import BackendServices
 from composable_memory_adapters.external.http import spec as http
@@ -69,3 +70,15 @@ async def test_no_error_of_a_server_has_the_key(services: BackendServices, fault
             await memory.search("pump")
     assert "zebra" not in f"{caught.value} {vars(caught.value)} {caught.value.__cause__}"
     assert "***" in str(caught.value)
+
+
+async def test_keys_are_those_of_the_environment_that_the_memory_is_opened_with(
+    workspace: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KEY_OF_TEST")
+    away = {"kind": "http", "url": "http://127.0.0.1:9/", "headers_env": {"X-Auth": "Bearer KEY_OF_TEST"}}
+    config = {"embedding": {"provider": "none"}, "backends": {"away": away}}
+
+    for environ, missing in (({"KEY_OF_TEST": KEY}, []), ({}, ["away"])):
+        async with open_memory(workspace, state_dir, config, environ=environ, long_lived=False) as memory:
+            assert [one.backend_id for one in memory.unavailable()] == missing
