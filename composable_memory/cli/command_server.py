@@ -6,6 +6,7 @@ not be the same here is declined, and the client runs the command itself.
 """
 
 import asyncio
+import io
 import json
 import os
 import socket
@@ -16,7 +17,7 @@ from contextlib import suppress
 from contextvars import Context
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 from composable_memory.cli.caller import CLIENT, Client
 from composable_memory.config.layers import CONFIG_VARIABLE, STATE_VARIABLE
@@ -26,6 +27,7 @@ from composable_memory_start import (
     BEAT,
     DECLINED,
     END,
+    ERR,
     MAX_REQUEST_BYTES,
     OUT,
     frame,
@@ -104,7 +106,7 @@ class CommandServer:
                 async with asyncio.timeout(REQUEST_S):
                     length = int.from_bytes(await reader.readexactly(4), "big")
                     message = await reader.readexactly(length) if length <= MAX_REQUEST_BYTES else b""
-                answer = await self._while_there(Client.parse(message, self._registry), reader, writer)
+                answer = await self._while_there(_client_of(message, self._registry), reader, writer)
                 async with asyncio.timeout(SEND_S):
                     writer.writelines(answer)
                     await writer.drain()
@@ -192,6 +194,46 @@ class CommandServer:
             return int(await work)
         except Exception as problem:  # wrong usage, or what nobody foresaw: told in the usual way
             raise Declined(f"{name}: {type(problem).__name__}") from problem
+
+
+def _client_of(message: bytes, registry: Registry) -> Client:
+    """Return the client that sent what `composable_memory_start.request_of` made.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    made_by, folder, width, count, *rest = map(os.fsdecode, message.split(b"\0"))
+    (out, out_is_terminal, err, err_is_terminal), arguments = rest[:4], rest[4 : 4 + int(count)]
+    pairs = (one.partition("=") for one in rest[4 + int(count) :])
+    environ = {name: value for name, _, value in pairs}
+    frames: list[bytes] = []
+    return Client(
+        registry=registry,
+        installation=made_by,
+        folder=Path(folder),
+        arguments=tuple(arguments),
+        environ={"COLUMNS": width, **environ} if width else environ,
+        out=cast("TextIO", _ClientStream(frames, OUT, out, is_terminal=bool(out_is_terminal))),
+        err=cast("TextIO", _ClientStream(frames, ERR, err, is_terminal=bool(err_is_terminal))),
+        frames=frames,
+    )
+
+
+class _ClientStream(io.TextIOBase):
+    """What is written for a client, in frames, encoded as the client's own stream would."""
+
+    encoding = ""
+
+    def __init__(self, frames: list[bytes], kind: bytes, encoding: str, *, is_terminal: bool) -> None:
+        self._frames, self._kind, self._is_terminal = frames, kind, is_terminal
+        self.encoding = encoding
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+    def write(self, text: str) -> int:
+        self._frames.append(frame(self._kind, text.encode(self.encoding, "backslashreplace")))
+        return len(text)
 
 
 def _listening(address: Path) -> socket.socket:
