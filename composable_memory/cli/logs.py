@@ -11,6 +11,7 @@ import typer
 from pydantic import JsonValue
 
 from composable_memory.cli.command import Target, command
+from composable_memory.cli.log_stats import print_statistics, statistics
 from composable_memory.cli.options import TIME_HELP, AsJson, Limit, parse_time
 from composable_memory.cli.output import can_draw, print_json, print_line, warn
 from composable_memory.cli.render import print_table
@@ -120,6 +121,28 @@ async def query(
     _print_events(page.events)
     if page.has_more:
         warn(f"there are more; go on with --offset {offset + len(page.events)}")
+
+
+@command(logs, "stats", epilog="Example: cmem logs stats --since 7d")
+async def stats(
+    target: Target,
+    *,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help=f"Only queries since then: {TIME_HELP}.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how long the backends took, and the shares of failed and of degraded answers."""
+    start, reader = parse_time(since, "--since"), _reader(target)
+    filters = [EventFilter(action=action, start=start) for action in ("query.backend_result", "query.merged")]
+    events = (event for one in filters for event in reader.events(one))
+    found = await asyncio.to_thread(statistics, events)
+    if as_json:
+        print_json(document(backends=found))
+    elif found:
+        print_statistics(found)
+    else:
+        print_line("No queries.")
 
 
 # --- reading ------------------------------------------------------------------------------------------------

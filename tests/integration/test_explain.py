@@ -100,3 +100,20 @@ def test_a_trace_of_another_workspace_is_refused(workspace: Path, state_dir: Pat
 
     assert done.exit_code == 1
     assert "no search of this memory" in done.output
+
+
+def test_statistics_tell_of_speed_and_failures(workspace: Path, state_dir: Path) -> None:
+    questions = ["tomatoes", "harbour keys", "coffee"]
+    took = [json.loads(cmem(workspace, state_dir, "search", one, "--json"))["tookMs"] for one in questions]
+
+    told = json.loads(cmem(workspace, state_dir, "logs", "stats", "--json"))["backends"]
+    shown = cmem(workspace, state_dir, "logs", "stats")
+    none = cmem(workspace, state_dir, "logs", "stats", "--since", "2099-01-01")
+
+    assert [one["backend"] for one in told] == ["builtin", "all together"]
+    assert {one["queries"] for one in told} == {3}
+    assert told[1]["p50Ms"] == pytest.approx(sorted(took)[1], abs=0.06)
+    assert told[1]["course"] == pytest.approx(took, abs=0.06)
+    assert {one["failed"] for one in told} == {0.0}
+    assert "builtin" in shown
+    assert none == "No queries.\n"
