@@ -5,7 +5,12 @@ from collections.abc import Iterator
 
 from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.scanner import TOUCHING, Rule, Span, Text
-from composable_memory_ops_logs.redaction.words import FUNCTION_WORDS, PREDICATES
+from composable_memory_ops_logs.redaction.words import (
+    FUNCTION_WORDS,
+    HARMLESS_ENDINGS,
+    PLACEHOLDERS,
+    PREDICATES,
+)
 
 # --- numbers of cards and accounts --------------------------------------------------------------------------
 
@@ -142,6 +147,26 @@ def _passphrase_at(text: Text, place: int) -> Iterator[Span]:
             yield Span(*match.span("value"))
 
 
+_PASSWORD_OF_WORDS = Pattern(
+    r"""password(?:[ ]for(?:[ ][^\s:=|"`]{1,30}){1,3}?)?(?:[ ]{0,2}[:=][ ]|[ ]is:?[ ])["'`]?
+    (?!(?:ask|call|check|contact|choose|pick|look|try)[ ])
+    (?P<value>[a-z]{2,12}(?:[ -][a-z]{2,12}){3,7})(?=["'`.,;!)]{0,2}(?:\s|\Z))(?![ ]{1,4}[\w(])""",
+    re.VERBOSE,
+)
+_OF_A_SENTENCE = FUNCTION_WORDS | HARMLESS_ENDINGS | PLACEHOLDERS
+
+
+def _password_of_words_at(text: Text, place: int) -> Iterator[Span]:
+    """Yield a password of plain words; a sentence that only speaks of a password has other words as well."""
+    match = _PASSWORD_OF_WORDS.match(text.low, place)
+    if match is None or text.raw[slice(*match.span("value"))] != match["value"]:
+        return
+    words = match["value"].replace("-", " ").split()
+    is_told = any(word in _OF_A_SENTENCE or word.endswith(("ed", "ing", "ly")) for word in words)
+    if not is_told and sum(word in PREDICATES for word in words) <= 1:
+        yield Span(*match.span("value"))
+
+
 _AUTHENTICATORS = ("authenticator", "2fa", "totp ", "totp:", "two-factor", "mfa")
 _LICENCES = (
     "licen",
@@ -162,4 +187,5 @@ NUMBER_RULES = (
     _near_rule(_LICENCES, _LICENCE),
     *map(_seed_rule, _SEEDS),
     Rule(("passphrase",), _passphrase_at),
+    Rule(("password",), _password_of_words_at),
 )

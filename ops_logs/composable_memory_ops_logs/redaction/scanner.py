@@ -45,6 +45,7 @@ class Text(NamedTuple):
                 low = raw.replace("İ", "i").lower()
                 for sign, simple in _SIMPLE:  # many times faster than `translate`
                     low = low.replace(sign, simple)
+                low = _MIXED.sub(lambda word: word[0].translate(_LOOK_ALIKES), low)
         return cls(raw, low, {})
 
 
@@ -67,6 +68,12 @@ _SIMPLE = tuple(
     )
     for sign in signs
 )
+
+
+_LOOK_ALIKES = str.maketrans("аеорсухіѕјкαορν", "aeopcyxisjkaopv")
+_ALIKE = "".join(map(chr, _LOOK_ALIKES))
+_MIXED = re.compile(f"(?<![a-z{_ALIKE}])(?:[a-z]+[{_ALIKE}]|[{_ALIKE}]+[a-z])[a-z{_ALIKE}]*")
+"""A word of Latin letters in which Cyrillic or Greek ones stand for those that look the same."""
 
 
 class Rule(NamedTuple):
