@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, cast
 
 from pydantic import Field, JsonValue
 from pydantic_core import from_json
@@ -178,10 +178,9 @@ def parsed(data: bytes | str) -> JsonValue:
         ValueError: it is no JSON.
     """
     try:
-        answer: JsonValue = from_json(data)
+        return cast("JsonValue", from_json(data))
     except ValueError:
-        answer = from_json(sound_json(data))
-    return answer
+        return cast("JsonValue", from_json(sound_json(data)))
 
 
 def sound_json(data: bytes | str) -> bytes:

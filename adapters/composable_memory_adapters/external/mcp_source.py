@@ -73,12 +73,7 @@ class McpSource:
             BackendError: the server cannot be started or reached, or its tool refused.
         """
         words: dict[str, str | int] = {"limit": limit, "query": query}
-        try:
-            return await self._call("search", None, words)
-        except BackendError:
-            raise
-        except Exception:  # noqa: BLE001 - the session broke, in whichever way the library tells it
-            return await self._last_call("search", None, words)
+        return await self._called("search", None, words)
 
     async def use(self, what: Literal["read", "add"], words: Mapping[str, str]) -> JsonValue:
         """Have it read or add something; None where the settings name no tool for that.
@@ -93,15 +88,18 @@ class McpSource:
         }[what]
         if not tool:
             return None
-        return await self._last_call(what, (tool, arguments), words) or ""
+        return await self._called(what, (tool, arguments), words) or ""
 
-    async def _last_call(self, what: str, tool: _Tool | None, words: Mapping[str, str | int]) -> JsonValue:
-        try:
-            return await self._call(what, tool, words)
-        except BackendError:
-            raise
-        except Exception as error:  # noqa: BLE001 - as above
-            problem = self._lost(error, what)
+    async def _called(self, what: str, tool: _Tool | None, words: Mapping[str, str | int]) -> JsonValue:
+        for is_last in (what == "add", True):  # what may have been added is not added again
+            try:
+                return await self._call(what, tool, words)
+            except BackendError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the session broke, in whichever way the library tells it
+                problem = self._lost(error, what)
+                if is_last:
+                    break
         raise problem  # without the cause, which may repeat a secret
 
     async def close(self) -> None:
@@ -112,6 +110,9 @@ class McpSource:
     async def _call(self, what: str, tool: _Tool | None, words: Mapping[str, str | int]) -> JsonValue:
         """Return what a tool answers, by default the one that searches."""
         session = await self._session.get()
+        if self._ended_since:  # between two calls; nothing was sent to it
+            await self._drop(session)
+            session = await self._session.get()
         name, given = tool or (session.tool, session.arguments)
         try:
             result = await session.client.call_tool(

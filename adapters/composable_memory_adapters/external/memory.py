@@ -25,6 +25,7 @@ from composable_memory.types import (
     MemorySearchResult,
     SearchAnswer,
     SearchOptions,
+    format_citation,
 )
 from composable_memory_adapters.excerpts import excerpt
 from composable_memory_adapters.external.answers import (
@@ -103,8 +104,8 @@ class ExternalMemory:
         self._clock = clock
         self._is_closed = False
         self._calls: set[asyncio.Task[Any]] = set()
-        self._answered: dict[str, tuple[str, str]] = {}
-        """What was answered last: the place there and the text, by the path here."""
+        self._answered: dict[str, tuple[str, str, str]] = {}
+        """What was answered last, by its citation: the path here, the place there, and the text."""
 
     async def search(
         self, query: str, options: SearchOptions | None = None
@@ -126,10 +127,11 @@ class ExternalMemory:
         limit = max(self._settings.limit, options.max_results)
         reading = await self._read(asked, limit, self._as_of(options))
         for one in reading.results:
-            self._answered.pop(one.path, None)  # the latest are the last
-            self._answered[one.path] = reading.places.get(one.path, ""), one.text
-        for path in [*self._answered][:-MOST_KEPT]:
-            del self._answered[path]
+            citation = format_citation(one.path, one.start_line, one.end_line)
+            self._answered.pop(citation, None)  # the latest are the last
+            self._answered[citation] = one.path, reading.places.get(one.path, ""), one.text
+        for citation in [*self._answered][:-MOST_KEPT]:
+            del self._answered[citation]
         good = [hit for hit in reading.results if hit.score >= options.min_score]
         return SearchAnswer(
             results=tuple(good[: options.max_results]),
@@ -215,13 +217,14 @@ class ExternalMemory:
         self._require_open("read_file")
         if not rel_path.startswith(f"{self._id}{FOREIGN}"):
             raise UnsupportedOperation(self._id, "read_file")
-        cited = None if rel_path in self._answered else read_citation(rel_path)
+        cited = read_citation(rel_path)
         path = cited.path if cited else rel_path
-        place, passage = self._answered.get(path, ("", ""))
+        latest = (one for one in reversed(self._answered.values()) if one[0] == path)
+        path, place, passage = self._answered.get(rel_path) or next(latest, (path, "", ""))
         given = {"path": place or path.partition(FOREIGN)[2]}
         answer = await self._until_closed(self._used("read", given), "read_file")
         if whole := await asyncio.to_thread(text_of, answer, self._settings.map):
-            if cited and cited.start_line and not from_line:
+            if cited and cited.path == path and cited.start_line and not from_line:
                 from_line, lines = cited.start_line, lines or cited.end_line - cited.start_line + 1
             return MemoryFileSlice(path=path, text=excerpt(whole, from_line, lines))
         if not passage:

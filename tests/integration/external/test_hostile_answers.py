@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from composable_memory import open_memory
+from composable_memory.errors import MemoryPathError
 from composable_memory.types import QueryResponse, SearchFilters
 from composable_memory_adapters.external.answers import parsed
 from composable_memory_adapters.external.retrievers import retriever_backend
@@ -158,3 +159,21 @@ async def test_a_message_with_half_a_surrogate_pair_is_read(notes: Path) -> None
     async with open_memory(notes, notes.parent / "state", config, long_lived=False) as memory:
         response = await memory.query("pump", min_score=0.0)
     assert (lost(response), sorted(from_away(response))) == ("", ["away://a", "away://b"])
+
+
+async def test_each_passage_of_one_place_is_read_by_its_own_citation(notes: Path) -> None:
+    async def search(_query: str, _limit: int) -> list[dict[str, object]]:
+        texts = {1: "pump one", 7: "pump two\nis blue", 20: "pump three"}
+        return [{"path": "x.md", "line": line, "text": text} for line, text in texts.items()]
+
+    config = {"embedding": {"provider": "none"}, "backends": {"away": {}}}
+    spec = retriever_backend("away", search)
+    async with open_memory(
+        notes, notes.parent / "state", config, backends=[spec], long_lived=False
+    ) as memory:
+        await memory.query("pump", min_score=0.0)
+        for line, text in ((1, "pump one"), (7, "pump two\nis blue"), (20, "pump three")):
+            assert (await memory.read_file(f"away://x.md#L{line}")).text == text
+        with pytest.raises(MemoryPathError, match="read_tool"):
+            await memory.read_file("away://y.md")
+        assert (await memory.read_file("memory/pump.md")).text.startswith(OURS)

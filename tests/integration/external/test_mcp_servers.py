@@ -244,6 +244,18 @@ async def test_what_is_remembered_is_written_to_it_only_when_asked_for(notes: Pa
     assert written == f"{done.path}#^{done.id} The timer rattles, writes True.\n"
 
 
+async def test_a_server_that_ended_meanwhile_is_written_to_all_the_same(notes: Path, state_dir: Path) -> None:
+    async with joined(notes, state_dir, **WRITE) as memory:
+        await memory.query(QUERY)
+        started = await asyncio.to_thread(servers, state_dir)
+        for process in started:
+            os.kill(process, signal.SIGKILL)
+        await nobody_left(state_dir, of=started)
+        done = await memory.remember("The timer rattles.")
+    assert not done.degraded
+    assert (state_dir / "added").read_text().endswith(" The timer rattles.\n")
+
+
 @pytest.mark.parametrize(
     ("fault", "section", "named"),
     [("refuse", WRITE, "locked"), ("", {"writes": True}, "add_tool"), ("no-start", WRITE, "database")],
