@@ -118,7 +118,9 @@ async def _write(notes: OpenNotes, line: RetainedLine, path: str, day: date) -> 
     async with NoteFile(notes.workspace_dir, path) as note:
         text = await note.change(addition)
         if addition.known is not None:
-            return _of_known(addition.known)
+            return replace(
+                _of_known(addition.known), degraded=await _index(notes)
+            )  # who wrote it may not be done
         is_lifted = bool(stones) and await _lift(notes.forgotten, line)
         degraded: tuple[Degradation, ...] = ()
         takes_facts = bool(notes.manager.backends_with(Capability.INGEST))

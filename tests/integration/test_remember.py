@@ -53,6 +53,7 @@ async def main(workspace, state):
     async with open_memory(workspace, state, long_lived=False) as memory:
         now = datetime(2026, 3, 1, tzinfo=UTC)
         done = await asyncio.gather(*(memory.remember("Ann saw a ship.", now=now) for _ in range(10)))
+        assert len(await memory.search("ship")) == 1
         for one in done:
             print(one.id, "known" if one.duplicate_of else "new")
 
