@@ -38,7 +38,7 @@ def messages_of(text: str, *, above: int = 0) -> Iterator[TranscriptMessage]:
     `above` is how many lines of the transcript stand before `text`.
     """
     for number, line in enumerate(text.split("\n"), start=above + 1):
-        record = _record(line)
+        record = record_of(line)
         message = message_in(record)
         speaker = SPEAKERS.get(str(message.get("role")))
         words = "\n".join(texts_in(message.get("content"))).strip()
@@ -54,7 +54,8 @@ def without_memories(text: str) -> str:
     return _TOLD.sub(" ", text)
 
 
-def _record(line: str) -> Mapping[str, object]:
+def record_of(line: str) -> Mapping[str, object]:
+    """Return the record in a line of JSON; an empty one where it can be no message."""
     try:
         record = json.loads(line) if '"role"' in line else None
     except (ValueError, RecursionError):

@@ -34,6 +34,7 @@ async def import_(
     """Import what another memory has exported, as notes and transcripts."""
     async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
         done = await import_export(memory, origin, export, dry_run=dry_run)
+        is_searched = "sessions" in memory.status().sources or "conversation" not in done.found
     if as_json:
         print_json(document(done))
     else:
@@ -41,11 +42,10 @@ async def import_(
         print_line(f"{'Would import' if dry_run else 'Imported'} from {origin}: {counts or 'nothing'}.")
         for example in done.examples:
             print_line(f"  {one_line(example, 110)}", dim=True)
-    conflicts = [
-        f"conflict: {one}: changed here and in the export; it stays as it is" for one in done.conflicts
-    ]
+    conflicts = [f"conflict: {one}: changed here and there; it stays as it is here" for one in done.conflicts]
     problems = [f"left out: {one}" for one in done.problems]
-    for line in (*problems, *conflicts, *(f"hint: {one}" for one in done.hints)):
+    hints = [] if is_searched else ["hint: conversations are only searched with the source `sessions`"]
+    for line in (*problems, *conflicts, *hints):
         warn(line)
     if not done.found:
         return ExitCode.FAILED

@@ -17,7 +17,7 @@ from pathlib import Path
 from posixpath import splitext
 from typing import Literal
 
-from composable_memory.errors import ComposableMemoryError, ConfigError, InvalidArgument, NoteNotWritten
+from composable_memory.errors import ConfigError, InvalidArgument, NoteNotWritten
 from composable_memory.forget.notes import Notes, without_lines
 from composable_memory.front_matter import front_matter
 from composable_memory.hooks.session_memory import slug_of
@@ -35,7 +35,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 IMPORTED = f"{MEMORY_FOLDER}/imported"
 SESSIONS = "sessions"
-EXAMPLES = 3
+EXAMPLES, EXAMPLE_CHARS = 3, 200
 MAX_PART_CHARS = 50
 """Of a name in a path, so that its bytes fit any disk."""
 
@@ -56,7 +56,6 @@ class ImportReport:
     conflicts: tuple[str, ...]
     problems: tuple[str, ...]
     examples: tuple[str, ...]
-    hints: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +70,11 @@ class _Item:
     was: str = ""
     was_at: str = ""
     outcome: Outcome = "new"
+
+    @property
+    def is_due(self) -> bool:
+        """Return whether it is to be written."""
+        return self.outcome in ("new", "changed")
 
 
 async def import_export(memory: Memory, origin: str, export: Path, *, dry_run: bool = False) -> ImportReport:
@@ -93,10 +97,7 @@ async def import_export(memory: Memory, origin: str, export: Path, *, dry_run: b
         outcomes=Counter(one.outcome for one in items),
         conflicts=tuple(one.was_at for one in items if one.outcome == "conflict"),
         problems=tuple(f"{where}: {why}" for where, why in problems),
-        examples=tuple(f"{one.path}: {one.text}" for one in items if one.outcome in ("new", "changed"))[
-            :EXAMPLES
-        ],
-        hints=() if dry_run else await run.hints(items),
+        examples=tuple(f"{one.path}: {one.text[:EXAMPLE_CHARS]}" for one in items if one.is_due)[:EXAMPLES],
     )
 
 
@@ -105,11 +106,8 @@ def _read(memory: Memory, origin: str, export: Path) -> list[Record | Problem]:
         root, workspace = export.expanduser().resolve(strict=True), memory.workspace_dir.resolve()
         if root.is_dir() and root.is_relative_to(workspace):
             raise ConfigError("import", f"{root} is in this workspace; `cmem index` reads its notes in place")
-        is_own = workspace.is_relative_to(root)
-        files = (
-            one for one in files_of(root) if not (is_own and (root / one.name).is_relative_to(workspace))
-        )
-        return [*read_export(origin, files)]
+        inside = f"{workspace.relative_to(root)}/" if workspace.is_relative_to(root) else "\0"
+        return [*read_export(origin, (one for one in files_of(root) if not one.name.startswith(inside)))]
     except OSError as error:
         raise ConfigError("import", f"{export} cannot be read: {error.strerror or error}") from error
 
@@ -152,7 +150,7 @@ class _Import:
         if not await asyncio.to_thread((folder / MEMORY_FOLDER).is_dir):
             await self._memory.sync(reason="import")  # what the notes are is chosen before there is a folder
         notes: dict[str, list[_Item]] = defaultdict(list)
-        for one in (one for one in items if one.outcome in ("new", "changed")):
+        for one in (one for one in items if one.is_due):
             if one.record.turns:
                 await asyncio.to_thread(self._write_transcript, one)
                 continue
@@ -173,17 +171,6 @@ class _Import:
         await asyncio.to_thread(self._save, [one for one in items if one.key not in lost])
         await self._memory.sync(reason="import")
 
-    async def hints(self, items: Sequence[_Item]) -> tuple[str, ...]:
-        """Return what keeps conversations from being found."""
-        talk = next((one for one in items if one.record.turns), None)
-        try:
-            if not talk or (await self._memory.manager.read_file(talk.path, from_line=1, lines=1)).text:
-                return ()
-            problem = "no backend reads that folder"
-        except ComposableMemoryError as error:
-            problem = str(error)
-        return (f"conversations are in {self._transcripts}, and not searched yet: {problem}",)
-
     def _item(self, record: Record) -> _Item:
         own = record.id or sha256(record.text.encode("utf-8", "replace")).hexdigest()
         key = sha256(f"{self._origin}\0{record.kind}\0{own}".encode("utf-8", "replace")).hexdigest()
@@ -199,10 +186,8 @@ class _Import:
         tags = (_NOT_IN_TAGS.sub("-", tag).strip("-") for tag in record.tags)
         worded = [tag for tag in tags if re.search(r"[^\W\d_]", tag)][:MAX_NAMES]
         line = replace(line_of(record.text, None, record.about, None, worded)[0], id=f"i{key[:11]}")
-        text = self._without_forgotten(format_retained_line(line))
-        return _Item(
-            key=key, record=record, path=f"{folder}/{day or 'undated'}.md", text=text, line_id=f"{line.id}"
-        )
+        text, path = self._without_forgotten(format_retained_line(line)), f"{folder}/{day or 'undated'}.md"
+        return _Item(key=key, record=record, path=path, text=text, line_id=f"{line.id}")
 
     def _page(self, record: Record) -> str:
         text = _sound(record.text).removeprefix("\ufeff")
@@ -217,9 +202,9 @@ class _Import:
         rows = []
         for role, said, at in record.turns:
             text = self._memory.forgotten.hide(redact(_sound(said)), "sessions")
-            row = {"type": "message", "message": {"role": role, "content": text}}
-            rows.append(json.dumps(row | ({"timestamp": at.isoformat()} if at else {}), ensure_ascii=False))
-        return "\n".join([*rows, ""])
+            time = {"timestamp": at.isoformat()} if at else {}
+            rows.append({"type": "message", **time, "message": {"role": role, "content": text}})
+        return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
 
     def _without_forgotten(self, text: str) -> str:
         shown = self._memory.forgotten.hide(text, "memory").split("\n")
@@ -264,9 +249,8 @@ def _changed(items: Sequence[_Item], text: str) -> str:
     if not items[0].line_id:
         return items[0].text if text == items[0].was else text
     ids = {one.line_id for one in items}
-    kept = without_lines(
-        text, ((one.start_line, one.end_line) for one in retained_lines(text) if one.id in ids)
-    )
+    old = [one for one in retained_lines(text) if one.id in ids]
+    kept = without_lines(text, ((one.start_line, one.end_line) for one in old))
     new = [one.text for one in items if one.text]
     for line in retained_lines(new[0] if new else "", everywhere=True):
         return with_retained_line(kept, line).replace(new[0], "\n".join(new), 1)

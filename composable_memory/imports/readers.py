@@ -169,7 +169,8 @@ def _each(items: object, where: str, shape: type[T], read: Callable[[T], Found])
     """Yield what is read from items of a shape, and which do not have it."""
     for number, item in enumerate(items if isinstance(items, list) else [items]):
         try:
-            yield from read(shape.model_validate(item))
+            is_line = isinstance(item, str)
+            yield from read(shape.model_validate_json(item) if is_line else shape.model_validate(item))
         except BROKEN as error:
             yield Problem(f"{where}[{number}]", _reason(error))
 
@@ -178,7 +179,7 @@ def _json(file: ExportedFile, *parts: str) -> Any:
     """Return a document, or the first of some parts of it that is there."""
     text = file.read().decode("utf-8-sig")
     if file.name.lower().endswith(".jsonl"):
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
+        return [line for line in text.split("\n") if line.strip()]  # each is parsed by itself
     data = json.loads(text)
     return next((data[name] for name in parts if name in data), data) if isinstance(data, dict) else data
 
@@ -230,11 +231,8 @@ def _claude_notes(file: ExportedFile) -> Found:
         yield from _each(one.get("docs", []), file.name, _Writing, partial(_written, "note"))
 
 
-def _letta(file: ExportedFile) -> Found:
-    """Yield what an agent file holds, of today's form or the first one, or else a list of passages."""
-    if not file.name.lower().endswith(".af"):
-        yield from _memories(file)
-        return
+def _agents(file: ExportedFile) -> Found:
+    """Yield what an agent file of Letta holds, of today's form or the first one."""
     blocks = _json(file, "blocks", "core_memory")
     yield from _each(blocks, f"{file.name}: blocks", _Writing, partial(_written, "note"))
     yield from _talks(file)
@@ -263,6 +261,6 @@ READERS: Mapping[str, Mapping[str, Callable[[ExportedFile], Found]]] = {
     "claude": {CONVERSATIONS: _talks, rf"{MEMORIES}|{PROJECTS}": _claude_notes},
     "obsidian": {"": _note},
     "openclaw": {WORKSPACE: _note, r"(^|/)sessions/[^/]+\.jsonl$": _transcript},
-    "letta": {r"\.(af|jsonl?)$": _letta},
+    "letta": {r"\.af$": _agents, r"\.jsonl?$": _memories},
 }
 """For each origin what reads the files whose names hold a pattern."""

@@ -5,7 +5,6 @@ each message; line numbers are those of the JSONL file. Everything but `growth_l
 from a thread.
 """
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +16,7 @@ from typing import IO, NamedTuple
 from composable_memory.errors import MemoryPathError
 from composable_memory.interfaces import BackendServices
 from composable_memory.paths import is_note, opened_file, problem_with_file
-from composable_memory.transcripts import SPEAKERS, masked_line, message_in, said_at, texts_in
+from composable_memory.transcripts import SPEAKERS, masked_line, message_in, record_of, said_at, texts_in
 from composable_memory_adapters.builtin.notes.sources import (
     TRANSCRIPT_SUFFIX,
     TRANSCRIPTS_KEY,
@@ -145,7 +144,7 @@ def read_transcript(path: str) -> Transcript:
     with opened_file(path) as (descriptor, before):
         lines = _Lines(descriptor, before.st_size)
         for number, line in enumerate(lines, start=1):
-            record = _record(line)
+            record = record_of(line)
             if text := _message_text(record):
                 texts.append(text)
                 numbers.append(number)
@@ -253,14 +252,6 @@ def _message_text(record: Mapping[str, object]) -> str:
         return ""
     words = masked_line("\n".join(texts_in(message.get("content"))))
     return f"{speaker}: {words}" if words else ""
-
-
-def _record(line: str) -> Mapping[str, object]:
-    try:
-        record = json.loads(line) if line else None
-    except (ValueError, RecursionError):
-        record = None
-    return record if isinstance(record, dict) else {}
 
 
 def _count_lines(descriptor: int, size: int, *, enough: int) -> int:
