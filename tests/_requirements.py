@@ -2827,7 +2827,7 @@ INTERFACES = document(
             decided("own:learning:linked", "queryTraceId: made up for each evaluation",
                     "every judgement and evaluation has the trace id and the query id of what it judges",
                     f"{EVALUATOR}a_judged_query_is_stored_under_its_trace",
-                    f"{STORE}judgements_are_found_by_time_kind_and_trace",
+                    f"{STORE}judgements_are_found_by_time_and_kind",
                     f"{LOGGED_QUERIES}queries_of_one_trace_are_told_apart_while_they_run_together"),
             decided("own:learning:unknown", "(what no backend is named for counts for backend unknown)",
                     "each result has the backend that brought it; what a fallback brought counts for nobody",

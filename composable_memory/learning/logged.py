@@ -142,9 +142,7 @@ async def signals_of(
         yield part
 
 
-async def judged_cases(
-    context: LearningContext, *, since: datetime | None = None, until: datetime | None = None
-) -> list[Case]:
+async def judged_cases(context: LearningContext, *, since: datetime | None = None) -> list[Case]:
     """Return the logged queries that something relevant is known for.
 
     Raises:
@@ -153,7 +151,7 @@ async def judged_cases(
     """
     judgements = await telling_judgements(context, since)
     traces = {one.trace_id for one in judgements}
-    logged = await queries_of(context, since=since, until=until, traces=traces)
+    logged = await queries_of(context, since=since, traces=traces)
     return await asyncio.to_thread(_exact_cases, logged, judgements)
 
 

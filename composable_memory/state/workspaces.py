@@ -12,7 +12,7 @@ Looks at the disk, so call it in a thread where an event loop runs.
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -87,7 +87,6 @@ def identify(
     *,
     now: datetime,
     name: str | None = None,
-    new_id: Callable[[], str] = lambda: uuid4().hex[:ID_CHARS],
 ) -> WorkspaceIdentity:
     """Return which workspace `folder` is, and register it if it is new; `name` is `memory.id`.
 
@@ -102,7 +101,7 @@ def identify(
         found = _known(registry, here, name, now)
         if found is None:
             with _transaction(registry):
-                found = _registered(registry, here, name, now, state_dir=state_dir, new_id=new_id)
+                found = _registered(registry, here, name, now, state_dir=state_dir)
     return found
 
 
@@ -327,7 +326,6 @@ def _registered(
     now: datetime,
     *,
     state_dir: Path,
-    new_id: Callable[[], str],
 ) -> WorkspaceIdentity:
     """Return the workspace of a folder, as it is written down after this."""
     row = _match(registry, here)
@@ -343,7 +341,7 @@ def _registered(
         workspace_id = _named(registry, name or "")
     values = {"path": os.fsencode(here.path), "now": now.timestamp(), "name": name}
     if workspace_id is None:
-        made = _new(registry, here, name, state_dir=state_dir, new_id=new_id)
+        made = _new(registry, here, name, state_dir=state_dir)
         registry.execute(
             "INSERT INTO workspaces VALUES (:id, :name, :path, :now, :inherits)",
             {**values, "id": made.id, "inherits": made.inherits},
@@ -366,7 +364,6 @@ def _new(
     name: str | None,
     *,
     state_dir: Path,
-    new_id: Callable[[], str],
 ) -> WorkspaceIdentity:
     """Return a new workspace.
 
@@ -381,4 +378,4 @@ def _new(
     if (was_used or by_path in others) and _named(registry, by_path) is None:
         is_first = registry.execute("SELECT 1 FROM workspaces").fetchone() is None
         return WorkspaceIdentity(id=by_path, inherits=is_first and others == {by_path}, instead_of=instead_of)
-    return WorkspaceIdentity(id=name or new_id(), instead_of=instead_of)
+    return WorkspaceIdentity(id=name or uuid4().hex[:ID_CHARS], instead_of=instead_of)

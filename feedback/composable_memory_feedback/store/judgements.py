@@ -15,7 +15,7 @@ from composable_memory_feedback.store.database import Database
 from composable_memory_feedback.store.days import count_query, read_days
 from composable_memory_feedback.store.values import Evaluation
 
-BEGINNING, END = "", "~"
+BEGINNING = ""
 """Before and after every time, as `time_text` writes them."""
 
 _INSERT = """
@@ -51,13 +51,12 @@ _OF_QUERY = "SELECT * FROM checked_judgements WHERE trace_id = ? AND query_id = 
 
 _SELECT = """
 SELECT * FROM checked_judgements AS one
-WHERE at >= :since AND at < :until
-  AND (:trace_id IS NULL OR trace_id = :trace_id)
+WHERE at >= :since
   AND (:kinds IS NULL OR instr(:kinds, ' ' || kind || ' '))
   AND (NOT :of_relevant OR EXISTS (
     SELECT 1 FROM judgements AS other
     WHERE other.trace_id = one.trace_id AND other.query_id = one.query_id
-      AND other.at >= :since AND other.at < :until AND other.relevance > :least
+      AND other.at >= :since AND other.relevance > :least
   ))
 ORDER BY id
 """
@@ -116,20 +115,16 @@ class JudgementRows(Database):
         self,
         *,
         since: datetime | None = None,
-        until: datetime | None = None,
         kinds: Collection[JudgementKind] | None = None,
-        trace_id: str | None = None,
         of_relevant: bool = False,
     ) -> list[Judgement]:
-        """Return judgements made from `since` to before `until`, in the order in which they were stored.
+        """Return judgements made since a time, in the order in which they were stored.
 
         With `of_relevant`, they are those of the queries that one of them finds something relevant for.
         """
         values = {
             "since": time_text(since) if since else BEGINNING,
-            "until": time_text(until) if until else END,
             "kinds": None if kinds is None else f" {' '.join(kinds)} ",
-            "trace_id": trace_id,
             "of_relevant": of_relevant,
             "least": RELEVANT,
         }

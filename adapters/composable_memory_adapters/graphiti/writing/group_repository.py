@@ -230,10 +230,10 @@ class GroupRepository:
         return self._savers[fits]
 
 
-def batches(items: Iterable[T], size: int = BATCH) -> Iterator[list[T]]:
-    """Return the items in lists of at most `size`."""
+def batches(items: Iterable[T]) -> Iterator[list[T]]:
+    """Return the items in lists of at most `BATCH`."""
     rest = iter(items)
-    while batch := list(islice(rest, size)):
+    while batch := list(islice(rest, BATCH)):
         yield batch
 
 
