@@ -36,8 +36,8 @@ from composable_memory_start import (
 )
 
 MAX_CLIENTS = 200
-MAX_AT_WORK = 8
-"""Each has a memory open, with threads and files of its own; more of them would only wait for each other."""
+MAX_AT_WORK = 4
+"""Each has a memory open, with threads, files and vectors of its own; more would wait for each other."""
 REQUEST_S = 2.0
 BEAT_S = 0.5
 SEND_S = 30.0

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -69,7 +69,12 @@ async def serve(
     elif action == "stop" and found:
         async with lock(patience_s=END_S) as has_ended:
             found["running"] = not has_ended
-    _show(found or {"running": False}, as_json=as_json)
+    elif found is None:
+        async with lock(patience_s=0.0) as is_free:
+            if not is_free:
+                error("a server has this workspace, and does not answer; unless it has just begun, end it")
+    status = found or {"running": False}
+    print_json(status) if as_json else print_details("server", status)
     return ExitCode.FINE if found and found["running"] == (action != "stop") else ExitCode.FAILED
 
 
@@ -89,10 +94,7 @@ async def _answering(address: Path, memory: Memory, end: asyncio.Event) -> Async
         )  # a model that this memory holds is shared with the others
     registry = await asyncio.to_thread(discover_backends)
     server = CommandServer(address, answered, registry, end)
-    try:
-        await server.start()
-    except OSError as problem:
-        raise ConfigError("state_dir", f"no socket can be made at {address}: {problem.strerror}") from problem
+    await server.start()
     try:
         yield "Serving"
     finally:
@@ -116,10 +118,6 @@ async def _asked(address: Path, action: str) -> dict[str, Any] | None:
         return None
     status: dict[str, Any] = json.loads(frames[0][1])
     return status
-
-
-def _show(status: Mapping[str, object], *, as_json: bool) -> None:
-    print_json(status) if as_json else print_details("server", status)
 
 
 async def _started(target: Target, address: Path) -> dict[str, Any]:

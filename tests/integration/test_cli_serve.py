@@ -375,6 +375,11 @@ def test_one_server_at_a_time_in_the_background_until_it_is_stopped(place: Place
             assert (code, str(json.loads(told)["pid"]) in problem) == (1, True)
         assert place.asked("search", PORT)[0] == 0
         assert place.counts()[0] == 1
+        process = json.loads(told)["pid"]
+        os.kill(process, signal.SIGSTOP)
+        code, _, problem = place.asked("serve", "status")
+        os.kill(process, signal.SIGCONT)
+        assert (code, "does not answer" in problem) == (1, True)
     finally:
         assert place.asked("serve", "stop")[0] == 0
     assert place.asked("serve", "stop")[0] == 1
