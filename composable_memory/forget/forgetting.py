@@ -25,7 +25,7 @@ from composable_memory.errors import (
 from composable_memory.forget import planning
 from composable_memory.forget.notes import NoteLine, Notes, without_lines
 from composable_memory.forget.planning import Marked
-from composable_memory.forget.tombstones import INSTEAD, Forgotten
+from composable_memory.forget.tombstones import INSTEAD, Forgotten, Tombstones
 from composable_memory.forget.values import ForgetLine, ForgetPlan, ForgetReport, Forgetting, Holding
 from composable_memory.forget.wording import Quotations, statements_of, words_of
 from composable_memory.interfaces import Capability, SupportsForget, SupportsRetain
@@ -100,8 +100,8 @@ async def forget(memory: ForgettingScope, plan_or_token: ForgetPlan | str) -> Fo
     notes = await asyncio.to_thread(_notes_of, memory)
     await _add_documents(memory, notes, lines)
     async with _alone(memory.forgotten):
-        if not await asyncio.to_thread(planning.is_as_shown, notes, digest, lines, hashing):
-            again = await asyncio.to_thread(planning.found_again, notes, lines, hashing)
+        if await asyncio.to_thread(planning.digest_of, notes, lines, hashing) != digest:
+            again = await asyncio.to_thread(planning.standing_lines, notes, lines, hashing)
             target = plan_or_token.target if isinstance(plan_or_token, ForgetPlan) else ""
             return ForgetReport(is_done=False, plan=await _plan(memory, notes, target, again, ()))
         await _require_writable(memory, notes, lines)
@@ -197,12 +197,10 @@ async def _plan(
         copies = planning.copies_of(notes, chosen)
         lines = planning.forget_lines(notes, chosen) + planning.forget_lines(notes, copies, is_copy=True)
         token = planning.token_of(notes, planning.marked([*chosen, *copies], hashing), hashing)
-        tokens = [
-            planning.token_of(
-                notes, planning.marked([one, *planning.copies_of(notes, [one])], hashing), hashing
-            )
-            for one in candidates[: planning.MOST_CANDIDATES]
-        ]
+        best = candidates[: planning.MOST_CANDIDATES]
+        every = [*candidates, *planning.copies_of(notes, best)]
+        each = [[one, *planning.copies_of(notes, [one], every)] for one in best]
+        tokens = [planning.token_of(notes, planning.marked(one, hashing), hashing) for one in each]
         return token if lines else "", lines, planning.forget_lines(notes, candidates, tokens)
 
     token, lines, shown = await asyncio.to_thread(write)
@@ -256,19 +254,10 @@ async def _alone(forgotten: Forgotten) -> AsyncIterator[None]:
 
 
 def _begin(forgotten: Forgotten, notes: Notes, lines: Sequence[Marked]) -> None:
-    statements = [one for _, one in _standing(forgotten, notes, lines)]
-    forgotten.bury(statements)
+    standing = planning.standing_lines(notes, lines, forgotten.hashing())
+    forgotten.bury(one for _, one in standing)
     before = _read_journal(forgotten)
     _write_journal(forgotten, _Journal(lines=(*(before.lines if before else ()), *lines)))
-
-
-def _standing(forgotten: Forgotten, notes: Notes, lines: Sequence[Marked]) -> list[NoteLine]:
-    """Return those of the lines that still stand in their notes, wherever by now."""
-    hashing, found = forgotten.hashing(), []
-    for path in dict.fromkeys(line.path for line in lines):
-        every = planning.standing(notes.statements(path), path, lines, hashing)
-        found += [NoteLine(path, one) for one in every]
-    return found
 
 
 async def _carry_out(memory: ForgettingScope, notes: Notes, journal: _Journal) -> ForgetReport:
@@ -277,14 +266,15 @@ async def _carry_out(memory: ForgettingScope, notes: Notes, journal: _Journal) -
     if journal.is_cut:
         lines = [_without_text(line) for line in journal.lines]
     else:
-        standing = await asyncio.to_thread(_standing, forgotten, notes, journal.lines)
+        hashing = await asyncio.to_thread(forgotten.hashing)
+        standing = await asyncio.to_thread(planning.standing_lines, notes, journal.lines, hashing)
         lines = await asyncio.to_thread(planning.forget_lines, notes, standing)
         lines = lines or [_without_text(line) for line in journal.lines]
         ids = [one.id for _, one in standing if one.id]
         stores += await _mask_records(memory, lines)
         try:
             for path in await asyncio.to_thread(_paths_to_cut, notes, journal.lines):
-                await _cut(memory, notes, path, journal.lines)
+                await _cut(memory, notes, path, journal.lines, hashing)
         except NoteNotWritten as error:  # in spite of what was tried before; the next opening goes on
             forgotten.pending = {error.path: str(error)}
             raise
@@ -362,9 +352,9 @@ def _paths_to_cut(notes: Notes, lines: Sequence[Marked]) -> list[str]:
     return [path for path in paths if notes.text(path) and not notes.why_uncut(path)]
 
 
-async def _cut(memory: ForgettingScope, notes: Notes, path: str, lines: Sequence[Marked]) -> None:
-    hashing = await asyncio.to_thread(memory.forgotten.hashing)
-
+async def _cut(
+    memory: ForgettingScope, notes: Notes, path: str, lines: Sequence[Marked], hashing: Tombstones
+) -> None:
     def change(text: str) -> str:
         bare = text.removeprefix("\ufeff")
         found = planning.standing([*statements_of(bare)], path, lines, hashing)

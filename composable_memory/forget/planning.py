@@ -86,16 +86,24 @@ def lines_in(notes: Notes, path: str, first: int, last: int) -> list[NoteLine]:
     ]
 
 
-def copies_of(notes: Notes, chosen: Sequence[NoteLine]) -> list[NoteLine]:
-    """Return the other lines that say the same as those that were chosen, or repeat them in pages."""
+def copies_of(
+    notes: Notes, chosen: Sequence[NoteLine], among: Iterable[NoteLine] | None = None
+) -> list[NoteLine]:
+    """Return the other lines, of all or `among` some, that say the same as those that were chosen, or repeat
+    them in pages.
+    """
     wanted = {line.statement.words for line in chosen if line.statement.is_telling}
     telling = {max(words, key=len) for words in wanted}
     ids = {line.statement.id for line in chosen if line.statement.id}
     clues = [*telling, *map(str.casefold, ids)]
-    found = (
-        notes.saying(clues, lambda one: one.words in wanted or _repeats(one, chosen, ids)) if clues else ()
-    )
+
+    def is_copy(one: Statement) -> bool:
+        return one.words in wanted or _repeats(one, chosen, ids)
+
+    if among is None:
+        among = notes.saying(clues, is_copy) if clues else ()
     places = {(line.path, line.statement.start_line) for line in chosen}
+    found = (line for line in among if is_copy(line.statement))
     return [line for line in found if (line.path, line.statement.start_line) not in places]
 
 
@@ -167,7 +175,7 @@ def marked(lines: Iterable[NoteLine], hashing: Tombstones) -> list[Marked]:
 
 def token_of(notes: Notes, lines: Sequence[Marked], hashing: Tombstones) -> str:
     """Return the token that confirms that these lines are to go as they stand now; it has our seal."""
-    wire = json.dumps([_digest(notes, lines, hashing), *lines], separators=(",", ":"))
+    wire = json.dumps([digest_of(notes, lines, hashing), *lines], separators=(",", ":"))
     body = base64.urlsafe_b64encode(wire.encode()).decode().rstrip("=")
     return f"{_BEGINNING}{body}.{hashing.hash([body])}"
 
@@ -186,18 +194,13 @@ def read_token(token: str, hashing: Tombstones) -> tuple[str, list[Marked]]:
     return digest, [Marked(*line) for line in lines]
 
 
-def is_as_shown(notes: Notes, digest: str, lines: Sequence[Marked], hashing: Tombstones) -> bool:
-    """Return whether the lines of a token are still what they were when it was made."""
-    return _digest(notes, lines, hashing) == digest
-
-
-def found_again(notes: Notes, lines: Iterable[Marked], hashing: Tombstones) -> list[NoteLine]:
-    """Return where lines stand now that say what those of a token said, in the same notes."""
-    wanted = {(line.path, line.words) for line in lines}
-    paths = dict.fromkeys(line.path for line in lines)
-    every = [NoteLine(path, one) for path in paths for one in notes.statements(path)]
-    names = marked(every, hashing)
-    return [line for line, name in zip(every, names, strict=True) if (name.path, name.words) in wanted]
+def standing_lines(notes: Notes, lines: Sequence[Marked], hashing: Tombstones) -> list[NoteLine]:
+    """Return those of the lines of a token or journal that still stand in their notes, wherever by now."""
+    return [
+        NoteLine(path, one)
+        for path in dict.fromkeys(line.path for line in lines)
+        for one in standing(notes.statements(path), path, lines, hashing)
+    ]
 
 
 def standing(
@@ -221,7 +224,8 @@ def standing(
     return [found[at] for at in sorted(found)]
 
 
-def _digest(notes: Notes, lines: Sequence[Marked], hashing: Tombstones) -> str:
+def digest_of(notes: Notes, lines: Sequence[Marked], hashing: Tombstones) -> str:
+    """Return a hash of what stands at some places now."""
     said = {path: notes.statements(path) for path in dict.fromkeys(line.path for line in lines)}
     texts = (one.text for line in lines for one in said[line.path] if line.is_at(one))
     return hashing.hash(text.encode("utf-8", "surrogatepass").hex() for text in texts)

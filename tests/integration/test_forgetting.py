@@ -347,6 +347,28 @@ async def test_a_note_that_cannot_be_written_is_told_before_anything_is_done(pla
         assert (await memory.forget(plan)).is_done
 
 
+async def test_a_document_that_says_the_same_is_told_and_not_indexed_any_more(place: Place) -> None:
+    place.write(
+        "memory/page.html", f"<p>The ferry leaves.</p>\n<p>Peter: {SECRET}</p>\n<p>So: {SECRET}!</p>\n"
+    )
+    place.write("memory/other.html", f"<p>Anna said: {SECRET}</p>\n")
+    async with place.open(builtin={"documents": ["html"]}) as memory:
+        await memory.sync()
+        plan = await memory.plan_forgetting("^k1abc")
+        report = await memory.forget(plan)
+
+        for stores in (plan.stores, report.stores):
+            (left,) = (one for one in stores if one.what == "documents")
+            assert left.examples == ("memory/page.html",)
+            assert left.stays
+        found = (await memory.query("spare key turquoise flowerpot ferry")).results
+        assert sorted({one.path for one in found if "turquoise" in one.text}) == [
+            "memory/other.html",
+            "memory/page.html",
+        ]
+        assert not [one for one in found if "Peter: " in one.text]
+
+
 async def test_a_line_of_a_document_stays_hidden_after_a_kill(place: Place) -> None:
     document = place.write("memory/page.html", f"<p>The ferry leaves.</p>\n<p>{SECRET}</p>\n")
     await killed(place, "_mask_records", "memory/page.html#L2")
@@ -354,7 +376,11 @@ async def test_a_line_of_a_document_stays_hidden_after_a_kill(place: Place) -> N
     async with place.open(builtin={"documents": ["html"]}) as memory:
         assert "forgetting" not in memory.status().custom
         assert "turquoise" not in (await memory.read_file("memory/page.html")).text
-        assert not [one for one in (await memory.query("spare key")).results if one.path.endswith(".html")]
+        assert not [
+            one
+            for one in (await memory.query("spare key")).results
+            if "turquoise" in one.text and one.path.endswith("html")
+        ]
     assert SECRET in document.read_text()
     assert not [*place.state.rglob("under-way.json")]
 

@@ -177,9 +177,9 @@ class BuiltinMemory:
             Holding(store=BACKEND_ID, what="passages of notes", count=found.passages),
             Holding(
                 store=BACKEND_ID,
-                what="passages of transcripts",
+                what="passages of transcripts" if not found.documents else "passages of other files",
                 count=found.said,
-                examples=tuple(found.transcripts),
+                examples=(*found.transcripts, *found.documents),
             ),
             Holding(store=BACKEND_ID, what="vectors", count=found.vectors),
             Holding(
@@ -188,6 +188,13 @@ class BuiltinMemory:
                 count=len(found.transcripts),
                 examples=tuple(found.transcripts),
                 stays="the agent wrote them; what is forgotten is hidden in them, and not indexed",
+            ),
+            Holding(
+                store=BACKEND_ID,
+                what="documents",
+                count=len(found.documents),
+                examples=tuple(found.documents),
+                stays="edit them yourself; what is forgotten is hidden in them, and not indexed",
             ),
         ]
         return tuple(one for one in told if one.count)

@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 from composable_memory.forget.values import Forgetting
 from composable_memory.forget.wording import contains, statements_of, words_of
+from composable_memory_adapters.builtin.notes.documents import reader_of
 from composable_memory_adapters.builtin.store import documents, index_meta, rebuild, schema
 from composable_memory_adapters.builtin.store.tables import LIVE
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text.compounds import long_words
 
 OVERLAPPING = "SELECT id FROM chunks WHERE path = ? AND start_line <= ? AND end_line >= ?"
-WITH_WORD = "SELECT id, path, text FROM chunks WHERE source = 'sessions' AND text LIKE ? ESCAPE '!'"
+WITH_WORD = "SELECT id, path, text, source FROM chunks WHERE text LIKE ? ESCAPE '!'"
 VECTORS = """
 SELECT count(DISTINCT embedding_id) FROM chunks WHERE id IN (SELECT value FROM json_each(?))
 """
@@ -32,12 +33,13 @@ OPTIMIZE = "INSERT INTO {keywords} ({keywords}) VALUES ('optimize')"
 
 
 class Stored(NamedTuple):
-    """What the index holds: passages of notes, passages of transcripts, vectors, and which transcripts."""
+    """What the index holds: passages of notes and of files that cannot be cut, vectors, which files."""
 
     passages: int
     said: int
     vectors: int
     transcripts: Sequence[str]
+    documents: Sequence[str]
 
 
 def stored(connection: Connection, wanted: Forgetting) -> Stored:
@@ -49,7 +51,11 @@ def stored(connection: Connection, wanted: Forgetting) -> Stored:
         )
     said = dict(_quoting(connection, wanted.texts))
     vectors = connection.execute(VECTORS, (json.dumps([*own, *said]),)).get
-    return Stored(len(own), len(said), vectors, sorted(set(said.values())))
+    transcripts, documents = set[str](), set[str]()
+    for path in said.values():
+        (documents if reader_of(path) else transcripts).add(path)
+    left = sorted(documents.difference(wanted.paths))
+    return Stored(len(own), len(said), vectors, sorted(transcripts), left)
 
 
 def mark_unread(connection: Connection, wanted: Forgetting) -> None:
@@ -78,9 +84,14 @@ def purge(connection: Connection) -> None:
 
 
 def _quoting(connection: Connection, texts: Iterable[str]) -> Iterable[tuple[int, str]]:
-    """Yield the passages of transcripts, with their paths, in which some texts are said."""
-    for said in {one.said for text in texts for one in statements_of(text) if one.is_telling}:
+    """Yield the passages of transcripts and documents, with their paths, in which some texts are said.
+
+    In a document that is a line of its own: words within a line are not hidden there.
+    """
+    telling = (one for text in texts for one in statements_of(text) if one.is_telling)
+    for said, words in {(one.said, one.words) for one in telling}:
         like = max(said, key=len).replace("!", "!!").replace("%", "!%").replace("_", "!_")
-        for id_, path, text in connection.execute(WITH_WORD, (f"%{like}%",)):
-            if contains(words_of(text), said):
+        for id_, path, text, source in connection.execute(WITH_WORD, (f"%{like}%",)):
+            is_line = reader_of(path) and any(one.words == words for one in statements_of(text))
+            if is_line or (source == "sessions" and contains(words_of(text), said)):
                 yield id_, path
