@@ -17,7 +17,7 @@ from composable_memory.config.consent import give_consent, revoke_consent
 from composable_memory.config.layers import checked_settings, default_state_dir, user_config_path
 from composable_memory.config.trees import names_variables
 from composable_memory.config.trust import Request
-from composable_memory.config.validation import hide, hides
+from composable_memory.config.validation import hide, hides, is_secret
 from composable_memory.config.workspace_file import WORKSPACE_FILES, WorkspaceFile, find_workspace_file
 from composable_memory.json_documents import document
 from composable_memory.registry import Registry, discover_backends
@@ -113,6 +113,8 @@ def _document(
 
 
 def _value(asked: Request) -> JsonValue:
-    hidden = not names_variables(asked.key) and any(map(hides, asked.key.split(".")))
+    last = asked.key.rpartition(".")[2]
+    is_name = names_variables(asked.key) or (last.endswith("_env") and is_secret(last.removesuffix("_env")))
+    hidden = not is_name and any(map(hides, asked.key.split(".")))
     shown: JsonValue = redact_value(to_jsonable_python(hide(asked.leaf.value, hidden=hidden), fallback=str))
     return shown

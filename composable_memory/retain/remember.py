@@ -118,9 +118,8 @@ async def _write(notes: OpenNotes, line: RetainedLine, path: str, day: date) -> 
     async with NoteFile(notes.workspace_dir, path) as note:
         text = await note.change(addition)
         if addition.known is not None:
-            return replace(
-                _of_known(addition.known), degraded=await _index(notes)
-            )  # who wrote it may not be done
+            # Who has just written it may not have it indexed yet.
+            return replace(_of_known(addition.known), degraded=await _index(notes))
         is_lifted = bool(stones) and await _lift(notes.forgotten, line)
         degraded: tuple[Degradation, ...] = ()
         takes_facts = bool(notes.manager.backends_with(Capability.INGEST))

@@ -195,6 +195,7 @@ def test_the_variables_whose_values_a_server_would_get_are_shown(place: Place) -
         "memory.notes.env.api_key": "AWS_SECRET_ACCESS_KEY",
         "memory.wiki.headers_env.Authorization": "Bearer GITHUB_TOKEN",
         "memory.wiki.api_key_env": "WIKI_PASSWORD",
+        "memory.mail.headers.Authorization_env": "MAIL_TOKEN",
         "memory.wiki.headers.Authorization": "Bearer dGhlIGtleSBvZiB0aGUgd2lraQ",
         "memory.notes.arguments.env.TOKEN": "hunter22",
     }
@@ -204,6 +205,7 @@ def test_the_variables_whose_values_a_server_would_get_are_shown(place: Place) -
         "    env: {TOKEN: OPENAI_API_KEY, api_key: AWS_SECRET_ACCESS_KEY}}\n"
         "  wiki: {headersEnv: {Authorization: Bearer GITHUB_TOKEN}, apiKeyEnv: WIKI_PASSWORD,\n"
         "    headers: {Authorization: Bearer dGhlIGtleSBvZiB0aGUgd2lraQ}}\n"
+        "  mail: {headers: {Authorization_env: MAIL_TOKEN}}\n"
     )
     asks = place.status()["asks"]
     assert isinstance(asks, list)
