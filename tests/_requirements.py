@@ -3151,7 +3151,7 @@ INTERFACES = document(
                  f"{IMPORTING}memories_of_mem0_are_typed_dated_lines_and_found_by_their_day",
                  f"{IMPORTING}conversations_of_chatgpt_are_transcripts_of_the_branch_that_was_shown",
                  f"{IMPORTING}conversations_memories_and_documents_of_claude",
-                 f"{IMPORTING}an_agent_file_of_letta_of_today_and_of_the_first_form",
+                 f"{IMPORTING}agent_files_of_letta_of_today_and_of_the_first_form",
                  f"{IMPORTING}a_vault_keeps_its_paths_and_says_where_it_comes_from",
                  f"{IMPORTING}notes_of_basic_memory_and_a_workspace_of_openclaw"),
             kept("own:import:once", "what is here, edited, removed or forgotten does not come again",

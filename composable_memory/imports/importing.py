@@ -141,7 +141,8 @@ class _Import:
                 item = replace(item, was=format_retained_line(known.line), was_at=known.path)
             elif not item.line_id:
                 item = replace(item, was=self._text(files, item.path), was_at=item.path)
-            items[item.key] = item
+            if items.setdefault(item.key, item).text != item.text:
+                problems.append(Problem(record.path or record.id, "another record has its id"))
         return [replace(one, outcome=self._outcome(one)) for one in items.values()]
 
     async def write(self, items: Sequence[_Item], problems: list[Problem]) -> None:

@@ -7,8 +7,10 @@ and the others are read. Call it from a thread.
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import pydantic
@@ -23,6 +25,7 @@ T = TypeVar("T", bound=pydantic.BaseModel)
 ROLES = {"user": "user", "human": "user", "assistant": "assistant"}
 NOBODY = frozenset({"", "default", "default_user", "user"})
 """Ids of users that name nobody."""
+SHOWN = ("text", "multimodal_text")
 BROKEN = (ValueError, LookupError, TypeError, AttributeError)
 """What a record raises that is not of the shape that is expected."""
 
@@ -113,7 +116,7 @@ class _Message(_Shape):
     role: str = _field(..., "sender", "role", AliasPath("author", "role"))
     kind: str = _field("text", AliasPath("content", "content_type"))
     content: Any = _field(None, AliasPath("content", "parts"), "content")
-    text: str = ""
+    text: str = _field("", AliasPath("content", "text"), "text")
     at: Moment = _field(None, "create_time", "created_at")
     recipient: str = "all"
     is_hidden: bool = _field(False, AliasPath("metadata", "is_visually_hidden_from_conversation"))
@@ -181,6 +184,7 @@ def _json(file: ExportedFile, *parts: str) -> Any:
     if file.name.lower().endswith(".jsonl"):
         return [line for line in text.split("\n") if line.strip()]  # each is parsed by itself
     data = json.loads(text)
+    data = json.loads(data) if isinstance(data, str) else data  # some agent files are packed twice
     return next((data[name] for name in parts if name in data), data) if isinstance(data, dict) else data
 
 
@@ -213,11 +217,10 @@ def _talk(talk: _Talk) -> Found:
 
 def _said(one: _Message) -> Found:
     role, words = ROLES.get(one.role), one.words
-    if not role or not words or one.is_hidden or one.kind not in ("text", "multimodal_text"):
-        return
-    if one.recipient == "bio":
-        yield Record(kind="memory", id=one.id, text=words, at=one.at)
-    elif one.recipient == "all":
+    if one.recipient == "bio":  # ChatGPT writes its memories so, one a line
+        for number, line in enumerate(words.split("\n")):
+            yield Record(kind="memory", id=f"{one.id}/{number}", text=line, at=one.at)
+    elif role and words and one.recipient == "all" and one.kind in SHOWN and not one.is_hidden:
         yield Record(kind="conversation", id=one.id, turns=((role, words, one.at),))
 
 
@@ -232,10 +235,10 @@ def _claude_notes(file: ExportedFile) -> Found:
 
 
 def _agents(file: ExportedFile) -> Found:
-    """Yield what an agent file of Letta holds, of today's form or the first one."""
-    blocks = _json(file, "blocks", "core_memory")
-    yield from _each(blocks, f"{file.name}: blocks", _Writing, partial(_written, "note"))
-    yield from _talks(file)
+    """Yield what an agent file of Letta holds, of today's form or the first one; its ids are only its own."""
+    blocks = _each(_json(file, "blocks", "core_memory"), file.name, _Writing, partial(_written, "note"))
+    for one in chain(blocks, _talks(file)):
+        yield replace(one, id=f"{file.name}/{one.id}") if isinstance(one, Record) else one
 
 
 def _note(file: ExportedFile) -> Found:

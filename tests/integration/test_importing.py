@@ -214,6 +214,7 @@ def node(
     return {"id": "n", "message": message, "parent": parent, "children": []}
 
 
+NOTED = {"content_type": "code", "language": "unknown", "text": "Likes turf.\nHas 12 hens."}
 CHATGPT = [
     {
         "title": "A shed in the garden",
@@ -228,7 +229,8 @@ CHATGPT = [
             "b": node("user", "What roof for the shed?", 1772600001.0, "a"),
             "old": node("assistant", "An abandoned branch about slate", 1772600002.0, "b"),
             "c": node("assistant", "Has a shed of larch", 1772600003.0, "b", recipient="bio"),
-            "d": node("tool", "Model set context updated.", 1772600003.0, "c"),
+            "code": node("assistant", "", 1772600003.0, "c", recipient="bio", content=NOTED),
+            "d": node("tool", "Model set context updated.", 1772600003.0, "code"),
             "x": node("assistant", ["no", "role"], 1772600003.0, "d", author="nobody"),
             "e": node("assistant", "A turf roof, 12 degrees.", 1772600004.0, "x"),
             "f": node("user", f"My token is {TOKEN}", 1772700000.0, "e"),
@@ -249,26 +251,21 @@ async def test_conversations_of_chatgpt_are_transcripts_of_the_branch_that_was_s
     ]
     assert talk[0]["timestamp"] == "2026-03-04T04:53:21+00:00"
     assert TOKEN not in json.dumps(talk)
-    assert [one.text for one in place.lines("chatgpt/2026-03-04.md")] == ["Has a shed of larch"]
-    assert counts(report) == (2, 0, 0, 0, 0)
+    noted = [one.text for one in place.lines("chatgpt/2026-03-04.md")]
+    assert noted == ["Has a shed of larch", "Likes turf.", "Has 12 hens."]
+    assert counts(report) == (4, 0, 0, 0, 0)
     assert sorted(one.split(":")[0] for one in report.problems) == [
-        "A shed in the garden[4]",
+        "A shed in the garden[5]",
         "conversations-000.json[1]",
     ]
     (path,) = {one for one in await place.found("turf roof", date(2026, 3, 4)) if one.startswith("sessions/")}
     assert path.startswith("sessions/chatgpt-2026-03-04-")
-    assert counts(await place.take("chatgpt", export)) == (0, 0, 2, 0, 0)
+    assert counts(await place.take("chatgpt", export)) == (0, 0, 4, 0, 0)
 
     later = json.loads(json.dumps(CHATGPT[:1]))
     later[0] |= {"title": "Another title", "current_node": "g"}
     later[0]["mapping"]["g"] = node("assistant", "Mask it.", 1772700009.0, "f")
-    assert counts(await place.take("chatgpt", place.write("conversations.json", later))) == (
-        0,
-        1,
-        1,
-        0,
-        0,
-    )
+    assert counts(await place.take("chatgpt", place.write("conversations.json", later))) == (0, 1, 3, 0, 0)
     assert [len(one) for one in place.said()] == [4]
 
 
@@ -336,7 +333,7 @@ async def test_conversations_memories_and_documents_of_claude(place: Place) -> N
     assert counts(await place.take("claude", place.zip("claude.zip", CLAUDE))) == (0, 0, 4, 0, 0)
 
 
-async def test_an_agent_file_of_letta_of_today_and_of_the_first_form(place: Place) -> None:
+async def test_agent_files_of_letta_of_today_and_of_the_first_form(place: Place) -> None:
     packed = json.dumps({"type": "user_message", "message": "Where is the pier?", "time": "2026-05-01"})
     call = {"function": {"name": "send_message", "arguments": json.dumps({"message": "In the north."})}}
     messages = [
@@ -364,15 +361,18 @@ async def test_an_agent_file_of_letta_of_today_and_of_the_first_form(place: Plac
     passages = [
         {"id": "passage-1", "text": "The pier was built in 1911.", "created_at": "2026-05-02T09:00:00Z"}
     ]
-    for name, export in (("pilot.af", today), ("old.af", first), ("passages.json", passages)):
-        place.write(f"letta/{name}", export)
+    other = json.dumps({**today, "blocks": [{"id": "block-0", "label": "human", "value": "Likes boats."}]})
+    exports = {"pilot.af": today, "old.af": first, "other.af": other, "passages.json": passages}
+    for name, export in exports.items():
+        place.write(f"letta/{name}", json.dumps(export))
 
     report = await place.take("letta", place.folder / "letta")
 
     assert report.problems == ()
-    assert report.found == {"conversation": 2, "note": 2, "memory": 1}
+    assert report.found == {"conversation": 3, "note": 3, "memory": 1}
+    assert counts(report) == (7, 0, 0, 0, 0)
     said = [[one["message"]["content"] for one in talk] for talk in place.said()]
-    assert said == [["Where is the pier?", "In the north."]] * 2
+    assert said == [["Where is the pier?", "In the north."]] * 3
     assert [one.text for one in place.lines("letta/2026-05-02.md")] == ["The pier was built in 1911."]
 
 
@@ -516,7 +516,7 @@ def test_the_command_tells_what_it_did_and_what_is_left_to_do(place: Place) -> N
     done = cmem(place, "import", "chatgpt", str(chats), "--json")
     report = json.loads(done.stdout)
     assert_documented(("import",), report)
-    assert (done.exit_code, report["outcomes"]["new"]) == (0, 2)
+    assert (done.exit_code, report["outcomes"]["new"]) == (0, 4)
     assert "`sessions`" in done.stderr
     assert cmem(place, "import", "mem0", str(memories), "--strict").exit_code == 3
     assert cmem(place, "import", "mem0", str(place.write("none.json", {"results": []}))).exit_code == 1
