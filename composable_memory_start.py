@@ -8,6 +8,7 @@ the command being run here, as if there were no servers; nothing is printed befo
 import os
 import socket
 import sys
+import zlib
 from collections.abc import Sequence
 
 ANSWERED = frozenset({"get", "pack", "search", "status"})
@@ -98,8 +99,12 @@ def reachable(address: str) -> str:
 
 
 def installation() -> str:
-    """Return what tells this installation of the program from others."""
-    return f"{sys.prefix}:{os.path.realpath(__file__)}"
+    """Return what tells this installation of the program from others: its environment, and this very file.
+
+    The file counts by what is in it: the same one has several paths where folders are mounted or linked.
+    """
+    with open(__file__, "rb") as file:
+        return f"{os.path.realpath(sys.prefix)}:{zlib.crc32(file.read()):x}"
 
 
 def request_of(arguments: Sequence[str]) -> bytes:

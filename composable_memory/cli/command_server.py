@@ -65,7 +65,7 @@ class CommandServer:
         self._clients: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(MAX_AT_WORK)
         self._installation = ""
-        self._code: Mapping[Path, float] = {}
+        self._code: Mapping[Path, object] = {}
         self._since = datetime.now(UTC)
         self._answered = self._declined = 0
         self._reason: str | None = None
@@ -257,8 +257,11 @@ def _is_stranger(writer: asyncio.StreamWriter) -> bool:
     return int.from_bytes(told[4:8], sys.byteorder) != os.geteuid()
 
 
-def _state_of_code(before: Iterable[Path] = ()) -> dict[Path, float]:
+def _state_of_code(before: Iterable[Path] = ()) -> dict[Path, object]:
     """Return when the program was changed: its files, those `before`, and the installed packages. Blocks."""
     ours = [module for name, module in sys.modules.items() if name.startswith("composable_memory")]
-    now = [Path(sysconfig.get_path("purelib")), *(Path(one.__file__) for one in ours if one.__file__)]
-    return {one: one.stat().st_mtime if one.exists() else 0.0 for one in before or now}
+    files = [*before] or [Path(one.__file__) for one in ours if one.__file__]
+    packages = Path(sysconfig.get_path("purelib"))
+    # Not by the time of the folder: that changes with whatever else is put there.
+    installed = frozenset(one.name for one in packages.iterdir() if one.suffix in (".dist-info", ".pth"))
+    return {**{one: one.stat().st_mtime if one.exists() else 0.0 for one in files}, packages: installed}

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -44,6 +45,7 @@ class Place:
         self.state_dir = state_dir
         self.config = config
         self.options = ["--workspace", str(workspace), "--state-dir", str(state_dir)]
+        self.told: dict[str, Any] = {}
 
     @property
     def address(self) -> Path:
@@ -64,8 +66,8 @@ class Place:
 
     def counts(self) -> tuple[int, int]:
         """Return how many commands were answered, and how many declined."""
-        told = json.loads(self.asked("serve", "status", "--json")[1])
-        return told["answered"], told["declined"]
+        self.told = json.loads(self.asked("serve", "status", "--json")[1])
+        return self.told["answered"], self.told["declined"]
 
     def write(self, path: str, text: str) -> None:
         (self.workspace / path).write_text(text, encoding="utf-8")
@@ -140,7 +142,7 @@ def test_a_workspace_is_found_from_within_and_by_every_spelling_of_the_option(pl
         for words, cwd in spellings:
             assert place.run(ASKING, "search", PORT, *words, folder=cwd) == expected
 
-        assert place.counts() == (len(spellings), 0)
+        assert place.counts() == (len(spellings), 0), place.told
 
 
 def test_a_terminal_gets_the_same_colours_and_width(place: Place) -> None:
@@ -209,7 +211,7 @@ def test_who_is_not_the_same_is_left_to_his_own_process(
 ) -> None:
     copy = tmp_path / "elsewhere" / "composable_memory_start.py"
     copy.parent.mkdir()
-    copy.write_text(Path(start.__file__).read_text("utf-8"), "utf-8")
+    copy.write_text(f"{Path(start.__file__).read_text('utf-8')}# of another version", "utf-8")
     with serving(place):
         expected = place.alone("search", PORT)
         assert place.run([sys.executable, str(copy)], "search", PORT, *place.options) == expected
