@@ -323,14 +323,17 @@ def _find(answer: JsonValue, depth: int = _DEPTH) -> tuple[str, list[JsonValue]]
 
 
 def _fields(row: JsonValue, names: FieldNames) -> dict[str, JsonValue]:
-    """Return the fields of a result by their configured names, or by the first common ones."""
+    """Return the fields of a result by their configured names, or by the first common ones.
+
+    An empty name stands for nothing.
+    """
     if not isinstance(row, dict):
         return {"text": row}
     levels = _levels(row)
     return {
         field_name: _common(levels, field_name)[1] if configured is None else pick(row, configured)
         for field_name in _NAMES
-        for configured in (getattr(names, field_name),)
+        if (configured := getattr(names, field_name)) != ""
     }
 
 

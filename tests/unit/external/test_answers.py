@@ -73,6 +73,17 @@ def test_an_answer_in_which_nothing_is_recognised_tells_its_keys_and_an_empty_on
     assert read({"results": [{"number": 1, "day": 2}, row]}).keys == "number, day"
 
 
+def test_an_empty_name_stands_for_nothing() -> None:
+    found = read_answer(
+        rows(0.2, 0.9),
+        analyse("pump"),
+        backend_id="away",
+        results_at=None,
+        names=FieldNames(score="", start_line="", id="", path=""),
+    )
+    assert (found.bad_scores, [one.text for one in found.results]) == (0, ["pump 0", "pump 1"])
+
+
 def test_relations_of_a_graph_are_read_as_sentences() -> None:
     entities = [{"name": "Ann", "observations": ["She likes boats."]}]
     relations = [{"from": "Ann", "to": "Harbour", "relationType": "works_at"}, {"from": "Ann"}, 7]
