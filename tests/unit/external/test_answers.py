@@ -75,7 +75,7 @@ def test_an_answer_in_which_nothing_is_recognised_tells_its_keys_and_an_empty_on
 
 def test_an_empty_name_stands_for_nothing() -> None:
     found = read_answer(
-        rows(0.2, 0.9),
+        [*rows(0.2, 0.9)],
         analyse("pump"),
         backend_id="away",
         results_at=None,
