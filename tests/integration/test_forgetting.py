@@ -4,6 +4,7 @@ import asyncio
 import base64
 import gzip
 import json
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -26,6 +27,7 @@ from composable_memory.interfaces import BackendServices, BackendSpec, Capabilit
 from composable_memory.query.replay import is_reproduced
 from composable_memory.runtime.backup import back_up, restore
 from composable_memory.runtime.memory import Memory
+from composable_memory.state.workspaces import adopt
 from composable_memory.testing import FakeBackend
 from composable_memory.types import MemorySearchResult, SearchOptions
 from composable_memory_feedback.logged import LoggedQuery, read_queries
@@ -500,6 +502,26 @@ async def test_the_workspace_beside_it_with_the_same_text_is_untouched(tmp_path:
         await memory.sync()
         assert [one for one in (await memory.query("spare key")).results if "turquoise" in one.text]
     assert other.note.read_text() == NOTE
+
+
+async def test_a_folder_restored_elsewhere_forgets_again_once_it_is_adopted(
+    tmp_path: Path, place: Place
+) -> None:
+    restored = Place(tmp_path / "restored")
+    restored.state = place.state
+    restored.note.write_text(NOTE)
+    async with place.open() as memory:
+        await memory.forget(await memory.plan_forgetting("^k1abc"))
+        former = memory.forgotten.folder.name
+    await asyncio.to_thread(shutil.rmtree, place.workspace)
+    await asyncio.to_thread(adopt, place.state, restored.workspace, former, now=datetime.now(UTC))
+
+    async with restored.open() as memory:
+        await memory.sync(force=True)
+        found = (await memory.query("spare key ferry")).results
+        assert [one for one in found if "ferry" in one.text]
+        assert not [one for one in found if "turquoise" in one.text]
+        assert "turquoise" not in str(await memory.recall("Peter"))
 
 
 async def test_tombstones_hold_no_text_and_are_keyed_by_workspace(tmp_path: Path, place: Place) -> None:
