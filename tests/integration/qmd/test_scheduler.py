@@ -39,7 +39,9 @@ with open("plan.json") as file:
     plan = json.load(file).get(verb, {{}})
 open(os.environ["INDEX_PATH"], "a").close()
 while plan.get("hangs"):
-    time.sleep(60)
+    time.sleep(0.05)
+    with open("plan.json") as file:
+        plan = json.load(file).get(verb, {{}})
 sys.stdout.write(plan.get("says", ""))
 sys.stderr.write(plan.get("complains", ""))
 sys.exit(plan.get("code", 0))
@@ -110,7 +112,9 @@ class Fake:
     command: Sequence[str]
 
     def plans(self, **plan: object) -> None:
-        (self.folder / "plan.json").write_text(json.dumps({"update": {"says": UPDATED}, **plan}))
+        written = self.folder / "plan.json.new"
+        written.write_text(json.dumps({"update": {"says": UPDATED}, **plan}))
+        written.replace(self.folder / "plan.json")
 
     def called(self) -> list[str]:
         """Return the calls without the numbers of the processes."""
@@ -453,11 +457,13 @@ async def test_updates_go_on_while_an_embedding_runs(
 
 
 async def test_who_leaves_does_not_stop_the_update(fake: Fake, opened: Opened) -> None:
+    fake.plans(update={"hangs": True})
     async with opened(fake.command) as scheduler:
         leaving = asyncio.create_task(scheduler.run("manual"))
         await fake.until_called("update")
         leaving.cancel()
         await asyncio.wait([leaving])
+        fake.plans()
         await scheduler.run("cli")
 
         assert leaving.cancelled()
