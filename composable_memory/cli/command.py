@@ -41,6 +41,11 @@ class Target:
             long_lived=False,
         )
 
+    def path(self, given: Path) -> Path:
+        """Return a path as whoever gave it means it."""
+        client = CLIENT.get()
+        return given.expanduser() if client is None else client.path(given)
+
 
 Command = Callable[..., Coroutine[Any, Any, ExitCode | None]]
 """Does the work of a command; None means that it ended fine."""

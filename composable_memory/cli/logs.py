@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC
+from pathlib import Path
 from shutil import get_terminal_size
 from typing import Annotated, Literal
 
@@ -12,7 +13,7 @@ from pydantic import JsonValue
 
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.log_stats import print_statistics, statistics
-from composable_memory.cli.options import TIME_HELP, AsJson, Limit, parse_time
+from composable_memory.cli.options import TIME_HELP, AsJson, Limit, WithoutTexts, parse_time
 from composable_memory.cli.output import can_draw, print_json, print_line, warn
 from composable_memory.cli.render import print_table
 from composable_memory.config.layers import default_state_dir
@@ -68,11 +69,22 @@ async def show(
         typer.Argument(metavar="TRACE_ID", help=TRACE_HELP),
     ] = LAST,
     *,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write a page that says why, to attach to a report."),
+    ] = None,
+    without_texts: WithoutTexts = False,
     as_json: AsJson = False,
 ) -> None:
-    """Draw one trace as a waterfall."""
+    """Draw one trace as a waterfall, or write it as a page in one file, with secrets masked."""
     events = await read_trace(target, trace_id)
-    if as_json:
+    if html is not None:
+        from composable_memory.inspector.report import write_report  # late, as it is seldom asked for
+
+        async with target.open() as memory:
+            trace = trace_document(events)
+            await write_report(memory, events[0].trace_id, html, with_texts=not without_texts, trace=trace)
+    elif as_json:
         print_json(trace_document(events))
     else:
         print_trace(events)

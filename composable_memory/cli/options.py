@@ -101,6 +101,9 @@ Now = Annotated[
 ]
 
 Weak = Annotated[bool, typer.Option("--weak", help="Show the nearest results also where none matches well.")]
+WithoutTexts = Annotated[
+    bool, typer.Option("--without-texts", help="Leave the question and what notes say out of the page.")
+]
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _SPAN = re.compile(r"(\d+)\s*([smhdw])")

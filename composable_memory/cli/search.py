@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -26,6 +27,7 @@ from composable_memory.cli.options import (
     Types,
     UntilThen,
     Weak,
+    WithoutTexts,
     check_names,
 )
 from composable_memory.cli.output import (
@@ -107,6 +109,13 @@ async def search(
         typer.Option("--lines", metavar="N", min=1, help="Show of each result only the N best lines."),
     ] = None,
     text: Annotated[bool, typer.Option("--text", help="Show whole passages.")] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            "--report", metavar="FILE", help="Also write a page that says why, with secrets masked."
+        ),
+    ] = None,
+    without_texts: WithoutTexts = False,
     session: Session = None,
     strict: Strict = False,
     as_json: AsJson = False,
@@ -127,6 +136,11 @@ async def search(
         check_names(memory, request.backends or ())
         response = await query_cited(memory, request)
         status = memory.status()
+        if report is not None:
+            from composable_memory.inspector.report import write_report  # late, as it is seldom asked for
+
+            file = target.path(report)
+            await write_report(memory, response.trace_id, file, with_texts=not without_texts)
     failure = why_unavailable(response)
     if as_json:
         print_json(search_document(response, explain=explain, lines=lines, text=text))

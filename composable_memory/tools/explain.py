@@ -28,6 +28,7 @@ MOST_DROPPED = 20
 MOST_PASSAGES = 50
 """How many passages of the notes in question are looked at."""
 AGAIN_WITHIN_S = 10.0
+RANKED_BY = ("fusion", "dedup", "minScore", "maxResults", "calibration", "weights", "intentKind")
 CHANGED = "the note, the index or the weights have changed since"
 AGENT = "agent"
 """Who judges here."""
@@ -36,10 +37,14 @@ TraceId = Annotated[str, Field(min_length=4, description="As a search gave it")]
 
 
 class MemoryExplainRequest(Document):
-    """Which search to explain, and for which note to say why it came up or not."""
+    """Which search to explain, and for which note to say why it came up or not.
+
+    `whole` asks for what a page shows beside that: the steps, how it was ranked, and what the results say.
+    """
 
     trace_id: TraceId
     path: str | None = Field(default=None, description="Why this note, or not")
+    whole: SkipJsonSchema[bool] = False
 
 
 class MemoryFeedbackRequest(Document):
@@ -77,14 +82,17 @@ async def memory_explain(memory: "Memory", request: MemoryExplainRequest) -> Rep
     cited = read_citation(request.path or "")
     place = cited or (Citation(request.path, 0, 0) if request.path else None)
     again = await _asked_again(memory, drawn, events, place)
+    found = _of(place, drawn.results, previews=request.whole)
     dropped = _of(place, drawn.dropped)
     told: dict[str, JsonValue] = document(
         trace_id=drawn.trace_id,
         query=drawn.query,
         total_ms=round(drawn.total_ms, 1),
-        results=[row | _matched(row, again) for row in _of(place, drawn.results)],
+        results=[row | _matched(row, again, whole=request.whole) for row in found],
         dropped=dropped[:MOST_DROPPED],
     )
+    if request.whole:
+        told |= _course(drawn, events)
     if place is not None:
         told |= document(found=[*_found(place, events)], why=await _why(memory, place, drawn, events, again))
     more = len(dropped) - MOST_DROPPED
@@ -121,10 +129,13 @@ def _detail(event: OpsEvent) -> Mapping[str, object]:
     return event.detail if isinstance(event.detail, Mapping) else {}
 
 
-def _of(place: Citation | None, rows: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
+def _of(
+    place: Citation | None, rows: Sequence[Mapping[str, object]], *, previews: bool = False
+) -> list[dict[str, object]]:
     """Return the rows of a place, or all, without the texts of results: these are told by the search."""
+    left_out = () if previews else ("snippetPreview",)
     return [
-        {name: one for name, one in row.items() if name != "snippetPreview" and one not in (None, [], 0.0)}
+        {name: one for name, one in row.items() if name not in left_out and one not in (None, [], 0.0)}
         for row in rows
         if _is_at(row, place)
     ]
@@ -191,8 +202,22 @@ async def _search(
         return ()
 
 
+def _course(drawn: Waterfall, events: Sequence[OpsEvent]) -> dict[str, JsonValue]:
+    """Return when a search was and took which steps, how it was ranked, and which places were not shown."""
+    told = {one.action: _detail(one) for one in events}
+    start, merged = told.get("query.start", {}), told.get("query.merged", {})
+    ranked = {name: merged.get(name) for name in RANKED_BY} | {"weightsVersion": start.get("weightsVersion")}
+    return document(
+        started_at=drawn.started_at,
+        session=next((one.session_key for one in events if one.session_key), None),
+        steps=drawn.steps,
+        ranking={name: value for name, value in ranked.items() if value is not None},
+        hidden=told.get("query.delivered", {}).get("hidden") or [],
+    )
+
+
 def _matched(
-    row: Mapping[str, object], again: Sequence[tuple[str, MemorySearchResult]]
+    row: Mapping[str, object], again: Sequence[tuple[str, MemorySearchResult]], *, whole: bool
 ) -> dict[str, JsonValue]:
     """Return the words of a passage that match, and what each way of searching gave."""
     for backend, one in again:
@@ -203,8 +228,33 @@ def _matched(
             row.get("endLine"),
             row.get("startChar") or 0,
         ):
-            return _shares(one)
+            return _shares(one) | (_said(one, again) if whole else {})
     return {}
+
+
+def _said(one: MemorySearchResult, again: Sequence[tuple[str, MemorySearchResult]]) -> dict[str, JsonValue]:
+    """Return what a passage says, and the facts that were taken from it."""
+    lines = {"path": one.path, "startLine": one.start_line, "endLine": one.end_line}
+    taken = [
+        fact
+        for _, other in again
+        for fact in other.facts
+        if other.origin is not None
+        and _is_at(lines, Citation(other.origin.path, other.origin.start_line, other.origin.end_line))
+    ]
+    return filled(
+        document(
+            title=one.title,
+            headings=one.headings,
+            snippet=one.snippet,
+            text=one.text,
+            highlights=one.highlights,
+            facts=[
+                document(text=fact.text, time=fact.validity, holds=fact.holds)
+                for fact in dict.fromkeys((*one.facts, *taken))
+            ],
+        )
+    )
 
 
 def _shares(one: MemorySearchResult) -> dict[str, JsonValue]:

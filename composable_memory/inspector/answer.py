@@ -1,0 +1,323 @@
+"""How an answer came about, as HTML: its results, what made each score, the steps, what was left out (pure).
+
+All of it is made of what `memory_explain` says of a search as a whole.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from composable_memory.highlights import Line, best_lines, lines_of, readable, within
+from composable_memory.inspector.markup import Child, Markup, el
+from composable_memory.query.filters import day_in_path
+from composable_memory.types import MemorySearchResult
+
+Row = Mapping[str, Any]
+"""A part of what is said of a search, as JSON."""
+
+Place = Callable[[str, int], str | None]
+"""Returns the link that opens a file at a line; None for none."""
+
+SLIMMEST = 0.004
+"""A bar is never narrower, as a share of its line."""
+BEST = 4
+"""So many lines of a result are shown at first."""
+FEW = 5
+"""So many of what was left out are shown at once."""
+
+
+def answer_view(told: Row, *, link: Place = lambda _path, _line: None) -> Markup:
+    """Return all sections about a search."""
+    return el(
+        "div",
+        _head(told),
+        _results(told, link),
+        el("section", el("h2", "Time line"), waterfall(told), class_="steps"),
+        _backends(told),
+        _left_out(told),
+        class_="answer",
+    )
+
+
+def score(value: object) -> str:
+    """Return a score with three digits; a dash where there is none."""
+    return f"{value:.3f}" if isinstance(value, int | float) else "–"
+
+
+def milliseconds(value: object) -> str:
+    """Return a time in milliseconds, or in seconds from 10 s on."""
+    if not isinstance(value, int | float) or not value:
+        return ""
+    if value >= 10_000:
+        return f"{value / 1000:.1f} s"
+    return f"{value:.1f} ms" if value < 100 else f"{value:.0f} ms"
+
+
+def facts_of(pairs: Sequence[tuple[str, Child]]) -> Markup:
+    """Return a list of names and values; what has no value is left out."""
+    return el("dl", [el("div", el("dt", name), el("dd", value)) for name, value in pairs if value])
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Child]], *, caption: str) -> Markup:
+    """Return a table that can be scrolled sideways on a narrow screen; `caption` is for screen readers."""
+    cells = [el("tr", [el("td", cell) for cell in row]) for row in rows]
+    named = el("thead", el("tr", [el("th", one, scope="col") for one in head]))
+    return el(
+        "div",
+        el("table", el("caption", caption, class_="unseen"), named, el("tbody", cells)),
+        class_="wide",
+        tabindex="0",
+        role="region",
+        aria_label=caption,
+    )
+
+
+def bar(begin: float, length: float, *, tone: str = "") -> Markup:
+    """Return a bar on a line from 0 to 1."""
+    first = min(max(begin, 0.0), 1.0)
+    width = min(max(length, 0.004), 1.0 - min(first, 0.996))
+    shape = el(
+        "rect",
+        x=f"{min(first, 0.996) * 100:.2f}",
+        width=f"{width * 100:.2f}",
+        height="1",
+        class_=tone or None,
+    )
+    return el("svg", shape, class_="bar", viewBox="0 0 100 1", preserveAspectRatio="none", aria_hidden="true")
+
+
+# --- the question -------------------------------------------------------------------------------------------
+
+
+def _head(told: Row) -> Markup:
+    ranking: Row = told.get("ranking", {})
+    weights = ", ".join(f"{name} {weight:g}" for name, weight in ranking.get("weights", {}).items())
+    calibration = ", ".join(f"{name} {how}" for name, how in ranking.get("calibration", {}).items())
+    return el(
+        "header",
+        el("p", told.get("query") or "(without its words)", class_="question"),
+        facts_of(
+            [
+                ("Asked", str(told.get("startedAt", "")).replace("T", " ")[:19] and _time(told)),
+                ("Took", milliseconds(told.get("totalMs"))),
+                ("Fusion", ranking.get("fusion")),
+                ("Kind", ranking.get("intentKind")),
+                ("Weights", weights),
+                ("Calibration", calibration),
+                ("Least score", ranking.get("minScore") and score(ranking["minScore"])),
+                ("Session", told.get("session")),
+                ("Trace", el("code", told.get("traceId", ""))),
+            ]
+        ),
+        [
+            el("p", el("strong", f"{one.get('backend')}: "), one.get("reason"), class_="problem")
+            for one in told.get("degraded", ())
+        ],
+    )
+
+
+def _time(told: Row) -> Markup:
+    at = str(told["startedAt"])
+    return el("time", f"{at[:10]} {at[11:19]} UTC", datetime=at)
+
+
+# --- results ------------------------------------------------------------------------------------------------
+
+
+def _results(told: Row, link: Place) -> Markup:
+    rows, hidden = told.get("results", []), frozenset(told.get("hidden", ()))
+    items = [
+        (
+            rank in hidden,
+            el("li", _result(rank, row, link), data_result=str(rank), data_rated=row.get("rated")),
+        )
+        for rank, row in enumerate(rows, 1)
+    ]
+    shown, weak = ([item for is_weak, item in items if is_weak == wanted] for wanted in (False, True))
+    return el(
+        "section",
+        el("h2", f"Results ({len(shown)})"),
+        el("ol", shown, class_="results") if shown else el("p", "Nothing matched well.", class_="soft"),
+        el(
+            "details",
+            el("summary", f"{len(weak)} more hardly match, and were not shown"),
+            el("ol", weak, class_="results"),
+        )
+        if weak
+        else None,
+    )
+
+
+def _result(rank: int, row: Row, link: Place) -> Markup:
+    path = str(row.get("path", ""))
+    above = [one for one in row.get("headings", ()) if one != row.get("title")]
+    return el(
+        "article",
+        el(
+            "div",
+            el("h3", f"{rank}. ", row.get("title") or path.rpartition("/")[2]),
+            el("span", score(row.get("score")), class_="score"),
+            class_="title",
+        ),
+        el(
+            "p",
+            _day(path),
+            _linked(row, path, link),
+            el("span", row.get("backend"), class_="tag"),
+            class_="where",
+        ),
+        el("p", " › ".join(above), class_="soft") if above else None,
+        text_of(row),
+        [_fact(one) for one in row.get("facts", ())],
+        el("details", el("summary", "Why this score"), _score_of(row)),
+    )
+
+
+def _day(path: str) -> Markup | None:
+    day = day_in_path(path)
+    return el("time", day.isoformat(), datetime=day.isoformat()) if day else None
+
+
+def _linked(row: Row, path: str, link: Place) -> Markup:
+    place, line = el("code", place_of(row)), int(row.get("startLine", 0))
+    href = link(path, line)
+    return el("a", place, href=href, title="Open in the editor", class_="open") if href else place
+
+
+def _fact(one: Row) -> Markup:
+    said = el("small", one.get("time", ""))
+    return el("p", one["text"], " ", said, class_="fact" if one.get("holds") else "fact once")
+
+
+def place_of(row: Row) -> str:
+    """Return where something stands, as `a.md:3-7`."""
+    first, last = row.get("startLine"), row.get("endLine")
+    return f"{row.get('path')}:{first}-{last}" if first else str(row.get("path"))
+
+
+def text_of(row: Row) -> Markup:
+    """Return the best lines of a result with what matches marked, and behind them all that is shown of it."""
+    text = str(row.get("snippet") or row.get("snippetPreview") or "")
+    spans = within(row.get("highlights"), len(text)) if row.get("snippet") else ()
+    first, last = int(row.get("startLine", 0)), int(row.get("endLine", 0))
+    one = MemorySearchResult(
+        path="", start_line=first, end_line=last, score=0.0, snippet=text, highlights=spans,
+        text=str(row.get("text", "")),
+    )  # fmt: skip
+    best, every = best_lines(one, BEST), lines_of(Line(text, spans))
+    if not every:
+        return Markup()
+    whole = el("details", el("summary", "More of it"), _quote(every)) if len(every) > len(best) else None
+    return Markup(_quote(best) + (whole or ""))
+
+
+def _quote(lines: Sequence[Line]) -> Markup:
+    return el("blockquote", [el("div", _marked(readable(one))) for one in lines])
+
+
+def _marked(line: Line) -> Iterator[Child]:
+    reached = 0
+    for begin, end in line.highlights:
+        yield line.text[reached:begin]
+        yield el("mark", line.text[begin:end])
+        reached = end
+    yield line.text[reached:]
+
+
+def _score_of(row: Row) -> Markup:
+    """Return what made a score, from the words that match to the weight of the backend."""
+    words, backend = row.get("matched", ()), row.get("backend")
+    steps: list[tuple[Child, object, str]] = [
+        ("by words" + (f": {', '.join(words)}" if words else ""), row.get("byWords"), "words"),
+        ("by meaning", row.get("byMeaning"), "meaning"),
+        (f"in {backend}, as number {row.get('backendRank')}", row.get("rawScore"), ""),
+        ("on the common scale", row.get("calibratedScore"), ""),
+    ]
+    bars = [
+        (label, bar(0.0, float(value), tone=tone), score(value))
+        for label, value, tone in steps
+        if isinstance(value, int | float)
+    ]
+    weight, support = row.get("weight", 1.0), row.get("support")
+    rest: list[tuple[Child, Child, Child]] = [(f"times the weight of {backend}", None, f"× {weight:g}")]
+    if isinstance(support, float):
+        how = "by facts from its lines" if support > 0 else "its passage did not come up"
+        rest.append((how, None, f"{support:+.3f}"))
+    total = row.get("score", 0.0)
+    final = (el("strong", "score"), bar(0.0, total), el("strong", score(total)))
+    merged = row.get("mergedWith")
+    return el(
+        "div",
+        table(("part", "", "score"), [*bars, *rest, final], caption="What made this score"),
+        el("p", "The same was found as ", el("code", ", ".join(merged)), class_="soft") if merged else None,
+    )
+
+
+# --- the steps ----------------------------------------------------------------------------------------------
+
+
+def waterfall(told: Row) -> Markup:
+    """Return the steps of a trace, those of a backend below it, each with a bar for when it ran."""
+    steps: list[Row] = sorted(told.get("steps", ()), key=lambda one: (one["startMs"], -one["durationMs"]))
+    total = float(told.get("totalMs") or 1.0)
+    answers = {one["backend"]: one for one in steps if one["action"] == "query.backend_result"}
+    rows = []
+    for one in steps:
+        answer = answers.get(one.get("backend"))
+        if answer is None or one is answer:
+            rows.append(_step(one, total))
+        if answer is not None and one is answer:
+            inside = (leg for leg in steps if leg.get("backend") == answer["backend"] and leg is not one)
+            rows += [_step(leg, total, is_leg=True) for leg in inside]
+    return table(("step", "when", "took", "what came of it"), rows, caption="The steps of this trace")
+
+
+def _step(one: Row, total: float, *, is_leg: bool = False) -> list[Child]:
+    tone = {"failure": "bad", "partial": "warn"}.get(one.get("status", ""), "")
+    name = one["action"].removeprefix("query.").replace("_", " ")
+    label = f"{one['backend']}: {name}" if one.get("backend") and not is_leg else name
+    note = "; ".join(filter(None, (one.get("note"), one.get("error"))))
+    return [
+        el("span", label, class_="leg" if is_leg else None),
+        bar(one["startMs"] / total, one["durationMs"] / total, tone=tone),
+        milliseconds(one["durationMs"]),
+        el("span", note, class_=tone or "soft"),
+    ]
+
+
+def _backends(told: Row) -> Markup:
+    rows = [
+        (
+            one.get("id"),
+            milliseconds(one.get("tookMs")),
+            str(one.get("resultCount", 0)),
+            f"{one.get('weight', 1.0):g}",
+            el("span", _problem(one), class_="bad") if _problem(one) else "answered",
+        )
+        for one in told.get("backends", ())
+    ]
+    if not rows:
+        return Markup()
+    found = table(("backend", "took", "passages", "weight", ""), rows, caption="What each backend gave")
+    return el("section", el("h2", "Backends"), found)
+
+
+def _problem(one: Row) -> str:
+    error, skipped = one.get("error"), one.get("skipped")
+    if isinstance(error, Mapping):
+        return f"{error.get('type')}: {error.get('message')}"
+    return f"not asked: {skipped}" if skipped else ""
+
+
+def _left_out(told: Row) -> Markup:
+    dropped = told.get("dropped", [])
+    if not dropped:
+        return Markup()
+    rows = [
+        (el("code", place_of(one)), *(one.get(name) for name in ("backend", "reason", "detail")))
+        for one in dropped
+    ]
+    more = told.get("moreDropped")
+    left = table(("place", "backend", "left out as", ""), rows, caption="What was left out, and why")
+    said = el("p", f"{more} more were left out.", class_="soft") if more else None
+    title = el("h2", f"Left out or merged ({len(dropped) + (more or 0)})")
+    return el("section", el("details", el("summary", title), left, said, open=len(dropped) <= FEW))

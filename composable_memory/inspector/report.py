@@ -1,0 +1,94 @@
+"""A page about one answer that needs nothing but itself, to attach to a report of a problem."""
+
+import asyncio
+import re
+from base64 import b64encode
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from composable_memory.errors import InvalidArgument
+from composable_memory.inspector.answer import Row, answer_view, waterfall
+from composable_memory.inspector.markup import Markup, asset, el, page
+from composable_memory.tools import ErrorReply, MemoryExplainRequest, memory_explain
+from composable_memory_ops_logs import redact, redact_value
+from composable_memory_ops_logs.private_files import replace_file
+
+if TYPE_CHECKING:
+    from composable_memory.runtime.memory import Memory
+
+POLICY = "default-src 'none'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
+"""No network and no script: whatever a note says, it cannot run."""
+TEXTS = ("title", "headings", "snippet", "snippetPreview", "text", "highlights", "facts", "matched")
+LEFT_OUT = "(left out)"
+LONGEST = 2000
+"""So many characters of a passage are shown that had a secret in it."""
+
+
+def report_page(told: Row, *, with_texts: bool = True) -> str:
+    """Return the page for what `memory_explain` says of a search as a whole, or for a trace that is none.
+
+    Secrets are masked. Without texts neither the question nor what notes say is in it; their paths are.
+    """
+    masked: dict[str, Any] = dict(redact_value(told))
+    if "results" in told:
+        pairs = zip(told["results"], masked["results"], strict=True)
+        masked["results"] = [_masked(was, one) if with_texts else _without_texts(one) for was, one in pairs]
+    if not with_texts:
+        masked["query"] = LEFT_OUT
+    body = answer_view(masked) if "results" in told else _steps_of(masked)
+    style = Markup(asset("inspector.css"))
+    policy = POLICY.format(b64encode(sha256(style.encode()).digest()).decode())
+    head = (el("meta", http_equiv="Content-Security-Policy", content=policy), el("style", style))
+    named = f"Trace {str(told.get('traceId'))[:8]}"
+    return page(f"{named} – composable-memory", el("main", el("h1", named), body), head=head)
+
+
+async def write_report(
+    memory: "Memory", trace_id: str, file: Path, *, with_texts: bool = True, trace: Row | None = None
+) -> None:
+    """Write the page about a search into a file that only its owner may read.
+
+    What it found is looked up in the notes. `trace` is written where it is no search of this memory.
+
+    Raises:
+        InvalidArgument: the file cannot be written.
+        OpsLogError: the log cannot be read.
+    """
+    reply = await memory_explain(memory, MemoryExplainRequest(trace_id=trace_id, whole=True))
+    told = reply.as_json() if trace is None or not isinstance(reply, ErrorReply) else trace
+    try:
+        await asyncio.to_thread(_write, file, told, with_texts=with_texts)
+    except OSError as error:
+        expected = f"a file that can be written ({error.strerror})"
+        raise InvalidArgument("the report", expected, str(file)) from error
+
+
+def _write(file: Path, told: Row, *, with_texts: bool) -> None:
+    replace_file(file, report_page(told, with_texts=with_texts).encode(), survives="kill")
+
+
+def _steps_of(told: Row) -> Markup:
+    return el("section", el("h2", "Time line"), waterfall(told))
+
+
+def _without_texts(row: Row) -> Row:
+    return {name: one for name, one in row.items() if name not in TEXTS}
+
+
+def _masked(was: Row, now: Row) -> Row:
+    """Return a result whose passage is masked as a whole: a secret that is cut may not be known for one."""
+    passage = str(was.get("text") or was.get("snippet") or "")
+    masked = redact(passage)
+    if masked == passage:
+        return now
+    kept = [word for word in now.get("matched", ()) if word in masked.casefold()]
+    snippet = masked[:LONGEST]
+    return {**now, "snippet": snippet, "matched": kept, "highlights": _spans(snippet, kept)}
+
+
+def _spans(text: str, words: Sequence[str]) -> list[list[int]]:
+    """Return where any of these words stand."""
+    wanted = "|".join(re.escape(word) for word in words if word)
+    return [[*found.span()] for found in re.finditer(wanted, text, re.IGNORECASE)] if wanted else []
