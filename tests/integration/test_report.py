@@ -50,10 +50,11 @@ class Page(HTMLParser):
 
 
 @pytest.fixture
-def notes(workspace: Path) -> Path:
+def notes(workspace: Path, state_dir: Path) -> Path:
     (workspace / "memory" / "2026-05-04.md").write_text(
-        f"# Dock <script>alert(1)</script>\n\nThe dock listens on port 8443.\n\nIts api_key = {KEY}\n"
+        f"# Dock <script>alert(1)</script>\n\nThe dock listens on port 8443 of the harbour.\n\nIts api_key = {KEY}\n"
     )
+    assert cmem(workspace, state_dir, "index").exit_code == 0
     return workspace
 
 
@@ -109,7 +110,7 @@ def test_a_report_without_texts_has_only_places_and_numbers(
 
     assert done.exit_code == 0, done.output
     text = Page(file.read_text("utf-8")).text
-    assert not [word for word in ("8443", "listen", "Dock <script>", "port", KEY[:12]) if word in text]
+    assert not [word for word in ("harbour", "listen", "Dock <script>", "port", KEY[:12]) if word in text]
     assert "memory/2026-05-04.md:1-6" in text
     assert "by meaning" in text
 
@@ -128,7 +129,6 @@ def test_what_a_note_no_longer_says_is_shown_as_the_log_has_it(
 
 
 def test_the_trace_of_a_sync_is_shown_by_its_steps(notes: Path, state_dir: Path, tmp_path: Path) -> None:
-    cmem(notes, state_dir, "index")
     events = cmem(notes, state_dir, "logs", "query", "--action", "sync.complete", "--json").stdout
     trace = re.findall(r'"traceId": "([^"]+)"', events)[0]
 
