@@ -52,7 +52,8 @@ class Page(HTMLParser):
 @pytest.fixture
 def notes(workspace: Path, state_dir: Path) -> Path:
     (workspace / "memory" / "2026-05-04.md").write_text(
-        f"# Dock <script>alert(1)</script>\n\nThe dock listens on port 8443 of the harbour.\n\nIts api_key = {KEY}\n"
+        "# Dock <script>alert(1)</script>\n\nThe dock listens on port 8443 of the harbour.\n\n"
+        f"Its api_key = {KEY}\n"
     )
     assert cmem(workspace, state_dir, "index").exit_code == 0
     return workspace
