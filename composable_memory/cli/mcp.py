@@ -5,14 +5,18 @@ import signal
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from composable_memory.cli.exit_codes import ExitCode, run
 from composable_memory.cli.options import Session, StateDir
 from composable_memory.cli.output import error, warn
+from composable_memory.cli.watch import end_signals
 from composable_memory.config.layers import default_state_dir
+
+if TYPE_CHECKING:
+    from mcp.server import Server
 
 DEFAULT_PORT = 8377
 INSTALL = "pip install 'composable-memory[mcp]'"
@@ -47,13 +51,13 @@ def mcp(
     """Serve the memory to agents as an MCP server, on stdin and stdout or over HTTP."""
     workspaces = _workspaces(workspace or ["."])
     try:
-        from composable_memory.mcp_server import build_server, serve_http, serve_stdio
+        from composable_memory.mcp_server import build_server, serve_stdio
     except ImportError as missing:
-        error(_not_installed(missing))
+        error(not_installed(missing))
         raise typer.Exit(ExitCode.FAILED) from missing
     server = build_server(workspaces, state_dir, session_key=session, read_only=read_only)
     if http:
-        run(serve_http(server, port, state_dir or default_state_dir(os.environ), _tell))
+        run(_serve_http(server, port, state_dir or default_state_dir(os.environ)))
     else:
         # The SDK waits in a thread that nothing interrupts: Python's own handling would hang there.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -74,14 +78,22 @@ def _workspaces(given: list[str]) -> Mapping[str, Path]:
     return named
 
 
-def _not_installed(missing: ImportError) -> str:
+def not_installed(missing: ImportError, what: str = "MCP") -> str:
+    """Return what to install for a server that cannot be imported."""
     try:
         found = metadata.version("mcp")
     except metadata.PackageNotFoundError:
-        return f"the MCP server is not installed; run: {INSTALL}"
-    return f"the MCP server needs mcp 2.3 or newer, not {found} ({missing}); in a new environment: {INSTALL}"
+        return f"the {what} server is not installed; run: {INSTALL}"
+    return f"the {what} server needs mcp 2.3 or newer, not {found} ({missing}); in a new environment: {INSTALL}"
 
 
-def _tell(url: str, token: Path) -> None:
-    """Print to stderr how clients connect; the token itself stays in its file."""
-    warn(f"serving at {url}; clients send the header `Authorization: Bearer $(cat {token})`")
+async def _serve_http(server: "Server[Any]", port: int, state_dir: Path) -> None:
+    """Serve until a signal comes; print to stderr how clients connect. The token itself stays in its file."""
+    from composable_memory.http_server import access, listening, mcp_app
+
+    way_in = await access("127.0.0.1", port, state_dir)
+    with end_signals() as end:
+        async with listening(mcp_app(server), way_in) as url:
+            header = f"`Authorization: Bearer $(cat {way_in.token_file})`"
+            warn(f"serving at {url}mcp; clients send the header {header}")
+            await end.wait()

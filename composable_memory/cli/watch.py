@@ -48,7 +48,7 @@ async def stay_open(target: Target, *, as_json: bool, beside: Beside | None = No
     Without anything `beside`, it is an error if nothing watches the notes.
     """
     printer = _Printer(as_json=as_json)
-    with _end_signals() as end:
+    with end_signals() as end:
         async with open_memory(target.workspace, target.state_dir) as memory:
             if beside is None:
                 _require_watching(memory)
@@ -207,7 +207,7 @@ def _sync_events(ops_log: OpsLog) -> Iterator["asyncio.Queue[OpsEvent]"]:
 
 
 @contextmanager
-def _end_signals() -> Iterator[asyncio.Event]:
+def end_signals() -> Iterator[asyncio.Event]:
     """Yield the event that is set by Ctrl-C and by the signal to terminate."""
     loop = asyncio.get_running_loop()
     end = asyncio.Event()

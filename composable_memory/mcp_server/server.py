@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from mcp.types import (
 from mcp.types import Tool as ListedTool
 
 from composable_memory import __version__
-from composable_memory.errors import InvalidArgument
 from composable_memory.mcp_server.prompts import get_prompt, list_prompts
 from composable_memory.mcp_server.resources import list_resources, list_templates, read_resource
 from composable_memory.mcp_server.service import Asked, Service, open_service
@@ -48,8 +47,8 @@ _TRACEPARENT = re.compile(
 
 
 def build_server(
-    workspaces: Mapping[str, Path],
-    state_dir: Path | None,
+    workspaces: Mapping[str, Path] | Service,
+    state_dir: Path | None = None,
     *,
     session_key: str | None = None,
     read_only: bool = False,
@@ -57,14 +56,16 @@ def build_server(
     """Return the server of one workspace, whose name is empty, or of several.
 
     It opens the memories when it starts, and brings their indexes up to date meanwhile. A memory that cannot
-    be opened does not keep the server from starting: its tools then say why. With `read_only` the tools that
-    change something are left out.
+    be opened does not keep the server from starting: its tools then say why. Those of a `Service` are open
+    already, and stay so. With `read_only` the tools that change something are left out.
     """
-    names = [*filter(None, workspaces)]
+    names = [*filter(None, workspaces.workspaces if isinstance(workspaces, Service) else workspaces)]
     tools = {tool.name: tool for tool in TOOLS if not (read_only and tool.writes)}
     listed = ListToolsResult(tools=[_listed(tool, names) for tool in tools.values()])
 
     def lifespan(_: Server[Service]) -> AbstractAsyncContextManager[Service]:
+        if isinstance(workspaces, Service):
+            return nullcontext(workspaces)
         return open_service(workspaces, state_dir, session_key)
 
     async def list_tools(_: Asked, __: PaginatedRequestParams | None) -> ListToolsResult:
@@ -76,7 +77,8 @@ def build_server(
             return _result(
                 ErrorReply(error=f"there is no tool {params.name!r}; there are {', '.join(tools)}")
             )
-        return await _call(ctx.lifespan_context, tool, dict(params.arguments or {}))
+        reply = await ctx.lifespan_context.call(tool, params.arguments or {})
+        return _result(reply, NOTICE if tool.quotes else "")
 
     server: Server[Service] = Server(
         "composable-memory",
@@ -97,22 +99,10 @@ def build_server(
     return server
 
 
-async def _call(service: Service, tool: Tool, arguments: dict[str, object]) -> CallToolResult:
-    is_named = "" not in service.workspaces
-    try:
-        workspace = service.workspace(arguments.pop("workspace", None) if is_named else "")
-    except InvalidArgument as error:
-        return _result(ErrorReply(error=str(error)))
-    if workspace.memory is None:
-        return _result(tool.unavailable(workspace.problem))
-    reply = await tool.call(workspace.memory, arguments, session_key=service.session_key)
-    return _result(reply, NOTICE if tool.quotes else "")
-
-
 def _result(document: Reply, notice: str = "") -> CallToolResult:
     """Return the document as JSON in text, which every client gives to its model, and nothing twice."""
     content = document.as_json()
-    if notice and not document.is_error:
+    if notice and not (document.is_error or content.get("unavailable")):
         content = {"notice": notice, **content}
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return CallToolResult(content=[TextContent(type="text", text=text)], is_error=document.is_error)

@@ -12,7 +12,8 @@ from mcp.server.context import ServerRequestContext
 from composable_memory.errors import ComposableMemoryError, InvalidArgument
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
-from composable_memory.tools import why_empty
+from composable_memory.tools import ErrorReply, Reply, why_empty
+from composable_memory.tools.tool import Tool
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,17 @@ class Service:
         if found is None:
             raise InvalidArgument("workspace", " or ".join(self.workspaces), name)
         return found
+
+    async def call(self, tool: Tool, arguments: Mapping[str, object]) -> Reply:
+        """Return the reply of a tool; where there are several workspaces, `workspace` names one."""
+        given = dict(arguments)
+        try:
+            workspace = self.workspace("" if "" in self.workspaces else given.pop("workspace", None))
+        except InvalidArgument as error:
+            return ErrorReply(error=str(error))
+        if workspace.memory is None:
+            return tool.unavailable(workspace.problem)
+        return await tool.call(workspace.memory, given, session_key=self.session_key)
 
 
 Asked: TypeAlias = ServerRequestContext[Service]

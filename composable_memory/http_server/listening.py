@@ -1,0 +1,149 @@
+"""Listening: on which socket, with which token, how long a client may take, and how it all ends."""
+
+import asyncio
+import os
+import secrets
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from contextvars import Context
+from ipaddress import ip_address
+from pathlib import Path
+
+import h11
+import uvicorn
+from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from composable_memory.errors import ConfigError
+from composable_memory.http_server.guard import Guard
+from composable_memory.state.folders import made_folder
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+TOKEN_FILE = "mcp-token"  # noqa: S105 - its name
+TOKEN_BYTES = 32
+MAX_CONNECTIONS = 500
+REQUEST_S = 10.0
+"""A request has to come as a whole in this time; a connection without one is closed."""
+GRACE_S = 3
+"""So long may requests go on that are under way at the end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Where to listen, and what clients have to know."""
+
+    host: str
+    port: int
+    token_file: Path
+    token: str
+
+
+async def access(host: str, port: int, state_dir: Path, token_file: Path | None = None) -> Access:
+    """Return how clients come in; without a file of its own, the token is that of the state folder.
+
+    Raises:
+        ConfigError: others could reach the server, and nobody chose a token; or it cannot be used.
+    """
+    if token_file is None and not _is_loopback(host):
+        problem = f"{host} can be reached from elsewhere; choose a token for it and pass --token-file FILE"
+        raise ConfigError("host", problem)
+    file = token_file or await asyncio.to_thread(made_folder, state_dir) / TOKEN_FILE
+    token = await asyncio.to_thread(_token, file, may_make=token_file is None)
+    return Access(host=host, port=port, token_file=file, token=token)
+
+
+@asynccontextmanager
+async def listening(app: Starlette, access: Access) -> AsyncIterator[str]:
+    """Answer requests until the block is left, when those under way have some seconds left; yields the URL.
+
+    Raises:
+        ConfigError: the port is taken.
+    """
+    with await asyncio.to_thread(_bound, access.host, access.port) as bound:
+        port = bound.getsockname()[1]
+        config = uvicorn.Config(
+            Guard(app, token=access.token, port=port, host=None if _is_loopback(access.host) else access.host),
+            http=_Impatient,
+            ws="none",
+            lifespan="off",  # it would exit the process
+            log_config=None,
+            log_level="error",
+            server_header=False,
+            date_header=False,  # it costs a tick every tenth of a second
+            limit_concurrency=MAX_CONNECTIONS,
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        config.load()
+        server = uvicorn.Server(config)
+        server.lifespan = config.lifespan_class(config)
+        async with app.router.lifespan_context(app):
+            # In an empty context, so that no request belongs to the trace of this call.
+            await asyncio.create_task(server.startup(sockets=[bound]), context=Context())
+            try:
+                yield f"http://{f'[{access.host}]' if ':' in access.host else access.host}:{port}/"
+            finally:
+                await server.shutdown(sockets=[bound])
+                await asyncio.gather(*server.server_state.tasks, return_exceptions=True)
+
+
+class _Impatient(H11Protocol):
+    """A connection that is closed unless a request comes as a whole in time."""
+
+    _waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        self._wait()
+        super().data_received(data)
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._wait_no_longer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._wait_no_longer()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        if self._waiting is None:
+            self._waiting = self.loop.call_later(REQUEST_S, self.transport.abort)
+
+    def _wait_no_longer(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+
+def _is_loopback(host: str) -> bool:
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def _token(file: Path, *, may_make: bool) -> str:
+    """Return the token in a file that its owner alone can read; without the file, make one. Blocks."""
+    try:
+        if may_make:
+            with suppress(FileExistsError):
+                made = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+                with os.fdopen(made, "w", encoding="ascii") as new:
+                    new.write(secrets.token_urlsafe(TOKEN_BYTES))
+        is_private = sys.platform == "win32" or not file.stat().st_mode & 0o077
+        token = file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeError) as error:
+        raise ConfigError("token", f"the token in {file} cannot be used: {error}") from error
+    if not is_private or len(token) < TOKEN_BYTES:
+        fix = "remove it, and a new one is made" if may_make else f"it needs {TOKEN_BYTES} characters, mode 600"
+        raise ConfigError("token", f"{file} can be read by others, or holds no token; {fix}")
+    return token
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        problem = f"port {port} of {host} cannot be used: {error.strerror}; choose another with --port"
+        raise ConfigError("port", problem) from error
