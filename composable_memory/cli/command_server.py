@@ -55,12 +55,19 @@ class CommandServer:
     """A server of commands at the path of a socket, from `start` to `stop`.
 
     `commands` are those of Typer by their names; `end` is set when a client asks for the end of the server.
+    `url` is where the same process answers over HTTP.
     """
 
     def __init__(
-        self, address: Path, commands: Mapping[str, Any], registry: Registry, end: asyncio.Event
+        self,
+        address: Path,
+        commands: Mapping[str, Any],
+        registry: Registry,
+        end: asyncio.Event,
+        url: str | None = None,
     ) -> None:
         self._address, self._commands, self._registry, self._end = address, commands, registry, end
+        self._url = url
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(MAX_AT_WORK)
@@ -154,6 +161,7 @@ class CommandServer:
         return document(
             running=True,
             pid=os.getpid(),
+            url=self._url,
             since=self._since.isoformat(timespec="seconds"),
             answered=self._answered,
             declined=self._declined,

@@ -84,7 +84,9 @@ def not_installed(missing: ImportError, what: str = "MCP") -> str:
         found = metadata.version("mcp")
     except metadata.PackageNotFoundError:
         return f"the {what} server is not installed; run: {INSTALL}"
-    return f"the {what} server needs mcp 2.3 or newer, not {found} ({missing}); in a new environment: {INSTALL}"
+    return (
+        f"the {what} server needs mcp 2.3 or newer, not {found} ({missing}); in a new environment: {INSTALL}"
+    )
 
 
 async def _serve_http(server: "Server[Any]", port: int, state_dir: Path) -> None:

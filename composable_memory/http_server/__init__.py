@@ -1,4 +1,4 @@
-"""The memory over HTTP: its JSON API, MCP and pages behind one guard. All of Starlette and uvicorn is in here."""
+"""The memory over HTTP: its JSON API, MCP and pages behind one guard."""
 
 from composable_memory.http_server.app import build_app, mcp_app
 from composable_memory.http_server.listening import Access, access, listening

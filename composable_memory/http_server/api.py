@@ -16,10 +16,9 @@ NAMES = {"memory_context": "pack"}
 """Of tools whose command has another name."""
 
 
-def api_routes(service: Service, *, read_only: bool = False) -> list[Route]:
+def api_routes(service: Service) -> list[Route]:
     """Return the routes of the API."""
-    tools = [tool for tool in TOOLS if not (read_only and tool.writes)]
-    return [Route(_path(tool), partial(_call, service, tool), methods=_methods(tool)) for tool in tools]
+    return [Route(_path(tool), partial(_call, service, tool), methods=_methods(tool)) for tool in TOOLS]
 
 
 def _path(tool: Tool) -> str:

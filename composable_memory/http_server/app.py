@@ -1,6 +1,6 @@
 """What is served: MCP, the JSON API, and for each workspace the routes of its pages."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from mcp.server import Server
@@ -20,24 +20,23 @@ from composable_memory.runtime.memory import Memory
 PATH = "/mcp"
 
 
-def workspace_routes(memory: Memory) -> list[BaseRoute]:
-    """Return what people see of an open workspace: whoever makes pages adds their routes here.
+PAGES: tuple[Callable[[Memory], Sequence[BaseRoute]], ...] = ()
+"""Each returns the routes of pages about an open workspace: whoever makes pages adds a function here.
 
-    They are mounted at `/`, or at `/w/NAME` if the server has several workspaces.
-    """
-    return []
+They are mounted at `/`, or at `/w/NAME` if the server has several workspaces.
+"""
 
 
-def build_app(service: Service, *, read_only: bool = False) -> Starlette:
+def build_app(service: Service) -> Starlette:
     """Return the application for workspaces that are open and stay so meanwhile."""
-    folders = {name: None for name in service.workspaces}
-    server = build_server(folders, service=service, read_only=read_only)
     pages = [
-        Mount(f"/w/{name}" if name else "/", routes=workspace_routes(opened.memory))
+        Mount(
+            f"/w/{name}" if name else "/", routes=[one for routes in PAGES for one in routes(opened.memory)]
+        )
         for name, opened in service.workspaces.items()
         if opened.memory is not None
     ]
-    return mcp_app(server, [*api_routes(service, read_only=read_only), *pages])
+    return mcp_app(build_server(service), [*api_routes(service), *pages])
 
 
 def mcp_app(server: Server[Any], more: Iterable[BaseRoute] = ()) -> Starlette:

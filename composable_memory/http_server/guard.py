@@ -23,14 +23,17 @@ HEADERS = {
     "content-security-policy": (
         "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     ),
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # without one, browsers send `Origin: null` with a form
     "x-content-type-options": "nosniff",
 }
 """Of every answer, unless a handler sets others."""
 ENTRANCE = """<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>composable-memory</title>
-<form><label>Token: <input name="token" type="password" autofocus required></label> <button>Enter</button></form>
+<form>
+<label>Token: <input name="token" type="password" autofocus required></label>
+<button>Enter</button>
+</form>
 <p>It stands in the file that the server named when it began.</p></html>
 """
 
@@ -38,8 +41,8 @@ ENTRANCE = """<!DOCTYPE html>
 class Guard:
     """An application that is asked only by programs that know the token, and by pages of its own.
 
-    A program sends the token in each request; a browser once, in the address, and gets a cookie for it. `host`
-    is where others can reach the server, None if none can: then it answers to its local names alone.
+    A program sends the token in each request; a browser once, in the address, and gets a cookie for it.
+    `host` is where others can reach the server, None if none can: then it answers to local names alone.
     """
 
     def __init__(self, app: ASGIApp, *, token: str, port: int, host: str | None = None) -> None:
@@ -51,6 +54,7 @@ class Guard:
         self._secret = hmac.digest(token.encode(), b"cookie", "sha256").hex()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
         request = Request(scope)
         answer = self._refusal(request) or self._app
         await answer(scope, _Bounded(receive), _Sending(send))

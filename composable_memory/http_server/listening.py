@@ -64,7 +64,9 @@ async def listening(app: Starlette, access: Access) -> AsyncIterator[str]:
     with await asyncio.to_thread(_bound, access.host, access.port) as bound:
         port = bound.getsockname()[1]
         config = uvicorn.Config(
-            Guard(app, token=access.token, port=port, host=None if _is_loopback(access.host) else access.host),
+            Guard(
+                app, token=access.token, port=port, host=None if _is_loopback(access.host) else access.host
+            ),
             http=_Impatient,
             ws="none",
             lifespan="off",  # it would exit the process
@@ -136,7 +138,9 @@ def _token(file: Path, *, may_make: bool) -> str:
     except (OSError, UnicodeError) as error:
         raise ConfigError("token", f"the token in {file} cannot be used: {error}") from error
     if not is_private or len(token) < TOKEN_BYTES:
-        fix = "remove it, and a new one is made" if may_make else f"it needs {TOKEN_BYTES} characters, mode 600"
+        fix = (
+            "remove it, and a new one is made" if may_make else f"it needs {TOKEN_BYTES} characters, mode 600"
+        )
         raise ConfigError("token", f"{file} can be read by others, or holds no token; {fix}")
     return token
 

@@ -45,6 +45,7 @@ DOORS = {
     ),
     "falkordb": ("composable_memory_adapters.graphiti.database",),
     "graphiti_core": ("composable_memory_adapters.graphiti.library",),
+    "h11": ("composable_memory.http_server.listening",),  # what uvicorn reads HTTP with
     "httpx": (
         "composable_memory_adapters.http_client",
         "composable_memory_adapters.qmd.transport.daemon_client",
@@ -58,6 +59,7 @@ DOORS = {
     "llama_cpp": ("composable_memory_adapters.embedders.local",),
     "matplotlib": ("composable_memory.cli.pictures",),
     "mcp": (
+        "composable_memory.http_server.app",
         "composable_memory.mcp_server",
         "composable_memory_adapters.external.guarded_stdio",
         "composable_memory_adapters.external.mcp_source",
@@ -78,13 +80,13 @@ DOORS = {
     "pypdf": ("composable_memory_adapters.builtin.notes.document_reader",),
     "redis": ("composable_memory_adapters.graphiti.database",),
     "rich": ("composable_memory.cli",),
-    "starlette": ("composable_memory.mcp_server.http",),
+    "starlette": ("composable_memory.http_server", "composable_memory.inspector"),
     "sqlite_vec": ("composable_memory_adapters.vectors.sqlite_vec",),
     "tokenizers": (
         "composable_memory_adapters.embedders.wordllama",
         "composable_memory_adapters.rerankers.token_states",
     ),
-    "uvicorn": ("composable_memory.mcp_server.http",),
+    "uvicorn": ("composable_memory.http_server.listening",),
     "typer": ("composable_memory.cli", "composable_memory_adapters.graphiti.cli"),
     "watchdog": ("composable_memory_adapters.builtin.sync.watcher",),
     "yaml": (

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from mcp.client.streamable_http import streamable_http_client
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 PROGRAM = [sys.executable, "-m", "composable_memory.cli", "mcp", "--http", "--port", "0"]
+RESIDENT = [*PROGRAM[:3], "serve", *PROGRAM[4:]]
+"""`cmem serve` instead of `cmem mcp`."""
 JSON = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 
 
@@ -53,9 +55,12 @@ class Running:
 
 
 @contextmanager
-def running(workspace: Path, state_dir: Path, *options: str) -> Iterator[Running]:
-    command = [*PROGRAM, "-w", str(workspace), "--state-dir", str(state_dir), *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+def running(
+    workspace: Path, state_dir: Path, *options: str, program: Sequence[str] = PROGRAM
+) -> Iterator[Running]:
+    command = [*program, "-w", str(workspace), "--state-dir", str(state_dir), *options]
+    pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=nowhere, stderr=pipe, text=True) as process:
         try:
             assert process.stderr is not None
             told = process.stderr.readline()

@@ -1,0 +1,268 @@
+"""`cmem serve --http` as a process: who may come in, what it withstands, and what it answers."""
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.integration.mcp_calls import document, words_only
+from tests.integration.mcp_server_process import RESIDENT, Running, running
+
+pytestmark = [
+    pytest.mark.security,
+    pytest.mark.skipif(sys.platform == "win32", reason="there are no Unix sockets"),
+]
+LIMIT_S = 60
+JSON = {"content-type": "application/json"}
+BROWSER = {"accept": "text/html", "sec-fetch-site": "none"}
+
+
+@pytest.fixture(autouse=True)
+def _words_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words_only(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def server(workspace: Path, state_dir: Path) -> Iterator[Running]:
+    with running(workspace, state_dir, program=RESIDENT) as found:
+        yield found
+
+
+def client_of(server: Running, *, known: bool = True) -> httpx.Client:
+    return httpx.Client(base_url=server.url, headers=server.auth if known else {}, timeout=LIMIT_S)
+
+
+@contextmanager
+def browser_of(server: Running) -> Iterator[httpx.Client]:
+    """Yield a browser that came in by the address with the token."""
+    token = server.token.read_text("ascii")
+    with client_of(server, known=False) as browser:
+        entered = browser.get("/api/v1/status", params={"token": token}, headers=BROWSER)
+        assert (entered.status_code, entered.headers["location"]) == (303, "/api/v1/status")
+        yield browser
+
+
+def raw(server: Running, message: bytes) -> socket.socket:
+    url = httpx.URL(server.url)
+    client = socket.create_connection((url.host, url.port or 0), timeout=LIMIT_S)
+    client.sendall(message)
+    return client
+
+
+def head_of(server: Running, *lines: str, path: str = "/api/v1/search") -> bytes:
+    url = httpx.URL(server.url)
+    headers = [f"{name}: {one}" for name, one in {**server.auth, **JSON}.items()]
+    return "\r\n".join(
+        [f"POST {path} HTTP/1.1", f"Host: {url.host}:{url.port}", *headers, *lines, "", ""]
+    ).encode()
+
+
+def until_closed(client: socket.socket) -> bytes:
+    with client:
+        received = b""
+        try:
+            while piece := client.recv(65536):
+                received += piece
+        except ConnectionResetError:
+            pass
+        return received
+
+
+def test_every_way_in_asks_for_the_token_and_for_its_own_name(server: Running) -> None:
+    port = httpx.URL(server.url).port
+    with client_of(server, known=False) as stranger, client_of(server) as known:
+        for path in ("/", "/mcp", "/api/v1/search", "/api/v1/status?token=wrong", "/nothing"):
+            assert stranger.get(path).status_code == 401, path
+            assert known.get(path, headers={"host": f"evil.example:{port}"}).status_code == 421, path
+            assert known.get(path, headers={"origin": "http://evil.example"}).status_code == 403, path
+        assert 'name="token"' in stranger.get("/", headers=BROWSER).text
+        assert known.get("/api/v1/status").status_code == 200
+        assert known.get("/api/v1/status", headers={"host": f"localhost:{port}"}).status_code == 200
+        twice = head_of(server, "Host: evil.example", path="/api/v1/status")
+        assert b" 200 " not in until_closed(raw(server, twice))[:20]
+
+
+def test_a_browser_comes_in_once_and_no_other_page_can_use_it(server: Running) -> None:
+    origin = server.url.rstrip("/")
+    with browser_of(server) as browser:
+        (cookie,) = browser.cookies.jar
+        assert cookie.value
+        assert cookie.value not in server.token.read_text("ascii")
+        assert browser.get("/api/v1/status").status_code == 200
+
+        sentence = {"text": "The violin lies in the attic."}
+        for foreign in (
+            {},  # without an origin, nobody knows whose page it is
+            {"origin": "http://127.0.0.1:1"},
+            {"origin": "null"},
+            {"origin": origin, "sec-fetch-site": "same-site"},
+            {"sec-fetch-site": "cross-site"},
+        ):
+            answer = browser.post("/api/v1/remember", json=sentence, headers=foreign)
+            assert answer.status_code == 403, foreign
+        assert browser.get("/api/v1/status", headers={"sec-fetch-site": "same-site"}).status_code == 403
+        # What a form can send is no JSON.
+        form = browser.post("/api/v1/remember", data=sentence, headers={"origin": origin})
+        assert form.status_code == 415
+        nothing = browser.get("/api/v1/recall", params={"query": "violin"}).json()
+        assert nothing["items"] == []
+
+        own = {"origin": origin, "sec-fetch-site": "same-origin"}
+        assert browser.post("/api/v1/remember", json=sentence, headers=own).status_code == 200
+
+
+def test_a_browser_is_told_what_no_page_may_do(server: Running) -> None:
+    with client_of(server) as known, client_of(server, known=False) as stranger:
+        for answer in (known.get("/api/v1/status"), stranger.get("/"), known.get("/nothing")):
+            assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert answer.headers["cache-control"] == "no-store"
+            assert "access-control-allow-origin" not in answer.headers
+            assert answer.headers["date"]
+
+
+async def test_two_hundred_requests_at_once_are_each_answered_with_their_own(
+    server: Running, workspace: Path
+) -> None:
+    limits = httpx.Limits(max_connections=200)
+    async with httpx.AsyncClient(
+        base_url=server.url, headers=server.auth, timeout=LIMIT_S, limits=limits
+    ) as client:
+        asked = [f"tomatoes shade cloth {number}" for number in range(200)]
+        answers = await asyncio.gather(*(client.post("/api/v1/search", json={"query": one}) for one in asked))
+        traces = {one.json()["traceId"] for one in answers}
+        explained = await client.get("/api/v1/explain", params={"traceId": answers[7].json()["traceId"]})
+
+    assert {one.json()["results"][0]["path"] for one in answers} == {"memory/projects/greenhouse.md"}
+    assert len(traces) == 200
+    assert explained.json()["query"] == asked[7]
+
+
+def test_who_sends_too_much_is_refused_and_others_are_served(server: Running) -> None:
+    large = b'{"query": "' + b"x" * 2_000_000 + b'"}'
+
+    def pieces() -> Iterator[bytes]:
+        yield from (large[start : start + 65536] for start in range(0, len(large), 65536))
+
+    with client_of(server) as client:
+        for content in (large, pieces()):
+            assert client.post("/api/v1/search", content=content, headers=JSON).status_code == 413
+        long_head = until_closed(raw(server, head_of(server, f"X-Long: {'x' * 200_000}")))
+        assert long_head == b"" or long_head.split()[1].startswith(b"4")
+        assert client.post("/api/v1/search", json={"query": "tomatoes"}).json()["results"]
+
+
+def test_who_sends_nothing_or_never_ends_is_left_and_others_are_served(server: Running) -> None:
+    head = head_of(server, "Content-Length: 100")
+    before = server.sockets()
+    slow = [raw(server, part) for part in (b"", b"POST ", head[:-2], head, head + b'{"query"')]
+    slow += [raw(server, b"") for _ in range(100)]
+
+    with client_of(server) as client:
+        assert client.post("/api/v1/search", json={"query": "tomatoes"}).json()["results"]
+    with ThreadPoolExecutor(len(slow)) as threads:
+        assert {answer[:9] for answer in threads.map(until_closed, slow)} <= {b"", b"HTTP/1.1 "}
+    with client_of(server) as client:
+        assert client.get("/api/v1/status").status_code == 200
+    assert server.sockets() < before + 10
+
+
+def test_a_request_under_way_is_answered_when_a_signal_ends_the_server(server: Running) -> None:
+    body = b'{"query": "tomatoes"}'
+    with raw(server, head_of(server, f"Content-Length: {len(body)}", "Expect: 100-continue")) as client:
+        assert b"100 Continue" in client.recv(4096)  # it is read now
+        server.process.send_signal(signal.SIGTERM)
+        client.sendall(body)
+        answer = until_closed(client)
+
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"greenhouse.md" in answer
+    assert server.process.wait(LIMIT_S) == 0
+
+
+def test_a_request_that_never_ends_does_not_keep_the_server(server: Running) -> None:
+    with raw(server, head_of(server, "Content-Length: 100", "Expect: 100-continue")) as client:
+        assert b"100 Continue" in client.recv(4096)
+        server.process.send_signal(signal.SIGTERM)
+
+        assert server.process.wait(LIMIT_S) == 0
+
+
+async def test_mcp_is_served_by_the_same_process_on_the_same_memory(server: Running) -> None:
+    at_mcp = Running(process=server.process, url=f"{server.url}mcp", token=server.token)
+    async with at_mcp.client() as client:
+        told = document(await client.call_tool("memory_remember", {"text": "Ellen sails on Sundays."}))
+    with client_of(server) as known:
+        found = known.get("/api/v1/search", params={"query": "Ellen sails Sundays"}).json()
+
+    assert told["citation"].partition("#")[0] in {one["path"] for one in found["results"]}
+
+
+def cmem(*words: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [*RESIDENT[:3], *words], capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_where_it_must_not_or_cannot_listen_is_told_and_ends_it(
+    server: Running, workspace: Path, state_dir: Path, tmp_path: Path
+) -> None:
+    port = str(httpx.URL(server.url).port)
+    place = ["-w", str(workspace), "--state-dir", str(tmp_path / "other")]
+    short = tmp_path / "short"
+    short.write_text("secret", "ascii")
+    short.chmod(0o600)
+    for options, named in (
+        (["--port", port], port),
+        (["--host", "0.0.0.0", "--port", "0"], "--token-file"),
+        (["--host", "0.0.0.0", "--port", "0", "--token-file", str(short)], "short"),
+        (["--host", "0.0.0.0", "--port", "0", "--token-file", str(tmp_path / "none")], "none"),
+    ):
+        code, _, told = cmem("serve", "--http", *options, *place)
+        assert (code, named in told, told.startswith("Error: ")) == (1, True, True), told
+
+
+def test_beyond_this_machine_a_number_is_asked_for_and_no_name_of_a_page(
+    workspace: Path, state_dir: Path, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("t" * 40, "ascii")
+    token.chmod(0o600)
+    options = ("--host", "0.0.0.0", "--token-file", str(token))
+    with running(workspace, state_dir, *options, program=RESIDENT) as server:
+        port = httpx.URL(server.url).port
+        own = Running(process=server.process, url=f"http://127.0.0.1:{port}/", token=token)
+        with client_of(own) as client:
+            for host, status in (
+                (f"127.0.0.1:{port}", 200),
+                ("192.0.2.7", 200),  # as behind a port that is forwarded
+                (f"{socket.gethostname()}:{port}", 200),
+                (f"evil.example:{port}", 421),
+                (f"127.0.0.1.evil.example:{port}", 421),
+            ):
+                assert client.get("/api/v1/status", headers={"host": host}).status_code == status, host
+
+
+def test_the_server_in_the_background_says_where_it_is(workspace: Path, state_dir: Path) -> None:
+    place = ["-w", str(workspace), "--state-dir", str(state_dir)]
+    code, told, problem = cmem("serve", "--background", "--http", "--port", "0", "--json", *place)
+    try:
+        assert code == 0, problem
+        url = json.loads(told)["url"]
+        token = (state_dir / "mcp-token").read_text("ascii")
+        answer = httpx.get(f"{url}api/v1/status", headers={"authorization": f"Bearer {token}"})
+        assert answer.status_code == 200
+    finally:
+        assert cmem("serve", "stop", *place)[0] == 0
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(url)
