@@ -14,6 +14,7 @@ from composable_memory.types import MemorySearchResult
 Row = Mapping[str, Any]
 """A part of what is said of a search, as JSON."""
 
+More = Callable[[Row], Child]
 Place = Callable[[str, int], str | None]
 """Returns the link that opens a file at a line; None for none."""
 
@@ -25,12 +26,19 @@ FEW = 5
 """So many of what was left out are shown at once."""
 
 
-def answer_view(told: Row, *, link: Place = lambda _path, _line: None) -> Markup:
-    """Return all sections about a search."""
+def answer_view(
+    told: Row,
+    *,
+    asked: Child = None,
+    link: Place = lambda _path, _line: None,
+    more: More = lambda _row: None,
+) -> Markup:
+    """Return all sections about a search, what is `asked` about it, and `more` below each result."""
     return el(
         "div",
         _head(told),
-        _results(told, link),
+        asked,
+        _results(told, link, more),
         el("section", el("h2", "Time line"), waterfall(told), class_="steps"),
         _backends(told),
         _left_out(told),
@@ -60,7 +68,7 @@ def facts_of(pairs: Sequence[tuple[str, Child]]) -> Markup:
 def table(head: Sequence[str], rows: Sequence[Sequence[Child]], *, caption: str) -> Markup:
     """Return a table that can be scrolled sideways on a narrow screen; `caption` is for screen readers."""
     cells = [el("tr", [el("td", cell) for cell in row]) for row in rows]
-    named = el("thead", el("tr", [el("th", one, scope="col") for one in head]))
+    named = el("thead", el("tr", [el("th", one, scope="col") if one else el("td") for one in head]))
     return el(
         "div",
         el("table", el("caption", caption, class_="unseen"), named, el("tbody", cells)),
@@ -123,13 +131,10 @@ def _time(told: Row) -> Markup:
 # --- results ------------------------------------------------------------------------------------------------
 
 
-def _results(told: Row, link: Place) -> Markup:
+def _results(told: Row, link: Place, more: More) -> Markup:
     rows, hidden = told.get("results", []), frozenset(told.get("hidden", ()))
     items = [
-        (
-            rank in hidden,
-            el("li", _result(rank, row, link), data_result=str(rank), data_rated=row.get("rated")),
-        )
+        (rank in hidden, el("li", _result(rank, row, link, more), tabindex="-1"))
         for rank, row in enumerate(rows, 1)
     ]
     shown, weak = ([item for is_weak, item in items if is_weak == wanted] for wanted in (False, True))
@@ -147,7 +152,7 @@ def _results(told: Row, link: Place) -> Markup:
     )
 
 
-def _result(rank: int, row: Row, link: Place) -> Markup:
+def _result(rank: int, row: Row, link: Place, more: More) -> Markup:
     path = str(row.get("path", ""))
     above = [one for one in row.get("headings", ()) if one != row.get("title")]
     return el(
@@ -169,6 +174,7 @@ def _result(rank: int, row: Row, link: Place) -> Markup:
         text_of(row),
         [_fact(one) for one in row.get("facts", ())],
         el("details", el("summary", "Why this score"), _score_of(row)),
+        more(row),
     )
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
@@ -73,15 +73,21 @@ class Learning:
         until: datetime | None = None,
         k: int | None = None,
         keep: int = 100,
+        traces: Collection[str] | None = None,
+        latest_judged: int | None = None,
     ) -> ReplayRun:
         """Rank logged queries again as they were and under a change, and compare with the judgements.
 
-        The report holds at most `keep` of the queries that change, the most important first.
+        With `traces` it is the queries of these, with `latest_judged` the last so many judged ones. The
+        report holds at most `keep` of the queries that change, the most important first.
         """
         judgements = await telling_judgements(self.context, since)
+        if latest_judged is not None:
+            newest = {one.trace_id: None for one in sorted(judgements, key=lambda one: one.at, reverse=True)}
+            traces = [*newest][:latest_judged]
         depth = k or self.settings.depth
         work = partial(_replayed, judgements=judgements, change=change, depth=depth, keep=keep)
-        return await streamed(self.context, work, since=since, until=until)
+        return await streamed(self.context, work, since=since, until=until, traces=traces)
 
     async def gate(
         self,

@@ -4,6 +4,7 @@ With the policy that is in the log, the ranking is the logged one to the byte; `
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import composable_memory_ops_logs.wire as wire
@@ -116,9 +117,13 @@ class _Prepared:
 
     def ranked(self, policy: RankingPolicy, weights: Mapping[str, float] | None = None) -> Ranking[Candidate]:
         given = policy.weights if weights is None else weights
+        rules = self._rules
+        if policy.calibration is not None:
+            method = Calibration(policy.calibration)
+            rules = {one: replace(rule, method=method) for one, rule in rules.items()}
         return rank(
             {one: found for one, found in self._found.items() if one not in policy.dropped},
-            self._rules,
+            rules,
             weights={one: given.get(one, DEFAULT_WEIGHT) for one in self._found},
             policy=MergePolicy(
                 fusion=Fusion(policy.fusion),

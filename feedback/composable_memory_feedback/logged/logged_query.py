@@ -17,7 +17,8 @@ class RankingPolicy:
     """How candidates become a ranking: all that a replay can change.
 
     `weights` are those in force for this very query. `dropped` names backends whose candidates are left out
-    as if they had not answered.
+    as if they had not answered. With `calibration`, the scores of all are calibrated by this method, not by
+    that of their list.
     """
 
     fusion: str
@@ -28,6 +29,7 @@ class RankingPolicy:
     min_score: float
     depth: int
     dropped: frozenset[str] = frozenset()
+    calibration: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,8 @@ def changed(query: LoggedQuery, change: PolicyChange) -> RankingPolicy:
         fusion=change.fusion or policy.fusion,
         dedup=change.dedup or policy.dedup,
         dropped=policy.dropped | change.dropped,
+        min_score=policy.min_score if change.min_score is None else change.min_score,
+        calibration=change.calibration or policy.calibration,
     )
 
 

@@ -17,7 +17,8 @@ class PolicyChange:
     """What differs from the policy that was logged; what is None stays as it was.
 
     `table` gives every backend its weight for the kind of the question; `weights` then replaces single ones.
-    `dropped` names further backends that count as if they had not answered.
+    `dropped` names further backends that count as if they had not answered. `calibration` is a method for the
+    scores of all backends.
     """
 
     weights: Mapping[str, float] | None = None
@@ -25,6 +26,8 @@ class PolicyChange:
     fusion: str | None = None
     dedup: str | None = None
     dropped: frozenset[str] = frozenset()
+    min_score: float | None = None
+    calibration: str | None = None
 
     def __post_init__(self) -> None:
         for backend_id, weight in (self.weights or {}).items():

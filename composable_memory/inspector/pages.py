@@ -1,0 +1,267 @@
+"""The pages of the inspector: each is made anew of what the tools, the log and the learning part say."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from composable_memory.inspector import traffic
+from composable_memory.inspector.answer import Row, answer_view, bar, milliseconds, score, table
+from composable_memory.inspector.backends import backend_cards, course, probe_view
+from composable_memory.inspector.markup import Child, Markup, el, page
+from composable_memory.inspector.tuning import sliders, weights_history
+from composable_memory.interfaces import Capability
+from composable_memory.query.filters import parse_since
+from composable_memory.tools import (
+    MemoryExplainRequest,
+    MemorySearchRequest,
+    MemoryStatusRequest,
+    memory_explain,
+    memory_status,
+    query_cited,
+    why_unavailable,
+)
+from composable_memory_ops_logs import EventFilter, OpsLogReader, utc_now
+
+if TYPE_CHECKING:
+    from composable_memory.runtime.memory import Memory
+
+Form = Mapping[str, str]
+"""What was filled in, by name."""
+
+ROWS, LATELY = 50, 8
+CHARTED = 1000
+"""So many of the latest searches are drawn."""
+SINCE = (("", "any time"), ("1h", "the last hour"), ("1d", "the last day"), ("7d", "the last week"))
+RATINGS = (("1", "Answers", 1.0), ("2", "Helps", 0.5), ("3", "Does not", 0.0))
+"""The key that says so, the word, and the relevance."""
+KEYS = "Keys: j and k go through the results, 1 answers, 2 helps, 3 does not, / goes to the first field."
+
+
+class Inspector:
+    """The pages of one open memory, whose addresses begin with `base`."""
+
+    def __init__(self, memory: "Memory", base: str = "") -> None:
+        self.memory = memory
+        self.base = base
+
+    def framed(self, title: str, here: str | None, *body: Child) -> str:
+        """Return a page with the navigation, in which `here` is marked."""
+        links = [("", "Search"), ("traces", "Traces"), ("tuning", "Tuning"), ("backends", "Backends")]
+        links += [("graph", "Graph")] if self.memory.manager.backends_with(Capability.FACTS) else []
+        items = [
+            el("li", el("a", name, href=f"{self.base}/{to}", aria_current="page" if to == here else None))
+            for to, name in links
+        ]
+        head = (
+            el("link", rel="stylesheet", href=f"{self.base}/assets/inspector.css"),
+            el("link", rel="icon", href="data:,"),
+            el("script", src=f"{self.base}/assets/inspector.js", type="module"),
+        )
+        skip = el("a", "To the content", href="#main", class_="unseen skip")
+        said = el("p", id="said", role="status", class_="unseen")
+        main = el("main", el("h1", title), body, said, id="main")
+        framed = (skip, el("nav", el("ul", items), aria_label="Pages"), main)
+        return page(f"{title} – composable-memory", framed, head=head)
+
+    # --- search and why ---------------------------------------------------------------------------------
+
+    async def search(self, form: Form) -> str:
+        """Return the search page, with the answer if something is asked."""
+        asked, weak = form.get("q", "").strip(), form.get("weak")
+        field = el("input", type="search", name="q", value=asked, required=True, autofocus=not asked)
+        ask = el(
+            "form",
+            el("label", "Question", field, class_="grow"),
+            _check("weak", "Also what hardly matches", form),
+            el("button", "Search"),
+            action=f"{self.base}/", role="search",
+        )  # fmt: skip
+        if not asked:
+            latest = await self._searches(traffic.Wanted(), LATELY)
+            return self.framed("Search", "", ask, el("section", el("h2", "Asked lately"), self._rows(latest)))
+        response = await query_cited(self.memory, MemorySearchRequest(query=asked, weak=bool(weak) or None))
+        failure = why_unavailable(response)
+        problem = el("p", failure, class_="problem") if failure else None
+        return self.framed("Search", "", ask, problem, await self._why(response.trace_id, {}))
+
+    async def trace(self, trace_id: str, form: Form) -> str | None:
+        """Return the page about one search, or the `last`; None if there is none."""
+        if trace_id == "last":
+            trace_id = next((one.trace_id for one in await self._searches(traffic.Wanted(), 1)), "")
+        found = await self._why(trace_id, form) if len(trace_id) >= 4 else None
+        return self.framed("Why this answer", None, found) if found else None
+
+    async def _why(self, trace_id: str, form: Form) -> Markup | None:
+        reply = await memory_explain(self.memory, MemoryExplainRequest(trace_id=trace_id, whole=True))
+        if reply.is_error:
+            return None
+        told: Row = reply.as_json()
+        ranking: Row = told["ranking"]
+        weights: Mapping[str, float] = ranking.get("weights") or dict.fromkeys(
+            self.memory.learning.backends, 1.0
+        )
+        here = f"{self.base}/trace/{told['traceId']}"
+        panel = el(
+            "section",
+            el("h2", "What if"),
+            el("p", "The candidates of this search, ranked again; no memory is asked.", class_="soft"),
+            sliders(weights, ranking, action=f"{here}/replay"),
+            el("div", class_="outcome", aria_live="polite"),
+        )
+        why_not = await self._why_not(here, str(told["traceId"]), form.get("note", "").strip())
+        asked = (why_not, el("p", KEYS, class_="soft keys"))
+        answer = answer_view(told, asked=asked, link=self._link, more=lambda row: _ratings(here, row))
+        return el("div", answer, panel)
+
+    async def _why_not(self, here: str, trace_id: str, note: str) -> Markup:
+        field = el("input", name="note", value=note, placeholder="memory/plan.md#L3")
+        label = el("label", "Why not this note, or these lines of it?", field, class_="grow")
+        form = el("form", label, el("button", "Say why", class_="plain"), action=here)
+        if not note:
+            return form
+        reply = await memory_explain(self.memory, MemoryExplainRequest(trace_id=trace_id, path=note))
+        told: Row = reply.as_json()
+        places = [
+            el("li", f"in {one['backend']} as number {one['rank']}, with {score(one.get('score'))}")
+            for one in told.get("found", ())[:5]
+        ]
+        return el(
+            "div",
+            form,
+            el("div", el("strong", note), f": {told.get('why')}.", el("ul", places), class_="why"),
+        )
+
+    def _link(self, path: str, line: int) -> str | None:
+        """Return the link that opens lines of a note in an editor; what has no lines has none."""
+        root = self.memory.workspace_dir.absolute().as_posix().lstrip("/")
+        return f"vscode://file/{quote(f'{root}/{path}')}:{line}" if line else None
+
+    # --- traces -----------------------------------------------------------------------------------------
+
+    async def traces(self, form: Form) -> str:
+        """Return the list of searches that pass the filters, newest first."""
+        listed = el("div", self._rows(await self._searches(_wanted(form), ROWS)), id="rows")
+        if form.get("part") == "rows":
+            return listed
+        names = [("", "any"), *((one, one) for one in self.memory.learning.backends)]
+        filters = el(
+            "form",
+            el("label", "Words", _input("q", form), class_="grow"),
+            el("label", "Slower than, ms", _input("slow", form, inputmode="numeric")),
+            el("label", "Backend", _select("backend", names, form)),
+            el("label", "Session", _input("session", form)),
+            el("label", "When", _select("since", SINCE, form)),
+            [_check(name, name.capitalize(), form) for name in ("degraded", "empty", "live")],
+            el("button", "Filter"),
+            action=f"{self.base}/traces", data_live="#rows",
+        )  # fmt: skip
+        return self.framed("Traces", "traces", filters, listed)
+
+    async def _searches(self, wanted: traffic.Wanted, most: int) -> list[traffic.Search]:
+        await self.memory.ops_log.flush()
+        reader, own = OpsLogReader(self.memory.ops_log_dir), self.memory.context.memory_id
+
+        def read() -> list[traffic.Search]:
+            found = traffic.searches(reader.events(EventFilter(start=wanted.since)), own)
+            return [*islice(filter(wanted.has, found), most)]
+
+        return await asyncio.to_thread(read)
+
+    def _rows(self, rows: Sequence[traffic.Search]) -> Markup:
+        if not rows:
+            return el("p", "There is no such search.", class_="soft")
+        slowest = max(one.all_ms for one in rows) or 1.0
+        cells = [
+            (
+                el("time", one.at.astimezone().strftime("%m-%d %H:%M:%S"), datetime=one.at.isoformat()),
+                el("a", one.query or "(without words)", href=f"{self.base}/trace/{one.trace_id}"),
+                el("span", str(one.results), class_=None if one.results else "warn"),
+                bar(0.0, one.all_ms / slowest, tone="bad" if one.failed else "warn" if one.degraded else ""),
+                milliseconds(one.all_ms),
+                el("span", "; ".join(one.degraded), class_="warn") if one.degraded else one.session,
+            )
+            for one in rows
+        ]
+        head = ("when", "question", "results", "", "took", "session, or what was missing")
+        return table(head, cells, caption="Searches, newest first")
+
+    # --- tuning and backends ----------------------------------------------------------------------------
+
+    async def tuning(self, said: Child = None) -> str:
+        """Return the page on which weights are tried on all judged queries, and adopted; with its history."""
+        learning = self.memory.learning
+        report, changes = await learning.weights.report(), await learning.weights.history()
+        weights = {one: report.table.of(one) for one in learning.backends}
+        least = {"minScore": self.memory.settings.memory.query.min_score}
+        active = "of the settings" if report.since is None else report.table.version
+        history = weights_history(changes, report.base, learning.backends)
+        return self.framed(
+            "Tuning",
+            "tuning",
+            said,
+            el("p", f"Active are the weights {active}. Try others on judged queries:", class_="soft"),
+            sliders(weights, least, action=f"{self.base}/tuning/replay", adopt=f"{self.base}/tuning/adopt"),
+            el("div", class_="outcome", aria_live="polite"),
+            el("section", el("h2", "History of the weights"), history),
+        )
+
+    async def backends(self, form: Form) -> str:
+        """Return the status of every backend with what mends its problems, and how fast and sound it was."""
+        is_deep = bool(form.get("deep"))
+        reply = await memory_status(self.memory, MemoryStatusRequest(deep=is_deep))
+        told: dict[str, Any] = reply.as_json()
+        rows = await self._searches(traffic.Wanted(), CHARTED)
+        button = el("form", el("button", "Try everything", name="deep", value="1", class_="plain"))
+        probed = probe_view(told["probe"]) if is_deep else button
+        return self.framed("Backends", "backends", backend_cards(told), probed, course(rows))
+
+
+def _ratings(here: str, row: Row) -> Markup:
+    """Return the buttons that say how good a result is."""
+    char = f":{row['startChar']}" if row.get("startChar") else ""
+    place = f"{row.get('path')}:{row.get('startLine', 0)}:{row.get('endLine', 0)}{char}"
+    buttons = [
+        el(
+            "button",
+            el("kbd", key),
+            f" {word}",
+            name="relevance",
+            value=f"{value:g}",
+            class_="plain",
+            data_key=key,
+        )
+        for key, word, value in RATINGS
+    ]
+    named = el("input", type="hidden", name="result", value=place)
+    said = el("span", class_="judged", role="status")
+    return el("form", named, buttons, said, method="post", action=f"{here}/judge", class_="ratings")
+
+
+def _wanted(form: Form) -> traffic.Wanted:
+    slow, since = form.get("slow", ""), form.get("since", "")
+    return traffic.Wanted(
+        words=form.get("q", ""),
+        backend=form.get("backend", ""),
+        session=form.get("session", ""),
+        slower_than_ms=float(slow) if slow.isdecimal() else 0.0,
+        only_degraded=bool(form.get("degraded")),
+        only_empty=bool(form.get("empty")),
+        since=parse_since(since, utc_now(), "since") if since else None,
+    )
+
+
+def _input(name: str, form: Form, **more: str) -> Markup:
+    return el("input", name=name, value=form.get(name, ""), **more)
+
+
+def _check(name: str, words: str, form: Form) -> Markup:
+    given = el("input", type="checkbox", name=name, value="1", checked=bool(form.get(name)))
+    return el("label", given, words, class_="check")
+
+
+def _select(name: str, options: Sequence[tuple[str, str]], form: Form) -> Markup:
+    chosen = form.get(name, "")
+    every = [el("option", word, value=one, selected=one == chosen) for one, word in options]
+    return el("select", every, name=name)

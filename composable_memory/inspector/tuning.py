@@ -1,0 +1,217 @@
+"""What if: sliders for how candidates are ranked, what comes of them, and the history of weights (pure)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from composable_memory.inspector.answer import Row, place_of, score, table
+from composable_memory.inspector.charts import interval, line_chart
+from composable_memory.inspector.markup import Child, Markup, el
+from composable_memory.json_documents import document
+from composable_memory.learning import ReplayRun
+from composable_memory.query.calibration import Calibration
+from composable_memory.query.fusion import Dedup, Fusion
+from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.metrics import Interval
+from composable_memory_feedback.replay import PolicyChange, QueryReplay
+from composable_memory_feedback.store import WeightChange
+from composable_memory_feedback.weights import WeightTable
+
+PREFIX = "weight."
+"""How the names of the sliders for weights begin."""
+MOST = 2.0
+JUDGED = (50, 200, 1000)
+EXAMPLES = 5
+
+
+def sliders(weights: Mapping[str, float], ranking: Row, *, action: str, adopt: str | None = None) -> Markup:
+    """Return the form that says how to rank again; with `adopt`, also over how many queries."""
+    parts = [
+        _slider(f"Weight of {name}", f"{PREFIX}{name}", value, max(MOST, value))
+        for name, value in weights.items()
+    ]
+    parts.append(_slider("Least score", "min_score", float(ranking.get("minScore", 0.0)), 1.0))
+    parts += [
+        _choice("Fusion", "fusion", [*Fusion]),
+        _choice("Duplicates", "dedup", [*Dedup]),
+        _choice("Calibration", "calibration", [*Calibration]),
+    ]
+    if adopt:
+        options = [el("option", f"last {one}", value=str(one)) for one in JUDGED]
+        parts.append(el("label", "Judged queries", el("select", options, name="latest")))
+    button = el("button", "Adopt these weights", formaction=adopt, formmethod="post") if adopt else None
+    return el(
+        "form", parts, el("button", "Rank again", class_="plain"), button,
+        action=action, data_live=".outcome", class_="tuning",
+    )  # fmt: skip
+
+
+def change_of(form: Mapping[str, str], now: WeightTable | None = None) -> PolicyChange:
+    """Return what the form asks for; what it says nothing of is as in the weights `now`, if they are given.
+
+    Raises:
+        FeedbackError: a number is none, or a method is not known.
+    """
+    for name, known in (("fusion", Fusion), ("dedup", Dedup), ("calibration", Calibration)):
+        if form.get(name) and form[name] not in [*known]:
+            raise FeedbackError(f"no {name}", subject=form[name], advice=f"choose from {', '.join(known)}")
+    try:
+        given = weights_of(form)
+        return PolicyChange(
+            table=replace(now, weights={**now.weights, **given}) if now else WeightTable.fixed(given),
+            fusion=form.get("fusion") or None,
+            dedup=form.get("dedup") or None,
+            calibration=form.get("calibration") or None,
+            min_score=float(form["min_score"]) if form.get("min_score") else None,
+        )
+    except ValueError as error:
+        raise FeedbackError("no ranking", subject=str(error), advice="give numbers of 0 or more") from error
+
+
+def weights_of(form: Mapping[str, str]) -> dict[str, float]:
+    """Return the weights in the form."""
+    return {
+        name.removeprefix(PREFIX): float(value) for name, value in form.items() if name.startswith(PREFIX)
+    }
+
+
+def ranking_view(run: ReplayRun, k: int) -> Markup:
+    """Return what becomes of one search."""
+    if not run.total:
+        return el(
+            "p", "The log does not tell this search completely enough to rank it again.", class_="problem"
+        )
+    if not run.report.queries:
+        return el("p", f"The first {k} results stay as they are.")
+    one = run.report.queries[0]
+    gain = ""
+    if one.ndcg_before is not None and one.ndcg_after is not None:
+        gain = f" nDCG {one.ndcg_before:.3f} to {one.ndcg_after:.3f}."
+    return el("div", el("p", f"{len(one.moves)} results move.{gain}"), _ranking(one))
+
+
+def _ranking(one: QueryReplay) -> Markup:
+    came = {(move.hit.key, move.after): move.before for move in one.moves}
+    rows = [
+        (
+            str(place),
+            _moved(came.get((hit.key, place), place), place),
+            el("code", _place(hit)),
+            hit.backend,
+            score(hit.score),
+        )
+        for place, hit in enumerate(one.after, 1)
+    ]
+    rows += [
+        ("–", f"was {move.before}", el("code", _place(move.hit)), move.hit.backend, "out")
+        for move in one.moves
+        if move.after is None
+    ]
+    return table(("now", "before", "place", "backend", "score"), rows, caption="The ranking after the change")
+
+
+def _place(hit: object) -> str:
+    return place_of(document(hit))
+
+
+def _moved(before: int | None, after: int) -> str:
+    if before == after:
+        return ""
+    return "new" if before is None else f"{'▲' if before > after else '▼'} was {before}"
+
+
+def judged_view(run: ReplayRun, base: str) -> Markup:
+    """Return what judged queries say of a change."""
+    report, judged = run.report, run.report.judged
+    changed = f"{report.changed} of {report.total} rankings change in their first {report.k}."
+    if judged is None:
+        advice = "Judge results with 1 to 3 on the page of a search, or run "
+        return el("p", f"{changed} No query is judged yet. {advice}", el("code", "cmem feedback evaluate"))
+    kinds = [("all questions", judged.difference), *sorted(judged.by_intent.items())]
+    rows = [
+        (str(name), f"{one.mean:+.3f}", interval(one.mean, one.low, one.high), _range(one), _verdict(one))
+        for name, one in kinds
+    ]
+    examples = [
+        el(
+            "li",
+            el("a", one.query.query or one.query.trace_id, href=f"{base}/trace/{one.query.trace_id}"),
+            _gain(one),
+        )
+        for one in report.queries[:EXAMPLES]
+    ]
+    known = f"Over {judged.queries} judged queries; {judged.coverage:.0%} of their results are judged."
+    return el(
+        "div",
+        el(
+            "p",
+            el("strong", f"nDCG@{report.k} {judged.ndcg_before:.3f} to {judged.ndcg_after:.3f}. "),
+            changed,
+            " ",
+            known,
+        ),
+        table(("questions", "change", "", "95 %", ""), rows, caption="Change of nDCG with its 95 % interval"),
+        el("ul", examples) if examples else None,
+    )
+
+
+def _range(one: Interval) -> str:
+    return f"{one.low:+.3f} to {one.high:+.3f}"
+
+
+def _verdict(one: Interval) -> str:
+    return "better" if one.low > 0.0 else "worse" if one.high < 0.0 else "no clear difference"
+
+
+def _gain(one: QueryReplay) -> str:
+    if one.ndcg_before is None or one.ndcg_after is None:
+        return ""
+    return f": {one.ndcg_before:.3f} to {one.ndcg_after:.3f}"
+
+
+def weights_history(changes: Sequence[WeightChange], base: WeightTable, backends: Sequence[str]) -> Markup:
+    """Return the weights over time, the heaviest as 1, and who changed them; `changes` come latest first."""
+    if not changes:
+        return el("p", "The weights were never changed: those of the settings are active.", class_="soft")
+    first, last = changes[-1].at, changes[0].at
+    length = (last - first).total_seconds() * 1.1 or 1.0
+    tables = [(0.0, base)]
+    for one in reversed(changes):
+        own = base if one.version is None else replace(base, weights=one.weights, by_intent={})
+        tables.append(((one.at - first).total_seconds() / length, own))
+    series = {
+        name: [(at, each.proportions(backends)[name]) for at, each in tables[1:] or tables]
+        for name in backends
+    }
+    ends = (first.astimezone().strftime("%Y-%m-%d %H:%M"), last.astimezone().strftime("%Y-%m-%d %H:%M"))
+    rows = [(*_change(one, backends),) for one in changes]
+    return el(
+        "div",
+        line_chart(
+            "Weights for all questions", series, ends=ends, top="the heaviest is 1", most=1.0, steps=True
+        ),
+        table(
+            ("when", "version", "by", "change", "gain", "weights", "reason"),
+            rows,
+            caption="Changes of the weights",
+        ),
+    )
+
+
+def _change(one: WeightChange, backends: Sequence[str]) -> Iterator[Child]:
+    yield one.at.astimezone().strftime("%Y-%m-%d %H:%M")
+    yield one.version or "settings"
+    yield one.actor
+    yield one.action
+    yield f"{one.gain.mean:+.3f} ({_range(one.gain)})" if one.gain else "–"
+    yield ", ".join(f"{name} {one.weights[name]:.3g}" for name in backends if name in one.weights)
+    yield one.reason
+
+
+def _slider(label: str, name: str, value: float, most: float) -> Markup:
+    given = el("input", type="range", name=name, min="0", max=f"{most:g}", step="0.01", value=f"{value:g}")
+    return el("label", el("span", label, " ", el("output", f"{value:g}")), given)
+
+
+def _choice(label: str, name: str, known: Sequence[str]) -> Markup:
+    options = [el("option", one or "as it was", value=one) for one in ("", *known)]
+    return el("label", label, el("select", options, name=name))
