@@ -9,7 +9,7 @@ UV := $(shell command -v uv 2>/dev/null)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo fast test coverage pythons explore llama qmd mcp-servers basic-memory frameworks lint types wheel check bench clean
+.PHONY: help demo fast test coverage pythons explore llama qmd axe mcp-servers basic-memory frameworks lint types wheel check bench clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -42,6 +42,8 @@ explore: $(VENV)/.test ## Run the tests with new examples and in random order; S
 llama: $(VENV)/.llama ## Build llama.cpp (some minutes) and install a small model, for the tests of local models.
 
 qmd: $(VENV)/.qmd ## Install QMD and mcporter from npm (250 MB), for the tests of the QMD memory.
+
+axe: $(VENV)/.axe ## Install axe-core from npm (3 MB), for the tests of the inspector; they need Debian's chromium as well.
 
 frameworks: $(VENV)-frameworks/.test ## Install the agent frameworks, apart from all else, and test the integrations with them.
 	COMPOSABLE_MEMORY_TEST_FRAMEWORKS=required \
@@ -129,6 +131,10 @@ $(VENV)/.qmd: $(VENV)/.test
 	@$(NPM) install --prefix $(VENV)/qmd --ignore-scripts --omit=peer $(if $(QMD_PARTS),--omit=optional) \
 	  --no-audit --no-fund --loglevel=error --fetch-retries=1 @tobilu/qmd@2.8.3 mcporter@0.12.3 $(QMD_PARTS) || \
 	  { echo "QMD was not installed: npm could not fetch it (see above); its tests are skipped without it"; exit 1; }
+	@touch $@
+
+$(VENV)/.axe: $(VENV)/.test
+	@$(NPM) install --prefix $(VENV)/axe --ignore-scripts --no-audit --no-fund --loglevel=error axe-core@4.14.1
 	@touch $@
 
 $(VENV)-frameworks/.test: pyproject.toml

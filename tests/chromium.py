@@ -118,6 +118,10 @@ class Page:
             select.select([], [], [], 0.05)
         return value
 
+    def write(self, text: str) -> None:
+        """Write into the field that has the focus."""
+        self.send("Input.insertText", text=text)
+
     def press(self, *keys: str) -> None:
         """Press keys, one after the other."""
         for key in keys:

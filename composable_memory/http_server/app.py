@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from composable_memory.http_server.api import api_routes
 from composable_memory.http_server.guard import MAX_REQUEST_BYTES, problem
+from composable_memory.inspector.routes import routes as inspector_routes
 from composable_memory.mcp_server import build_server
 from composable_memory.mcp_server.service import Service
 from composable_memory.runtime.memory import Memory
@@ -20,7 +21,7 @@ from composable_memory.runtime.memory import Memory
 PATH = "/mcp"
 
 
-PAGES: tuple[Callable[[Memory], Sequence[BaseRoute]], ...] = ()
+PAGES: tuple[Callable[[Memory], Sequence[BaseRoute]], ...] = (inspector_routes,)
 """Each returns the routes of pages about an open workspace: whoever makes pages adds a function here.
 
 They are mounted at `/`, or at `/w/NAME` if the server has several workspaces.

@@ -1,0 +1,241 @@
+"""The inspector in a browser: what its pages say and do, by keyboard, at night and on a phone."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from composable_memory.testing import SEED_NOTES
+from tests.chromium import Page, browser, executable
+from tests.integration.mcp_server_process import RESIDENT, Running, running
+from tests.integration.test_report import cmem
+
+IS_REQUIRED = os.environ.get("COMPOSABLE_MEMORY_TEST_CHROMIUM") == "required"
+AXE = Path(sys.prefix, "axe/node_modules/axe-core/axe.min.js")
+"""`make axe` puts it there."""
+VIOLATIONS = """axe.run().then((found) => JSON.stringify(found.violations
+  .filter((one) => ["serious", "critical"].includes(one.impact))
+  .map((one) => [one.id, one.nodes.map((node) => node.html)])))"""
+QUESTION = "which port does the dock listen on?"
+
+pytestmark = [
+    pytest.mark.security,
+    pytest.mark.skipif(sys.platform == "win32", reason="the pipe to the browser is one of Unix"),
+]
+
+
+class Site:
+    """A workspace that is served, and what the command line says of it."""
+
+    def __init__(self, server: Running, workspace: Path, state_dir: Path) -> None:
+        self.server, self.workspace, self.state_dir = server, workspace, state_dir
+        self.url = server.url.rstrip("/")
+
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(f"{self.url}{path}", headers=self.server.auth, timeout=60)
+
+    def post(self, path: str, **form: str) -> httpx.Response:
+        return httpx.post(f"{self.url}{path}", headers=self.server.auth, data=form, timeout=60)
+
+    def cmem(self, *arguments: str) -> str:
+        done = cmem(self.workspace, self.state_dir, *arguments)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    def trace(self, question: str) -> str:
+        return str(json.loads(self.cmem("search", question, "--json"))["traceId"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("site")
+    workspace, state_dir = folder / "workspace", folder / "state"
+    hostile = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
+    notes = {
+        **SEED_NOTES,
+        "memory/2026-05-04.md": "# Dock\n\nThe dock listens on port 8443.\n",
+        "memory/hostile.md": f"---\ntitle: {hostile}\n---\n\nThe zeppelin {hostile} lands.\n",
+        "memory/large.md": f"# Large\n\nThe mammoth is large.\n\n{'wool ' * 1_050_000}\n",
+    }
+    for path, text in notes.items():
+        (workspace / path).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / path).write_text(text, encoding="utf-8", newline="")
+    state_dir.mkdir()
+    with running(workspace, state_dir, program=RESIDENT) as server:
+        site = Site(server, workspace, state_dir)
+        site.cmem("index")
+        yield site
+
+
+@pytest.fixture(scope="module")
+def page(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    if executable() is None and not IS_REQUIRED:
+        pytest.skip("there is no chromium")
+    with browser(tmp_path_factory.mktemp("profile")) as found:
+        found.open(f"{site.url}/?token={site.server.token.read_text('ascii')}")
+        yield found
+        assert found.problems == []
+        assert found.hosts() == {httpx.URL(site.url).netloc.decode()}
+
+
+def test_every_view_is_readable_by_day_by_night_and_on_a_phone(
+    site: Site, page: Page, tmp_path: Path
+) -> None:
+    site.trace(QUESTION)
+    views = [
+        "/", f"/?q={QUESTION}", "/trace/last?note=memory/projects/boat.md", "/traces?live=1", "/tuning",
+        "/backends?deep=1", "/trace/nothing",
+    ]  # fmt: skip
+    assert AXE.exists() or not IS_REQUIRED
+    grounds = set()
+    for width, dark in ((1100, False), (360, True)):
+        page.look(width=width, dark=dark)
+        for number, view in enumerate(views):
+            page.problems.clear()
+            page.open(site.url + view)
+            assert page.run("document.documentElement.scrollWidth") <= width, view
+            assert page.run("document.querySelectorAll('h1').length") == 1, view
+            grounds.add((dark, page.run("getComputedStyle(document.body).backgroundColor")))
+            page.picture(tmp_path / f"{number}-{width}.png")
+            expected = 1 if view == "/trace/nothing" else 0  # the browser tells of the 404
+            assert len(page.problems) == expected, page.problems
+            if AXE.exists():
+                page.run(AXE.read_text("utf-8"))
+                assert json.loads(page.run(VIOLATIONS)) == [], view
+    page.problems.clear()
+    page.look()
+    assert len(grounds) == 2
+
+
+def test_a_search_by_keyboard_says_why_and_why_not(site: Site, page: Page) -> None:
+    page.open(f"{site.url}/")
+    seen = page.loaded
+    page.write(QUESTION)
+    page.press("Enter")
+    page.wait_loaded(seen)
+
+    assert page.run("document.querySelector('.question').textContent") == QUESTION
+    marked = page.run("[...document.querySelectorAll('mark')].map((one) => one.textContent.toLowerCase())")
+    assert {"dock", "port"} <= set(marked)
+    first = "document.querySelector('.results > li')"
+    assert "memory/2026-05-04.md" in page.run(f"{first}.textContent")
+    assert "by words: dock, listens, port" in page.run(f"{first}.textContent")
+    link = page.run(f"{first}.querySelector('a').href")
+    assert link == f"vscode://file{site.workspace.absolute()}/memory/2026-05-04.md:1"
+
+    trace = page.run("document.querySelector('dl code').textContent")
+    note = "memory/projects/boat.md"
+    page.run("document.querySelector('[name=note]').focus()")
+    seen = page.loaded
+    page.write(note)
+    page.press("Enter")
+    page.wait_loaded(seen)
+    told = json.loads(site.cmem("explain", trace, "--why-not", note, "--json"))
+    assert told["why"] in page.run("document.querySelector('.why').textContent")
+
+
+def test_a_result_is_judged_by_keyboard(site: Site, page: Page) -> None:
+    trace = site.trace(QUESTION)
+    page.open(f"{site.url}/trace/{trace}")
+
+    page.press("j", "j", "k", "1")
+    page.wait("document.querySelector('.chosen .judged')?.textContent === 'Judged: answers'")
+
+    kept = [json.loads(line) for line in site.cmem("feedback", "export").splitlines()]
+    judged = [one for one in kept if one.get("table") == "judgements" and one["trace_id"] == trace]
+    assert [(one["path"], one["relevance"], one["judge"]) for one in judged] == [
+        ("memory/2026-05-04.md", 1.0, "inspector")
+    ]
+
+
+def test_sliders_rank_a_search_again_as_they_move(site: Site, page: Page) -> None:
+    page.open(f"{site.url}/trace/{site.trace(QUESTION)}")
+    page.run("document.querySelector('[name=min_score]').focus()")
+
+    page.press("ArrowRight")
+    page.wait("document.querySelector('.outcome').textContent !== ''")
+    page.run("document.querySelector('[name=min_score]').value = 0.99")
+    page.press("ArrowRight")
+
+    page.wait("document.querySelector('.outcome').textContent.includes('results move')")
+    shown = page.run("document.querySelector('[name=min_score]').closest('label').textContent")
+    assert shown == "Least score 1"
+
+
+def test_weights_are_tried_on_judged_queries_and_adopted_through_the_checks(site: Site, page: Page) -> None:
+    trace = site.trace(QUESTION)
+    site.cmem("feedback", "add", trace, "1", "--relevance", "1")
+    page.open(f"{site.url}/tuning")
+
+    page.run("document.querySelector('[name=\"weight.builtin\"]').focus()")
+    page.press("ArrowRight")
+    page.wait("document.querySelector('.outcome').textContent.includes('judged queries')")
+    assert "nDCG@10" in page.run("document.querySelector('.outcome').textContent")
+    page.run("document.querySelector('[formaction]').focus()")
+    page.press("Enter")
+    page.wait("document.querySelector('.outcome').textContent.includes('are active')")
+
+    table = json.loads(site.cmem("weights", "show", "--json"))["table"]
+    assert table["weights"]["builtin"] == pytest.approx(1.01)
+    page.open(f"{site.url}/tuning")
+    assert "tried in the inspector" in page.run("document.querySelector('main').textContent")
+    refused = site.post("/tuning/adopt", **{"weight.builtin": "0"})
+    assert (refused.status_code, "nothing would be found" in refused.text) == (400, True)
+    assert json.loads(site.cmem("weights", "show", "--json"))["table"] == table
+
+
+def test_the_list_of_traces_goes_on_by_itself(site: Site, page: Page) -> None:
+    page.open(f"{site.url}/traces?live=1")
+
+    site.trace("when does the first crossing to Lindholm leave?")
+
+    page.wait("document.querySelector('#rows').textContent.includes('first crossing to Lindholm')")
+
+
+def test_what_notes_say_cannot_run(site: Site, page: Page) -> None:
+    page.open(f"{site.url}/?q=zeppelin")
+
+    assert "<script>window.hacked" in page.run("document.querySelector('.results').textContent")
+    assert page.run("typeof window.hacked") == "undefined"
+    assert page.run("document.querySelectorAll('.results img, .results script').length") == 0
+    policy = site.get("/").headers["content-security-policy"]
+    assert "unsafe" not in policy
+    assert "default-src 'none'" in policy
+
+
+def test_a_large_note_is_shown_by_its_passages(site: Site) -> None:
+    answer = site.get("/?q=mammoth")
+    why_not = site.get("/trace/last?note=memory/large.md%23L5")
+
+    assert (site.workspace / "memory/large.md").stat().st_size > 5_000_000
+    assert "memory/large.md:1-" in answer.text
+    assert len(answer.content) + len(why_not.content) < 500_000
+
+
+def test_traces_are_filtered(site: Site) -> None:
+    trace = site.trace("a question about quicksilver")
+    filters = {
+        "q=quicksilver": True, "q=quicksilver&slow=600000": False, "q=quicksilver&backend=builtin": True,
+        "q=quicksilver&backend=qmd": False, "q=quicksilver&session=nobody": False, "since=1h": True,
+        "q=quicksilver&degraded=1": False, "q=quicksilver&empty=1": True,
+    }  # fmt: skip
+    for query, is_there in filters.items():
+        found = site.get(f"/traces?part=rows&{query}")
+        assert (found.status_code, trace in found.text) == (200, is_there), query
+
+
+def test_what_is_not_there_or_not_understood_is_said_so(site: Site) -> None:
+    trace = site.trace(QUESTION)
+
+    assert site.get("/trace/none-such").status_code == 404
+    assert site.get("/assets/markup.py").status_code == 404
+    assert site.get(f"/trace/{trace}/replay?fusion=alchemy").status_code == 400
+    assert site.get(f"/trace/{trace}/replay?weight.builtin=much").status_code == 400
+    assert site.get("/traces?since=sometime").status_code == 400
+    assert site.post(f"/trace/{trace}/judge", result="memory/none.md", relevance="1").status_code == 400
+    assert site.post(f"/trace/{trace}/judge", result="1", relevance="7").status_code == 400
+    assert site.get("/graph").status_code == 400
