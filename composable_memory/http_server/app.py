@@ -19,8 +19,6 @@ from composable_memory.mcp_server.service import Service
 from composable_memory.runtime.memory import Memory
 
 PATH = "/mcp"
-
-
 PAGES: tuple[Callable[[Memory], Sequence[BaseRoute]], ...] = (inspector_routes,)
 """Each returns the routes of pages about an open workspace: whoever makes pages adds a function here.
 
@@ -30,13 +28,10 @@ They are mounted at `/`, or at `/w/NAME` if the server has several workspaces.
 
 def build_app(service: Service) -> Starlette:
     """Return the application for workspaces that are open and stay so meanwhile."""
-    pages = [
-        Mount(
-            f"/w/{name}" if name else "/", routes=[one for routes in PAGES for one in routes(opened.memory)]
-        )
-        for name, opened in service.workspaces.items()
-        if opened.memory is not None
-    ]
+    pages: list[BaseRoute] = []
+    for name, opened in service.workspaces.items():
+        routes = [one for made in PAGES for one in made(opened.memory)] if opened.memory else []
+        pages += [Mount(f"/w/{name}", routes=routes)] if name else routes
     return mcp_app(build_server(service), [*api_routes(service), *pages])
 
 

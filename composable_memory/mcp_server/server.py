@@ -119,12 +119,16 @@ def _listed(tool: Tool, workspaces: Sequence[str]) -> ListedTool:
         name=tool.name,
         title=tool.title,
         description=tool.description,
-        input_schema=_with_workspace(tool.input_schema, workspaces) if workspaces else tool.input_schema,
+        input_schema=schema_for(tool, workspaces),
         annotations=annotations,
     )
 
 
-def _with_workspace(schema: dict[str, Any], workspaces: Sequence[str]) -> dict[str, Any]:
+def schema_for(tool: Tool, workspaces: Sequence[str]) -> dict[str, Any]:
+    """Return the JSON schema of the arguments of a tool, with the workspace where several have names."""
+    schema = tool.input_schema
+    if not workspaces:
+        return schema
     properties = {"workspace": {"enum": list(workspaces)}} | schema["properties"]
     return schema | {"properties": properties, "required": ["workspace", *schema.get("required", [])]}
 

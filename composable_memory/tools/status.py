@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field, GetPydanticSchema
+from pydantic import Field, GetPydanticSchema, WithJsonSchema
 from pydantic_core import core_schema
 
 from composable_memory.errors import ComposableMemoryError
@@ -24,6 +24,7 @@ _AS_DOCUMENT = core_schema.plain_serializer_function_ser_schema(document)
 Status = Annotated[
     MemoryProviderStatus,
     GetPydanticSchema(lambda one, _: core_schema.is_instance_schema(one, serialization=_AS_DOCUMENT)),
+    WithJsonSchema({"type": "object"}),
 ]
 """A status as it is, written in JSON with the fields of its own."""
 

@@ -10,10 +10,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
+import jsonschema
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies
 
+from composable_memory.tools.catalogue import TOOLS
 from tests.integration.mcp_calls import document, words_only
 from tests.integration.mcp_server_process import RESIDENT, Running, running
 
@@ -266,3 +270,129 @@ def test_the_server_in_the_background_says_where_it_is(workspace: Path, state_di
         assert cmem("serve", "stop", *place)[0] == 0
     with pytest.raises(httpx.ConnectError):
         httpx.get(url)
+
+
+# --- the API ------------------------------------------------------------------------------------------------
+
+
+def settled(text: str) -> Any:
+    """Return a document without what differs in every run."""
+    differs = ("traceId", "tookMs", "totalMs")
+
+    def without(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: without(one) for name, one in value.items() if name not in differs}
+        return [*map(without, value)] if isinstance(value, list) else value
+
+    return without(json.loads(text))
+
+
+def test_what_a_command_prints_as_json_is_what_the_api_answers(
+    server: Running, workspace: Path, state_dir: Path
+) -> None:
+    place = ["-w", str(workspace), "--state-dir", str(state_dir), "--json"]
+    with client_of(server) as client:
+        for words, path, given in (
+            (["get", "MEMORY.md#L1-L2"], "get", {"path": "MEMORY.md#L1-L2"}),
+            (["get", "none.md"], "get", {"path": "none.md"}),
+            (["pack", "tomatoes", "--max-chars", "300"], "pack", {"query": "tomatoes", "maxChars": 300}),
+            (["pack", "after:2026-01"], "pack", {"query": "after:2026-01"}),
+        ):
+            printed = settled(cmem(*words, *place)[1])
+            for answer in (
+                client.post(f"/api/v1/{path}", json=given),
+                client.get(f"/api/v1/{path}", params={name: str(one) for name, one in given.items()}),
+            ):
+                assert settled(answer.text) == printed, words
+        trace = client.get("/api/v1/search", params={"query": "tomatoes"}).json()["traceId"]
+        explained = client.get("/api/v1/explain", params={"traceId": trace, "path": "MEMORY.md"})
+        assert settled(explained.text) == settled(cmem("explain", trace, "--why-not", "MEMORY.md", *place)[1])
+
+
+def checks_of(described: dict[str, Any]) -> dict[tuple[str, str, str], jsonschema.Draft202012Validator]:
+    """Return what an answer has to be, by path, method and status."""
+    found = {}
+    for path, operations in described["paths"].items():
+        for method, operation in operations.items():
+            for status, response in operation["responses"].items():
+                schema = response["content"]["application/json"]["schema"]
+                whole = {**schema, "components": described["components"]}
+                found[path, method, status] = jsonschema.Draft202012Validator(whole)
+    return found
+
+
+VALUES = strategies.recursive(
+    strategies.none()
+    | strategies.booleans()
+    | strategies.integers()
+    | strategies.floats()
+    | strategies.text(),
+    lambda inner: strategies.lists(inner, max_size=3) | strategies.dictionaries(strategies.text(), inner),
+    max_leaves=5,
+)
+
+
+def test_whatever_is_asked_the_answer_is_what_the_description_says(server: Running) -> None:
+    with client_of(server) as client:
+        described = client.get("/api/v1/openapi.json").json()
+        checks = checks_of(described)
+        properties = {
+            path: sorted(one["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"])
+            for path, one in described["paths"].items()
+        }
+
+        def ask(path: str, method: str, **given: Any) -> httpx.Response:
+            answer = client.request(method, f"/api/v1{path}", **given)
+            status = str(answer.status_code) if answer.status_code in (200, 503) else "default"
+            assert answer.status_code in (200, 400, 415, 503), (path, answer.text)
+            checks[path, method.lower(), status].validate(answer.json())
+            return answer
+
+        sentence = {"text": "Ellen sails on Sundays.", "entities": ["Ellen"]}
+        told = ask("/remember", "POST", json=sentence).json()
+        trace = ask("/search", "POST", json={"query": "tomatoes", "tag": [], "maxResults": 3}).json()[
+            "traceId"
+        ]
+        calls: dict[str, dict[str, Any]] = {
+            "/pack": {"query": "tomatoes", "since": "2020-01-01"},
+            "/get": {"path": "MEMORY.md", "from": 1, "lines": 2},
+            "/recall": {"entity": "Ellen", "type": "fact"},
+            "/recent": {"days": 3},
+            "/explain": {"traceId": trace, "path": "MEMORY.md#L1"},
+            "/status": {"deep": True},
+        }
+        for path, arguments in calls.items():
+            assert ask(path, "GET", params={k: str(v) for k, v in arguments.items()}).status_code == 200, path
+            assert ask(path, "POST", json=arguments).status_code == 200, path
+        assert ask("/feedback", "POST", json={"traceId": trace, "result": 1}).status_code == 200
+        plan = ask("/forget", "POST", json={"target": told["citation"]}).json()
+        assert ask("/forget", "POST", json={"token": plan["token"]}).json()["forgotten"]
+        assert ask("/facts", "GET").status_code == 400  # there is no graph
+        assert client.get("/api/v1/remember").status_code == 405
+
+        @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+        @given(strategies.data())
+        def whatever(data: strategies.DataObject) -> None:
+            path = data.draw(strategies.sampled_from(sorted(properties)))
+            names = strategies.sampled_from([*properties[path], "unknown"])
+            arguments = data.draw(strategies.dictionaries(names, VALUES, max_size=4))
+            body = data.draw(strategies.just(json.dumps(arguments).encode()) | strategies.binary(max_size=20))
+            ask(path, "POST", content=body, headers=JSON)
+
+        whatever()
+        for body in (b"[" * 100_000, b'{"query": "\\ud800"}', b'{"query": "' + b"x" * 900_000 + b'"}'):
+            assert ask("/search", "POST", content=body, headers=JSON).status_code in (200, 400)
+
+
+def test_the_description_is_valid_and_names_every_tool(server: Running) -> None:
+    with client_of(server) as client:
+        described = client.get("/api/v1/openapi.json").json()
+
+    assert len(described["paths"]) == len(TOOLS)
+    for operations in described["paths"].values():
+        for operation in operations.values():
+            assert operation["description"]
+            for parameter in operation.get("parameters", ()):
+                jsonschema.Draft202012Validator.check_schema(parameter["schema"])
+    validator = pytest.importorskip("openapi_spec_validator")
+    validator.validate(described)
