@@ -14,13 +14,14 @@ from pydantic import JsonValue
 
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.index import index_document, print_report, sync
-from composable_memory.cli.logs import print_trace, read_trace, trace_document
+from composable_memory.cli.logs import print_trace, read_trace
 from composable_memory.cli.options import AsJson
 from composable_memory.cli.output import print_json, print_line, warn_degraded
 from composable_memory.cli.search import print_line_of, search_document
 from composable_memory.errors import ConfigError
 from composable_memory.highlights import best_lines
 from composable_memory.json_documents import document
+from composable_memory.query.waterfall import trace_document
 from composable_memory.runtime.opening import open_memory
 from composable_memory.tools import MemorySearchRequest, query_cited
 from composable_memory.types import QueryResponse

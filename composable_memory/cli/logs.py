@@ -9,7 +9,6 @@ from shutil import get_terminal_size
 from typing import Annotated, Literal
 
 import typer
-from pydantic import JsonValue
 
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.log_stats import print_statistics, statistics
@@ -18,7 +17,7 @@ from composable_memory.cli.output import can_draw, print_json, print_line, warn
 from composable_memory.cli.render import print_table
 from composable_memory.config.layers import default_state_dir
 from composable_memory.json_documents import document
-from composable_memory.query.waterfall import Step, bar, note_on, waterfall
+from composable_memory.query.waterfall import Step, bar, note_on, trace_document, waterfall
 from composable_memory.state.folders import OPS_LOG_FOLDER
 from composable_memory_ops_logs import EventFilter, OpsEvent, OpsLogError, OpsLogReader
 from composable_memory_ops_logs.wire import event_to_wire
@@ -209,19 +208,6 @@ def _reader(target: Target) -> OpsLogReader:
 
 
 # --- printing -----------------------------------------------------------------------------------------------
-
-
-def trace_document(events: Sequence[OpsEvent]) -> dict[str, JsonValue]:
-    """Return one trace as a time line and as events."""
-    drawn = waterfall(events)
-    return document(
-        trace_id=drawn.trace_id,
-        started_at=drawn.started_at,
-        total_ms=drawn.total_ms,
-        query=drawn.query,
-        steps=drawn.steps,
-        events=[*map(event_to_wire, events)],
-    )
 
 
 def print_trace(events: Sequence[OpsEvent]) -> None:

@@ -11,12 +11,14 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from composable_memory import __version__
+from composable_memory.http_server.traces import TRACE_TOOLS
 from composable_memory.mcp_server.server import schema_for
 from composable_memory.mcp_server.service import Service
 from composable_memory.tools.catalogue import TOOLS
 from composable_memory.tools.tool import Tool
 
 BASE = "/api/v1"
+SERVED = (*TOOLS, *TRACE_TOOLS)
 NAMES = {"memory_context": "pack"}
 """Of tools whose command has another name."""
 JSON = "application/json"
@@ -34,7 +36,7 @@ def api_routes(service: Service) -> list[Route]:
     async def openapi(_: Request) -> JSONResponse:
         return JSONResponse(described)
 
-    calls = [Route(BASE + _path(one), partial(_call, service, one), methods=_methods(one)) for one in TOOLS]
+    calls = [Route(BASE + _path(one), partial(_call, service, one), methods=_methods(one)) for one in SERVED]
     return [*calls, Route(f"{BASE}/openapi.json", openapi)]
 
 
@@ -83,7 +85,7 @@ def _openapi(service: Service) -> dict[str, Any]:
     """Return the description of the API, of what the tools declare."""
     schemas: dict[str, Any] = {"Problem": PROBLEM}
     names = [*filter(None, service.workspaces)]
-    paths = {_path(tool): _operations(tool, schema_for(tool, names), schemas) for tool in TOOLS}
+    paths = {_path(tool): _operations(tool, schema_for(tool, names), schemas) for tool in SERVED}
     token = {
         "type": "http",
         "scheme": "bearer",

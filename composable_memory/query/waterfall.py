@@ -4,8 +4,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 
+from pydantic import JsonValue
+
+from composable_memory.json_documents import document
 from composable_memory_ops_logs import OpsEvent
 from composable_memory_ops_logs.quick_dataclass import dataclass
+from composable_memory_ops_logs.wire import event_to_wire
 
 EIGHTHS = "▏▎▍▌▋▊▉█"
 """A cell filled from the left, by one eighth more each."""
@@ -69,6 +73,19 @@ def waterfall(events: Sequence[OpsEvent]) -> Waterfall:
         results=_rows(merged, "finalResults"),
         dropped=_rows(merged, "dropped"),
         degraded=_rows(merged, "degraded"),
+    )
+
+
+def trace_document(events: Sequence[OpsEvent]) -> dict[str, JsonValue]:
+    """Return one trace as a time line and as events."""
+    drawn = waterfall(events)
+    return document(
+        trace_id=drawn.trace_id,
+        started_at=drawn.started_at,
+        total_ms=drawn.total_ms,
+        query=drawn.query,
+        steps=drawn.steps,
+        events=[*map(event_to_wire, events)],
     )
 
 

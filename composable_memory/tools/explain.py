@@ -76,7 +76,7 @@ async def memory_explain(memory: "Memory", request: MemoryExplainRequest) -> Rep
     """
     await memory.ops_log.flush()
     events = await asyncio.to_thread(OpsLogReader(memory.ops_log_dir).trace, request.trace_id)
-    if not _is_search_of(memory, events):
+    if not is_search_of(memory, events):
         return ErrorReply(error=f"no search of this memory has the trace id {request.trace_id!r}")
     drawn = waterfall(events)
     cited = read_citation(request.path or "")
@@ -119,7 +119,7 @@ async def memory_feedback(memory: "Memory", request: MemoryFeedbackRequest) -> V
     )
 
 
-def _is_search_of(memory: "Memory", events: Sequence[OpsEvent]) -> bool:
+def is_search_of(memory: "Memory", events: Sequence[OpsEvent]) -> bool:
     """Return whether a trace is that of searches of this memory alone: others may use the same log."""
     asked = [_detail(one).get("memory") for one in events if one.action == "query.start"]
     return bool(asked) and all(one == memory.context.memory_id for one in asked)

@@ -17,7 +17,7 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
-from composable_memory.tools.catalogue import TOOLS
+from composable_memory.http_server.api import SERVED
 from tests.integration.mcp_calls import document, words_only
 from tests.integration.mcp_server_process import RESIDENT, Running, running
 
@@ -309,6 +309,35 @@ def test_what_a_command_prints_as_json_is_what_the_api_answers(
         assert settled(explained.text) == settled(cmem("explain", trace, "--why-not", "MEMORY.md", *place)[1])
 
 
+def test_searches_are_listed_and_shown_as_the_log_has_them(
+    server: Running, workspace: Path, state_dir: Path, tmp_path: Path
+) -> None:
+    place = ["--state-dir", str(state_dir), "--json"]
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "secret.md").write_text("The tomatoes of somebody else.\n", "utf-8")
+    hidden = json.loads(cmem("search", "tomatoes", "-w", str(other), *place)[1])["traceId"]
+    with client_of(server) as client:
+        asked = [client.get("/api/v1/search", params={"query": one}).json() for one in ("tomatoes", "zebra")]
+        first, second = (one["traceId"] for one in asked)
+        for filters, expected in (
+            ({}, [second, first]),
+            ({"limit": 1}, [second]),
+            ({"empty": "true"}, [second]),
+            ({"query": "TOMA"}, [first]),
+            ({"slowerThanMs": 60_000}, []),
+            ({"backend": "builtin"}, [second, first]),
+            ({"backend": "nobody"}, []),
+        ):
+            told = client.get("/api/v1/traces", params=filters).json()["traces"]
+            assert [one["traceId"] for one in told] == expected, filters
+        shown = client.get("/api/v1/trace", params={"traceId": first})
+        printed = cmem("logs", "show", first, "-w", str(workspace), *place)[1]
+        assert shown.json() == json.loads(printed)
+        assert client.get("/api/v1/trace", params={"traceId": hidden}).status_code == 400
+        assert client.get("/api/v1/explain", params={"traceId": hidden}).status_code == 400
+
+
 def checks_of(described: dict[str, Any]) -> dict[tuple[str, str, str], jsonschema.Draft202012Validator]:
     """Return what an answer has to be, by path, method and status."""
     found = {}
@@ -360,6 +389,8 @@ def test_whatever_is_asked_the_answer_is_what_the_description_says(server: Runni
             "/recent": {"days": 3},
             "/explain": {"traceId": trace, "path": "MEMORY.md#L1"},
             "/status": {"deep": True},
+            "/traces": {"query": "TOMATOES", "limit": 2, "since": "1d"},
+            "/trace": {"traceId": trace[:18]},
         }
         for path, arguments in calls.items():
             assert ask(path, "GET", params={k: str(v) for k, v in arguments.items()}).status_code == 200, path
@@ -388,7 +419,7 @@ def test_the_description_is_valid_and_names_every_tool(server: Running) -> None:
     with client_of(server) as client:
         described = client.get("/api/v1/openapi.json").json()
 
-    assert len(described["paths"]) == len(TOOLS)
+    assert len(described["paths"]) == len(SERVED)
     for operations in described["paths"].values():
         for operation in operations.values():
             assert operation["description"]

@@ -1,0 +1,93 @@
+"""What the log tells of searches, as tools for programs: which there were, and one of them step by step."""
+
+import asyncio
+from itertools import islice
+from typing import Annotated
+
+from pydantic import Field
+
+from composable_memory.inspector.traffic import Wanted, searches
+from composable_memory.json_documents import document
+from composable_memory.query.filters import parse_since
+from composable_memory.query.waterfall import trace_document
+from composable_memory.runtime.memory import Memory
+from composable_memory.tools.document import Document, ErrorReply, Reply, ValueReply
+from composable_memory.tools.explain import TraceId, is_search_of
+from composable_memory.tools.tool import Tool
+from composable_memory_ops_logs import EventFilter, OpsLogReader
+
+
+class TracesRequest(Document):
+    """Which searches to list, newest first."""
+
+    query: str = Field(default="", description="Words of the question")
+    backend: str = Field(default="", description="Only those that asked it")
+    session: str = ""
+    slower_than_ms: Annotated[float, Field(ge=0.0)] = 0.0
+    degraded: bool = Field(default=False, description="Only those that lack something")
+    empty: bool = Field(default=False, description="Only those without results")
+    since: str | None = Field(default=None, description="2026-05-03, 2026-05, last week, 7d")
+    limit: Annotated[int, Field(ge=1, le=500)] = 50
+
+
+class TraceRequest(Document):
+    """Which search to show."""
+
+    trace_id: TraceId
+
+
+async def list_traces(memory: Memory, request: TracesRequest) -> ValueReply:
+    """List the searches of this memory that the log still has.
+
+    Raises:
+        InvalidArgument: the time is none.
+        OpsLogError: the log cannot be read.
+    """
+    now = memory.manager.asked_at()
+    wanted = Wanted(
+        words=request.query,
+        backend=request.backend,
+        session=request.session,
+        slower_than_ms=request.slower_than_ms,
+        only_degraded=request.degraded,
+        only_empty=request.empty,
+        since=parse_since(request.since, now) if request.since else None,
+    )
+    await memory.ops_log.flush()
+    events = OpsLogReader(memory.ops_log_dir).events(EventFilter(start=wanted.since))
+    found = filter(wanted.has, searches(events, memory.context.memory_id))
+    rows = await asyncio.to_thread(lambda: [*islice(found, request.limit)])
+    return ValueReply({"traces": [document(one, failed=sorted(one.failed)) for one in rows]})
+
+
+async def show_trace(memory: Memory, request: TraceRequest) -> Reply:
+    """Show the events of a search of this memory, and its time line, as `cmem logs show --json` does.
+
+    Raises:
+        OpsLogError: the beginning of the trace id is not unique, or the log cannot be read.
+    """
+    await memory.ops_log.flush()
+    events = await asyncio.to_thread(OpsLogReader(memory.ops_log_dir).trace, request.trace_id)
+    if not is_search_of(memory, events):
+        return ErrorReply(error=f"no search of this memory has the trace id {request.trace_id!r}")
+    return ValueReply(trace_document(events))
+
+
+TRACE_TOOLS = (
+    Tool(
+        name="traces",
+        title="Searches",
+        description="List searches from the log, with how long they took and what they lacked.",
+        request=TracesRequest,
+        run=list_traces,
+        quotes=True,
+    ),
+    Tool(
+        name="trace",
+        title="A search step by step",
+        description="Show the events of one search and its time line.",
+        request=TraceRequest,
+        run=show_trace,
+        quotes=True,
+    ),
+)
