@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -46,12 +46,19 @@ class Running:
         return len(list(Path(f"/proc/{self.process.pid}/task").iterdir()))
 
     def sockets(self) -> int:
-        found = [str(one.readlink()) for one in Path(f"/proc/{self.process.pid}/fd").iterdir()]
-        return sum(one.startswith("socket:") for one in found)
+        found = 0
+        for one in Path(f"/proc/{self.process.pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                found += str(one.readlink()).startswith("socket:")
+        return found
 
     def children(self) -> str:
         tasks = Path(f"/proc/{self.process.pid}/task")
-        return "".join((one / "children").read_text() for one in tasks.iterdir())
+        found = ""
+        for one in tasks.iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
+                found += (one / "children").read_text()
+        return found
 
 
 @contextmanager
