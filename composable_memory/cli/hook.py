@@ -28,7 +28,7 @@ from composable_memory.hooks.session_state import SessionState, SessionStates
 from composable_memory.paths import has_memory_files
 from composable_memory.registry import Registry, discover_backends
 from composable_memory.state.folders import existing_folder
-from composable_memory.state.workspaces import identify
+from composable_memory.state.workspaces import REGISTRY_FILE, identify, kept_note_scope
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLogError
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -36,6 +36,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 MOST_INPUT_BYTES = 64 * 1024 * 1024
 MOST_PROMPTS = 5
 """So many of the latest messages of a user are one turn at most."""
+WHOLE = "."
 GRACE_S = 1.0
 """After its deadline a hook has so long to end by itself."""
 NOW_VARIABLE = "COMPOSABLE_MEMORY_NOW"
@@ -155,10 +156,19 @@ class _Run:
 
     def forgotten(self) -> Forgotten | None:
         """Return what was forgotten of the workspace; None where nothing ever was. Reads files."""
-        if not (self.state_dir / FOLDER).is_dir():
-            return None
-        identity = identify(self.state_dir, self.workspace, now=_now(), name=self.settings.memory.id)
-        return Forgotten(self.state_dir, identity.id)
+        return Forgotten(self.state_dir, self._id()) if (self.state_dir / FOLDER).is_dir() else None
+
+    def note_paths(self) -> tuple[str, ...]:
+        """Return what `MemoryProviderStatus.note_paths` would, without opening the memory. Reads files."""
+        options = self.settings.memory.builtin.options
+        extras, scope = options.get("extra_paths", ()), options.get("scope", "auto")
+        if scope == "auto" and (self.state_dir / REGISTRY_FILE).exists():
+            scope = kept_note_scope(self.state_dir, self._id())
+        named = extras if isinstance(extras, list | tuple) else [extras]
+        return (*map(str, named), *([WHOLE] if scope == "folder" else ()))
+
+    def _id(self) -> str:
+        return identify(self.state_dir, self.workspace, now=_now(), name=self.settings.memory.id).id
 
     def limit_ms(self, name: str) -> int:
         """Return how long this hook may take; a summary by a model comes on top of it."""
@@ -197,9 +207,13 @@ async def _session_start(run: _Run) -> str | None:
 
     await asyncio.to_thread(run.states.prune)
     await run.states.change(run.call.session, lambda state: state.shown.clear())
-    forgotten = await asyncio.to_thread(run.forgotten)
     return await session_recap(
-        run.workspace, run.hooks, now=_now(), session_key=run.call.session_key, forgotten=forgotten
+        run.workspace,
+        run.hooks,
+        now=_now(),
+        session_key=run.call.session_key,
+        forgotten=await asyncio.to_thread(run.forgotten),
+        note_paths=await asyncio.to_thread(run.note_paths),
     )
 
 

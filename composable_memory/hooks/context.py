@@ -5,15 +5,18 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from pathlib import Path
+from functools import partial
+from operator import itemgetter
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from composable_memory.config.hooks import HooksSettings
 from composable_memory.errors import ComposableMemoryError
 from composable_memory.hooks.fencing import CAUTION, CLOSING, OPENING, escaped, fence, own_words
 from composable_memory.hooks.session_state import SessionState, digest
-from composable_memory.paths import MAIN_FILES, MEMORY_FOLDER, opened_file, resolve_memory_file
+from composable_memory.paths import MAIN_FILES, opened_file, resolve_memory_file
 from composable_memory.query.context_pack import CHARS_PER_TOKEN, PackBudget, estimate_tokens
+from composable_memory.recall.notes import note_files
 from composable_memory.session_keys import is_shared
 
 if TYPE_CHECKING:
@@ -45,61 +48,71 @@ async def session_recap(
     now: datetime,
     session_key: str | None = None,
     forgotten: "Forgotten | None" = None,
+    note_paths: Sequence[str] = (),
 ) -> str | None:
     """Return the core memory and the latest days of a workspace, fenced; None where there is nothing to tell.
 
     Of the core memory (MEMORY.md or memory.md) the beginning is told, of a day's note its end; what is left
-    out is said. In a group or channel, where others would read it, there is no recap. What was forgotten is
-    not told.
+    out is said. `note_paths` are where notes lie beside `memory/`, "." for all of the workspace. In a group
+    or channel, where others would read it, there is no recap. What was forgotten is not told.
     """
     if is_shared(session_key) or not settings.recap_tokens:
         return None
-    return await asyncio.to_thread(_recap, workspace, settings, now, forgotten)
+    return await asyncio.to_thread(_recap, workspace, settings, now, forgotten, note_paths)
 
 
 def _recap(
-    workspace: Path, settings: HooksSettings, now: datetime, forgotten: "Forgotten | None"
+    workspace: Path,
+    settings: HooksSettings,
+    now: datetime,
+    forgotten: "Forgotten | None",
+    note_paths: Sequence[str],
 ) -> str | None:
     budget = PackBudget(max_tokens=settings.recap_tokens)
     room = budget.room - budget.cost(fence([]))
-    days = list(latest_days(workspace, settings.recap_days, now))
+    days = list(latest_days(workspace, settings.recap_days, now, note_paths))
+    excerpt = partial(_excerpt, workspace, budget=budget, forgotten=forgotten, note_paths=note_paths)
     parts = []
     core = next((name for name in MAIN_FILES if (workspace / name).is_file()), None)
     if core is not None:
-        part = _excerpt(workspace, core, int(room * CORE_SHARE) if days else room, budget, forgotten)
+        part = excerpt(core, int(room * CORE_SHARE) if days else room)
         parts += part
         room -= budget.cost("".join(part))
     for left, name in zip(range(len(days), 0, -1), days, strict=True):
-        part = _excerpt(workspace, name, room // left, budget, forgotten, from_end=True)
+        part = excerpt(name, room // left, from_end=True)
         parts += part
         room -= budget.cost("".join(part))
     return "\n".join([OPENING, CAUTION, *parts, CLOSING]) if parts else None
 
 
-def latest_days(workspace: Path, count: int, now: datetime) -> Iterator[str]:
-    """Yield the notes of the latest days, the latest first; a day may have several."""
-    try:
-        names = sorted((one.name for one in (workspace / MEMORY_FOLDER).iterdir()), reverse=True)
-    except OSError:
-        return
+def latest_days(workspace: Path, count: int, now: datetime, note_paths: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the notes of the latest days, the latest first; a day may have several. Reads folders."""
+    names = [
+        (PurePosixPath(file.key).name, file.key)
+        for file in note_files(Path(os.path.realpath(workspace)), note_paths)
+    ]
     today = now.date().isoformat()
-    dated = [(match[1], name) for name in names if (match := _DAY.fullmatch(name)) and match[1] <= today]
-    days = sorted({day for day, _ in dated}, reverse=True)[:count]
-    yield from (f"{MEMORY_FOLDER}/{name}" for day, name in dated if day in days)
+    dated = [
+        (match[1], name, key) for name, key in names if (match := _DAY.fullmatch(name)) and match[1] <= today
+    ]
+    days = sorted({day for day, *_ in dated}, reverse=True)[:count]
+    yield from (key for day, _, key in sorted(dated, key=itemgetter(1), reverse=True) if day in days)
 
 
 def _excerpt(
     workspace: Path,
     name: str,
     room: int,
+    *,
     budget: PackBudget,
     forgotten: "Forgotten | None",
-    *,
+    note_paths: Sequence[str],
     from_end: bool = False,
 ) -> list[str]:
     """Return whole lines of a note, escaped, below its name and how much of it they are."""
     try:
-        with opened_file(resolve_memory_file(name, workspace=workspace), max_bytes=MOST_BYTES) as (file, _):
+        path = resolve_memory_file(name, workspace=workspace, extra_paths=[*map(Path, note_paths)])
+        with opened_file(path, max_bytes=MOST_BYTES) as (file, _):
             text = os.read(file, MOST_BYTES).decode("utf-8", "replace").strip("\ufeff\n ")
     except (OSError, ComposableMemoryError):
         return []

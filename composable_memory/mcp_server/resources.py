@@ -77,7 +77,12 @@ async def recap_of(memory: Memory, session_key: str | None) -> str:
     """Return the core memory and the last days, fenced; empty where there is nothing to tell."""
     settings, now = memory.settings.memory.hooks, memory.manager.asked_at()
     recap = await session_recap(
-        memory.workspace_dir, settings, now=now, session_key=session_key, forgotten=memory.forgotten
+        memory.workspace_dir,
+        settings,
+        now=now,
+        session_key=session_key,
+        forgotten=memory.forgotten,
+        note_paths=memory.status().note_paths,
     )
     return recap or ""
 
@@ -91,7 +96,8 @@ def _listed(base: str, memory: Memory) -> list[Resource]:
     told = "The core memory and the last days, in short"
     recap = Resource(uri=f"{base}{RECAP}", name=RECAP, description=told, mime_type=MARKDOWN)
     core = [name for name in MAIN_FILES if (memory.workspace_dir / name).is_file()][:1]
-    paths = (*core, *latest_days(memory.workspace_dir, LISTED_DAYS, memory.manager.asked_at()))
+    now, places = memory.manager.asked_at(), memory.status().note_paths
+    paths = (*core, *latest_days(memory.workspace_dir, LISTED_DAYS, now, places))
     notes = (Resource(uri=f"{base}{NOTES}{quote(one)}", name=one, mime_type=MARKDOWN) for one in paths)
     return [recap, *notes]
 

@@ -243,6 +243,18 @@ def test_a_folder_that_is_no_memory_is_left_alone(agent: Agent, tmp_path: Path) 
     assert [one.name for one in project.iterdir()] == ["README.md"]
 
 
+def test_the_recap_has_the_days_of_a_vault_that_lie_elsewhere(agent: Agent, tmp_path: Path) -> None:
+    for folder, settings in (("journal", ""), ("else/where", "builtin: {extra_paths: [else]}")):
+        agent.folder = tmp_path / (folder[0] + "-vault")
+        (agent.folder / folder).mkdir(parents=True)
+        (agent.folder / folder / "2026-03-09.md").write_text("The pump relay is green.\n", "utf-8")
+        (agent.folder / "openclaw.yml").write_text("{}", "utf-8")
+        agent.config.write_text(f"{SETTINGS}  {settings}\n", "utf-8")
+        agent.told("Is the pump relay green?")  # indexes the notes: of a folder without memory/ all are
+        recap = agent.hook("session-start", "SessionStart")["hookSpecificOutput"]["additionalContext"]
+        assert f"## {folder}/2026-03-09.md\nThe pump relay is green." in recap
+
+
 def test_what_is_switched_off_does_nothing(agent: Agent) -> None:
     agent.configure(auto_recall=False, session_memory=False, recap_tokens=0, flush={"enabled": False})
     agent.says("user", "hello there", usage={"input_tokens": 190_000})
