@@ -106,11 +106,13 @@ def contains(words: Words, said: Words) -> bool:
 class Quotations:
     """Finds what quotes statements, also in part: at least `TELLING` of their words in a row, or a number.
 
-    Where a text begins or ends, it may be cut: fewer words count there.
+    Where a text begins or ends, it may be cut: fewer words count there. So they do beside what was taken out
+    of it before, and a piece of a statement that is left between is a quotation whatever its length.
     """
 
     def __init__(self, statements: Iterable[Statement]) -> None:
         said = {words for one in statements if one.is_telling for words in (one.said, words_of(one.text))}
+        self._said = said
         self._runs = {run for words in said for run in _runs(words)}
         self._sizes = {len(run) for run in self._runs}
         self._beginnings = {words[:size] for words in said for size in EDGES}
@@ -125,9 +127,14 @@ class Quotations:
 
     def masked(self, text: str, instead: str) -> str:
         """Return a text with something else in the place of what quotes."""
+        pieces = text.split(instead)
+        return instead.join(self._masked(one, instead, is_piece=len(pieces) > 1) for one in pieces)
+
+    def _masked(self, text: str, instead: str, *, is_piece: bool) -> str:
         places = [*words_with_places(text)]
         words = tuple(place.word for place in places)
-        quoted = [words[at] in self._marks for at in range(len(words))]
+        is_left = is_piece and len(words) > 1 and any(contains(said, words) for said in self._said)
+        quoted = [is_left or words[at] in self._marks for at in range(len(words))]
         for at in range(len(words)):
             for size in self._sizes:
                 if words[at : at + size] in self._runs:
