@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -110,10 +111,16 @@ async def forget(memory: ForgettingScope, plan_or_token: ForgetPlan | str) -> Fo
 
 
 async def continue_forgetting(memory: ForgettingScope) -> None:
-    """Go on with what a process that was killed, or a backend that was down, has left to be forgotten."""
+    """Go on with what a process that was killed, or a backend that was down or off, has left."""
     async with file_lock(memory.forgotten.lock_path, owner="forget", patience_s=0) as is_ours:
-        if is_ours and (journal := await asyncio.to_thread(_read_journal, memory.forgotten)):
-            await _carry_out(memory, await asyncio.to_thread(_notes_of, memory), journal)
+        if not is_ours:
+            return
+        notes = await asyncio.to_thread(_notes_of, memory)
+        if journal := await asyncio.to_thread(_read_journal, memory.forgotten):
+            await _carry_out(memory, notes, journal)
+        elif behind := await asyncio.to_thread(memory.forgotten.behind, memory.able):
+            able = {backend_id: memory.able[backend_id] for backend_id in behind}
+            await _carry_out(replace(memory, able=able, lost={}), notes, _Journal(lines=(), is_cut=True))
 
 
 async def apply_forgetting(memory: ForgettingScope) -> None:
@@ -132,6 +139,7 @@ async def apply_forgetting(memory: ForgettingScope) -> None:
         before = await asyncio.to_thread(_read_journal, memory.forgotten)
         journal = _Journal(lines=before.lines if before else (), is_cut=before is None or before.is_cut)
         await asyncio.to_thread(_write_journal, memory.forgotten, journal)
+        await asyncio.to_thread(memory.forgotten.call_all)
         await _mask_with(memory, stones.hide_in_excerpt, words=("",), is_rehearsal=False)
         await _carry_out(memory, await asyncio.to_thread(_notes_of, memory), journal)
 
@@ -284,8 +292,11 @@ async def _carry_out(memory: ForgettingScope, notes: Notes, journal: _Journal) -
     pending = tuple((one.store, one.pending) for one in stores if one.pending)
     rest = _Journal(lines=journal.lines, is_cut=True, pending=pending) if pending else None
     forgotten.pending = dict(pending)
+    await asyncio.to_thread(forgotten.follow, memory.able.keys() - forgotten.pending.keys())
     await asyncio.to_thread(_write_journal, forgotten, rest)
     is_whole = not any(line.stays for line in lines)
+    if not lines:
+        return ForgetReport(is_done=not pending, stores=tuple(stores))
     memory.learning.ops_log.emit(
         MemoryForgotten(
             place_count=len(lines),

@@ -145,6 +145,7 @@ class Forgotten:
         self.lock_path = self.folder / "lock"
         self.journal_path = self.folder / "under-way.json"
         self._stones_path = self.folder / "tombstones.jsonl"
+        self._followers_path = self.folder / "followers.json"
         self.pending: Mapping[str, str] = {}
         """The backends that have yet to forget something, with the reasons, as of the last attempt."""
         self._state: tuple[int, ...] | None = None
@@ -185,8 +186,40 @@ class Forgotten:
         """Keep tombstones of these statements, as far as they can be known again; return those."""
         before = self.hashing()
         stones = [before.stone_of(one) for one in statements if one.is_telling]
+        self.call_all()
         self._write([*dict.fromkeys((*before.stones, *stones))])
         return stones
+
+    def is_unfinished(self, backend_ids: Iterable[str]) -> bool:
+        """Return whether something has yet to be forgotten, by one of some backends or in the notes."""
+        return self.journal_path.exists() or bool(self.behind(backend_ids))
+
+    def behind(self, backend_ids: Iterable[str]) -> frozenset[str]:
+        """Return who has not followed: the memory was open without them when something was forgotten."""
+        calls, followed = self._followers()
+        return frozenset(one for one in backend_ids if followed.get(one, 0) < calls)
+
+    def call_all(self) -> None:
+        """Have all backends follow anew, also those that the memory is open without."""
+        calls, followed = self._followers()
+        self._write_followers(calls + 1, followed)
+
+    def follow(self, backend_ids: Iterable[str]) -> None:
+        """Keep that some backends have followed."""
+        calls, followed = self._followers()
+        self._write_followers(calls, {**followed, **dict.fromkeys(backend_ids, calls)})
+
+    def _followers(self) -> tuple[int, Mapping[str, int]]:
+        """Return how often there was something to follow, and how far each backend has come."""
+        try:
+            wire = json.loads(self._followers_path.read_bytes())
+            return wire["calls"], wire["followed"]
+        except (FileNotFoundError, NotADirectoryError):
+            return int(bool(self.now())), {}
+
+    def _write_followers(self, calls: int, followed: Mapping[str, int]) -> None:
+        wire = {"calls": calls, "followed": followed}
+        replace_file(self._followers_path, json.dumps(wire).encode(), survives="power cut")
 
     def lift(self, text: str) -> bool:
         """Let the lines of a text be remembered again; return whether one of them was forgotten."""

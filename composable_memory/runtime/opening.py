@@ -17,6 +17,7 @@ from composable_memory.forget.tombstones import Forgotten
 from composable_memory.interfaces import (
     BackendServices,
     BackendSpec,
+    Capability,
     Clock,
     EmbedderServices,
     EmbedderSpec,
@@ -152,7 +153,7 @@ async def open_memory(
             weights=live,
             notes=RetainedNotes(forgotten),
         )
-        if await asyncio.to_thread(forgotten.journal_path.exists):
+        if await asyncio.to_thread(forgotten.is_unfinished, manager.backends_with(Capability.FORGET)):
             with suppress(ComposableMemoryError):  # the status tells of it, and the next opening tries again
                 await memory.continue_forgetting()
         if long_lived:

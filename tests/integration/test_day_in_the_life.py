@@ -178,6 +178,7 @@ class Day:
         self.folder, self.chance, self.session = folder, random.Random(seed), 0
         self.known: dict[str, str] = {}  # the name that stands in no other line, and the line
         self.ids: dict[str, str] = {}
+        self.names: set[str] = set()
         self.spoken: dict[str, str] = {}
         self.forgotten: dict[str, str] = {}
         self.doubtful: list[tuple[str, str]] = []  # what was not acknowledged, and is to be done again
@@ -195,9 +196,12 @@ class Day:
         self.steps.append(f"{self.session}: {step}")
 
     def name(self) -> str:
-        return "".join(
-            self.chance.choice(("ba", "ko", "ri", "mu", "ze", "tal", "nor", "vi")) for _ in range(5)
-        )
+        """Return a name that nobody else has."""
+        name = "".join(self.chance.choices(("ba", "ko", "ri", "mu", "ze", "tal", "nor", "vi"), k=5))
+        if name in self.names:
+            return self.name()
+        self.names.add(name)
+        return name
 
     def line(self) -> str:
         verb = self.chance.choice(("repaired", "painted", "sold", "measured", "borrowed", "cleaned"))

@@ -62,3 +62,21 @@ async def test_nothing_is_left_of_a_line_but_whom_it_was_about(tmp_path: Path) -
         response = await memory.query("where does Tom Okafor live?")
         assert [one for one in response.results if "Okafor" in one.text] == []
         assert [one for one in await facts(memory) if "Okafor" in one] == []
+
+
+async def test_a_graph_that_was_off_meanwhile_follows_when_it_is_opened(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.write("memory/people.md", NOTE)
+    async with place.open(graphiti=GRAPH, embedding={"provider": "none"}) as memory:
+        await memory.sync()
+        await ingest(memory, "memory/people.md", NOTE)
+    async with place.open(embedding={"provider": "none"}) as memory:
+        report = await memory.forget(await memory.plan_forgetting("memory/people.md#L3"))
+        assert report.is_done
+        assert (await memory.remember("Anna likes tea.")).degraded == ()
+    assert files_with(WORDS, place.state) != set()
+
+    async with place.open(graphiti=GRAPH, embedding={"provider": "none"}) as memory:
+        assert [one for one in await facts(memory) if "Mirela" in one] == []
+        assert [one for one in await facts(memory) if "Anna" in one] != []
+    assert files_with(WORDS, place.state, place.workspace) == set()
