@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -39,6 +40,7 @@ BEGIN_S = 120.0
 END_S = 60.0
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 7737
+FIRST_INHERITED = 3
 POLL_S = 0.1
 
 app = typer.Typer()
@@ -74,7 +76,8 @@ async def serve(
     address = await asyncio.to_thread(_address, target)
     lock = partial(file_lock, address.with_suffix(".lock"), owner="serve")
     if action == "run" and not background:
-        way_in = await _way_in(target, host, port, token_file) if http else None
+        bound = _inherited()
+        way_in = await _way_in(target, host, port, token_file, bound) if http or bound else None
         async with lock(patience_s=0.0) as is_ours:
             if is_ours:
                 await stay_open(target, as_json=as_json, beside=partial(_answering, address, way_in))
@@ -125,7 +128,18 @@ async def _answering(
         yield "Serving"
 
 
-async def _way_in(target: Target, host: str, port: int, token_file: Path | None) -> "Access":
+def _inherited() -> socket.socket | None:
+    """Return the socket that systemd has opened for this process, if it has: see sd_listen_fds(3)."""
+    if (os.environ.get("LISTEN_PID"), os.environ.get("LISTEN_FDS")) != (str(os.getpid()), "1"):
+        return None
+    bound = socket.socket(fileno=FIRST_INHERITED)
+    bound.set_inheritable(False)
+    return bound
+
+
+async def _way_in(
+    target: Target, host: str, port: int, token_file: Path | None, bound: socket.socket | None
+) -> "Access":
     """Return how clients come in over HTTP.
 
     Raises:
@@ -135,7 +149,7 @@ async def _way_in(target: Target, host: str, port: int, token_file: Path | None)
         from composable_memory.http_server import access
     except ImportError as missing:
         raise ConfigError("--http", not_installed(missing, "HTTP")) from missing
-    return await access(host, port, target.state_dir or default_state_dir(os.environ), token_file)
+    return await access(host, port, target.state_dir or default_state_dir(os.environ), token_file, bound)
 
 
 @asynccontextmanager

@@ -38,20 +38,33 @@ class Access:
     port: int
     token_file: Path
     token: str
+    bound: socket.socket | None = None
 
 
-async def access(host: str, port: int, state_dir: Path, token_file: Path | None = None) -> Access:
+async def access(
+    host: str,
+    port: int,
+    state_dir: Path,
+    token_file: Path | None = None,
+    bound: socket.socket | None = None,
+) -> Access:
     """Return how clients come in; without a file of its own, the token is that of the state folder.
+
+    A socket that is `bound` already is listened on instead of a host and a port.
 
     Raises:
         ConfigError: others could reach the server, and nobody chose a token; or it cannot be used.
     """
+    if bound is not None:
+        if bound.family not in (socket.AF_INET, socket.AF_INET6):
+            raise ConfigError("socket", "systemd opened one that is not for TCP; give ListenStream= a port")
+        host, port = bound.getsockname()[:2]
     if token_file is None and not _is_loopback(host):
         problem = f"{host} can be reached from elsewhere; choose a token for it and pass --token-file FILE"
         raise ConfigError("host", problem)
     file = token_file or await asyncio.to_thread(made_folder, state_dir) / TOKEN_FILE
     token = await asyncio.to_thread(_token, file, may_make=token_file is None)
-    return Access(host=host, port=port, token_file=file, token=token)
+    return Access(host=host, port=port, token_file=file, token=token, bound=bound)
 
 
 @asynccontextmanager
@@ -61,7 +74,7 @@ async def listening(app: Starlette, access: Access) -> AsyncIterator[str]:
     Raises:
         ConfigError: the port is taken.
     """
-    with await asyncio.to_thread(_bound, access.host, access.port) as bound:
+    with await asyncio.to_thread(_bound, access) as bound:
         port = bound.getsockname()[1]
         config = uvicorn.Config(
             Guard(
@@ -145,9 +158,12 @@ def _token(file: Path, *, may_make: bool) -> str:
     return token
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bound(access: Access) -> socket.socket:
+    family = socket.AF_INET6 if ":" in access.host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        return access.bound or socket.create_server((access.host, access.port), family=family)
     except OSError as error:
-        problem = f"port {port} of {host} cannot be used: {error.strerror}; choose another with --port"
+        problem = (
+            f"{access.port} of {access.host} cannot be used: {error.strerror}; choose another with --port"
+        )
         raise ConfigError("port", problem) from error

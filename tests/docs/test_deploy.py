@@ -17,12 +17,14 @@ import pytest
 import typer.main
 
 from composable_memory.cli import app
+from composable_memory.cli.serve import DEFAULT_HOST, DEFAULT_PORT
 from composable_memory.config.layers import load_settings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 UNIT = DEPLOY / "cmem-watch@.service"
 REFLECT = DEPLOY / "cmem-reflect@.service"
+SERVE = DEPLOY / "cmem-serve@.service"
 PAGE = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SHELL = [
@@ -60,8 +62,7 @@ def unit_values(text: str, key: str) -> list[str]:
 
 
 def user_unit() -> str:
-    (text,) = re.findall(r"^```ini\n(.*?)^```", PAGE, re.M | re.S)
-    return str(text)
+    return SERVE.read_text(encoding="utf-8")
 
 
 def agent() -> dict[str, object]:
@@ -119,12 +120,14 @@ def analyze(tmp_path: Path) -> str:
 @pytest.fixture(params=["system", "reflecting", "user"])
 def unit(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path]:
     """Return whose unit it is, and a copy that starts something which is there."""
-    file = REFLECT if request.param == "reflecting" else UNIT
-    text = user_unit() if request.param == "user" else file.read_text(encoding="utf-8")
+    file = {"system": UNIT, "reflecting": REFLECT, "user": SERVE}[request.param]
+    text = file.read_text(encoding="utf-8")
     copy = tmp_path / file.name
     copy.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", text, flags=re.M), "utf-8")
     if file == REFLECT:
         shutil.copy(REFLECT.with_suffix(".timer"), tmp_path)
+    if file == SERVE:
+        shutil.copy(SERVE.with_suffix(".socket"), tmp_path)
     return "user" if request.param == "user" else "system", copy
 
 
@@ -147,6 +150,18 @@ def test_systemd_calls_the_system_units_safe(analyze: str, tmp_path: Path, unit:
     code, report = said_by(analyze, "security", *options, str(unit), folder=tmp_path)
 
     assert code == 0, report
+
+
+def test_systemd_finds_no_fault_with_the_socket(analyze: str, tmp_path: Path) -> None:
+    text = re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", user_unit(), flags=re.M)
+    (tmp_path / SERVE.name).write_text(text, "utf-8")
+    port = shutil.copy(SERVE.with_suffix(".socket"), tmp_path)
+
+    found = said_by(analyze, "--user", "--recursive-errors=no", "verify", str(port), folder=tmp_path)
+
+    assert found == (0, "")
+    (address,) = unit_values(Path(port).read_text("utf-8"), "ListenStream")
+    assert address == f"{DEFAULT_HOST}:{DEFAULT_PORT}"
 
 
 def test_the_timer_starts_the_unit_of_its_name_every_night() -> None:
@@ -254,5 +269,6 @@ def test_the_page_installs_files_that_are_there() -> None:
     named = {word for words in SHELL for word in words if word.startswith("deploy/")}
 
     units = {"deploy/cmem-watch@.service", "deploy/cmem-reflect@.service", "deploy/cmem-reflect@.timer"}
+    units |= {"deploy/cmem-serve@.service", "deploy/cmem-serve@.socket"}
     assert named == {"deploy/Dockerfile", *units}
     assert all((ROOT / name).is_file() for name in named)

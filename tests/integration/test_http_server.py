@@ -272,6 +272,38 @@ def test_the_server_in_the_background_says_where_it_is(workspace: Path, state_di
         httpx.get(url)
 
 
+def test_a_socket_that_systemd_has_opened_is_served_from_the_first_request_on(
+    workspace: Path, state_dir: Path
+) -> None:
+    place = ["-w", str(workspace), "--state-dir", str(state_dir)]
+    with socket.create_server(("127.0.0.1", 0)) as waiting:
+        port = waiting.getsockname()[1]
+        early = socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S)
+        early.sendall(f"GET /api/v1/status HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+        # As systemd does it: the socket is number 3, and the variables name the process that takes its place.
+        program = (
+            "import os, sys; os.dup2(int(sys.argv[1]), 3); "
+            "os.environ |= {'LISTEN_PID': str(os.getpid()), 'LISTEN_FDS': '1'}; "
+            "os.execv(sys.executable, [sys.executable, *sys.argv[2:]])"
+        )
+        handed = waiting.fileno()
+        command = [sys.executable, "-c", program, str(handed), *RESIDENT[1:4], *place]
+        with subprocess.Popen(command, pass_fds=[handed], stderr=subprocess.PIPE, text=True) as process:
+            waiting.close()
+            try:
+                with early:
+                    assert early.recv(4096).startswith(b"HTTP/1.1 401 ")
+                token = (state_dir / "mcp-token").read_text("ascii")
+                url, known = f"http://127.0.0.1:{port}", {"authorization": f"Bearer {token}"}
+                assert httpx.get(f"{url}/api/v1/status", headers=known, timeout=LIMIT_S).status_code == 200
+                told = json.loads(cmem("serve", "status", "--json", *place)[1])
+                assert told["url"] == f"{url}/"
+                process.terminate()
+                assert process.wait(LIMIT_S) == 0
+            finally:
+                process.kill()
+
+
 # --- the API ------------------------------------------------------------------------------------------------
 
 
