@@ -4,6 +4,7 @@ All of it is made of what `memory_explain` says of a search as a whole.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from composable_memory.highlights import Line, best_lines, lines_of, readable, within
@@ -40,7 +41,6 @@ def answer_view(
         asked,
         _results(told, link, more),
         el("section", el("h2", "Time line"), waterfall(told), class_="steps"),
-        _backends(told),
         _left_out(told),
         class_="answer",
     )
@@ -60,6 +60,11 @@ def milliseconds(value: object) -> str:
     return f"{value:.1f} ms" if value < 100 else f"{value:.0f} ms"
 
 
+def moment(at: datetime) -> str:
+    """Return a moment to the minute, in local time."""
+    return at.astimezone().strftime("%Y-%m-%d %H:%M")
+
+
 def facts_of(pairs: Sequence[tuple[str, Child]]) -> Markup:
     """Return a list of names and values; what has no value is left out."""
     return el("dl", [el("div", el("dt", name), el("dd", value)) for name, value in pairs if value])
@@ -69,27 +74,15 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Child]], *, caption: str)
     """Return a table that can be scrolled sideways on a narrow screen; `caption` is for screen readers."""
     cells = [el("tr", [el("td", cell) for cell in row]) for row in rows]
     named = el("thead", el("tr", [el("th", one, scope="col") if one else el("td") for one in head]))
-    return el(
-        "div",
-        el("table", el("caption", caption, class_="unseen"), named, el("tbody", cells)),
-        class_="wide",
-        tabindex="0",
-        role="region",
-        aria_label=caption,
-    )
+    whole = el("table", el("caption", caption, class_="unseen"), named, el("tbody", cells))
+    return el("div", whole, class_="wide", tabindex="0", role="group", aria_label=caption)
 
 
 def bar(begin: float, length: float, *, tone: str = "") -> Markup:
     """Return a bar on a line from 0 to 1."""
-    first = min(max(begin, 0.0), 1.0)
-    width = min(max(length, 0.004), 1.0 - min(first, 0.996))
-    shape = el(
-        "rect",
-        x=f"{min(first, 0.996) * 100:.2f}",
-        width=f"{width * 100:.2f}",
-        height="1",
-        class_=tone or None,
-    )
+    first = min(max(begin, 0.0), 1.0 - SLIMMEST)
+    width = min(max(length, SLIMMEST), 1.0 - first)
+    shape = el("rect", x=f"{first:.2%}", width=f"{width:.2%}", height="1", class_=tone or None)
     return el("svg", shape, class_="bar", viewBox="0 0 100 1", preserveAspectRatio="none", aria_hidden="true")
 
 
@@ -105,7 +98,7 @@ def _head(told: Row) -> Markup:
         el("p", told.get("query") or "(without its words)", class_="question"),
         facts_of(
             [
-                ("Asked", str(told.get("startedAt", "")).replace("T", " ")[:19] and _time(told)),
+                ("Asked", f"{str(told.get('startedAt', ''))[:19].replace('T', ' ')} UTC"),
                 ("Took", milliseconds(told.get("totalMs"))),
                 ("Fusion", ranking.get("fusion")),
                 ("Kind", ranking.get("intentKind")),
@@ -123,53 +116,32 @@ def _head(told: Row) -> Markup:
     )
 
 
-def _time(told: Row) -> Markup:
-    at = str(told["startedAt"])
-    return el("time", f"{at[:10]} {at[11:19]} UTC", datetime=at)
-
-
 # --- results ------------------------------------------------------------------------------------------------
 
 
 def _results(told: Row, link: Place, more: More) -> Markup:
     rows, hidden = told.get("results", []), frozenset(told.get("hidden", ()))
-    items = [
-        (rank in hidden, el("li", _result(rank, row, link, more), tabindex="-1"))
-        for rank, row in enumerate(rows, 1)
-    ]
-    shown, weak = ([item for is_weak, item in items if is_weak == wanted] for wanted in (False, True))
+    items = [el("li", _result(rank, row, link, more), tabindex="-1") for rank, row in enumerate(rows, 1)]
+    shown = [item for rank, item in enumerate(items, 1) if rank not in hidden]
+    weak = [item for rank, item in enumerate(items, 1) if rank in hidden]
+    few = el("summary", f"{len(weak)} more hardly match, and were not shown")
     return el(
         "section",
         el("h2", f"Results ({len(shown)})"),
         el("ol", shown, class_="results") if shown else el("p", "Nothing matched well.", class_="soft"),
-        el(
-            "details",
-            el("summary", f"{len(weak)} more hardly match, and were not shown"),
-            el("ol", weak, class_="results"),
-        )
-        if weak
-        else None,
+        el("details", few, el("ol", weak, class_="results")) if weak else None,
     )
 
 
 def _result(rank: int, row: Row, link: Place, more: More) -> Markup:
     path = str(row.get("path", ""))
     above = [one for one in row.get("headings", ()) if one != row.get("title")]
+    title = el("h3", f"{rank}. ", row.get("title") or path.rpartition("/")[2])
+    where = (_day(path), _linked(row, path, link), el("span", row.get("backend"), class_="tag"))
     return el(
         "article",
-        el(
-            "div",
-            el("h3", f"{rank}. ", row.get("title") or path.rpartition("/")[2]),
-            el("span", score(row.get("score")), class_="score"),
-            class_="title",
-        ),
-        el(
-            "p",
-            _day(path),
-            _linked(row, path, link),
-            el("span", row.get("backend"), class_="tag"),
-            class_="where",
-        ),
+        el("div", title, el("span", score(row.get("score")), class_="score"), class_="title"),
+        el("p", where, class_="where"),
         el("p", " › ".join(above), class_="soft") if above else None,
         text_of(row),
         [_fact(one) for one in row.get("facts", ())],
@@ -288,30 +260,6 @@ def _step(one: Row, total: float, *, is_leg: bool = False) -> list[Child]:
         milliseconds(one["durationMs"]),
         el("span", note, class_=tone or "soft"),
     ]
-
-
-def _backends(told: Row) -> Markup:
-    rows = [
-        (
-            one.get("id"),
-            milliseconds(one.get("tookMs")),
-            str(one.get("resultCount", 0)),
-            f"{one.get('weight', 1.0):g}",
-            el("span", _problem(one), class_="bad") if _problem(one) else "answered",
-        )
-        for one in told.get("backends", ())
-    ]
-    if not rows:
-        return Markup()
-    found = table(("backend", "took", "passages", "weight", ""), rows, caption="What each backend gave")
-    return el("section", el("h2", "Backends"), found)
-
-
-def _problem(one: Row) -> str:
-    error, skipped = one.get("error"), one.get("skipped")
-    if isinstance(error, Mapping):
-        return f"{error.get('type')}: {error.get('message')}"
-    return f"not asked: {skipped}" if skipped else ""
 
 
 def _left_out(told: Row) -> Markup:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from composable_memory.inspector.answer import Row, facts_of, milliseconds, table
+from composable_memory.inspector.answer import Row, facts_of, milliseconds, moment, table
 from composable_memory.inspector.charts import line_chart
 from composable_memory.inspector.markup import Child, Markup, el
-from composable_memory.inspector.traffic import TOGETHER, Search, backends_in, in_parts, percentiles
+from composable_memory.inspector.traffic import TOGETHER, Search, in_parts, percentiles
 
 PARTS = 40
 """Into so many parts of equal time the searches are divided."""
@@ -77,7 +77,7 @@ def course(rows: Sequence[Search]) -> Markup:
     """Return how fast and how sound searches were over time; they come newest first."""
     if not rows:
         return el("p", "Nothing was asked yet, so there is nothing to draw.", class_="soft")
-    names = backends_in(rows)
+    names = [*sorted({name for row in rows for name in row.took_ms} - {TOGETHER}), TOGETHER]
     parts = [((number + 0.5) / PARTS, part) for number, part in enumerate(in_parts(rows, PARTS)) if part]
     medians = {
         name: [(at, found[0]) for at, part in parts if (found := percentiles(part, name))] for name in names
@@ -86,7 +86,7 @@ def course(rows: Sequence[Search]) -> Markup:
         "degraded": [(at, sum(bool(one.degraded) for one in part) / len(part)) for at, part in parts],
         "empty": [(at, sum(not one.results for one in part) / len(part)) for at, part in parts],
     }
-    first, last = (one.at.astimezone().strftime("%Y-%m-%d %H:%M") for one in (rows[-1], rows[0]))
+    ends = (moment(rows[-1].at), moment(rows[0].at))
     most = max(value for points in medians.values() for _, value in points) or 1.0
     cells = [
         (
@@ -101,10 +101,8 @@ def course(rows: Sequence[Search]) -> Markup:
     return el(
         "section",
         el("h2", f"The last {len(rows)} searches"),
-        line_chart(
-            "Latency, median", medians, ends=(first, last), top=f"up to {milliseconds(most)}", most=most
-        ),
-        line_chart("Share of searches", shares, ends=(first, last), top="up to 100 %", most=1.0),
+        line_chart(f"Latency, median, up to {milliseconds(most)}", medians, ends=ends, most=most),
+        line_chart("Share of searches, up to 100 %", shares, ends=ends, most=1.0),
         table(head, cells, caption="Latency by backend"),
     )
 

@@ -16,11 +16,10 @@ def line_chart(
     series: Mapping[str, Points],
     *,
     ends: tuple[str, str],
-    top: str,
     most: float | None = None,
     steps: bool = False,
 ) -> Markup:
-    """Return lines over the same time; `top` is what stands for the largest value, `most` if it is set.
+    """Return lines over the same time, of values from 0 to the largest, or to `most`.
 
     With `steps` a value holds until the next one, and the last one to the end.
     """
@@ -32,23 +31,9 @@ def line_chart(
         "svg", grid, lines, role="img", aria_label=_said(title, series), class_="chart",
         viewBox=f"0 -2 1000 {HEIGHT + 4:g}", preserveAspectRatio="none",
     )  # fmt: skip
-    caption = el("figcaption", el("strong", title), el("span", top, class_="soft"))
+    caption = el("figcaption", el("strong", title))
     time = el("div", [el("span", one) for one in ends], class_="ends soft")
     return el("figure", caption, drawn, time, el("ul", legend, class_="legend"))
-
-
-def interval(mean: float, low: float, high: float) -> Markup:
-    """Return where a difference lies with 95 %, around a line at no difference."""
-    reach = max(abs(low), abs(high), 0.05)
-    left, right, middle = (50 + 50 * one / reach for one in (low, high, mean))
-    tone = "bad" if high < 0 else "words" if low > 0 else ""
-    return el(
-        "svg",
-        el("rect", x=f"{left:.2f}", width=f"{max(right - left, 0.5):.2f}", height="10", class_=tone or None),
-        el("rect", x=f"{middle - 0.4:.2f}", width="0.8", height="10", class_="ink"),
-        el("path", d="M50 0 V10", class_="grid"),
-        class_="bar tall", viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true",
-    )  # fmt: skip
 
 
 def _line(points: Points, highest: float, number: int, *, steps: bool) -> Child:

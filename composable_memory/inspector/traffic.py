@@ -1,4 +1,4 @@
-"""The searches that the log tells of, a row for each: how long they took, and how sound they were (pure)."""
+"""The searches that the log tells of, one by one: how long they took, and how sound they were (pure)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
@@ -15,111 +15,66 @@ FAR = 20_000
 TOGETHER = "together"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Search:
     """One search; `took_ms` has each backend and all `together`, `degraded` says of whom and why."""
 
     trace_id: str
     at: datetime
-    query: str
-    session: str | None
-    results: int
-    took_ms: Mapping[str, float]
-    degraded: tuple[str, ...]
-    failed: frozenset[str]
-
-    @property
-    def all_ms(self) -> float:
-        """Return how long the search took, all in all."""
-        return self.took_ms.get(TOGETHER, 0.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Which searches to show; what is empty does not restrict."""
-
-    words: str = ""
-    backend: str = ""
-    session: str = ""
-    slower_than_ms: float = 0.0
-    only_degraded: bool = False
-    only_empty: bool = False
-    since: datetime | None = None
-
-    def has(self, one: Search) -> bool:
-        """Return whether a search is wanted."""
-        took = one.took_ms.get(self.backend or TOGETHER)
-        return (
-            self.words.casefold() in one.query.casefold()
-            and took is not None
-            and took >= self.slower_than_ms
-            and self.session in ("", one.session)
-            and not (self.only_degraded and not one.degraded)
-            and not (self.only_empty and one.results)
-            and (self.since is None or one.at >= self.since)
-        )
-
-
-@dataclass(slots=True)
-class _Part:
-    """What is known so far of a search, whose events come with the last one first."""
-
+    query: str = ""
+    session: str | None = None
     took_ms: dict[str, float] = field(default_factory=dict)
     degraded: list[str] = field(default_factory=list)
     failed: set[str] = field(default_factory=set)
     results: int = 0
-    hidden: int = 0
-    was_delivered: bool = False
+    hidden: int | None = None
+    """How many results were not shown; None if none were given to anybody."""
+
+    @property
+    def all_ms(self) -> float:
+        """Return how long it took, all in all."""
+        return self.took_ms.get(TOGETHER, 0.0)
+
+    def passes(self, form: Mapping[str, str]) -> bool:
+        """Return whether the filters of a form let it through; what is empty does not restrict."""
+        took, slow = self.took_ms.get(form.get("backend") or TOGETHER), form.get("slow", "")
+        return (
+            took is not None
+            and took >= (float(slow) if slow.isdecimal() else 0.0)
+            and form.get("q", "").casefold() in self.query.casefold()
+            and form.get("session", "") in ("", self.session)
+            and (bool(self.degraded) or not form.get("degraded"))
+            and (self.results == 0 or not form.get("empty"))
+        )
 
 
 def searches(events: Iterable[OpsEvent], memory_id: str) -> Iterator[Search]:
     """Yield the searches of one memory, newest first; `events` come newest first as well."""
-    parts: dict[str, _Part] = {}
+    known: dict[str, Search] = {}
     for event in islice(events, FAR):
         told = event.detail if isinstance(event.detail, Mapping) else {}
-        part = parts.setdefault(event.trace_id, _Part())
-        if event.action == "query.delivered":
-            part.hidden, part.was_delivered = _length(told.get("hidden")), True
-        elif event.action == "query.merged":
-            part.took_ms[TOGETHER] = event.duration_ms or 0.0
-            part.results = _length(told.get("finalResults")) - part.hidden
-            rows = told.get("degraded")
-            part.degraded = [_reason(one) for one in rows] if isinstance(rows, list) else []
-        elif event.action == "query.backend_result" and event.backend and not told.get("skipped"):
-            part.took_ms[event.backend] = event.duration_ms or 0.0
-            part.failed |= {event.backend} if event.status == "failure" else set()
-        elif event.action == "query.start":
-            parts[event.trace_id] = _Part()  # a trace may have another, earlier search
-            is_probe = told.get("query") == PROBE_QUERY and not part.was_delivered
-            if told.get("memory") == memory_id and not is_probe:
-                yield _search(event, told, part)
+        one = known.setdefault(event.trace_id, Search(trace_id=event.trace_id, at=event.ts))
+        match event.action:
+            case "query.delivered":
+                one.hidden = len(_rows(told, "hidden"))
+            case "query.merged":
+                one.took_ms[TOGETHER] = event.duration_ms or 0.0
+                one.results = len(_rows(told, "finalResults")) - (one.hidden or 0)
+                one.degraded = [f"{row['backend']}: {row['reason']}" for row in _rows(told, "degraded")]
+            case "query.backend_result" if event.backend and not told.get("skipped"):
+                one.took_ms[event.backend] = event.duration_ms or 0.0
+                one.failed |= {event.backend} if event.status == "failure" else set()
+            case "query.start":
+                one.at, one.query, one.session = event.ts, str(told.get("query", "")), event.session_key
+                del known[event.trace_id]  # a trace may have another, earlier search
+                is_probe = one.query == PROBE_QUERY and one.hidden is None
+                if told.get("memory") == memory_id and not is_probe:
+                    yield one
 
 
-def _search(event: OpsEvent, told: Mapping[str, object], part: _Part) -> Search:
-    return Search(
-        trace_id=event.trace_id,
-        at=event.ts,
-        query=str(told.get("query", "")),
-        session=event.session_key,
-        results=part.results,
-        took_ms=part.took_ms,
-        degraded=tuple(part.degraded),
-        failed=frozenset(part.failed),
-    )
-
-
-def _length(value: object) -> int:
-    return len(value) if isinstance(value, list) else 0
-
-
-def _reason(row: object) -> str:
-    return f"{row.get('backend')}: {row.get('reason')}" if isinstance(row, Mapping) else str(row)
-
-
-def backends_in(rows: Iterable[Search]) -> list[str]:
-    """Return who was asked, and last all together."""
-    names = {name for row in rows for name in row.took_ms}
-    return sorted(names, key=lambda one: (one == TOGETHER, one))
+def _rows(told: Mapping[str, object], name: str) -> list[dict[str, object]]:
+    rows = told.get(name)
+    return rows if isinstance(rows, list) else []
 
 
 def percentiles(rows: Iterable[Search], name: str) -> tuple[float, float] | None:
@@ -131,13 +86,11 @@ def percentiles(rows: Iterable[Search], name: str) -> tuple[float, float] | None
     return cuts[9], cuts[18]
 
 
-def in_parts(rows: Sequence[Search], parts: int) -> list[Sequence[Search]]:
-    """Return searches, newest first, as at most so many parts of equal time, oldest first."""
-    if not rows:
-        return []
-    first, last = rows[-1].at, rows[0].at
-    length = (last - first) / parts
+def in_parts(rows: Sequence[Search], parts: int) -> list[list[Search]]:
+    """Return searches, newest first, as so many parts of equal time, oldest first."""
+    first = rows[-1].at
+    length = (rows[0].at - first) / parts
     found: list[list[Search]] = [[] for _ in range(parts)]
     for row in rows:
         found[min(parts - 1, int((row.at - first) / length)) if length else 0].append(row)
-    return [*found]
+    return found

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from composable_memory.inspector.answer import Row, place_of, score, table
-from composable_memory.inspector.charts import interval, line_chart
+from composable_memory.citations import format_place
+from composable_memory.inspector.answer import Row, moment, score, table
+from composable_memory.inspector.charts import line_chart
 from composable_memory.inspector.markup import Child, Markup, el
-from composable_memory.json_documents import document
 from composable_memory.learning import ReplayRun
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import Dedup, Fusion
-from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.logged import RankedHit
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.replay import PolicyChange, QueryReplay
 from composable_memory_feedback.store import WeightChange
@@ -20,7 +20,6 @@ PREFIX = "weight."
 """How the names of the sliders for weights begin."""
 MOST = 2.0
 JUDGED = (50, 200, 1000)
-EXAMPLES = 5
 
 
 def sliders(weights: Mapping[str, float], ranking: Row, *, action: str, adopt: str | None = None) -> Markup:
@@ -49,22 +48,16 @@ def change_of(form: Mapping[str, str], now: WeightTable | None = None) -> Policy
     """Return what the form asks for; what it says nothing of is as in the weights `now`, if they are given.
 
     Raises:
-        FeedbackError: a number is none, or a method is not known.
+        ValueError: a number is none.
     """
-    for name, known in (("fusion", Fusion), ("dedup", Dedup), ("calibration", Calibration)):
-        if form.get(name) and form[name] not in [*known]:
-            raise FeedbackError(f"no {name}", subject=form[name], advice=f"choose from {', '.join(known)}")
-    try:
-        given = weights_of(form)
-        return PolicyChange(
-            table=replace(now, weights={**now.weights, **given}) if now else WeightTable.fixed(given),
-            fusion=form.get("fusion") or None,
-            dedup=form.get("dedup") or None,
-            calibration=form.get("calibration") or None,
-            min_score=float(form["min_score"]) if form.get("min_score") else None,
-        )
-    except ValueError as error:
-        raise FeedbackError("no ranking", subject=str(error), advice="give numbers of 0 or more") from error
+    given = weights_of(form)
+    return PolicyChange(
+        table=replace(now, weights={**now.weights, **given}) if now else WeightTable.fixed(given),
+        fusion=form.get("fusion") or None,
+        dedup=form.get("dedup") or None,
+        calibration=form.get("calibration") or None,
+        min_score=float(form["min_score"]) if form.get("min_score") else None,
+    )
 
 
 def weights_of(form: Mapping[str, str]) -> dict[str, float]:
@@ -77,46 +70,23 @@ def weights_of(form: Mapping[str, str]) -> dict[str, float]:
 def ranking_view(run: ReplayRun, k: int) -> Markup:
     """Return what becomes of one search."""
     if not run.total:
-        return el(
-            "p", "The log does not tell this search completely enough to rank it again.", class_="problem"
-        )
+        return el("p", "The log does not tell enough of this search to rank it again.", class_="problem")
     if not run.report.queries:
         return el("p", f"The first {k} results stay as they are.")
     one = run.report.queries[0]
-    gain = ""
-    if one.ndcg_before is not None and one.ndcg_after is not None:
-        gain = f" nDCG {one.ndcg_before:.3f} to {one.ndcg_after:.3f}."
-    return el("div", el("p", f"{len(one.moves)} results move.{gain}"), _ranking(one))
+    return el("div", el("p", f"{len(one.moves)} results move", _gain(one)), _ranking(one))
 
 
 def _ranking(one: QueryReplay) -> Markup:
-    came = {(move.hit.key, move.after): move.before for move in one.moves}
-    rows = [
-        (
-            str(place),
-            _moved(came.get((hit.key, place), place), place),
-            el("code", _place(hit)),
-            hit.backend,
-            score(hit.score),
-        )
-        for place, hit in enumerate(one.after, 1)
-    ]
-    rows += [
-        ("–", f"was {move.before}", el("code", _place(move.hit)), move.hit.backend, "out")
-        for move in one.moves
-        if move.after is None
-    ]
+    before = {move.hit.key: move.before for move in one.moves}
+    rows = [_row(str(place), hit, before.get(hit.key, place)) for place, hit in enumerate(one.after, 1)]
+    rows += [_row("out", move.hit, move.before) for move in one.moves if move.after is None]
     return table(("now", "before", "place", "backend", "score"), rows, caption="The ranking after the change")
 
 
-def _place(hit: object) -> str:
-    return place_of(document(hit))
-
-
-def _moved(before: int | None, after: int) -> str:
-    if before == after:
-        return ""
-    return "new" if before is None else f"{'▲' if before > after else '▼'} was {before}"
+def _row(now: str, hit: RankedHit, before: int | None) -> Sequence[Child]:
+    then = "new" if before is None else "" if str(before) == now else f"was {before}"
+    return now, then, el("code", format_place(hit)), hit.backend, score(hit.score)
 
 
 def judged_view(run: ReplayRun, base: str) -> Markup:
@@ -127,29 +97,18 @@ def judged_view(run: ReplayRun, base: str) -> Markup:
         advice = "Judge results with 1 to 3 on the page of a search, or run "
         return el("p", f"{changed} No query is judged yet. {advice}", el("code", "cmem feedback evaluate"))
     kinds = [("all questions", judged.difference), *sorted(judged.by_intent.items())]
-    rows = [
-        (str(name), f"{one.mean:+.3f}", interval(one.mean, one.low, one.high), _range(one), _verdict(one))
-        for name, one in kinds
-    ]
-    examples = [
-        el(
-            "li",
-            el("a", one.query.query or one.query.trace_id, href=f"{base}/trace/{one.query.trace_id}"),
-            _gain(one),
-        )
-        for one in report.queries[:EXAMPLES]
-    ]
-    known = f"Over {judged.queries} judged queries; {judged.coverage:.0%} of their results are judged."
+    rows = [(str(name), f"{one.mean:+.3f}", _range(one), _verdict(one)) for name, one in kinds]
+    links = (
+        (el("a", one.query.query or "(no words)", href=f"{base}/trace/{one.query.trace_id}"), _gain(one))
+        for one in report.queries
+    )
+    examples = [el("li", *one) for one in links]
+    known = f" Over {judged.queries} judged queries; {judged.coverage:.0%} of their results are judged."
+    moved = el("strong", f"nDCG@{report.k} {judged.ndcg_before:.3f} to {judged.ndcg_after:.3f}. ")
     return el(
         "div",
-        el(
-            "p",
-            el("strong", f"nDCG@{report.k} {judged.ndcg_before:.3f} to {judged.ndcg_after:.3f}. "),
-            changed,
-            " ",
-            known,
-        ),
-        table(("questions", "change", "", "95 %", ""), rows, caption="Change of nDCG with its 95 % interval"),
+        el("p", moved, changed, known),
+        table(("questions", "change", "95 %", ""), rows, caption="Change of nDCG with its 95 % interval"),
         el("ul", examples) if examples else None,
     )
 
@@ -165,7 +124,7 @@ def _verdict(one: Interval) -> str:
 def _gain(one: QueryReplay) -> str:
     if one.ndcg_before is None or one.ndcg_after is None:
         return ""
-    return f": {one.ndcg_before:.3f} to {one.ndcg_after:.3f}"
+    return f": nDCG {one.ndcg_before:.3f} to {one.ndcg_after:.3f}"
 
 
 def weights_history(changes: Sequence[WeightChange], base: WeightTable, backends: Sequence[str]) -> Markup:
@@ -182,23 +141,18 @@ def weights_history(changes: Sequence[WeightChange], base: WeightTable, backends
         name: [(at, each.proportions(backends)[name]) for at, each in tables[1:] or tables]
         for name in backends
     }
-    ends = (first.astimezone().strftime("%Y-%m-%d %H:%M"), last.astimezone().strftime("%Y-%m-%d %H:%M"))
     rows = [(*_change(one, backends),) for one in changes]
+    head = ("when", "version", "by", "change", "gain", "weights", "reason")
+    ends = (moment(first), moment(last))
     return el(
         "div",
-        line_chart(
-            "Weights for all questions", series, ends=ends, top="the heaviest is 1", most=1.0, steps=True
-        ),
-        table(
-            ("when", "version", "by", "change", "gain", "weights", "reason"),
-            rows,
-            caption="Changes of the weights",
-        ),
+        line_chart("Weights, the heaviest as 1", series, ends=ends, most=1.0, steps=True),
+        table(head, rows, caption="Changes of the weights"),
     )
 
 
 def _change(one: WeightChange, backends: Sequence[str]) -> Iterator[Child]:
-    yield one.at.astimezone().strftime("%Y-%m-%d %H:%M")
+    yield moment(one.at)
     yield one.version or "settings"
     yield one.actor
     yield one.action

@@ -275,6 +275,15 @@ async def test_fewer_results_are_the_first_and_a_minimum_cuts(tmp_path: Path) ->
     assert "c.md" not in keys(ranked(query, min_score=0.5))
 
 
+async def test_scores_are_calibrated_as_a_policy_says(tmp_path: Path) -> None:
+    query = await ask(tmp_path, {"notes": NOTES})
+
+    by_place = ranked(query, calibration="rank")
+
+    assert [one.score for one in by_place] == [8 / (8 + place) for place in range(len(NOTES))]
+    assert [one.score for one in by_place] != [one.score for one in query.shown]
+
+
 async def test_many_policies_on_many_queries_do_not_mix(tmp_path: Path) -> None:
     one = await ask(tmp_path / "one", {"notes": NOTES, "graph": GRAPH})
     other = await ask(tmp_path / "other", {"notes": NOTES[1:], "graph": GRAPH})

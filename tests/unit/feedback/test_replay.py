@@ -66,10 +66,17 @@ def moves(before: Sequence[RankedHit], after: Sequence[RankedHit]) -> list[tuple
 
 def test_a_change_replaces_only_what_it_names() -> None:
     query = logged(LISTS, weights={"good": 1.0, "bad": 0.8})
-    change = PolicyChange(weights={"bad": 0.5}, fusion="rrf", dropped=frozenset({"good"}))
+    change = PolicyChange(
+        weights={"bad": 0.5}, fusion="rrf", dropped=frozenset({"good"}), min_score=0.3, calibration="max"
+    )
 
     assert changed(query, change) == replace(
-        query.policy, weights={"good": 1.0, "bad": 0.5}, fusion="rrf", dropped=frozenset({"good"})
+        query.policy,
+        weights={"good": 1.0, "bad": 0.5},
+        fusion="rrf",
+        dropped=frozenset({"good"}),
+        min_score=0.3,
+        calibration="max",
     )
 
 

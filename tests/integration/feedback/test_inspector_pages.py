@@ -1,0 +1,63 @@
+"""Pages of the inspector about a memory of two backends that was judged, asked without a browser."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from composable_memory import Memory
+from composable_memory.inspector.routes import routes
+from composable_memory_feedback.replay import PolicyChange
+from tests.integration.feedback.learners import Place, ask, judge
+
+BASE = "/w/notes"
+
+
+@asynccontextmanager
+async def pages_of(memory: Memory) -> AsyncIterator[httpx.AsyncClient]:
+    """Yield who asks for the pages of a memory, which are mounted as one of several."""
+    served = httpx.ASGITransport(Starlette(routes=[Mount(BASE, routes=routes(memory))]))
+    async with httpx.AsyncClient(transport=served, base_url=f"http://server{BASE}") as client:
+        yield client
+
+
+async def test_what_weights_would_do_is_replayed_over_the_latest_judged_queries(place: Place) -> None:
+    async with place.memory() as memory, pages_of(memory) as client:
+        await judge(memory, range(12))
+        trace_id = await ask(memory, 11)
+        given = {"weight.sure": "1", "weight.vague": "0.3"}
+
+        of_one = await client.get(f"/trace/{trace_id}/replay", params=given, headers={"x-part": "1"})
+        of_five = await client.get("/tuning/replay", params={**given, "latest": "5"})
+        run = await memory.learning.replay(PolicyChange(fusion="rrf"), latest_judged=5)
+
+    assert of_one.text.index("memory/item-11.md:1-3") < of_one.text.index("memory/around-11.md:1-3")
+    assert "<html" not in of_one.text
+    assert "5 of 5 rankings change" in of_five.text
+    assert "Over 5 judged queries" in of_five.text
+    assert "better" in of_five.text
+    assert "<html" in of_five.text
+    assert run.total == 5
+
+
+async def test_links_stay_within_a_workspace(place: Place) -> None:
+    async with place.memory() as memory, pages_of(memory) as client:
+        trace_id = await ask(memory, 7)
+        for path in ("/", "/traces", "/tuning", "/backends", f"/trace/{trace_id}", "/?q=item+7"):
+            page = (await client.get(path)).text
+            links = [part.partition('"')[0] for part in page.split('href="')[1:] + page.split('action="')[1:]]
+            others = [one for one in links if not one.startswith((BASE, "#", "data:,", "vscode:"))]
+            assert others == [], path
+
+
+async def test_every_backend_has_what_mends_it_beside_what_is_wrong(place: Place) -> None:
+    async with place.memory() as memory, pages_of(memory) as client:
+        await ask(memory, 7)
+        page = (await client.get("/backends")).text
+
+    for name in ("sure", "vague"):
+        assert f"<h2>{name}</h2>" in page
+    assert page.count("No problem is known.") == 2
+    assert 'role="img"' in page
