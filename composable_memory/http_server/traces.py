@@ -57,7 +57,7 @@ async def list_traces(memory: Memory, request: TracesRequest) -> ValueReply:
     events = OpsLogReader(memory.ops_log_dir).events(EventFilter(start=wanted.since))
     found = filter(wanted.has, searches(events, memory.context.memory_id))
     rows = await asyncio.to_thread(lambda: [*islice(found, request.limit)])
-    return ValueReply({"traces": [document(one, failed=sorted(one.failed)) for one in rows]})
+    return ValueReply({"traces": [document(one, failed=sorted(one.failed), hidden=None) for one in rows]})
 
 
 async def show_trace(memory: Memory, request: TraceRequest) -> Reply:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from composable_memory.inspector.answer import Row, answer_view, bar, milliseconds, score, table
 from composable_memory.inspector.backends import backend_cards, course, probe_view
 from composable_memory.inspector.markup import Child, Markup, el, page
-from composable_memory.inspector.traffic import Search, searches
+from composable_memory.inspector.traffic import Search, Wanted, searches
 from composable_memory.inspector.tuning import sliders, weights_history
 from composable_memory.interfaces import Capability
 from composable_memory.query.filters import parse_since
@@ -79,7 +79,7 @@ class Inspector:
             action=f"{self.base}/", role="search",
         )  # fmt: skip
         if not asked:
-            latest = await self._searches({}, LATELY)
+            latest = await self._searches(Wanted(), LATELY)
             return self.framed("Search", "", ask, el("section", el("h2", "Asked lately"), self._rows(latest)))
         response = await query_cited(self.memory, MemorySearchRequest(query=asked, weak=bool(weak) or None))
         failure = why_unavailable(response)
@@ -89,7 +89,7 @@ class Inspector:
     async def trace(self, trace_id: str, form: Form) -> str | None:
         """Return the page about one search, or the `last`; None if there is none."""
         if trace_id == "last":
-            trace_id = next((one.trace_id for one in await self._searches({}, 1)), "")
+            trace_id = next((one.trace_id for one in await self._searches(Wanted(), 1)), "")
         found = await self._why(trace_id, form) if len(trace_id) >= 4 else None
         return self.framed("Why this answer", None, found) if found else None
 
@@ -142,7 +142,7 @@ class Inspector:
 
     async def traces(self, form: Form) -> str:
         """Return the list of searches that pass the filters, newest first."""
-        listed = el("div", self._rows(await self._searches(form, ROWS)), id="rows")
+        listed = el("div", self._rows(await self._searches(_wanted(form), ROWS)), id="rows")
         if form.get("part") == "rows":
             return listed
         names = [("", "any"), *((one, one) for one in self.memory.learning.backends)]
@@ -159,14 +159,13 @@ class Inspector:
         )  # fmt: skip
         return self.framed("Traces", "traces", filters, listed)
 
-    async def _searches(self, form: Form, most: int) -> list[Search]:
+    async def _searches(self, wanted: Wanted, most: int) -> list[Search]:
         await self.memory.ops_log.flush()
         reader, own = OpsLogReader(self.memory.ops_log_dir), self.memory.context.memory_id
-        since = parse_since(form["since"], utc_now(), "since") if form.get("since") else None
 
         def read() -> list[Search]:
-            found = searches(reader.events(EventFilter(start=since)), own)
-            return [*islice((one for one in found if one.passes(form)), most)]
+            found = searches(reader.events(EventFilter(start=wanted.since)), own)
+            return [*islice(filter(wanted.has, found), most)]
 
         return await asyncio.to_thread(read)
 
@@ -213,7 +212,7 @@ class Inspector:
         is_deep = bool(form.get("deep"))
         reply = await memory_status(self.memory, MemoryStatusRequest(deep=is_deep))
         told: dict[str, Any] = reply.as_json()
-        rows = await self._searches({}, CHARTED)
+        rows = await self._searches(Wanted(), CHARTED)
         button = el("form", el("button", "Try everything", name="deep", value="1", class_="plain"))
         probed = probe_view(told["probe"]) if is_deep else button
         return self.framed("Backends", "backends", backend_cards(told), probed, course(rows))
@@ -238,6 +237,19 @@ def _ratings(here: str, row: Row) -> Markup:
     named = el("input", type="hidden", name="result", value=place)
     said = el("span", class_="judged", role="status")
     return el("form", named, buttons, said, method="post", action=f"{here}/judge", class_="ratings")
+
+
+def _wanted(form: Form) -> Wanted:
+    slow, since = form.get("slow", ""), form.get("since", "")
+    return Wanted(
+        words=form.get("q", ""),
+        backend=form.get("backend", ""),
+        session=form.get("session", ""),
+        slower_than_ms=float(slow) if slow.isdecimal() else 0.0,
+        only_degraded=bool(form.get("degraded")),
+        only_empty=bool(form.get("empty")),
+        since=parse_since(since, utc_now(), "since") if since else None,
+    )
 
 
 def _input(name: str, form: Form, **more: str) -> Markup:

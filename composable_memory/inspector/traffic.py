@@ -35,16 +35,29 @@ class Search:
         """Return how long it took, all in all."""
         return self.took_ms.get(TOGETHER, 0.0)
 
-    def passes(self, form: Mapping[str, str]) -> bool:
-        """Return whether the filters of a form let it through; what is empty does not restrict."""
-        took, slow = self.took_ms.get(form.get("backend") or TOGETHER), form.get("slow", "")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which searches to show; what is empty does not restrict."""
+
+    words: str = ""
+    backend: str = ""
+    session: str = ""
+    slower_than_ms: float = 0.0
+    only_degraded: bool = False
+    only_empty: bool = False
+    since: datetime | None = None
+
+    def has(self, one: Search) -> bool:
+        """Return whether a search is wanted; those from before `since` are not read at all."""
+        took = one.took_ms.get(self.backend or TOGETHER)
         return (
             took is not None
-            and took >= (float(slow) if slow.isdecimal() else 0.0)
-            and form.get("q", "").casefold() in self.query.casefold()
-            and form.get("session", "") in ("", self.session)
-            and (bool(self.degraded) or not form.get("degraded"))
-            and (self.results == 0 or not form.get("empty"))
+            and took >= self.slower_than_ms
+            and self.words.casefold() in one.query.casefold()
+            and self.session in ("", one.session)
+            and (bool(one.degraded) or not self.only_degraded)
+            and (one.results == 0 or not self.only_empty)
         )
 
 
