@@ -343,6 +343,17 @@ async def test_all_of_a_vault_is_followed(services: BackendServices, workspace: 
 # --- other occasions ---
 
 
+async def test_folders_that_are_made_while_the_one_above_is_entered_are_followed(
+    services: BackendServices, workspace: Path, news: News
+) -> None:
+    async with followed(services) as memory:
+        for number in range(400):  # a warning of the thread that watches would fail the test
+            note = workspace / "memory" / str(number) / "a" / "b" / "c" / "note.md"
+            await asyncio.to_thread(note.parent.mkdir, parents=True)
+        note.write_text("The bilge pump is new.\n", "utf-8")
+        await news.finds(memory, "bilge pump", "memory/399/a/b/c/note.md")
+
+
 async def test_what_git_ignores_takes_no_watch_and_comes_and_goes_with_the_patterns(
     services: BackendServices, workspace: Path, news: News
 ) -> None:

@@ -203,6 +203,14 @@ if sys.platform == "linux":
                     self._filter.refusal = _explain(error)
                 raise
 
+        def _add_callback(
+            self, path: bytes, mask: Mask, callback: WatchCallback, id_: CallbackId
+        ) -> WatchDescriptor:
+            # A folder that is made while the one above it is entered is met twice: watchdog warns of that.
+            watch = self._get_or_create_watch(path, mask)
+            watch.callbacks[id_] = callback
+            return watch.wd
+
         def handle_event(self, event: InotifyEvent) -> None:
             """Handle an event; if the kernel has dropped some, anything may have changed."""
             super().handle_event(event)
