@@ -21,21 +21,23 @@ if TYPE_CHECKING:
 DEFAULT_PORT = 8377
 INSTALL = "pip install 'composable-memory[mcp]'"
 
+Workspaces = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--workspace",
+        "-w",
+        metavar="[NAME=]DIR",
+        show_default="the current folder",
+        help="The folder with the notes; repeatable with names, which requests then give.",
+    ),
+]
+
 app = typer.Typer()
 
 
 @app.command("mcp", epilog="Example: cmem mcp --http --workspace work=~/work --workspace home=~/notes")
 def mcp(
-    workspace: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--workspace",
-            "-w",
-            metavar="[NAME=]DIR",
-            show_default="the current folder",
-            help="The folder with the notes; repeatable with names, which the tools then ask for.",
-        ),
-    ] = None,
+    workspace: Workspaces = None,
     http: Annotated[
         bool, typer.Option("--http", help="Serve over HTTP on this machine, to clients that send the token.")
     ] = False,
@@ -49,7 +51,7 @@ def mcp(
     session: Session = None,
 ) -> None:
     """Serve the memory to agents as an MCP server, on stdin and stdout or over HTTP."""
-    workspaces = _workspaces(workspace or ["."])
+    workspaces = named_workspaces(workspace or ["."])
     try:
         from composable_memory.mcp_server import build_server, serve_stdio
     except ImportError as missing:
@@ -64,7 +66,7 @@ def mcp(
         run(serve_stdio(server))
 
 
-def _workspaces(given: list[str]) -> Mapping[str, Path]:
+def named_workspaces(given: list[str]) -> Mapping[str, Path]:
     """Return the folders by their names; the name of the only one is empty if it has none."""
     named: dict[str, Path] = {}
     for one in given:

@@ -6,8 +6,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,11 +19,11 @@ from composable_memory.cli.command import Target, command
 from composable_memory.cli.command_group import CommandGroup
 from composable_memory.cli.command_server import CommandServer
 from composable_memory.cli.exit_codes import ExitCode
-from composable_memory.cli.mcp import not_installed
-from composable_memory.cli.options import AsJson
+from composable_memory.cli.mcp import Workspaces, named_workspaces, not_installed
+from composable_memory.cli.options import AsJson, StateDir
 from composable_memory.cli.output import error, print_json, warn
 from composable_memory.cli.render import print_details
-from composable_memory.cli.watch import stay_open
+from composable_memory.cli.watch import end_signals, notify_service_manager, stay_open
 from composable_memory.config.layers import default_state_dir
 from composable_memory.errors import ComposableMemoryError, ConfigError
 from composable_memory.registry import discover_backends
@@ -34,6 +34,7 @@ from composable_memory_start import ANSWERED, FOLDER, address_of, exchange, requ
 
 if TYPE_CHECKING:
     from composable_memory.http_server import Access
+    from composable_memory.mcp_server.service import Service
 
 BEGIN_S = 120.0
 """How long a server in the background may take until it answers; a large index takes a while to open."""
@@ -48,12 +49,12 @@ app = typer.Typer()
 
 @command(app, "serve")
 async def serve(
-    target: Target,
     action: Annotated[
         Literal["run", "status", "stop"],
         typer.Argument(metavar="[run|status|stop]", help="Run a server, show whether one runs, or stop it."),
     ] = "run",
     *,
+    workspace: Workspaces = None,
     background: Annotated[
         bool, typer.Option("--background", help="Return once the server runs; it goes on without a terminal.")
     ] = False,
@@ -70,32 +71,42 @@ async def serve(
         Path | None,
         typer.Option("--token-file", metavar="FILE", help="A token of your own; needed beyond this machine."),
     ] = None,
+    state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> ExitCode:
     """Keep a workspace ready: watch it, and answer `search`, `pack`, `get` and `status` at once."""
-    address = await asyncio.to_thread(_address, target)
-    lock = partial(file_lock, address.with_suffix(".lock"), owner="serve")
+    named = named_workspaces(workspace or ["."])
+    state = await asyncio.to_thread(made_folder, state_dir or default_state_dir(os.environ))
+    addresses = [await asyncio.to_thread(_address, state, one) for one in named.values()]
+    address = addresses[0]
     if action == "run" and not background:
         bound = _inherited()
-        way_in = await _way_in(target, host, port, token_file, bound) if http or bound else None
-        async with lock(patience_s=0.0) as is_ours:
-            if is_ours:
-                await stay_open(target, as_json=as_json, beside=partial(_answering, address, way_in))
+        way_in = await _way_in(state, host, port, token_file, bound) if http or bound else None
+        async with AsyncExitStack() as locks:
+            held = [await locks.enter_async_context(_lock(one, patience_s=0.0)) for one in addresses]
+            if all(held):
+                if "" in named:
+                    target = Target(workspace=named[""], state_dir=state_dir)
+                    await stay_open(target, as_json=as_json, beside=partial(_answering, addresses, way_in))
+                else:
+                    await _serve_named(named, addresses, state, way_in)
                 return ExitCode.FINE
+            address = addresses[held.index(False)]
     found = await _asked(address, action)
     if action == "run" and found is None and background:
         options = ["--http", "--host", host, "--port", str(port)] if http else []
         options += ["--token-file", str(token_file)] if token_file else []
-        found = await _started(target, address, options)
+        options += [word for one in workspace or ["."] for word in ("--workspace", one)]
+        found = await _started(address, [*options, "--state-dir", str(state)])
     elif action == "run":
         whose = f"process {found['pid']}" if found else "it does not answer"
         error(f"a server for this workspace runs already ({whose}); `cmem serve stop` ends it")
         return ExitCode.FAILED
     elif action == "stop" and found:
-        async with lock(patience_s=END_S) as has_ended:
+        async with _lock(address, patience_s=END_S) as has_ended:
             found["running"] = not has_ended
     elif found is None:
-        async with lock(patience_s=0.0) as is_free:
+        async with _lock(address, patience_s=0.0) as is_free:
             if not is_free:
                 error("a server has this workspace, and does not answer; unless it has just begun, end it")
     status = found or {"running": False}
@@ -105,9 +116,12 @@ async def serve(
 
 @asynccontextmanager
 async def _answering(
-    address: Path, way_in: "Access | None", memory: Memory, end: asyncio.Event
+    addresses: Sequence[Path], way_in: "Access | None", memory: "Memory | Service", end: asyncio.Event
 ) -> AsyncIterator[str]:
-    """Answer commands beside the watch, until the block is left; yields what it does, for people."""
+    """Answer commands beside the watch, until the block is left; yields what it does, for people.
+
+    A service has a memory for each address.
+    """
     from composable_memory.cli.commands import app as commands
 
     group = get_group(commands)
@@ -115,17 +129,40 @@ async def _answering(
     answered = {name: await asyncio.to_thread(group.load, name) for name in ANSWERED}
     for one in answered.values():
         one.add_help_option = False  # help is for the client to print
-    with suppress(ComposableMemoryError):
-        await (
-            memory.probe_embedding_availability()
-        )  # a model that this memory holds is shared with the others
+    for one in (memory,) if isinstance(memory, Memory) else memory.memories:
+        with suppress(ComposableMemoryError):  # a model that this memory holds is shared with the others
+            await one.probe_embedding_availability()
     registry = await asyncio.to_thread(discover_backends)
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(_over_http(memory, way_in)) if way_in else None
-        server = CommandServer(address, answered, registry, end, url)
-        await server.start()
-        stack.push_async_callback(server.stop)
+        for address in addresses:
+            server = CommandServer(address, answered, registry, end, url)
+            await server.start()
+            stack.push_async_callback(server.stop)
         yield "Serving"
+
+
+async def _serve_named(
+    named: Mapping[str, Path], addresses: Sequence[Path], state: Path, way_in: "Access | None"
+) -> None:
+    """Serve several workspaces until a signal comes; one that cannot be opened leaves the others alone.
+
+    Raises:
+        ConfigError: they would not be served over HTTP, which names are for.
+    """
+    if way_in is None:
+        raise ConfigError("--workspace", "names are for --http; without it, start a server for each folder")
+    from composable_memory.mcp_server.service import open_service
+
+    with end_signals() as end:
+        async with open_service(named, state, None) as service:
+            for name, opened in service.workspaces.items():
+                if opened.problem:
+                    warn(f"{name}: {opened.problem}")
+            async with _answering(addresses, way_in, service, end):
+                await notify_service_manager("READY=1")
+                await end.wait()
+                await notify_service_manager("STOPPING=1")
 
 
 def _inherited() -> socket.socket | None:
@@ -138,7 +175,7 @@ def _inherited() -> socket.socket | None:
 
 
 async def _way_in(
-    target: Target, host: str, port: int, token_file: Path | None, bound: socket.socket | None
+    state: Path, host: str, port: int, token_file: Path | None, bound: socket.socket | None
 ) -> "Access":
     """Return how clients come in over HTTP.
 
@@ -149,29 +186,34 @@ async def _way_in(
         from composable_memory.http_server import access
     except ImportError as missing:
         raise ConfigError("--http", not_installed(missing, "HTTP")) from missing
-    return await access(host, port, target.state_dir or default_state_dir(os.environ), token_file, bound)
+    return await access(host, port, state, token_file, bound)
 
 
 @asynccontextmanager
-async def _over_http(memory: Memory, way_in: "Access") -> AsyncIterator[str]:
+async def _over_http(memory: "Memory | Service", way_in: "Access") -> AsyncIterator[str]:
     """Answer over HTTP until the block is left; yields the address, and tells people how to come in."""
     from composable_memory.http_server import build_app, listening
     from composable_memory.mcp_server.service import Opened, Service
 
-    service = Service(workspaces={"": Opened(memory=memory)}, session_key=None)
-    async with listening(build_app(service), way_in) as url:
+    if isinstance(memory, Memory):
+        memory = Service(workspaces={"": Opened(memory=memory)}, session_key=None)
+    async with listening(build_app(memory), way_in) as url:
         shown = way_in.token if sys.stderr.isatty() else f"$(cat {way_in.token_file})"
         warn(f"serving at {url}; a browser enters by {url}?token={shown}, and clients send it as a header")
         yield url
 
 
-def _address(target: Target) -> Path:
+def _lock(address: Path, *, patience_s: float) -> AbstractAsyncContextManager[bool]:
+    """Return the lock that the server of a workspace holds as long as it runs."""
+    return file_lock(address.with_suffix(".lock"), owner="serve", patience_s=patience_s)
+
+
+def _address(state: Path, workspace: Path) -> Path:
     """Return where the socket of a workspace is, in a folder for its owner alone. Blocks."""
-    state = made_folder(target.state_dir or default_state_dir(os.environ))
     folder = state / FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
-    return Path(address_of(str(state), str(existing_folder(target.workspace))))
+    return Path(address_of(str(state), str(existing_folder(workspace))))
 
 
 async def _asked(address: Path, action: str) -> dict[str, Any] | None:
@@ -184,16 +226,14 @@ async def _asked(address: Path, action: str) -> dict[str, Any] | None:
     return status
 
 
-async def _started(target: Target, address: Path, options: Sequence[str]) -> dict[str, Any]:
+async def _started(address: Path, options: Sequence[str]) -> dict[str, Any]:
     """Start a server that outlives this process, and return its status as soon as it answers.
 
     Raises:
         ConfigError: it does not.
     """
-    place = [*options, "--workspace", str(target.workspace)]
-    place += ["--state-dir", str(target.state_dir)] if target.state_dir else []
     log = address.with_suffix(".log")
-    child = await asyncio.to_thread(_spawned, place, log)
+    child = await asyncio.to_thread(_spawned, options, log)
     deadline = asyncio.get_running_loop().time() + BEGIN_S
     while (found := await _asked(address, "status")) is None:
         if child.poll() is not None or asyncio.get_running_loop().time() > deadline:
@@ -203,11 +243,11 @@ async def _started(target: Target, address: Path, options: Sequence[str]) -> dic
     return found
 
 
-def _spawned(place: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
+def _spawned(options: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
     """Return a server in a session of its own. Blocks."""
     with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as said:
         return subprocess.Popen(  # noqa: S603 - this program
-            [sys.executable, "-m", "composable_memory.cli", "serve", *place],
+            [sys.executable, "-m", "composable_memory.cli", "serve", *options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=said,

@@ -54,11 +54,11 @@ async def stay_open(target: Target, *, as_json: bool, beside: Beside | None = No
                 _require_watching(memory)
             with _sync_events(memory.ops_log) as events:
                 async with beside(memory, end) if beside else nullcontext("Watching") as doing:
-                    await _notify_service_manager("READY=1")
+                    await notify_service_manager("READY=1")
                     await _until(end, _follow(memory, events, printer, doing))
                 while not events.empty():
                     printer.print(events.get_nowait())
-            await _notify_service_manager("STOPPING=1")
+            await notify_service_manager("STOPPING=1")
 
 
 async def _until(end: asyncio.Event, work: Coroutine[None, None, None]) -> None:
@@ -223,7 +223,7 @@ def end_signals() -> Iterator[asyncio.Event]:
             signal.signal(number, handler)
 
 
-async def _notify_service_manager(state: str) -> None:
+async def notify_service_manager(state: str) -> None:
     """Tell systemd how the service is, if it wants to know (sd_notify(3), `Type=notify`)."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address and hasattr(socket, "AF_UNIX"):

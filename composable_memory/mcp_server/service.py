@@ -34,6 +34,11 @@ class Service:
     workspaces: Mapping[str, Opened]
     session_key: str | None
 
+    @property
+    def memories(self) -> list[Memory]:
+        """Return those that are open."""
+        return [one.memory for one in self.workspaces.values() if one.memory is not None]
+
     def workspace(self, name: object) -> Opened:
         """Return the workspace of a name.
 

@@ -63,14 +63,14 @@ class Running:
 
 @contextmanager
 def running(
-    workspace: Path, state_dir: Path, *options: str, program: Sequence[str] = PROGRAM
+    workspace: Path | str, state_dir: Path, *options: str, program: Sequence[str] = PROGRAM
 ) -> Iterator[Running]:
     command = [*program, "-w", str(workspace), "--state-dir", str(state_dir), *options]
     pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
     with subprocess.Popen(command, stdout=nowhere, stderr=pipe, text=True) as process:
         try:
             assert process.stderr is not None
-            told = process.stderr.readline()
+            told = next(line for line in process.stderr if "http://" in line)
             url = next(word.rstrip(";") for word in told.split() if word.startswith("http://"))
             yield Running(process=process, url=url, token=state_dir / "mcp-token")
         finally:

@@ -37,8 +37,21 @@ def _words_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def server(workspace: Path, state_dir: Path) -> Iterator[Running]:
+    index(workspace, state_dir)
     with running(workspace, state_dir, program=RESIDENT) as found:
         yield found
+
+
+def index(workspace: Path, state_dir: Path) -> None:
+    """Index the notes before a server starts, so that no search comes before they are."""
+    assert cmem("index", "-w", str(workspace), "--state-dir", str(state_dir))[0] == 0
+
+
+def cmem(*words: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [*RESIDENT[:3], *words], capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    return done.returncode, done.stdout, done.stderr
 
 
 def client_of(server: Running, *, known: bool = True) -> httpx.Client:
@@ -211,13 +224,6 @@ async def test_mcp_is_served_by_the_same_process_on_the_same_memory(server: Runn
     assert told["citation"].partition("#")[0] in {one["path"] for one in found["results"]}
 
 
-def cmem(*words: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [*RESIDENT[:3], *words], capture_output=True, text=True, timeout=LIMIT_S, check=False
-    )
-    return done.returncode, done.stdout, done.stderr
-
-
 def test_where_it_must_not_or_cannot_listen_is_told_and_ends_it(
     server: Running, workspace: Path, state_dir: Path, tmp_path: Path
 ) -> None:
@@ -270,6 +276,52 @@ def test_the_server_in_the_background_says_where_it_is(workspace: Path, state_di
         assert cmem("serve", "stop", *place)[0] == 0
     with pytest.raises(httpx.ConnectError):
         httpx.get(url)
+
+
+async def test_several_workspaces_are_kept_apart_and_one_that_is_broken_leaves_the_others_alone(
+    workspace: Path, state_dir: Path, tmp_path: Path
+) -> None:
+    for name in ("mine", "broken"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "mine" / "garden.md").write_text("The violin lies in the attic.\n", "utf-8")
+    (tmp_path / "broken" / ".composable-memory.yaml").write_text("memory: {no_such_key: 1}", "utf-8")
+    for folder in (workspace, tmp_path / "mine"):
+        index(folder, state_dir)
+    others = [word for name in ("mine", "broken") for word in ("-w", f"{name}={tmp_path / name}")]
+    place = ["--state-dir", str(state_dir)]
+    with running(f"work={workspace}", state_dir, *others, program=RESIDENT) as server:
+        with client_of(server) as client:
+
+            def search(words: str, **given: str) -> httpx.Response:
+                return client.post("/api/v1/search", json={"query": words, **given})
+
+            violin = search("violin", workspace="mine").json()
+            assert violin["results"][0]["path"] == "garden.md"
+            assert search("violin", workspace="work").json()["results"] == []
+            assert search("violin", workspace="broken").status_code == 503
+            for nobody in ({}, {"workspace": "nobody"}):
+                refused = search("violin", **nobody)
+                assert (refused.status_code, "mine" in refused.json()["error"]) == (400, True)
+            trace = {"traceId": violin["traceId"]}
+            for name, status in (("mine", 200), ("work", 400)):
+                for path in ("explain", "trace"):
+                    asked = client.get(f"/api/v1/{path}", params={**trace, "workspace": name})
+                    assert asked.status_code == status, (name, path)
+            assert client.get("/w/mine/").status_code == 200
+            assert client.get("/w/nobody/").status_code == 404
+            described = client.get("/api/v1/openapi.json").json()["paths"]["/search"]["get"]["parameters"]
+            assert described[0]["schema"] == {"enum": ["work", "mine", "broken"]}
+        at_mcp = Running(process=server.process, url=f"{server.url}mcp", token=server.token)
+        async with at_mcp.client() as asking:
+            call = {"query": "violin", "workspace": "mine"}
+            assert document(await asking.call_tool("memory_search", call))["results"]
+        for folder in (workspace, tmp_path / "mine"):
+            status = json.loads(cmem("serve", "status", "--json", "-w", str(folder), *place)[1])
+            assert status["url"] == server.url
+        again = cmem("serve", "-w", str(tmp_path / "mine"), *place)
+        assert (again[0], str(server.process.pid) in again[2]) == (1, True)
+        assert cmem("serve", "stop", "-w", str(tmp_path / "mine"), *place)[0] == 0
+        assert server.process.wait(LIMIT_S) == 0
 
 
 def test_a_socket_that_systemd_has_opened_is_served_from_the_first_request_on(
