@@ -1,12 +1,11 @@
 """What the log tells of searches, as tools for programs: which there were, and one of them step by step."""
 
 import asyncio
-from itertools import islice
 from typing import Annotated
 
 from pydantic import Field
 
-from composable_memory.inspector.traffic import Wanted, searches
+from composable_memory.inspector.traffic import Wanted, logged_searches
 from composable_memory.json_documents import document
 from composable_memory.query.filters import parse_since
 from composable_memory.query.waterfall import trace_document
@@ -14,7 +13,7 @@ from composable_memory.runtime.memory import Memory
 from composable_memory.tools.document import Document, ErrorReply, Reply, ValueReply
 from composable_memory.tools.explain import TraceId, is_search_of
 from composable_memory.tools.tool import Tool
-from composable_memory_ops_logs import EventFilter, OpsLogReader
+from composable_memory_ops_logs import OpsLogReader
 
 
 class TracesRequest(Document):
@@ -53,10 +52,7 @@ async def list_traces(memory: Memory, request: TracesRequest) -> ValueReply:
         only_empty=request.empty,
         since=parse_since(request.since, now) if request.since else None,
     )
-    await memory.ops_log.flush()
-    events = OpsLogReader(memory.ops_log_dir).events(EventFilter(start=wanted.since))
-    found = filter(wanted.has, searches(events, memory.context.memory_id))
-    rows = await asyncio.to_thread(lambda: [*islice(found, request.limit)])
+    rows = await logged_searches(memory, wanted, request.limit)
     return ValueReply({"traces": [document(one, failed=sorted(one.failed), hidden=None) for one in rows]})
 
 

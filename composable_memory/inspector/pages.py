@@ -1,16 +1,14 @@
 """The pages of the inspector: each is made anew of what the tools, the log and the learning part say."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from composable_memory.inspector.answer import Row, answer_view, bar, milliseconds, score, table
 from composable_memory.inspector.backends import backend_cards, course, probe_view
 from composable_memory.inspector.markup import Child, Markup, el, page
-from composable_memory.inspector.traffic import Search, Wanted, searches
-from composable_memory.inspector.tuning import sliders, weights_history
+from composable_memory.inspector.traffic import Search, Wanted, logged_searches
+from composable_memory.inspector.tuning import choice, sliders, weights_history
 from composable_memory.interfaces import Capability
 from composable_memory.query.filters import parse_since
 from composable_memory.tools import (
@@ -22,7 +20,7 @@ from composable_memory.tools import (
     query_cited,
     why_unavailable,
 )
-from composable_memory_ops_logs import EventFilter, OpsLogReader, utc_now
+from composable_memory_ops_logs import utc_now
 
 if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
@@ -79,7 +77,7 @@ class Inspector:
             action=f"{self.base}/", role="search",
         )  # fmt: skip
         if not asked:
-            latest = await self._searches(Wanted(), LATELY)
+            latest = await logged_searches(self.memory, Wanted(), LATELY)
             return self.framed("Search", "", ask, el("section", el("h2", "Asked lately"), self._rows(latest)))
         response = await query_cited(self.memory, MemorySearchRequest(query=asked, weak=bool(weak) or None))
         failure = why_unavailable(response)
@@ -89,7 +87,7 @@ class Inspector:
     async def trace(self, trace_id: str, form: Form) -> str | None:
         """Return the page about one search, or the `last`; None if there is none."""
         if trace_id == "last":
-            trace_id = next((one.trace_id for one in await self._searches(Wanted(), 1)), "")
+            trace_id = next((one.trace_id for one in await logged_searches(self.memory, Wanted(), 1)), "")
         found = await self._why(trace_id, form) if len(trace_id) >= 4 else None
         return self.framed("Why this answer", None, found) if found else None
 
@@ -142,7 +140,7 @@ class Inspector:
 
     async def traces(self, form: Form) -> str:
         """Return the list of searches that pass the filters, newest first."""
-        listed = el("div", self._rows(await self._searches(_wanted(form), ROWS)), id="rows")
+        listed = el("div", self._rows(await logged_searches(self.memory, _wanted(form), ROWS)), id="rows")
         if form.get("part") == "rows":
             return listed
         names = [("", "any"), *((one, one) for one in self.memory.learning.backends)]
@@ -150,24 +148,14 @@ class Inspector:
             "form",
             el("label", "Words", _input("q", form), class_="grow"),
             el("label", "Slower than, ms", _input("slow", form, inputmode="numeric")),
-            el("label", "Backend", _select("backend", names, form)),
+            choice("Backend", "backend", names, form),
             el("label", "Session", _input("session", form)),
-            el("label", "When", _select("since", SINCE, form)),
+            choice("When", "since", SINCE, form),
             [_check(name, name.capitalize(), form) for name in ("degraded", "empty", "live")],
             el("button", "Filter"),
             action=f"{self.base}/traces", data_live="#rows",
         )  # fmt: skip
         return self.framed("Traces", "traces", filters, listed)
-
-    async def _searches(self, wanted: Wanted, most: int) -> list[Search]:
-        await self.memory.ops_log.flush()
-        reader, own = OpsLogReader(self.memory.ops_log_dir), self.memory.context.memory_id
-
-        def read() -> list[Search]:
-            found = searches(reader.events(EventFilter(start=wanted.since)), own)
-            return [*islice(filter(wanted.has, found), most)]
-
-        return await asyncio.to_thread(read)
 
     def _rows(self, rows: Sequence[Search]) -> Markup:
         if not rows:
@@ -212,7 +200,7 @@ class Inspector:
         is_deep = bool(form.get("deep"))
         reply = await memory_status(self.memory, MemoryStatusRequest(deep=is_deep))
         told: dict[str, Any] = reply.as_json()
-        rows = await self._searches(Wanted(), CHARTED)
+        rows = await logged_searches(self.memory, Wanted(), CHARTED)
         button = el("form", el("button", "Try everything", name="deep", value="1", class_="plain"))
         probed = probe_view(told["probe"]) if is_deep else button
         return self.framed("Backends", "backends", backend_cards(told), probed, course(rows))
@@ -259,9 +247,3 @@ def _input(name: str, form: Form, **more: str) -> Markup:
 def _check(name: str, words: str, form: Form) -> Markup:
     given = el("input", type="checkbox", name=name, value="1", checked=bool(form.get(name)))
     return el("label", given, words, class_="check")
-
-
-def _select(name: str, options: Sequence[tuple[str, str]], form: Form) -> Markup:
-    chosen = form.get(name, "")
-    every = [el("option", word, value=one, selected=one == chosen) for one, word in options]
-    return el("select", every, name=name)

@@ -1,14 +1,19 @@
-"""The searches that the log tells of, one by one: how long they took, and how sound they were (pure)."""
+"""The searches that the log tells of, one by one: how long they took, and how sound they were."""
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime
 from itertools import islice
 from statistics import quantiles
+from typing import TYPE_CHECKING
 
 from composable_memory.tools import PROBE_QUERY
-from composable_memory_ops_logs import OpsEvent
+from composable_memory_ops_logs import EventFilter, OpsEvent, OpsLogReader
 from composable_memory_ops_logs.quick_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from composable_memory.runtime.memory import Memory
 
 FAR = 20_000
 """So many events are looked at for a page at most."""
@@ -59,6 +64,18 @@ class Wanted:
             and (bool(one.degraded) or not self.only_degraded)
             and (one.results == 0 or not self.only_empty)
         )
+
+
+async def logged_searches(memory: "Memory", wanted: Wanted, most: int) -> list[Search]:
+    """Return the latest searches of a memory that are wanted, newest first.
+
+    Raises:
+        OpsLogError: the log cannot be read.
+    """
+    await memory.ops_log.flush()
+    events = OpsLogReader(memory.ops_log_dir).events(EventFilter(start=wanted.since))
+    found = filter(wanted.has, searches(events, memory.context.memory_id))
+    return await asyncio.to_thread(lambda: [*islice(found, most)])
 
 
 def searches(events: Iterable[OpsEvent], memory_id: str) -> Iterator[Search]:

@@ -29,14 +29,13 @@ def sliders(weights: Mapping[str, float], ranking: Row, *, action: str, adopt: s
         for name, value in weights.items()
     ]
     parts.append(_slider("Least score", "min_score", float(ranking.get("minScore", 0.0)), 1.0))
-    parts += [
-        _choice("Fusion", "fusion", [*Fusion]),
-        _choice("Duplicates", "dedup", [*Dedup]),
-        _choice("Calibration", "calibration", [*Calibration]),
-    ]
+    methods = {"Fusion": Fusion, "Dedup": Dedup, "Calibration": Calibration}
+    for label, known in methods.items():
+        options = [("", "as it was"), *((str(one), str(one)) for one in known)]
+        parts.append(choice(label, label.lower(), options, {}))
     if adopt:
-        options = [el("option", f"last {one}", value=str(one)) for one in JUDGED]
-        parts.append(el("label", "Judged queries", el("select", options, name="latest")))
+        latest = [(str(most), f"last {most}") for most in JUDGED]
+        parts.append(choice("Judged queries", "latest", latest, {}))
     button = el("button", "Adopt these weights", formaction=adopt, formmethod="post") if adopt else None
     return el(
         "form", parts, el("button", "Rank again", class_="plain"), button,
@@ -131,24 +130,16 @@ def weights_history(changes: Sequence[WeightChange], base: WeightTable, backends
     """Return the weights over time, the heaviest as 1, and who changed them; `changes` come latest first."""
     if not changes:
         return el("p", "The weights were never changed: those of the settings are active.", class_="soft")
-    first, last = changes[-1].at, changes[0].at
-    length = (last - first).total_seconds() * 1.1 or 1.0
-    tables = [(0.0, base)]
-    for one in reversed(changes):
-        own = base if one.version is None else replace(base, weights=one.weights, by_intent={})
-        tables.append(((one.at - first).total_seconds() / length, own))
-    series = {
-        name: [(at, each.proportions(backends)[name]) for at, each in tables[1:] or tables]
-        for name in backends
-    }
-    rows = [(*_change(one, backends),) for one in changes]
+    lines: dict[str, list[tuple[float, float]]] = {name: [] for name in backends}
+    for number, one in enumerate(reversed(changes)):
+        own = replace(base, weights={**base.weights, **one.weights}, by_intent={}).proportions(backends)
+        for name, points in lines.items():
+            points += [((number + end) / len(changes), own[name]) for end in (0, 1)]
+    ends = (moment(changes[-1].at), moment(changes[0].at))
+    drawn = line_chart("Weights from change to change, the heaviest as 1", lines, ends=ends, most=1.0)
     head = ("when", "version", "by", "change", "gain", "weights", "reason")
-    ends = (moment(first), moment(last))
-    return el(
-        "div",
-        line_chart("Weights, the heaviest as 1", series, ends=ends, most=1.0, steps=True),
-        table(head, rows, caption="Changes of the weights"),
-    )
+    rows = [(*_change(one, backends),) for one in changes]
+    return el("div", drawn, table(head, rows, caption="Changes of the weights"))
 
 
 def _change(one: WeightChange, backends: Sequence[str]) -> Iterator[Child]:
@@ -166,6 +157,8 @@ def _slider(label: str, name: str, value: float, most: float) -> Markup:
     return el("label", el("span", label, " ", el("output", f"{value:g}")), given)
 
 
-def _choice(label: str, name: str, known: Sequence[str]) -> Markup:
-    options = [el("option", one or "as it was", value=one) for one in ("", *known)]
-    return el("label", label, el("select", options, name=name))
+def choice(label: str, name: str, options: Sequence[tuple[str, str]], form: Mapping[str, str]) -> Markup:
+    """Return a field in which one of several is chosen; `options` are the values and their words."""
+    chosen = form.get(name, "")
+    every = [el("option", word, value=one, selected=one == chosen) for one, word in options]
+    return el("label", label, el("select", every, name=name))

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -109,6 +110,25 @@ def test_every_view_is_readable_by_day_by_night_and_on_a_phone(
     page.problems.clear()
     page.look()
     assert len(grounds) == 2
+
+
+def test_a_report_is_a_page_that_needs_nothing_else(site: Site, page: Page, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    site.cmem("search", "zeppelin", "--report", str(file))
+    asked = len(page.requests)
+
+    for width, dark in ((1100, False), (360, True)):
+        page.look(width=width, dark=dark)
+        page.open(file.as_uri())
+        assert page.run("document.documentElement.scrollWidth") <= width
+        assert page.run("getComputedStyle(document.querySelector('.question')).fontWeight") == "600"
+        assert "<script>window.hacked" in page.run("document.querySelector('.results').textContent")
+        if AXE.exists():
+            page.run(AXE.read_text("utf-8"))
+            assert json.loads(page.run(VIOLATIONS)) == []
+    page.look()
+
+    assert {urlsplit(one).scheme for one in page.requests[asked:]} == {"file"}
 
 
 def test_a_search_by_keyboard_says_why_and_why_not(site: Site, page: Page) -> None:

@@ -2,17 +2,20 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from composable_memory import Memory
+from composable_memory import Memory, MemoryContentObject, open_memory
 from composable_memory.inspector.routes import routes
 from composable_memory_feedback.replay import PolicyChange
 from tests.integration.feedback.learners import Place, ask, judge
+from tests.integration.remembering_backend import spec as remembering
 
 BASE = "/w/notes"
+SAID = MemoryContentObject(id="a", kind="message", text="Alice works at Acme.")
 
 
 @asynccontextmanager
@@ -50,6 +53,22 @@ async def test_links_stay_within_a_workspace(place: Place) -> None:
             links = [part.partition('"')[0] for part in page.split('href="')[1:] + page.split('action="')[1:]]
             others = [one for one in links if not one.startswith((BASE, "#", "data:,", "vscode:"))]
             assert others == [], path
+
+
+async def test_the_graph_is_linked_and_shown_under_its_own_policy(workspace: Path, state_dir: Path) -> None:
+    config = {
+        "memory": {"backend": "remembering", "builtin": {"enabled": False}, "embedding": {"provider": "none"}}
+    }
+    async with open_memory(workspace, state_dir, config, backends=(remembering,), environ={}) as memory:
+        await memory.ingest([SAID])
+        async with pages_of(memory) as client:
+            start, graph = await client.get("/"), await client.get("/graph")
+
+    assert f'href="{BASE}/graph"' in start.text
+    assert (graph.status_code, "Acme" in graph.text) == (200, True)
+    policy = graph.headers["content-security-policy"]
+    assert policy.removesuffix("; frame-ancestors 'none'") in graph.text
+    assert "script-src 'sha256-" in policy
 
 
 async def test_every_backend_has_what_mends_it_beside_what_is_wrong(place: Place) -> None:
