@@ -19,6 +19,7 @@ from composable_memory.config.layers import default_state_dir
 from composable_memory.json_documents import document
 from composable_memory.query.waterfall import Step, bar, note_on, trace_document, waterfall
 from composable_memory.state.folders import OPS_LOG_FOLDER
+from composable_memory.state.workspaces import known_workspaces
 from composable_memory_ops_logs import EventFilter, OpsEvent, OpsLogError, OpsLogReader
 from composable_memory_ops_logs.wire import event_to_wire
 
@@ -173,15 +174,17 @@ async def read_trace(target: Target, trace_id: str) -> Sequence[OpsEvent]:
 
 
 async def resolve_trace(target: Target, trace_id: str, *, memory: str | None = None) -> str:
-    """Return the id of the trace that is meant: for `last` that of the last query, if need be of one memory.
+    """Return the id of the trace that is meant: for `last` that of the last query of the workspace.
+
+    In a folder that is no workspace it is the last one of all. `memory` is its id, if known.
 
     Raises:
         OpsLogError: there was no query yet.
     """
     if trace_id != LAST:
         return trace_id
-    reader = _reader(target)
-    queries = (one for one in reader.events(EventFilter(action="query.start")) if _is_of(one, memory))
+    reader, own = _reader(target), memory or await asyncio.to_thread(_end_of_memory_id, target)
+    queries = (one for one in reader.events(EventFilter(action="query.start")) if _is_of(one, own))
     asked = (one.trace_id for one in queries if not _is_probe(one, reader))
     found = await asyncio.to_thread(next, asked, None)
     if found is None:
@@ -189,8 +192,17 @@ async def resolve_trace(target: Target, trace_id: str, *, memory: str | None = N
     return found
 
 
-def _is_of(event: OpsEvent, memory: str | None) -> bool:
-    return memory is None or (isinstance(event.detail, Mapping) and event.detail.get("memory") == memory)
+def _end_of_memory_id(target: Target) -> str:
+    """Return how the ids of the memories of a workspace end; empty for a folder that is none. Reads files."""
+    state_dir = target.state_dir or default_state_dir(os.environ)
+    for one in known_workspaces(state_dir.expanduser()):
+        if one.is_there and target.workspace.expanduser().resolve() == one.path.resolve():
+            return f"-{one.id}"
+    return ""
+
+
+def _is_of(event: OpsEvent, memory: str) -> bool:
+    return isinstance(event.detail, Mapping) and str(event.detail.get("memory", "")).endswith(memory)
 
 
 def _is_probe(event: OpsEvent, reader: OpsLogReader) -> bool:

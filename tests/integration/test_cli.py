@@ -989,6 +989,21 @@ def test_the_last_query_needs_no_id(indexed: Cmem) -> None:
     assert judged["traceId"] == shown["traceId"]
 
 
+def test_the_last_query_is_that_of_the_workspace_it_is_asked_in(indexed: Cmem, tmp_path: Path) -> None:
+    here = indexed.json("search", "tomatoes", "--json")["traceId"]
+    there = tmp_path / "other"
+    (there / "memory").mkdir(parents=True)
+    (there / "MEMORY.md").write_text("The hull is green.\n", encoding="utf-8")
+    other = [*indexed.place[2:], "--workspace", str(there)]
+    answer = indexed("search", "hull", "--json", *other, placed=False)
+    asked = json.loads(answer.stdout)["traceId"]
+
+    assert indexed.json("logs", "show")["traceId"] == here
+    assert json.loads(indexed("logs", "show", "--json", *other, placed=False).stdout)["traceId"] == asked
+    none = [*indexed.place[2:], "--workspace", str(tmp_path)]  # no workspace: the last of all
+    assert json.loads(indexed("logs", "show", "--json", *none, placed=False).stdout)["traceId"] == asked
+
+
 def test_the_probe_of_the_status_is_not_the_last_query(indexed: Cmem) -> None:
     asked = indexed.json("search", "ping", "--json")  # the words of the probe, asked by somebody
     probed = indexed.json("status", "--deep", "--json")["probe"]["search"]  # type: ignore[index]
