@@ -183,7 +183,8 @@ async def resolve_trace(target: Target, trace_id: str, *, memory: str | None = N
     """
     if trace_id != LAST:
         return trace_id
-    reader, own = _reader(target), memory or await asyncio.to_thread(_end_of_memory_id, target)
+    reader = _reader(target)
+    own = await asyncio.to_thread(_end_of_memory_id, target) if memory is None else memory
     queries = (one for one in reader.events(EventFilter(action="query.start")) if _is_of(one, own))
     asked = (one.trace_id for one in queries if not _is_probe(one, reader))
     found = await asyncio.to_thread(next, asked, None)

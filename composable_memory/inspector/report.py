@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from composable_memory.errors import InvalidArgument
+from composable_memory.errors import ComposableMemoryError
 from composable_memory.inspector.answer import Row, answer_view, waterfall
 from composable_memory.inspector.markup import Markup, asset, el, page
 from composable_memory.tools import ErrorReply, MemoryExplainRequest, memory_explain
@@ -53,7 +53,7 @@ async def write_report(
     What it found is looked up in the notes. `trace` is written where it is no search of this memory.
 
     Raises:
-        InvalidArgument: the file cannot be written.
+        ComposableMemoryError: the file cannot be written.
         OpsLogError: the log cannot be read.
     """
     reply = await memory_explain(memory, MemoryExplainRequest(trace_id=trace_id, whole=True))
@@ -61,8 +61,8 @@ async def write_report(
     try:
         await asyncio.to_thread(_write, file, told, with_texts=with_texts)
     except OSError as error:
-        expected = f"a file that can be written ({error.strerror})"
-        raise InvalidArgument("the report", expected, str(file)) from error
+        why = f"cannot write {file}: {error.strerror}; name another file, in a folder that is there"
+        raise ComposableMemoryError(why) from error
 
 
 def _write(file: Path, told: Row, *, with_texts: bool) -> None:
