@@ -33,11 +33,12 @@ def report_page(told: Row, *, with_texts: bool = True) -> str:
     """
     masked: dict[str, Any] = dict(redact_value(told))
     if "results" in told:
-        pairs = zip(told["results"], masked["results"], strict=True)
-        masked["results"] = [_masked(was, one) if with_texts else _without_texts(one) for was, one in pairs]
+        masked["results"] = [*map(_masked, told["results"], masked["results"])]
     if not with_texts:
         masked["query"] = LEFT_OUT
-    body = answer_view(masked) if "results" in told else _steps_of(masked)
+        for row in masked.get("results", ()):
+            row.update(dict.fromkeys(TEXTS, ""))
+    body = answer_view(masked) if "results" in told else waterfall(masked)
     style = Markup(asset("inspector.css"))
     policy = POLICY.format(b64encode(sha256(style.encode()).digest()).decode())
     head = (el("meta", http_equiv="Content-Security-Policy", content=policy), el("style", style))
@@ -58,33 +59,25 @@ async def write_report(
     """
     reply = await memory_explain(memory, MemoryExplainRequest(trace_id=trace_id, whole=True))
     told = reply.as_json() if trace is None or not isinstance(reply, ErrorReply) else trace
+
+    def write() -> None:
+        replace_file(file, report_page(told, with_texts=with_texts).encode(), survives="kill")
+
     try:
-        await asyncio.to_thread(_write, file, told, with_texts=with_texts)
+        await asyncio.to_thread(write)
     except OSError as error:
         why = f"cannot write {file}: {error.strerror}; name another file, in a folder that is there"
         raise ComposableMemoryError(why) from error
-
-
-def _write(file: Path, told: Row, *, with_texts: bool) -> None:
-    replace_file(file, report_page(told, with_texts=with_texts).encode(), survives="kill")
-
-
-def _steps_of(told: Row) -> Markup:
-    return el("section", el("h2", "Time line"), waterfall(told))
-
-
-def _without_texts(row: Row) -> Row:
-    return {name: one for name, one in row.items() if name not in TEXTS}
 
 
 def _masked(was: Row, now: Row) -> Row:
     """Return a result whose passage is masked as a whole: a secret that is cut may not be known for one."""
     passage = str(was.get("text") or was.get("snippet") or "")
     masked = redact(passage)
-    if masked == passage:
+    if masked == passage and now.get("snippet") == was.get("snippet"):
         return now
     kept = [word for word in now.get("matched", ()) if word in masked.casefold()]
-    snippet = masked[:LONGEST]
+    snippet = now.get("snippet", "") if masked == passage else masked[:LONGEST]
     return {**now, "snippet": snippet, "matched": kept, "highlights": _spans(snippet, kept)}
 
 

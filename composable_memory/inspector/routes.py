@@ -1,7 +1,10 @@
 """The addresses of the inspector over HTTP; `starlette`, of the extra `mcp`, is known here alone."""
 
+import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
@@ -9,19 +12,21 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from composable_memory.entry_points import by_precedence
 from composable_memory.errors import ComposableMemoryError
-from composable_memory.inspector.graph import graph_page
 from composable_memory.inspector.markup import asset, el
 from composable_memory.inspector.pages import RATINGS, Inspector
 from composable_memory.inspector.tuning import change_of, judged_view, ranking_view, weights_of
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_ops_logs import OpsLogError
+from composable_memory_ops_logs import OpsLogError, utc_now
 
 if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
 
 ASSETS = {"inspector.css": "text/css", "inspector.js": "text/javascript"}
 ACTOR = "inspector"
+PAGES = "composable_memory.pages"
+"""Entry points of functions that draw a neighbourhood: `(neighbourhood, centre=None, now=…) -> str`."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -115,11 +120,20 @@ async def _judged(page: Inspector, request: Request, form: dict[str, str]) -> Re
 
 
 async def _graph(page: Inspector, _: Request, form: dict[str, str]) -> Response | None:
-    found = await graph_page(page.memory, form.get("about"))
-    if found is None:
+    """Return the page that the package of the backend with the facts draws; it has a policy of its own."""
+    about = form.get("about")
+    near = await page.memory.facts_of().neighbourhood(about)
+
+    def draw() -> str | None:
+        found = by_precedence(entry_points(group=PAGES, name="graph"))
+        return found[0].load()(near, centre=about, now=utc_now()) if found else None
+
+    html = await asyncio.to_thread(draw)
+    if html is None:
         return None
-    html, policy = found
-    return HTMLResponse(html, headers={"content-security-policy": f"{policy}; frame-ancestors 'none'"})
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', html)
+    own = policy[1] if policy else POLICY
+    return HTMLResponse(html, headers={"content-security-policy": f"{own}; frame-ancestors 'none'"})
 
 
 def _part(page: Inspector, request: Request, part: str) -> str:

@@ -55,3 +55,14 @@ def test_what_is_wrong_with_a_backend_stands_beside_what_mends_it() -> None:
     assert "3 passages have no vector yet" in cards
     assert "cmem status --deep" in cards
     assert "no server; start one" in cards
+
+
+def test_marks_are_found_anew_where_a_secret_was_masked() -> None:
+    key = "sk-proj-Zq8vN3rT7wLx2JbC5mKd9PfH4sYg6RuA"
+    text = f"the api_key = {key}, and the Dock"
+    at = text.index("Dock")
+
+    page = report_page(told(snippet=text, text=text, highlights=[[at, at + 4]], matched=["dock"]))
+
+    assert key not in page
+    assert "<mark>Dock</mark>" in page
