@@ -1,32 +1,15 @@
 """What the log tells of searches, as tools for programs: which there were, and one of them step by step."""
 
 import asyncio
-from typing import Annotated
 
-from pydantic import Field
-
-from composable_memory.inspector.traffic import Wanted, logged_searches
+from composable_memory.inspector.traffic import TracesRequest, logged_searches
 from composable_memory.json_documents import document
-from composable_memory.query.filters import parse_since
 from composable_memory.query.waterfall import trace_document
 from composable_memory.runtime.memory import Memory
 from composable_memory.tools.document import Document, ErrorReply, Reply, ValueReply
 from composable_memory.tools.explain import TraceId, is_search_of
 from composable_memory.tools.tool import Tool
 from composable_memory_ops_logs import OpsLogReader
-
-
-class TracesRequest(Document):
-    """Which searches to list, newest first."""
-
-    query: str = Field(default="", description="Words of the question")
-    backend: str = Field(default="", description="Only those that asked it")
-    session: str = ""
-    slower_than_ms: Annotated[float, Field(ge=0.0)] = 0.0
-    degraded: bool = Field(default=False, description="Only those that lack something")
-    empty: bool = Field(default=False, description="Only those without results")
-    since: str | None = Field(default=None, description="2026-05-03, 2026-05, last week, 7d")
-    limit: Annotated[int, Field(ge=1, le=500)] = 50
 
 
 class TraceRequest(Document):
@@ -42,17 +25,7 @@ async def list_traces(memory: Memory, request: TracesRequest) -> ValueReply:
         InvalidArgument: the time is none.
         OpsLogError: the log cannot be read.
     """
-    now = memory.manager.asked_at()
-    wanted = Wanted(
-        words=request.query,
-        backend=request.backend,
-        session=request.session,
-        slower_than_ms=request.slower_than_ms,
-        only_degraded=request.degraded,
-        only_empty=request.empty,
-        since=parse_since(request.since, now) if request.since else None,
-    )
-    rows = await logged_searches(memory, wanted, request.limit)
+    rows = await logged_searches(memory, request)
     return ValueReply({"traces": [document(one, failed=sorted(one.failed), hidden=None) for one in rows]})
 
 

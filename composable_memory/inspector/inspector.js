@@ -1,5 +1,4 @@
 // Live forms, the live list, judging by keyboard. Every page works without it.
-const said = document.querySelector("#said");
 const part = { headers: { "x-part": "1" } };
 
 async function put(url, target, options = part) {
@@ -50,9 +49,7 @@ for (const form of document.querySelectorAll("form.ratings"))
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const body = new URLSearchParams(new FormData(form, event.submitter));
-    const shown = form.querySelector(".judged");
-    await put(form.action, shown, { ...part, method: "POST", body });
-    said.textContent = shown.textContent;
+    await put(form.action, form.querySelector(".judged"), { ...part, method: "POST", body });
   });
 
 const results = [...document.querySelectorAll(".results > li")];

@@ -7,10 +7,9 @@ from urllib.parse import quote
 from composable_memory.inspector.answer import Row, answer_view, bar, milliseconds, score, table
 from composable_memory.inspector.backends import backend_cards, course, probe_view
 from composable_memory.inspector.markup import Child, Markup, el, page
-from composable_memory.inspector.traffic import Search, Wanted, logged_searches
+from composable_memory.inspector.traffic import Search, TracesRequest, logged_searches
 from composable_memory.inspector.tuning import choice, sliders, weights_history
 from composable_memory.interfaces import Capability
-from composable_memory.query.filters import parse_since
 from composable_memory.tools import (
     MemoryExplainRequest,
     MemorySearchRequest,
@@ -20,7 +19,6 @@ from composable_memory.tools import (
     query_cited,
     why_unavailable,
 )
-from composable_memory_ops_logs import utc_now
 
 if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
@@ -28,8 +26,8 @@ if TYPE_CHECKING:
 Form = Mapping[str, str]
 """What was filled in, by name."""
 
-ROWS, LATELY = 50, 8
-CHARTED = 1000
+LATELY = 8
+CHARTED = 500
 """So many of the latest searches are drawn."""
 SINCE = (("", "any time"), ("1h", "the last hour"), ("1d", "the last day"), ("7d", "the last week"))
 RATINGS = (("1", "Answers", 1.0), ("2", "Helps", 0.5), ("3", "Does not", 0.0))
@@ -58,8 +56,7 @@ class Inspector:
             el("script", src=f"{self.base}/assets/inspector.js", type="module"),
         )
         skip = el("a", "To the content", href="#main", class_="unseen skip")
-        said = el("p", id="said", role="status", class_="unseen")
-        main = el("main", el("h1", title), body, said, id="main")
+        main = el("main", el("h1", title), body, id="main")
         framed = (skip, el("nav", el("ul", items), aria_label="Pages"), main)
         return page(f"{title} – composable-memory", framed, head=head)
 
@@ -77,7 +74,7 @@ class Inspector:
             action=f"{self.base}/", role="search",
         )  # fmt: skip
         if not asked:
-            latest = await logged_searches(self.memory, Wanted(), LATELY)
+            latest = await logged_searches(self.memory, TracesRequest(limit=LATELY))
             return self.framed("Search", "", ask, el("section", el("h2", "Asked lately"), self._rows(latest)))
         response = await query_cited(self.memory, MemorySearchRequest(query=asked, weak=bool(weak) or None))
         failure = why_unavailable(response)
@@ -87,7 +84,9 @@ class Inspector:
     async def trace(self, trace_id: str, form: Form) -> str | None:
         """Return the page about one search, or the `last`; None if there is none."""
         if trace_id == "last":
-            trace_id = next((one.trace_id for one in await logged_searches(self.memory, Wanted(), 1)), "")
+            trace_id = next(
+                (one.trace_id for one in await logged_searches(self.memory, TracesRequest(limit=1))), ""
+            )
         found = await self._why(trace_id, form) if len(trace_id) >= 4 else None
         return self.framed("Why this answer", None, found) if found else None
 
@@ -140,14 +139,14 @@ class Inspector:
 
     async def traces(self, form: Form) -> str:
         """Return the list of searches that pass the filters, newest first."""
-        listed = el("div", self._rows(await logged_searches(self.memory, _wanted(form), ROWS)), id="rows")
+        listed = el("div", self._rows(await logged_searches(self.memory, _wanted(form))), id="rows")
         if form.get("part") == "rows":
             return listed
         names = [("", "any"), *((one, one) for one in self.memory.learning.backends)]
         filters = el(
             "form",
-            el("label", "Words", _input("q", form), class_="grow"),
-            el("label", "Slower than, ms", _input("slow", form, inputmode="numeric")),
+            el("label", "Words", _input("query", form), class_="grow"),
+            el("label", "Slower than, ms", _input("slowerThanMs", form, inputmode="numeric")),
             choice("Backend", "backend", names, form),
             el("label", "Session", _input("session", form)),
             choice("When", "since", SINCE, form),
@@ -200,7 +199,7 @@ class Inspector:
         is_deep = bool(form.get("deep"))
         reply = await memory_status(self.memory, MemoryStatusRequest(deep=is_deep))
         told: dict[str, Any] = reply.as_json()
-        rows = await logged_searches(self.memory, Wanted(), CHARTED)
+        rows = await logged_searches(self.memory, TracesRequest(limit=CHARTED))
         button = el("form", el("button", "Try everything", name="deep", value="1", class_="plain"))
         probed = probe_view(told["probe"]) if is_deep else button
         return self.framed("Backends", "backends", backend_cards(told), probed, course(rows))
@@ -227,17 +226,9 @@ def _ratings(here: str, row: Row) -> Markup:
     return el("form", named, buttons, said, method="post", action=f"{here}/judge", class_="ratings")
 
 
-def _wanted(form: Form) -> Wanted:
-    slow, since = form.get("slow", ""), form.get("since", "")
-    return Wanted(
-        words=form.get("q", ""),
-        backend=form.get("backend", ""),
-        session=form.get("session", ""),
-        slower_than_ms=float(slow) if slow.isdecimal() else 0.0,
-        only_degraded=bool(form.get("degraded")),
-        only_empty=bool(form.get("empty")),
-        since=parse_since(since, utc_now(), "since") if since else None,
-    )
+def _wanted(form: Form) -> TracesRequest:
+    known = {one.alias for one in TracesRequest.model_fields.values()}
+    return TracesRequest.model_validate({name: one for name, one in form.items() if one and name in known})
 
 
 def _input(name: str, form: Form, **more: str) -> Markup:

@@ -6,9 +6,13 @@ from dataclasses import field
 from datetime import datetime
 from itertools import islice
 from statistics import quantiles
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from pydantic import Field
+
+from composable_memory.query.filters import parse_since
 from composable_memory.tools import PROBE_QUERY
+from composable_memory.tools.document import Document
 from composable_memory_ops_logs import EventFilter, OpsEvent, OpsLogReader
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -41,17 +45,17 @@ class Search:
         return self.took_ms.get(TOGETHER, 0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Which searches to show; what is empty does not restrict."""
+class TracesRequest(Document):
+    """Which searches to list, newest first."""
 
-    words: str = ""
-    backend: str = ""
+    query: str = Field(default="", description="Words of the question")
+    backend: str = Field(default="", description="Only those that asked it")
     session: str = ""
-    slower_than_ms: float = 0.0
-    only_degraded: bool = False
-    only_empty: bool = False
-    since: datetime | None = None
+    slower_than_ms: Annotated[float, Field(ge=0.0)] = 0.0
+    degraded: bool = Field(default=False, description="Only those that lack something")
+    empty: bool = Field(default=False, description="Only those without results")
+    since: str | None = Field(default=None, description="2026-05-03, 2026-05, last week, 7d")
+    limit: Annotated[int, Field(ge=1, le=500)] = 50
 
     def has(self, one: Search) -> bool:
         """Return whether a search is wanted; those from before `since` are not read at all."""
@@ -59,23 +63,25 @@ class Wanted:
         return (
             took is not None
             and took >= self.slower_than_ms
-            and self.words.casefold() in one.query.casefold()
+            and self.query.casefold() in one.query.casefold()
             and self.session in ("", one.session)
-            and (bool(one.degraded) or not self.only_degraded)
-            and (one.results == 0 or not self.only_empty)
+            and (bool(one.degraded) or not self.degraded)
+            and (one.results == 0 or not self.empty)
         )
 
 
-async def logged_searches(memory: "Memory", wanted: Wanted, most: int) -> list[Search]:
+async def logged_searches(memory: "Memory", wanted: TracesRequest) -> list[Search]:
     """Return the latest searches of a memory that are wanted, newest first.
 
     Raises:
+        InvalidArgument: the time is none.
         OpsLogError: the log cannot be read.
     """
+    since = parse_since(wanted.since, memory.manager.asked_at()) if wanted.since else None
     await memory.ops_log.flush()
-    events = OpsLogReader(memory.ops_log_dir).events(EventFilter(start=wanted.since))
+    events = OpsLogReader(memory.ops_log_dir).events(EventFilter(start=since))
     found = filter(wanted.has, searches(events, memory.context.memory_id))
-    return await asyncio.to_thread(lambda: [*islice(found, most)])
+    return await asyncio.to_thread(lambda: [*islice(found, wanted.limit)])
 
 
 def searches(events: Iterable[OpsEvent], memory_id: str) -> Iterator[Search]:
