@@ -9,7 +9,7 @@ UV := $(shell command -v uv 2>/dev/null)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo fast test coverage pythons explore llama qmd axe mcp-servers basic-memory frameworks lint types wheel check bench clean
+.PHONY: help demo docs fast test coverage pythons explore llama qmd axe mcp-servers basic-memory frameworks lint types wheel check bench clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -48,6 +48,9 @@ axe: $(VENV)/.axe ## Install axe-core from npm (3 MB), for the tests of the insp
 frameworks: $(VENV)-frameworks/.test ## Install the agent frameworks, apart from all else, and test the integrations with them.
 	COMPOSABLE_MEMORY_TEST_FRAMEWORKS=required \
 	  $(VENV)-frameworks/bin/python -m pytest -q tests/integration/frameworks
+
+docs: $(VENV)/.installed $(VENV)-docs/.docs ## Build the site of the docs, with all links checked, and say where it is.
+	$(RUN)python -m docs.site.build $(VENV)-docs $(VENV)-docs/bin/zensical
 
 mcp-clients: $(VENV)/.mcp-clients ## Install other MCP clients and the conformance suite (200 MB), for the tests of the MCP server.
 
@@ -142,6 +145,12 @@ $(VENV)-frameworks/.test: pyproject.toml
 	$(VENV)-frameworks/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(VENV)-frameworks/bin/python -m pip install --quiet --group test --group frameworks \
 	  --editable '.[langchain,langgraph,llama-index,openai-agents,pydantic-ai]'
+	@touch $@
+
+# Its later versions need a package that not every index has.
+$(VENV)-docs/.docs:
+	$(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/python -m pip install --quiet 'zensical==0.0.73'
 	@touch $@
 
 # Each in an environment of its own; one of them has the library beside mcp 1.x.

@@ -1,7 +1,7 @@
 """Build the site: `python -m docs.site.build FOLDER BUILDER`, as `make docs` does; fails on a dead link.
 
-The pages are those of docs/, some READMEs, and what `reference.py` makes out of the code. A link to a file of the
-project that is no page becomes plain text.
+The pages are those of docs/, some READMEs, and what `reference.py` makes out of the code. A link to a file of
+the project that is no page becomes plain text.
 """
 
 import os
@@ -88,7 +88,9 @@ def main(folder: Path, builder: str) -> int:
         (folder / "docs" / place).write_text(text, encoding="utf-8")
     config = yaml.safe_load((DOCS / "site" / "site.yaml").read_text(encoding="utf-8"))
     (folder / "mkdocs.yml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
-    subprocess.run([builder, "build", "--strict", "--clean", "-f", folder / "mkdocs.yml"], check=True)
+    call = [builder, "build", "--strict", "--clean", "-f", folder / "mkdocs.yml"]
+    if subprocess.run(call, check=False).returncode:
+        return 1
     wrong = list(problems(folder / "site", pages, str(config["nav"])))
     print(*wrong, f"{len(pages)} pages: {folder / 'site' / 'index.html'}", sep="\n")
     return 1 if wrong else 0

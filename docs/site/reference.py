@@ -1,4 +1,4 @@
-"""The pages of the reference that are made from the code: events of the log, errors, tools, the Python API."""
+"""The pages of the reference made from the code: events of the log, errors, tools, the Python API."""
 
 import ast
 import dataclasses
@@ -74,8 +74,9 @@ def _own(modules: Iterable[Any]) -> list[Any]:
 def _events() -> Iterator[str]:
     yield "# Events of the ops log"
     yield (
-        "Each line of the log is one event, in JSON. `cmem logs tail` shows the latest, `cmem logs show TRACE_ID --json`"
-        f" all of one question. What is not set is left out. The version of the format is {events.SCHEMA_VERSION}."
+        "Each line of the log is one event, in JSON. `cmem logs tail` shows the latest, "
+        "`cmem logs show TRACE_ID --json` all of one question. What is not set is left out. "
+        f"The version of the format is {events.SCHEMA_VERSION}."
     )
     found = [
         one
@@ -95,9 +96,9 @@ def _events() -> Iterator[str]:
 def _errors() -> Iterator[str]:
     yield "# Errors"
     yield (
-        "All that the library raises on purpose. A message says what failed, which thing, and what to do next; the "
-        "command line prints it after `Error:`. They are in `composable_memory.errors`, but `FeedbackError` in "
-        "`composable_memory_feedback` and `OpsLogError` in `composable_memory_ops_logs`."
+        "All that the library raises on purpose. A message says what failed, which thing, and what to do "
+        "next; the command line prints it after `Error:`. They are in `composable_memory.errors`, but "
+        "`FeedbackError` in `composable_memory_feedback`, `OpsLogError` in `composable_memory_ops_logs`."
     )
     rows = []
     for cls in _own([errors, feedback_errors, log_errors]):
