@@ -19,8 +19,11 @@ KEYS = {"Enter": ("Enter", 13, "\r"), "Tab": ("Tab", 9, ""), "ArrowRight": ("Arr
 
 
 def executable() -> str | None:
-    """Return the browser of this machine, if it has one."""
-    return shutil.which("chromium") or shutil.which("chromium-browser")
+    """Return the browser of this machine, if it has one that starts."""
+    program = shutil.which("chromium")
+    asked = [program or "false", "--version"]
+    ends = subprocess.run(asked, capture_output=True, check=False, timeout=ANSWER_S).returncode
+    return program if ends == 0 else None
 
 
 @contextmanager

@@ -32,6 +32,7 @@ CHARTED = 500
 SINCE = (("", "any time"), ("1h", "the last hour"), ("1d", "the last day"), ("7d", "the last week"))
 RATINGS = (("1", "Answers", 1.0), ("2", "Helps", 0.5), ("3", "Does not", 0.0))
 """The key that says so, the word, and the relevance."""
+NO_LOG = "Nothing can be shown without a log: set memory.ops_log.enabled to true."
 KEYS = "Keys: j and k go through the results, 1 answers, 2 helps, 3 does not, / goes to the first field."
 
 
@@ -79,7 +80,8 @@ class Inspector:
         response = await query_cited(self.memory, MemorySearchRequest(query=asked, weak=bool(weak) or None))
         failure = why_unavailable(response)
         problem = el("p", failure, class_="problem") if failure else None
-        return self.framed("Search", "", ask, problem, await self._why(response.trace_id, {}))
+        found = await self._why(response.trace_id, {}) or el("p", NO_LOG, class_="problem")
+        return self.framed("Search", "", ask, problem, found)
 
     async def trace(self, trace_id: str, form: Form) -> str | None:
         """Return the page about one search, or the `last`; None if there is none."""

@@ -12,7 +12,7 @@ from composable_memory.errors import ComposableMemoryError
 from composable_memory.inspector.answer import Row, answer_view, waterfall
 from composable_memory.inspector.markup import Markup, asset, el, page
 from composable_memory.tools import ErrorReply, MemoryExplainRequest, memory_explain
-from composable_memory_ops_logs import redact, redact_value
+from composable_memory_ops_logs import OpsLogError, redact, redact_value
 from composable_memory_ops_logs.private_files import replace_file
 
 if TYPE_CHECKING:
@@ -55,10 +55,13 @@ async def write_report(
 
     Raises:
         ComposableMemoryError: the file cannot be written.
-        OpsLogError: the log cannot be read.
+        OpsLogError: the log cannot be read, or does not tell of the search.
     """
     reply = await memory_explain(memory, MemoryExplainRequest(trace_id=trace_id, whole=True))
-    told = reply.as_json() if trace is None or not isinstance(reply, ErrorReply) else trace
+    told = trace if isinstance(reply, ErrorReply) else reply.as_json()
+    if told is None:
+        advice = "set memory.ops_log.enabled to true"
+        raise OpsLogError("there is no log to report from", subject=trace_id, advice=advice)
 
     def write() -> None:
         replace_file(file, report_page(told, with_texts=with_texts).encode(), survives="kill")

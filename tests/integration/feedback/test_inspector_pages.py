@@ -2,15 +2,19 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
+import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from composable_memory import Memory, MemoryContentObject, open_memory
+from composable_memory.inspector.report import write_report
 from composable_memory.inspector.routes import routes
 from composable_memory_feedback.replay import PolicyChange
+from composable_memory_ops_logs import OpsLogError
 from tests.integration.feedback.learners import Place, ask, judge
 from tests.integration.remembering_backend import spec as remembering
 
@@ -43,6 +47,15 @@ async def test_what_weights_would_do_is_replayed_over_the_latest_judged_queries(
     assert "better" in of_five.text
     assert "<html" in of_five.text
     assert run.total == 5
+
+
+async def test_without_a_log_it_is_said_what_is_missing(place: Place, tmp_path: Path) -> None:
+    async with replace(place, log=False).memory() as memory, pages_of(memory) as client:
+        page = await client.get("/?q=item+7")
+        with pytest.raises(OpsLogError, match="ops_log"):
+            await write_report(memory, await ask(memory, 7), tmp_path / "report.html")
+
+    assert (page.status_code, "memory.ops_log.enabled" in page.text) == (200, True)
 
 
 async def test_links_stay_within_a_workspace(place: Place) -> None:
