@@ -23,6 +23,7 @@ from typing import Any
 
 from composable_memory import open_memory
 from composable_memory.interfaces import BackendSpec
+from composable_memory.paths import FOREIGN
 from composable_memory_adapters.external.memory import ExternalMemory
 from composable_memory_adapters.external.retrievers import retriever_backend
 from composable_memory_adapters.external.settings import AnswerSettings
@@ -78,7 +79,7 @@ async def means(
             for text, relevant in questions:
                 for way, ids in ways.items():
                     response = await memory.query(text, backends=ids, min_score=0.0)
-                    paths = [one.path.removeprefix(f"{one.source_backend}/") for one in response.results]
+                    paths = [one.path.rpartition(FOREIGN)[2] for one in response.results]
                     scores[way].append(measured(paths, relevant))
     return {way: statistics.fmean(values) for way, values in scores.items()}
 

@@ -38,6 +38,7 @@ from composable_memory_adapters.external.answers import (
 )
 from composable_memory_adapters.external.settings import AnswerSettings
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
+from composable_memory_adapters.text.text_scores import StemCache
 from composable_memory_ops_logs import redact, utc_now
 
 T = TypeVar("T")
@@ -103,6 +104,7 @@ class ExternalMemory:
         self._id = backend_id
         self._clock = clock
         self._is_closed = False
+        self._stems = StemCache(MOST_KEPT)
         self._calls: set[asyncio.Task[Any]] = set()
         self._answered: dict[str, tuple[str, str, str]] = {}
         """What was answered last, by its citation: the path here, the place there, and the text."""
@@ -200,7 +202,7 @@ class ExternalMemory:
                 for answer in answers
             ]
         )
-        return compared(reading, query)
+        return compared(reading, query, self._stems)
 
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None

@@ -30,7 +30,7 @@ from composable_memory_adapters.qmd.documents.collections import (
     newest_change,
     plan_collections,
 )
-from composable_memory_adapters.qmd.documents.passage_scoring import StemCache, days_asked
+from composable_memory_adapters.qmd.documents.passage_scoring import days_asked
 from composable_memory_adapters.qmd.documents.passages import passages_of
 from composable_memory_adapters.qmd.maintenance.erasing import (
     documents_saying,
@@ -62,6 +62,7 @@ from composable_memory_adapters.qmd.types import (
     SubSearch,
     Transport,
 )
+from composable_memory_adapters.text.text_scores import StemCache
 
 DEPTH = 40
 """At least so many documents are requested, so that a short answer is the beginning of a longer one."""

@@ -102,10 +102,6 @@ class SnippetMaker:
         marks = ((start + shift, stop + shift) for start, stop, _ in found if begin <= start and stop <= end)
         return Snippet(f"{before}{text[begin:end]}{behind}", tuple(_joined(marks)))
 
-    def words_in(self, text: str) -> frozenset[int]:
-        """Return which terms of the question a text has, by their places in it."""
-        return frozenset(number for _, _, number in self._matches(text))
-
     def _to_seek(self, word: str, is_open: bool) -> _Sought:
         if is_asian(word):
             return _Sought(_folded(word), "", is_open)

@@ -186,7 +186,7 @@ async def test_a_server_is_asked_and_read_as_its_source_says(preset: str, servic
             "Pump",
             2,
             3,
-            0.906,
+            0.923,
         )
     elif preset == "graphiti-mcp":
         (fact,) = result.facts

@@ -13,13 +13,14 @@ from composable_memory.time.windows import DaySpan
 from composable_memory.types import MAX_SNIPPET_CHARS, MemorySearchResult, SearchOptions
 from composable_memory_adapters.chunking import chunk_markdown
 from composable_memory_adapters.qmd.documents import hit_reader, passages
-from composable_memory_adapters.qmd.documents.passage_scoring import FOUND_SCORE, StemCache, days_asked
+from composable_memory_adapters.qmd.documents.passage_scoring import FOUND_SCORE, days_asked
 from composable_memory_adapters.qmd.documents.passages import passages_of
 from composable_memory_adapters.qmd.runtime.installation import find_command, probe
 from composable_memory_adapters.qmd.settings import LimitSettings, SearchMode
 from composable_memory_adapters.qmd.transport.qmd_client import ProcessTransport
 from composable_memory_adapters.qmd.transport.search_request import request_of
 from composable_memory_adapters.qmd.types import Collection, Hit, Home
+from composable_memory_adapters.text.text_scores import StemCache
 from tests.integration.qmd.homes import furnish, update
 
 GATEWAY = "# Gateway\n\nThe rate limit of the gateway is 100 requests a minute.\n"

@@ -4,10 +4,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from composable_memory_adapters.qmd.documents import passage_scoring
-from composable_memory_adapters.qmd.documents.passage_scoring import Scored, StemCache, rank_score, score
+from composable_memory_adapters.qmd.documents.passage_scoring import rank_score
+from composable_memory_adapters.text import text_scores
 from composable_memory_adapters.text.query_terms import analyse
 from composable_memory_adapters.text.stems import Stemmer
+from composable_memory_adapters.text.text_scores import Scored, StemCache, score
 
 ELSEWHERE = "The weather was fine and nobody had anything to report about it."
 
@@ -125,7 +126,7 @@ def stemmed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             texts.append(text)
             return super().of_text(text)
 
-    monkeypatch.setattr(passage_scoring, "Stemmer", Counting)
+    monkeypatch.setattr(text_scores, "Stemmer", Counting)
     return texts
 
 

@@ -1,21 +1,17 @@
-"""Scores passages for a query, on a scale that is comparable with the scores of the builtin index (pure).
+"""What the words, the rank and the day of a passage count in its score (pure).
 
 QMD's own scores are not: fused searches are scored 1/rank, and its bm25 is 0 in small collections. So the
-passages of the documents that it found are scored here by their words, as the builtin index scores its own;
-the rarity of a word is estimated from these documents. Of vector similarity, only QMD's rank is known.
+passages of the documents that it found are scored by their words (`text_scores`), as the builtin index does.
+Of vector similarity, only QMD's rank is known.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 
 from composable_memory.query.filters import day_in_path
 from composable_memory.time.windows import MOST_DAYS, TIME_BONUS, DaySpan, window_of
 from composable_memory.types import QueryIntent
 from composable_memory_adapters.qmd.settings import SearchMode
-from composable_memory_adapters.text.query_terms import KeywordQuery, Lookup
-from composable_memory_adapters.text.relevance import PassageMatch, Relevance, absolute_score, rarity
-from composable_memory_adapters.text.stems import Stemmer
-from composable_memory_ops_logs.quick_dataclass import dataclass
 
 KEYWORD_WEIGHT: Mapping[SearchMode, float] = {"search": 0.8, "vsearch": 0.7, "query": 0.7}
 """Weight of the words in a score.
@@ -34,25 +30,6 @@ HALF_RANK = 10
 
 FOUND_SCORE = 0.05
 """Score of a document that QMD found for reasons that its words do not show."""
-
-PHRASE_SHARE = 0.25
-"""Weight of a phrase in addition to its words, which are counted already."""
-
-MIN_PREFIX = 3
-"""A word that occurs nowhere is taken for a prefix if it has at least so many letters."""
-
-MAX_TEXTS = 2500
-"""How many texts a `StemCache` keeps; with their stems, English passages take about 25 MB."""
-
-Stems = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
-    """The score of a passage for its words, in [0, 1); `exact` if it contains all of them."""
-
-    words: float
-    exact: bool
 
 
 def days_asked(intent: QueryIntent | None, now: datetime) -> DaySpan | None:
@@ -74,109 +51,6 @@ def time_bonus(asked: DaySpan, path: str) -> float:
     return TIME_BONUS * asked.level(day) if day else 0.0
 
 
-class StemCache:
-    """Keeps the stems of passages, which consecutive queries need again; threads may share it."""
-
-    def __init__(self, max_texts: int = MAX_TEXTS) -> None:
-        self._max_texts = max_texts
-        self._kept: dict[str, Stems] = {}
-        self._words: dict[str, str] = {}  # equal stems share one string
-
-    def of_texts(self, texts: Sequence[str]) -> list[Stems]:
-        """Return the stems of each text, in their order."""
-        if len(self._kept) > self._max_texts:
-            # New objects, because other threads may still be using the old ones.
-            self._kept, self._words = {}, {}
-        kept, words, stemmer = self._kept, self._words, Stemmer()
-        for text in texts:
-            if text not in kept:
-                kept[text] = tuple(words.setdefault(stem, stem) for stem in stemmer.of_text(text))
-        return [kept[text] for text in texts]
-
-
-def score(query: KeywordQuery, texts: Sequence[str], cache: StemCache | None = None) -> list[Scored]:
-    """Return the score of each text for its words; `texts` are all passages of the documents found."""
-    stemmer = Stemmer()
-    passages = (cache or StemCache()).of_texts(texts)
-    known = frozenset[str]().union(*passages)
-    lookups = [_StemPattern.of(alternatives, stemmer, known) for alternatives in query.sought]
-    if not lookups or not passages:
-        return [Scored(words=0.0, exact=False)] * len(texts)
-    places = _places(lookups, passages)
-    relevance = _relevance(passages, places, terms=len(query.terms))
-    needed = range(len(query.terms), len(lookups)) if query.phrases else range(len(lookups))
-    return [
-        Scored(
-            words=absolute_score(
-                relevance.of(PassageMatch(places=found, length=len(passage))), scale=relevance.scale
-            ),
-            exact=all(found[at] for at in needed),
-        )
-        for passage, found in zip(passages, places, strict=True)
-    ]
-
-
 def rank_score(rank: int) -> float:
     """Return the score of the document that QMD put at `rank`, counted from 0; in (0, 1]."""
     return HALF_RANK / (HALF_RANK + rank)
-
-
-@dataclass(frozen=True, slots=True)
-class _StemPattern:
-    """The stems that match at each place of a lookup: one for a word, several for a prefix."""
-
-    sequence: tuple[frozenset[str], ...]
-
-    @classmethod
-    def of(cls, alternatives: Sequence[Lookup], stemmer: Stemmer, known: frozenset[str]) -> "_StemPattern":
-        first, *others = (cls._of_one(lookup, stemmer, known) for lookup in alternatives)
-        if not others or len(first) != 1:
-            return cls(tuple(first))
-        return cls((first[0].union(*(stems for (stems,) in others)),))
-
-    @staticmethod
-    def _of_one(lookup: Lookup, stemmer: Stemmer, known: frozenset[str]) -> list[frozenset[str]]:
-        stems = stemmer.of_forms(" ".join(lookup.words))
-        sequence = [frozenset((stem,)) for stem in stems]
-        # A single word that occurs nowhere may be a prefix, which is how QMD matched it.
-        is_unknown = len(stems) == 1 and len(stems[0]) >= MIN_PREFIX and stems[0] not in known
-        if stems and (lookup.is_open or is_unknown):
-            sequence[-1] = frozenset(stem for stem in known if stem.startswith(stems[-1]))
-        return sequence
-
-    def places(self, index: Mapping[str, Sequence[int]]) -> list[int]:
-        """Return the positions in a passage where it matches, ascending."""
-        if len(self.sequence) == 1 and len(self.sequence[0]) == 1:
-            (stem,) = self.sequence[0]
-            return [*index.get(stem, ())]
-        found = [{at for stem in index.keys() & stems for at in index[stem]} for stems in self.sequence]
-        first, *following = found or [set()]
-        return sorted(at for at in first if all(at + by in more for by, more in enumerate(following, 1)))
-
-
-def _places(lookups: Sequence[_StemPattern], passages: Sequence[Sequence[str]]) -> list[list[list[int]]]:
-    """Return for each passage the positions where each lookup matches."""
-    wanted = frozenset(stem for lookup in lookups for stems in lookup.sequence for stem in stems)
-    nowhere: list[list[int]] = [[] for _ in lookups]
-    places = []
-    for stems in passages:
-        index: dict[str, list[int]] = {}
-        for at, stem in [(at, stem) for at, stem in enumerate(stems) if stem in wanted]:
-            index.setdefault(stem, []).append(at)
-        places.append([lookup.places(index) for lookup in lookups] if index else nowhere)
-    return places
-
-
-def _relevance(
-    passages: Sequence[Sequence[str]], places: Sequence[Sequence[Sequence[int]]], *, terms: int
-) -> Relevance:
-    frequencies = [sum(map(bool, column)) for column in zip(*places, strict=True)]
-    count = len(passages)
-    return Relevance(
-        rarities=[
-            rarity(count, frequency) * (1 if at < terms else PHRASE_SHARE) if frequency else 0.0
-            for at, frequency in enumerate(frequencies)
-        ],
-        missing=frequencies[:terms].count(0) * rarity(count, 0),
-        average_length=max(1.0, sum(map(len, passages)) / count),
-    )

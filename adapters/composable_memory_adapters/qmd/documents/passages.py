@@ -14,16 +14,14 @@ from composable_memory_adapters.qmd.documents.passage_scoring import (
     FOUND_SCORE,
     KEYWORD_WEIGHT,
     VECTOR_WEIGHT,
-    Scored,
-    StemCache,
     rank_score,
-    score,
     time_bonus,
 )
 from composable_memory_adapters.qmd.settings import LimitSettings, SearchMode
 from composable_memory_adapters.qmd.types import Collection, Hit
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
 from composable_memory_adapters.text.snippets import SnippetMaker
+from composable_memory_adapters.text.text_scores import Scored, StemCache, score
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_BYTES_SCORED = 1_500_000
