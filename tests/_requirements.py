@@ -104,6 +104,7 @@ CLI_WATCH = "tests/integration/test_cli_watch.py::test_"
 MCP = "tests/integration/test_mcp_server.py::test_"
 MCP_TOOLS = "tests/integration/test_mcp_tools.py::test_"
 MCP_HTTP = "tests/integration/test_mcp_http.py::test_"
+HTTP = "tests/integration/test_http_server.py::test_"
 MCP_CLIENTS = "tests/integration/test_mcp_clients.py::test_"
 LEVELS = "tests/contract/test_builtin.py::Test"
 CHOICE = "tests/unit/core/test_embedder_choice.py::test_"
@@ -3258,6 +3259,28 @@ INTERFACES = document(
                  f"{MCP_HTTP}a_signal_ends_the_server_with_all_it_has_open"),
             kept("own:mcp:trace", "the caller's traceparent is the trace",
                  f"{MCP_HTTP}a_caller_names_the_trace"),
+            kept("own:api:answers", "the JSON API answers as commands do, and as its OpenAPI file says",
+                 f"{HTTP}what_a_command_prints_as_json_is_what_the_api_answers",
+                 f"{HTTP}whatever_is_asked_the_answer_is_what_the_description_says",
+                 f"{HTTP}the_description_is_valid_and_names_every_tool",
+                 f"{HTTP}searches_are_listed_and_shown_as_the_log_has_them"),
+            kept("own:api:guard", "every way in asks for the token, the own name, and no page of others",
+                 f"{HTTP}every_way_in_asks_for_the_token_and_for_its_own_name",
+                 f"{HTTP}a_browser_comes_in_once_and_no_other_page_can_use_it",
+                 f"{HTTP}a_browser_is_told_what_no_page_may_do",
+                 f"{HTTP}where_it_must_not_or_cannot_listen_is_told_and_ends_it",
+                 f"{HTTP}beyond_this_machine_a_number_is_asked_for_and_no_name_of_a_page"),
+            kept("own:api:load", "200 requests at once; slow, half-open and large ones leave others served",
+                 f"{HTTP}two_hundred_requests_at_once_are_each_answered_with_their_own",
+                 f"{HTTP}who_sends_too_much_is_refused_and_others_are_served",
+                 f"{HTTP}who_sends_nothing_or_never_ends_is_left_and_others_are_served"),
+            kept("own:api:end", "a signal lets requests under way end, and none keeps the server",
+                 f"{HTTP}a_request_under_way_is_answered_when_a_signal_ends_the_server",
+                 f"{HTTP}a_request_that_never_ends_does_not_keep_the_server"),
+            kept("own:api:apart", "several workspaces in one resident process are kept apart",
+                 f"{HTTP}several_workspaces_are_kept_apart_and_one_that_is_broken_leaves_the_others_alone"),
+            kept("own:api:systemd", "a socket that systemd has opened is served",
+                 f"{HTTP}a_socket_that_systemd_has_opened_is_served_from_the_first_request_on"),
         ],
     ),
     (

@@ -100,7 +100,8 @@ async def listening(app: Starlette, access: Access) -> AsyncIterator[str]:
                 yield f"http://{f'[{access.host}]' if ':' in access.host else access.host}:{port}/"
             finally:
                 await server.shutdown(sockets=[bound])
-                await asyncio.gather(*server.server_state.tasks, return_exceptions=True)
+                if server.server_state.tasks:  # cancelled by now
+                    await asyncio.wait(server.server_state.tasks, timeout=GRACE_S)
 
 
 class _Impatient(H11Protocol):

@@ -242,6 +242,24 @@ def test_where_it_must_not_or_cannot_listen_is_told_and_ends_it(
         assert (code, named in told, told.startswith("Error: ")) == (1, True, True), told
 
 
+def test_without_the_extra_a_line_says_what_to_install(workspace: Path, tmp_path: Path) -> None:
+    place = ["-w", str(workspace), "--state-dir", str(tmp_path / "other")]
+    without = "import sys; sys.modules['starlette'] = None; sys.modules['mcp'] = None; "
+    program = f"{without}from composable_memory.cli import main; main()"
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, "serve", "--http", *place],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert "pip install 'composable-memory[mcp]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_beyond_this_machine_a_number_is_asked_for_and_no_name_of_a_page(
     workspace: Path, state_dir: Path, tmp_path: Path
 ) -> None:
