@@ -294,7 +294,8 @@ class Day:
 
     async def serve(self) -> None:
         """Remember and forget over MCP, with a server that is killed meanwhile."""
-        text, doomed = self.line(), self.chance.choice([*self.known])
+        doubted = {name for _, name in self.doubtful}
+        text, doomed = self.line(), self.chance.choice([one for one in self.known if one not in doubted])
         calls: list[tuple[str, Mapping[str, object]]] = [
             ("memory_remember", {"text": text}),
             ("memory_search", {"query": self.known[doomed]}),
