@@ -90,6 +90,9 @@ class OpsLogSettings(SettingsModel):
     max_size_mb: int = Field(
         default=2000, ge=1, description="How much it may take; the oldest is deleted for what is new."
     )
+    otel: bool = Field(
+        default=False, description="Send spans and metrics of it, without texts, by OpenTelemetry."
+    )
 
 
 class BackendSection(SettingsModel):

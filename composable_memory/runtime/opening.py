@@ -95,6 +95,9 @@ async def open_memory(
     async with AsyncExitStack() as stack:
         ops_log = open_ops_log(loaded.settings.memory, state_dir=state, clock=now)
         await stack.enter_async_context(ops_log)
+        if loaded.settings.memory.ops_log.otel:
+            telemetry = await asyncio.to_thread(import_module, "composable_memory.state.telemetry")
+            await stack.enter_async_context(telemetry.sent_telemetry(ops_log))
         forgotten = Forgotten(state, identity.id)
         with trace():
             embedding = EmbedderServices(state_dir=state, environ=environ, ops_log=ops_log, clock=now)

@@ -1,0 +1,191 @@
+"""Sends what the log tells as OpenTelemetry spans and metrics, where the settings ask for it.
+
+Numbers, kinds and names of backends alone leave the machine: no question, text, path or session. Where they
+go is said by the standard variables, such as `OTEL_EXPORTER_OTLP_ENDPOINT`. The trace id of a span is the
+one of the log, without its hyphens.
+"""
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from typing import Any
+
+from composable_memory.errors import ConfigError
+from composable_memory_ops_logs import OpsEvent, OpsLog
+from composable_memory_ops_logs.events import BackendResult, QueryMerged, QueryStart
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+try:
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import RandomIdGenerator, Span, TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.trace import Status, StatusCode, set_span_in_context
+except ImportError as error:
+    problem = "OpenTelemetry is not installed; run `pip install 'composable-memory[otel]'`"
+    raise ConfigError("memory.ops_log.otel", problem) from error
+
+NAME = "composable_memory"
+OPERATION = {"gen_ai.operation.name": "retrieval", "gen_ai.provider.name": NAME}
+"""As the conventions for generative AI say it."""
+MOST_OPEN = 1_000
+"""Of so many questions at once the answers are waited for; a question that was cancelled has none."""
+GOODBYE_S = 2.0
+"""So long the end of a memory waits for what is still to be sent."""
+
+
+@asynccontextmanager
+async def sent_telemetry(ops_log: OpsLog) -> AsyncIterator[None]:
+    """Send spans and metrics of all that a log tells, until the block is left."""
+    sender = await asyncio.to_thread(_Sender)
+    unsubscribe = ops_log.subscribe(sender.hear)
+    try:
+        yield
+    finally:
+        unsubscribe()
+        # A thread of its own, since the library may try for long to reach a server that is down.
+        farewell = threading.Thread(target=sender.close, name="telemetry-end", daemon=True)
+        farewell.start()
+        await asyncio.to_thread(farewell.join, GOODBYE_S)
+
+
+class _Ids:
+    """Gives a span that begins a trace the id that its trace has in the log."""
+
+    def __init__(self) -> None:
+        self.wanted = threading.local()
+        self.generate_span_id = RandomIdGenerator().generate_span_id
+
+    def generate_trace_id(self) -> int:
+        return int(self.wanted.id)
+
+    def is_trace_id_random(self) -> bool:
+        return False
+
+
+@dataclass(slots=True)
+class _Question:
+    span: Span
+    began: datetime
+    answered: datetime
+
+
+class _Sender:
+    """Makes spans and metrics of events, in whichever thread they happen."""
+
+    def __init__(self) -> None:
+        resource = Resource.create({"service.name": "composable-memory"})
+        self._ids = _Ids()
+        self._traces = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
+        self._traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        reader = PeriodicExportingMetricReader(OTLPMetricExporter())
+        self._metrics = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
+        self._tracer, meter = self._traces.get_tracer(NAME), self._metrics.get_meter(NAME)
+        self._asked = meter.create_histogram("gen_ai.client.operation.duration", "s")
+        self._answered = meter.create_histogram(f"{NAME}.backend.duration", "s")
+        self._found = meter.create_histogram(f"{NAME}.query.results", "{result}")
+        self._degraded = meter.create_counter(f"{NAME}.query.degraded", "{query}")
+        self._indexed = meter.create_counter(f"{NAME}.index.passages", "{passage}")
+        self._open: OrderedDict[tuple[str, str], _Question] = OrderedDict()
+
+    def close(self) -> None:
+        """Send what is left. Blocks as long as the server lets it."""
+        self._traces.shutdown()
+        self._metrics.shutdown()
+
+    def hear(self, event: OpsEvent) -> None:
+        """Take in an event."""
+        match event.detail:
+            case QueryStart() as asked:
+                span = self._begun("retrieval", event, event.ts, OPERATION)
+                self._open[event.trace_id, asked.query_id] = _Question(span, event.ts, event.ts)
+                if len(self._open) > MOST_OPEN:
+                    self._open.popitem(last=False)[1].span.end()
+            case BackendResult() as answer:
+                question = self._open.get((event.trace_id, answer.query_id))
+                if question is not None:
+                    question.answered = event.ts
+                self._span(f"retrieval {event.backend}", event, question, OPERATION)
+                told = {"backend": event.backend or "", "status": event.status}
+                self._answered.record((event.duration_ms or 0.0) / 1000, told)
+            case QueryMerged() as merged:
+                self._end(event, merged)
+            case _ if event.duration_ms is not None:
+                name = event.action.removesuffix(".complete").removesuffix(".failed")
+                self._span(f"{name} {event.backend or ''}".rstrip(), event, None, {})
+                if written := getattr(event.detail, "chunks_written", 0):
+                    self._indexed.add(written, {"backend": event.backend or ""})
+
+    def _end(self, event: OpsEvent, merged: QueryMerged) -> None:
+        question = self._open.pop((event.trace_id, merged.query_id), None)
+        for one in merged.degraded:
+            self._degraded.add(1, {"backend": one.backend})
+        self._found.record(len(merged.final_results))
+        self._asked.record((event.duration_ms or 0.0) / 1000, OPERATION)
+        if question is not None:
+            merging = self._begun("merge", event, question.answered, {}, question)
+            merging.end(_nanoseconds(event.ts))
+            degraded = sorted({one.backend for one in merged.degraded})
+            question.span.set_attribute(f"{NAME}.results", len(merged.final_results))
+            question.span.set_attribute(f"{NAME}.degraded", degraded)
+            _finish(question.span, event)
+
+    def _span(
+        self, name: str, event: OpsEvent, question: _Question | None, attributes: Mapping[str, str]
+    ) -> None:
+        began = event.ts - timedelta(milliseconds=event.duration_ms or 0.0)
+        _finish(self._begun(name, event, began, attributes, question), event)
+
+    def _begun(
+        self,
+        name: str,
+        event: OpsEvent,
+        began: datetime,
+        attributes: Mapping[str, str],
+        question: _Question | None = None,
+    ) -> Any:
+        self._ids.wanted.id = _trace_id(event.trace_id)
+        context = set_span_in_context(question.span) if question else {}
+        told = {**attributes, **_figures(event)}
+        return self._tracer.start_span(name, context=context, start_time=_nanoseconds(began), attributes=told)
+
+
+def _finish(span: Any, event: OpsEvent) -> None:
+    if event.status == "failure":
+        kind = getattr(getattr(event.detail, "error", None), "type", "failure")
+        span.set_attribute("error.type", kind)
+        span.set_status(Status(StatusCode.ERROR))
+    span.end(_nanoseconds(event.ts))
+
+
+def _figures(event: OpsEvent) -> dict[str, Any]:
+    """Return what an event says in numbers; its texts stay here."""
+    told = {field.name: getattr(event.detail, field.name) for field in _fields(event.detail)}
+    figures = {f"{NAME}.{name}": one for name, one in told.items() if isinstance(one, bool | int | float)}
+    return {**figures, f"{NAME}.backend": event.backend} if event.backend else figures
+
+
+def _fields(detail: Any) -> Any:
+    return fields(detail) if is_dataclass(detail) else ()
+
+
+def _trace_id(text: str) -> int:
+    """Return a trace id of 128 bits; one that is no such number is hashed."""
+    bare = text.replace("-", "")
+    try:
+        known = int(bare, 16) if len(bare) == 32 else 0
+    except ValueError:
+        known = 0
+    return known or int.from_bytes(blake2b(text.encode(errors="replace"), digest_size=16).digest())
+
+
+def _nanoseconds(moment: datetime) -> int:
+    return int(moment.timestamp() * 1_000_000) * 1_000
