@@ -29,7 +29,7 @@ def pages() -> dict[str, str]:
 
 def _table(head: str, rows: Iterable[tuple[str, ...]]) -> str:
     cells = [tuple(head.split(", ")), *rows]
-    lines = ["| " + " | ".join(one.replace("|", "\\|") for one in row) + " |" for row in cells]
+    lines = [f"| {' | '.join(row)} |" for row in cells]
     return "\n".join([lines[0], "|---" * len(cells[0]) + "|", *lines[1:]])
 
 
@@ -49,7 +49,7 @@ def _fields(cls: Any, named: Callable[[str], str] = json_name) -> str:
         and isinstance(text.value, ast.Constant)
     }
     rows = [
-        (f"`{named(one.name)}`", f"`{_type_name(one.type)}`", texts.get(one.name, ""))
+        (f"`{named(one.name)}`", f"`{_type_name(one.type).replace(' | ', ' or ')}`", texts.get(one.name, ""))
         for one in dataclasses.fields(cls)
     ]
     return _table("Name, Type, Meaning", rows) if rows else "It has no fields of its own."

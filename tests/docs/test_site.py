@@ -16,6 +16,7 @@ from composable_memory.tools.catalogue import TOOLS
 from composable_memory.types import DegradationCode
 from docs.site.build import ELSEWHERE, gathered, problems
 from docs.site.reference import pages
+from tests.docs.test_cli_page import commands
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -97,6 +98,32 @@ def test_what_a_page_would_fetch_from_elsewhere_is_reported(tmp_path: Path) -> N
     told = list(problems(tmp_path, {"a.md": "", "b.md": ""}, "['a.md']"))
 
     assert [one.rpartition("/")[2] for one in told] == ["b.md: in no menu", "x.js", "f.css", "f"]
+
+
+def commands_on(page: str) -> Iterator[list[str]]:
+    """Yield the words of each `cmem …` of a page, in blocks and within sentences."""
+    text = text_of(page)
+    blocks = re.findall(r"^```(?:sh|console)\n(.*?)^```", text, re.M | re.S)
+    lines = [line for block in blocks for line in block.splitlines()]
+    for line in [*lines, *re.findall(r"`(cmem [^`]+)`", text)]:
+        words = shlex.split(line.removeprefix("$ "), comments=True) if "cmem " in line else []
+        if words and words[0].endswith("cmem"):
+            yield words[1:]
+
+
+def test_the_commands_of_the_guides_are_commands_with_options_that_there_are() -> None:
+    known = commands()
+    own = [path.relative_to(DOCS).as_posix() for path in (DOCS / "guides").glob("*.md")]
+    seen = 0
+    for page in ["index.md", "faq.md", "glossary.md", "privacy.md", "troubleshooting.md", *own]:
+        for words in commands_on(page):
+            name = next((one for one in (" ".join(words[:2]), words[0]) if one in known), None)
+            options = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+            groups = {one.split()[0] for one in known}
+            assert name or words[0] in groups or words[0] == "--version", (page, words)
+            assert not name or options <= known[name], (page, words)
+            seen += 1
+    assert seen > 50
 
 
 @pytest.mark.parametrize("page", SHOWN)
