@@ -168,12 +168,16 @@ class Connection:
         self._pace = pace
         self._key_index = 0
 
-    async def send(self, request: HttpRequest, reader: Reader[T]) -> T:
+    async def send(self, request: HttpRequest, reader: Reader[T], *, retries: bool = True) -> T:
         """Return what `reader` makes of the answer, which is not held whole.
+
+        Without `retries` it is sent once: it may have been carried out although it failed.
 
         Raises:
             HttpFailure: the request failed, and went on failing if that may pass.
         """
+        if not retries:
+            return await self._with_any_key(request, reader)
         return await retry(partial(self._with_any_key, request, reader), judge=_judge, pace=self._pace)
 
     async def post(self, path: str, content: bytes) -> bytes:

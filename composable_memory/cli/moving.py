@@ -1,5 +1,6 @@
 """`cmem import` and `cmem export`: in from other memories, and out for them."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,6 +10,7 @@ from composable_memory.cli.command import Target, command
 from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import AsJson, Strict
 from composable_memory.cli.output import one_line, print_json, print_line, warn
+from composable_memory.config.layers import user_config_path
 from composable_memory.imports.importing import import_export
 from composable_memory.json_documents import document
 from composable_memory.runtime.export import export_memory
@@ -44,7 +46,8 @@ async def import_(
             print_line(f"  {one_line(example, 110)}", dim=True)
     conflicts = [f"conflict: {one}: changed here and there; it stays as it is here" for one in done.conflicts]
     problems = [f"left out: {one}" for one in done.problems]
-    hints = [] if is_searched else ["hint: conversations are only searched with the source `sessions`"]
+    hint = f"set `memory.builtin.sources: [memory, sessions]` in {user_config_path(os.environ)}"
+    hints = [] if is_searched else [f"hint: to have the conversations searched, {hint}"]
     for line in (*problems, *conflicts, *hints):
         warn(line)
     if not done.found:

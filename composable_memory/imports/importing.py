@@ -17,7 +17,7 @@ from pathlib import Path
 from posixpath import splitext
 from typing import Literal
 
-from composable_memory.errors import ConfigError, InvalidArgument, NoteNotWritten
+from composable_memory.errors import BackendUnavailable, ConfigError, InvalidArgument, NoteNotWritten
 from composable_memory.forget.notes import Notes, without_lines
 from composable_memory.front_matter import front_matter
 from composable_memory.hooks.session_memory import slug_of
@@ -29,6 +29,7 @@ from composable_memory.retain.note_file import NoteFile
 from composable_memory.retain.remember import MAX_CHARS, MAX_NAMES, line_of
 from composable_memory.runtime.memory import Memory
 from composable_memory.state.folders import file_name_of
+from composable_memory.supervision.file_lock import file_lock
 from composable_memory_ops_logs import redact
 from composable_memory_ops_logs.private_files import replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -36,6 +37,8 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 IMPORTED = f"{MEMORY_FOLDER}/imported"
 SESSIONS = "sessions"
 EXAMPLES, EXAMPLE_CHARS = 3, 200
+LOCK_PATIENCE_S = 10.0
+"""How long another import is waited for."""
 MAX_PART_CHARS = 50
 """Of a name in a path, so that its bytes fit any disk."""
 
@@ -82,15 +85,16 @@ async def import_export(memory: Memory, origin: str, export: Path, *, dry_run: b
 
     Raises:
         ConfigError: the export cannot be read, or its notes are notes of this workspace.
-        BackendError: it was imported, and no index could be synced.
+        BackendError: it was imported, and no index could be synced; or another import is under way.
     """
     found = await asyncio.to_thread(_read, memory, origin, export)
     records = [one for one in found if isinstance(one, Record) and (one.text.strip() or one.turns)]
     problems = [one for one in found if isinstance(one, Problem)]
     run = _Import(memory, origin)
-    items = await asyncio.to_thread(run.plan, records, problems)
-    if not dry_run:
-        await run.write(items, problems)
+    if dry_run:
+        items = await asyncio.to_thread(run.plan, records, problems)
+    else:
+        items = await run.take_in(records, problems)
     return ImportReport(
         origin=origin,
         found=Counter(one.kind for one in records),
@@ -144,6 +148,22 @@ class _Import:
             if items.setdefault(item.key, item).text != item.text:
                 problems.append(Problem(record.path or record.id, "another record has its id"))
         return [replace(one, outcome=self._outcome(one)) for one in items.values()]
+
+    async def take_in(self, records: Sequence[Record], problems: list[Problem]) -> list[_Item]:
+        """Plan and write while nobody else imports here; return what was planned, and add to `problems`.
+
+        Raises:
+            BackendError: another import is under way, or no index could be synced.
+        """
+        lock = self._ledger.with_suffix(".lock")
+        await asyncio.to_thread(lock.parent.mkdir, mode=0o700, parents=True, exist_ok=True)
+        async with file_lock(lock, owner="import", patience_s=LOCK_PATIENCE_S) as is_ours:
+            if not is_ours:
+                problem = "another import into this workspace is under way"
+                raise BackendUnavailable("import", problem, fix="wait until it has ended, and try again")
+            items = await asyncio.to_thread(self.plan, records, problems)
+            await self.write(items, problems)
+        return items
 
     async def write(self, items: Sequence[_Item], problems: list[Problem]) -> None:
         """Write what is new or changed, note what was imported, and have it indexed; adds to `problems`."""
@@ -241,7 +261,6 @@ class _Import:
     def _save(self, items: Sequence[_Item]) -> None:
         done = (one for one in items if one.outcome in ("new", "changed", "known"))
         self._hashes |= {one.key: self._hash(one.text) for one in done}
-        self._ledger.parent.mkdir(mode=0o700, exist_ok=True)
         replace_file(self._ledger, json.dumps(self._hashes).encode(), survives="power cut")
 
 

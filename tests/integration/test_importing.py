@@ -1,6 +1,8 @@
 """Exports of other memories become dated notes and transcripts, once, and nothing in them is obeyed."""
 
+import asyncio
 import json
+import re
 import zipfile
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
@@ -158,6 +160,13 @@ async def test_a_second_import_writes_nothing_and_a_changed_record_only_its_own_
     assert counts(await place.take("mem0", place.write("mem0.json", changed))) == (0, 1, 2, 0, 0)
     assert place.lines("mem0/2026-03-01.md") == []
     assert [one.text for one in place.lines("mem0/2026-03-04.md")][-1] == "Prefers the bridge now"
+
+
+async def test_two_imports_at_once_write_everything_once(place: Place) -> None:
+    export = place.write("mem0.json", MEM0)
+    both = await asyncio.gather(place.take("mem0", export), place.take("mem0", export))
+    assert sorted(map(counts, both)) == [(0, 0, 3, 0, 0), (3, 0, 0, 0, 0)]
+    assert counts(await place.take("mem0", export)) == (0, 0, 3, 0, 0)
 
 
 async def test_what_a_person_edited_or_removed_stays_and_a_conflict_is_named(place: Place) -> None:
@@ -517,7 +526,8 @@ def test_the_command_tells_what_it_did_and_what_is_left_to_do(place: Place) -> N
     report = json.loads(done.stdout)
     assert_documented(("import",), report)
     assert (done.exit_code, report["outcomes"]["new"]) == (0, 4)
-    assert "`sessions`" in done.stderr
+    (setting,) = re.findall("`memory(.*?):", done.stderr)
+    assert setting == ".builtin.sources"
     assert cmem(place, "import", "mem0", str(memories), "--strict").exit_code == 3
     assert cmem(place, "import", "mem0", str(place.write("none.json", {"results": []}))).exit_code == 1
     assert cmem(place, "import", "elsewhere", str(memories)).exit_code == 2

@@ -67,10 +67,13 @@ class HttpSource:
         """
         if what == "read" or self._settings.add is None:
             return None
-        await self._sent("POST", self._settings.add_path or self._path, filled(self._settings.add, words), {})
+        body = filled(self._settings.add, words)
+        await self._sent("POST", self._settings.add_path or self._path, body, {}, retries=False)
         return ""
 
-    async def _sent(self, method: str, path: str, body: JsonValue, params: Mapping[str, str]) -> bytes:
+    async def _sent(
+        self, method: str, path: str, body: JsonValue, params: Mapping[str, str], *, retries: bool = True
+    ) -> bytes:
         request = HttpRequest(
             path=path,
             method=method,
@@ -79,7 +82,7 @@ class HttpSource:
             headers={} if body is None else {"content-type": "application/json"},
         )
         try:
-            return await self._connection.send(request, read_whole)
+            return await self._connection.send(request, read_whole, retries=retries)
         except HttpFailure as failure:
             problem = self._problem(failure)
         raise problem

@@ -31,7 +31,7 @@ MCP_PRESETS: Mapping[str, Mapping[str, Any]] = {
             "score": "",  # lower is better in one way of its search, higher in another
         },
         "read_tool": "read_note",
-        "read_arguments": {"identifier": "{path}"},
+        "read_arguments": {"identifier": "{path}", "output_format": "json", "include_frontmatter": True},
     },
     "graphiti-mcp": {
         "search_tool": "search_memory_facts",

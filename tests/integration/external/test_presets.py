@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from composable_memory import open_memory
 from composable_memory.interfaces import BackendServices, BackendSpec
 from composable_memory.types import MemorySearchResult
 from composable_memory_adapters.external.http import spec as http
@@ -205,3 +206,41 @@ async def test_a_header_of_a_preset_can_be_left_out(
     )
     async with http.open(settings, services) as memory:
         assert memory.status().provider == "127.0.0.1:9"
+
+
+async def test_what_is_remembered_is_sent_to_a_service_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY_OF_TEST", KEY)
+    (tmp_path / "notes").mkdir()
+    got: list[tuple[str, bool, Any]] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        size = next(int(one[15:]) for one in head.split("\r\n") if one.lower().startswith("content-length:"))
+        body = json.loads(await reader.readexactly(size))
+        got.append((head.split(" HTTP")[0], f"Bearer {KEY}" in head, body))
+        code = 200 if body["text"] == PUMP else 503
+        writer.write(b"HTTP/1.1 %d Told\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}" % code)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        section = {
+            "kind": "http",
+            "url": f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/search",
+            "headers_env": {"Authorization": "Bearer KEY_OF_TEST"},
+            "writes": True,
+            "add": {"text": "{text}", "where": {"place": "{path}"}},
+            "add_path": "/memories",
+        }
+        config = {"embedding": {"provider": "none"}, "backends": {"builtin": {}, "away": section}}
+        async with open_memory(tmp_path / "notes", tmp_path / "state", config, long_lived=False) as memory:
+            done = await memory.remember(PUMP)
+            failed = await memory.remember("The crane is green.")
+    place = {"place": f"{done.path}#^{done.id}"}
+    assert got[0] == ("POST /memories", True, {"text": PUMP, "where": place})
+    assert not done.degraded
+    assert len(got) == 2
+    assert [one.backend_id for one in failed.degraded] == ["away"]
+    assert "The crane is green." in (tmp_path / "notes" / failed.path).read_text()

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from composable_memory import open_memory
+from composable_memory.errors import MemoryPathError
 from composable_memory.runtime.memory import Memory
 from composable_memory.types import QueryResponse
 
@@ -133,6 +134,8 @@ async def test_basic_memory_joins(tmp_path: Path, notes: Path, monkeypatch: pyte
     async with joined(tmp_path, monkeypatch, environ, **section) as memory:
         response = await memory.query(QUERY, min_score=0.0)
         whole = await memory.read_file("away://pump.md")
+        with pytest.raises(MemoryPathError):
+            await memory.read_file("away://nowhere.md")
     assert PUMP in whole.text
     assert not lost(response)
     assert response.results[0].path == "away://pump.md"
