@@ -105,6 +105,9 @@ MCP = "tests/integration/test_mcp_server.py::test_"
 MCP_TOOLS = "tests/integration/test_mcp_tools.py::test_"
 MCP_HTTP = "tests/integration/test_mcp_http.py::test_"
 HTTP = "tests/integration/test_http_server.py::test_"
+INSPECTOR = "tests/integration/test_inspector.py::test_"
+INSPECTOR_PAGES = "tests/integration/feedback/test_inspector_pages.py::test_"
+SEARCH_REPORT = "tests/integration/test_report.py::test_"
 MCP_CLIENTS = "tests/integration/test_mcp_clients.py::test_"
 LEVELS = "tests/contract/test_builtin.py::Test"
 CHOICE = "tests/unit/core/test_embedder_choice.py::test_"
@@ -3279,6 +3282,26 @@ INTERFACES = document(
                  f"{HTTP}a_request_that_never_ends_does_not_keep_the_server"),
             kept("own:api:apart", "several workspaces in one resident process are kept apart",
                  f"{HTTP}several_workspaces_are_kept_apart_and_one_that_is_broken_leaves_the_others_alone"),
+            kept("own:inspector:why", "a page says why a note was found or not, and a list goes on by itself",
+                 f"{INSPECTOR}a_search_by_keyboard_says_why_and_why_not",
+                 f"{INSPECTOR}the_list_of_traces_goes_on_by_itself",
+                 f"{INSPECTOR}traces_are_filtered"),
+            kept("own:inspector:what-if", "sliders rank again; weights are adopted through the checks",
+                 f"{INSPECTOR}sliders_rank_a_search_again_as_they_move",
+                 f"{INSPECTOR}weights_are_tried_on_judged_queries_and_adopted_through_the_checks",
+                 f"{INSPECTOR_PAGES}what_weights_would_do_is_replayed_over_the_latest_judged_queries"),
+            kept("own:inspector:judge", "results are judged by keyboard",
+                 f"{INSPECTOR}a_result_is_judged_by_keyboard"),
+            kept("own:inspector:readable", "every view by night and on a phone, without barriers",
+                 f"{INSPECTOR}every_view_is_readable_by_day_by_night_and_on_a_phone"),
+            kept("own:inspector:safe", "what notes say cannot run, and no other host is asked",
+                 f"{INSPECTOR}what_notes_say_cannot_run",
+                 f"{INSPECTOR}a_large_note_is_shown_by_its_passages",
+                 f"{INSPECTOR}a_report_is_a_page_that_needs_nothing_else"),
+            kept("own:report", "a search in one file, without secrets, if wanted without texts",
+                 f"{SEARCH_REPORT}the_report_of_a_search_says_why",
+                 f"{SEARCH_REPORT}nothing_in_a_report_runs_is_loaded_or_is_secret",
+                 f"{SEARCH_REPORT}a_report_without_texts_has_only_places_and_numbers"),
             kept("own:api:systemd", "a socket that systemd has opened is served",
                  f"{HTTP}a_socket_that_systemd_has_opened_is_served_from_the_first_request_on"),
         ],
