@@ -17,20 +17,11 @@ from docs.site.reference import pages as reference_pages
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-ELSEWHERE = {
-    "README.md": "index.md",
-    "ARCHITECTURE.md": "project/architecture.md",
-    "CHANGELOG.md": "project/changelog.md",
-    "CONTRIBUTING.md": "project/contributing.md",
-    "SECURITY.md": "project/security.md",
-    "adapters/README.md": "project/adapters.md",
-    "benchmarks/README.md": "project/benchmarks.md",
-    "deploy/README.md": "project/deploy.md",
-    "examples/README.md": "project/examples.md",
-    "feedback/README.md": "project/feedback.md",
-    "ops_logs/README.md": "project/ops-logs.md",
-}
-"""Pages outside docs/ by their place on the site; there the first page stands for the README."""
+FILES = "ARCHITECTURE CHANGELOG CONTRIBUTING SECURITY"
+FOLDERS = "adapters benchmarks deploy examples feedback ops_logs"
+ELSEWHERE = {f"{name}.md": f"project/{name.lower()}.md" for name in FILES.split()}
+ELSEWHERE |= {f"{name}/README.md": f"project/{name.replace('_', '-')}.md" for name in FOLDERS.split()}
+"""Pages outside docs/ by their place on the site."""
 FENCE = re.compile(r"(^ *```.*?^ *```)", re.M | re.S)
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!https?://|mailto:|#)([^)#\s]+)((?:#[^)\s]*)?)\)")
 FETCHED = re.compile(
@@ -40,26 +31,22 @@ FETCHED = re.compile(
 
 def gathered() -> dict[str, str]:
     """Return the text of each page by its place on the site."""
-    places = {
-        path.relative_to(ROOT).as_posix(): path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")
-    }
-    places |= {source: place for source, place in ELSEWHERE.items() if place != "index.md"}
-    texts = {place: (ROOT / source).read_text(encoding="utf-8") for source, place in places.items()}
-    pages = {
-        place: _on_the_site(texts[place], source, place, ELSEWHERE | places)
-        for source, place in places.items()
-    }
-    return pages | reference_pages()
+    files = (path.relative_to(ROOT).as_posix() for path in DOCS.rglob("*.md"))
+    places = {file: file.removeprefix("docs/") for file in files} | ELSEWHERE
+    return {
+        place: _on_the_site(source, place, places) for source, place in places.items()
+    } | reference_pages()
 
 
-def _on_the_site(text: str, source: str, place: str, places: Mapping[str, str]) -> str:
+def _on_the_site(source: str, place: str, places: Mapping[str, str]) -> str:
     def link(match: re.Match[str]) -> str:
         aim = os.path.normpath(PurePosixPath(source).parent / match[2])
+        aim = {"README.md": "docs/index.md"}.get(aim, aim)
         if aim not in places and (ROOT / aim).exists():
             return match[1]
         return f"[{match[1]}]({os.path.relpath(places.get(aim, aim), PurePosixPath(place).parent)}{match[3]})"
 
-    parts = FENCE.split(text)
+    parts = FENCE.split((ROOT / source).read_text(encoding="utf-8"))
     parts[::2] = [LINK.sub(link, part) for part in parts[::2]]
     return "\n".join(_indented("".join(parts).splitlines())) + "\n"
 

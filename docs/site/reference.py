@@ -17,8 +17,7 @@ from composable_memory_feedback import errors as feedback_errors
 from composable_memory_ops_logs import errors as log_errors
 from composable_memory_ops_logs import events, ingest_events, learning_events, sync_events
 
-WIDTH = 90
-"""Up to this many characters a signature stands on one line."""
+WIDTH = 90  # up to this many characters a signature stands on one line
 
 
 def pages() -> dict[str, str]:
@@ -63,18 +62,13 @@ def _type_name(annotation: object) -> str:
 
 def _own(modules: Iterable[Any]) -> list[Any]:
     """Return the classes that modules define, in the order of the source."""
-    return [
-        one
-        for module in modules
-        for one in vars(module).values()
-        if inspect.isclass(one) and one.__module__ == module.__name__
-    ]
+    found = [(module.__name__, one) for module in modules for one in vars(module).values()]
+    return [one for home, one in found if inspect.isclass(one) and one.__module__ == home]
 
 
 def _events() -> Iterator[str]:
-    yield "# Events of the ops log"
     yield (
-        "Each line of the log is one event, in JSON. `cmem logs tail` shows the latest, "
+        "# Events of the ops log\n\nEach line is one event, in JSON. `cmem logs tail` shows the latest, "
         "`cmem logs show TRACE_ID --json` all of one question. What is not set is left out. "
         f"The version of the format is {events.SCHEMA_VERSION}."
     )
@@ -94,9 +88,8 @@ def _events() -> Iterator[str]:
 
 
 def _errors() -> Iterator[str]:
-    yield "# Errors"
     yield (
-        "All that the library raises on purpose. A message says what failed, which thing, and what to do "
+        "# Errors\n\nAll that the library raises on purpose. A message says what failed, which thing, and what to do "
         "next; the command line prints it after `Error:`. They are in `composable_memory.errors`, but "
         "`FeedbackError` in `composable_memory_feedback`, `OpsLogError` in `composable_memory_ops_logs`."
     )
@@ -111,8 +104,7 @@ def _errors() -> Iterator[str]:
 
 
 def _tools() -> Iterator[str]:
-    yield "# Tools of an agent"
-    yield "What the MCP server and the integrations with agent frameworks offer."
+    yield "# Tools of an agent\n\nWhat the MCP server and the integrations with agent frameworks offer."
     for tool in TOOLS:
         kinds = {"writes": tool.writes, "deletes": tool.destroys, "quotes notes": tool.quotes}
         yield f"## {tool.name}"
@@ -138,8 +130,7 @@ def _argument(one: dict[str, Any]) -> tuple[str, str]:
 
 
 def _api() -> Iterator[str]:
-    yield "# Python API"
-    yield "What `composable_memory` exports. What is not here may change from one version to the next."
+    yield "# Python API\n\nWhat `composable_memory` exports. All else may change from one version to the next."
     for name in composable_memory.__all__:
         thing = getattr(composable_memory, name)
         if callable(thing):
