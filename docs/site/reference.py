@@ -89,7 +89,7 @@ def _events() -> Iterator[str]:
 
 def _errors() -> Iterator[str]:
     yield (
-        "# Errors\n\nAll that the library raises on purpose. A message says what failed, which thing, and what to do "
+        "# Errors\n\nAll that the library raises on purpose. A message says what failed, which thing, what to do "
         "next; the command line prints it after `Error:`. They are in `composable_memory.errors`, but "
         "`FeedbackError` in `composable_memory_feedback`, `OpsLogError` in `composable_memory_ops_logs`."
     )
@@ -130,7 +130,7 @@ def _argument(one: dict[str, Any]) -> tuple[str, str]:
 
 
 def _api() -> Iterator[str]:
-    yield "# Python API\n\nWhat `composable_memory` exports. All else may change from one version to the next."
+    yield "# Python API\n\nWhat `composable_memory` exports. All else may change with any version."
     for name in composable_memory.__all__:
         thing = getattr(composable_memory, name)
         if callable(thing):
