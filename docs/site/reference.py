@@ -89,8 +89,8 @@ def _events() -> Iterator[str]:
 
 def _errors() -> Iterator[str]:
     yield (
-        "# Errors\n\nAll that the library raises on purpose. A message says what failed, which thing, what to do "
-        "next; the command line prints it after `Error:`. They are in `composable_memory.errors`, but "
+        "# Errors\n\nAll that the library raises on purpose. A message says what failed, which thing, "
+        "what to do next; the command line prints it after `Error:`. In `composable_memory.errors`, but "
         "`FeedbackError` in `composable_memory_feedback`, `OpsLogError` in `composable_memory_ops_logs`."
     )
     rows = []
