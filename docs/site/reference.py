@@ -90,8 +90,9 @@ def _events() -> Iterator[str]:
 def _errors() -> Iterator[str]:
     yield (
         "# Errors\n\nAll that the library raises on purpose. A message says what failed, which thing, "
-        "what to do next; the command line prints it after `Error:`. In `composable_memory.errors`, but "
-        "`FeedbackError` in `composable_memory_feedback`, `OpsLogError` in `composable_memory_ops_logs`."
+        "what to do next; the command line prints it after `Error:`. `FeedbackError` is in "
+        "`composable_memory_feedback`, `OpsLogError` in `composable_memory_ops_logs`, all others are in "
+        "`composable_memory.errors`."
     )
     rows = []
     for cls in _own([errors, feedback_errors, log_errors]):

@@ -23,7 +23,7 @@ DOCS = ROOT / "docs"
 PACKAGES = [str(ROOT), *(str(ROOT / name) for name in ("adapters", "feedback", "ops_logs"))]
 SHOWN = {
     "index.md": ("MEMORY.md:47-69", "under the stairs", "memory/2026-06-02.md:1-32"),
-    "guides/not-found.md": ("memory/2026-10-20.md:18-53", "memory/2026-06-02.md:1-32"),
+    "guides/not-found.md": ("tyres", "memory/2026-06-02.md:1-32"),
 }
 """What the page and the program both show of the sample notes."""
 
