@@ -263,9 +263,14 @@ def ends_of_lines(
 
 
 def _is_from(fact: Fact, origin: Origin, line: KnownLine) -> bool:
-    """Return whether a fact was taken from a line: it has its place, which may be out of date, and names."""
-    overlaps = origin.start_line <= line.line.end_line and line.line.start_line <= origin.end_line
+    """Return whether a fact was taken from a line: it has its place and names, or its words.
+
+    The place may be out of date, when lines above have gone since.
+    """
     text = folded(" ".join((line.line.text, *line.line.entities)))
+    if fact.text and folded(fact.text) in text:
+        return True
+    overlaps = origin.start_line <= line.line.end_line and line.line.start_line <= origin.end_line
     return overlaps and any(is_named(text, folded(name)) for name in (fact.source, fact.target))
 
 

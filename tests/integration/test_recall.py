@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from composable_memory.errors import InvalidArgument
 from composable_memory.facts import Fact, GraphEntity
 from composable_memory.interfaces import BackendSpec, Capability
 from composable_memory.recall import Recall
+from composable_memory.recall.asking import ends_of_lines
 from composable_memory.recall.names import KnownNames
 from composable_memory.recall.notes import RetainedNotes
 from composable_memory.testing import InMemoryBackend
@@ -171,6 +173,20 @@ async def test_current_facts_come_first_and_a_line_that_has_ended_says_so(
     assert told(found) == ["Ellen Smith lives in Faro", "Prefers short replies.", "Lives in Porto."]
     assert [item.ended_at for item in found.items] == [None, None, datetime(2026, 2, 1, tzinfo=UTC)]
     assert (found.items[0].source, found.items[0].confidence) == ("memory/roof.md#L1-L2", 0.8)
+
+
+def test_a_fact_is_known_by_its_words_where_the_line_has_moved(tmp_path: Path) -> None:
+    (tmp_path / "memory").mkdir()
+    note = tmp_path / "memory" / "2026-01-05.md"
+    note.write_text("## Retain\n- W: Ellen Smith lives in Porto.\n- W: Ellen Smith likes tea.\n", "utf-8")
+    lines = [line for one in RetainedNotes().read(tmp_path).values() for line in one.lines]
+    moved = Origin(path="memory/2026-01-05.md", start_line=40, end_line=40)
+    of_other = replace(FACTS[1], id="f3", text="Ellen Smith plays chess", target="chess", origins=(moved,))
+
+    ends, told_of = ends_of_lines(lines, [replace(FACTS[0], origins=(moved,)), of_other], NOW)
+
+    assert told_of == {"f1"}
+    assert [*ends] == [lines[0].source]
 
 
 # --- notes --------------------------------------------------------------------------------------------------
