@@ -95,6 +95,7 @@ class Page:
         seen = self._loaded
         self.send("Page.navigate", url=url)
         self.wait_loaded(seen)
+        self.wait("location.href !== 'about:blank' && document.readyState === 'complete'")
 
     def wait_loaded(self, seen: int) -> None:
         """Wait until another page than the `seen`-th is there."""

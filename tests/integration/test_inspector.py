@@ -143,6 +143,9 @@ def test_a_report_is_a_page_that_needs_nothing_else(site: Site, page: Page, tmp_
 
 def test_a_search_by_keyboard_says_why_and_why_not(site: Site, page: Page) -> None:
     page.open(f"{site.url}/")
+    page.wait(
+        "document.activeElement.name === 'q'"
+    )  # with the first frame, which may come after all is loaded
     seen = page.loaded
     page.write(QUESTION)
     page.press("Enter")
