@@ -1,18 +1,20 @@
 """What joining costs: notes split over three memories and asked at once, against one index of all of them.
 
-    python benchmarks/joining.py --data DIR [--sets xquad-en …] [--server PATH] [--questions 150]
+    python benchmarks/joining.py --data DIR [--sets xquad-en …] [--server PATH]
+        [--basic-memory PROGRAM] [--questions 150]
 
 Sets have the shape that `retrieval.py` takes; at most 500 notes of each are split at random over the builtin
-memory, the reference server of MCP (`--server`, its index.js, for node; else a second function), and a
-plain search function that scores by the words in common. Prints nDCG@10 by note for one index, for the
-composite, and for each of its parts alone; then the CPU time of a question that goes through the adapter with
-an answer that is there already, which is what the adapter adds to a source.
+memory, the reference server of MCP (`--server`, its index.js, for node; else a second function), and a vault
+of `--basic-memory`, else a plain search function that scores by the words in common. Prints nDCG@10 by note
+for one index, for the composite, and for each of its parts alone; then the CPU time of a question that goes
+through the adapter with an answer that is there already, which is what the adapter adds to a source.
 """
 
 import argparse
 import asyncio
 import json
 import math
+import os
 import random
 import statistics
 import tempfile
@@ -99,7 +101,27 @@ def read_set(folder: Path, limit: int) -> tuple[Notes, list[Question]]:
     return notes, chance.sample(found, min(limit, len(found)))
 
 
-async def quality(folder: Path, server: Path | None, limit: int) -> None:
+async def vault(notes: Notes, program: Path, scratch: Path) -> dict[str, Any]:
+    """Return the settings of a basic-memory that has these notes and has indexed them; without embeddings."""
+    for path, text in notes.items():
+        (scratch / "vault" / path).parent.mkdir(parents=True, exist_ok=True)
+        (scratch / "vault" / path).write_text(text, encoding="utf-8")
+    environ = {
+        "HOME": str(scratch),
+        "BASIC_MEMORY_HOME": str(scratch / "vault"),
+        "BASIC_MEMORY_CONFIG_DIR": str(scratch / "basic"),
+        "BASIC_MEMORY_SEMANTIC_SEARCH_ENABLED": "false",
+    }
+    indexing = await asyncio.create_subprocess_exec(
+        program, "reindex", "--search", env={**os.environ, **environ}, stdout=asyncio.subprocess.DEVNULL
+    )
+    if await indexing.wait():
+        raise SystemExit(f"{program} cannot index")
+    command = ["env", *(f"{name}={value}" for name, value in environ.items()), str(program), "mcp"]
+    return {"kind": "mcp", "preset": "basic-memory", "command": command, "timeout_ms": 60_000}
+
+
+async def quality(folder: Path, server: Path | None, program: Path | None, limit: int) -> None:
     """Print the table of one set."""
     notes, questions = read_set(folder, limit)
     chance = random.Random(SEED)
@@ -108,7 +130,11 @@ async def quality(folder: Path, server: Path | None, limit: int) -> None:
         parts[chance.randrange(3)][path] = text
     with tempfile.TemporaryDirectory() as scratch:
         others: dict[str, Any] = {"plain": {}}
-        specs = [word_search(parts[1], "plain")]
+        specs = []
+        if program is None:
+            specs.append(word_search(parts[1], "plain"))
+        else:
+            others["plain"] = await vault(parts[1], program, Path(scratch))
         if server is None:
             others["second"] = {}
             specs.append(word_search(parts[2], "second"))
@@ -175,12 +201,16 @@ async def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--sets", nargs="+", default=["xquad-en"])
     parser.add_argument("--server", type=Path)
+    parser.add_argument("--basic-memory", type=Path)
     parser.add_argument("--questions", type=int, default=150)
     arguments = parser.parse_args()
     await overhead()
     for name in arguments.sets if arguments.data else ():
         await quality(
-            arguments.data / name, arguments.server and arguments.server.resolve(), arguments.questions
+            arguments.data / name,
+            arguments.server and arguments.server.resolve(),
+            arguments.basic_memory and arguments.basic_memory.absolute(),
+            arguments.questions,
         )
 
 

@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
 
 from composable_memory.citations import citation_of
+from composable_memory.paths import FOREIGN
 from composable_memory.query.near_duplicates import NearTexts, are_apart, overlap, same_lines
 from composable_memory.types import (
     Attribution,
@@ -439,11 +440,19 @@ def _keep(
             continue
         twin = next((other for other in kept if is_near(group.best.result, other.best.result)), None)
         if twin is not None:
-            twin.others += group.members
-            losers.append(_Loser(group.best.backend_id, group.best.result, "near-duplicate", twin.best))
+            lost = twin.best if _is_foreign(twin.best) and not _is_foreign(group.best) else group.best
+            if lost is twin.best:  # no foreign text displaces a note that it is a copy of
+                twin.best, twin.others = group.best, (*twin.members, *group.others)
+            else:
+                twin.others += group.members
+            losers.append(_Loser(lost.backend_id, lost.result, "near-duplicate", twin.best))
             continue
         kept.append(group)
     return kept, ()
+
+
+def _is_foreign(found: _Found[T]) -> bool:
+    return FOREIGN in found.result.path
 
 
 def _result(group: Group[MemorySearchResult]) -> MemorySearchResult:

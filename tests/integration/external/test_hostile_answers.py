@@ -73,6 +73,19 @@ async def test_no_answer_takes_the_place_of_a_note(notes: Path) -> None:
     assert not [one for one in response.dropped if one.backend_id == "builtin"]
 
 
+async def test_a_copy_of_a_note_that_scores_higher_does_not_displace_it(notes: Path) -> None:
+    note = notes / "memory" / "crane.md"
+    said = " ".join(f"word{number}" for number in range(60))
+    note.write_text(f"The harbour pump was replaced in May, after {said}.\n", encoding="utf-8")
+    copy = f"The harbour pump was never replaced in May, after {said}."
+    response = await asked(notes, [{"path": "copy", "text": copy, "score": 1.0}])
+    assert "memory/crane.md" in [one.path for one in response.results]
+    assert [one.result.path for one in response.dropped if one.reason == "near-duplicate"] == ["away://copy"]
+    assert [one.score for one in response.results] == sorted(
+        (one.score for one in response.results), reverse=True
+    )
+
+
 @pytest.mark.parametrize("backend_id", ["memory", "bank", "sessions", "file", "c"])
 async def test_an_id_that_looks_like_a_place_of_notes_is_refused(notes: Path, backend_id: str) -> None:
     response = await asked(notes, [{"path": "pump.md", "text": "never"}], backend_id)
