@@ -3259,6 +3259,7 @@ INTERFACES = document(
                  f"{MCP_HTTP}what_is_no_request_is_refused_and_the_server_goes_on"),
             kept("own:mcp:gone", "a client that goes leaves nothing behind, and a signal ends the server",
                  f"{MCP_HTTP}clients_that_go_leave_nothing_behind",
+                 f"{HTTP}what_a_client_asked_for_that_goes_away_is_cancelled",
                  f"{MCP_HTTP}a_signal_ends_the_server_with_all_it_has_open"),
             kept("own:mcp:trace", "the caller's traceparent is the trace",
                  f"{MCP_HTTP}a_caller_names_the_trace"),

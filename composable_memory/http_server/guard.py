@@ -9,7 +9,7 @@ from ipaddress import ip_address
 
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -41,6 +41,7 @@ ENTRANCE = """<!DOCTYPE html>
 class Guard:
     """An application that is asked only by programs that know the token, and by pages of its own.
 
+    What it does for a client is cancelled when the client goes: nobody would get the answer.
     A program sends the token in each request; a browser once, in the address, and gets a cookie for it.
     `host` is where others can reach the server, None if none can: then it answers to local names alone.
     """
@@ -57,7 +58,14 @@ class Guard:
         """Answer a request, or refuse it."""
         request = Request(scope)
         answer = self._refusal(request) or self._app
-        await answer(scope, _Bounded(receive), _Sending(send))
+        received = _Bounded(receive, is_whole=request.method in READS)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                leaving = tasks.create_task(received.until_gone())
+                await answer(scope, received, _Sending(send))
+                leaving.cancel()
+        except* ClientDisconnect:
+            pass
 
     def _refusal(self, request: Request) -> Response | None:
         """Return what a request is answered that may not come in."""
@@ -120,13 +128,28 @@ def _too_large(request: Request) -> Response | None:
 
 
 class _Bounded:
-    """What a client sends, as long as it is not too much."""
+    """What a client sends, as long as it is not too much; a request that only reads is whole by its head."""
 
-    def __init__(self, receive: Receive) -> None:
-        self._receive, self._bytes = receive, 0
+    def __init__(self, receive: Receive, *, is_whole: bool) -> None:
+        self._receive, self._bytes, self._whole = receive, 0, asyncio.Event()
+        if is_whole:
+            self._whole.set()
+
+    async def until_gone(self) -> None:
+        """Wait until the client is gone, or has its answer.
+
+        Raises:
+            ClientDisconnect: it is, or has.
+        """
+        await self._whole.wait()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        raise ClientDisconnect
 
     async def __call__(self) -> Message:
         message = await self._receive()
+        if not message.get("more_body"):
+            self._whole.set()
         self._bytes += len(message.get("body", b""))
         if self._bytes > MAX_REQUEST_BYTES:
             raise HTTPException(413, f"a request may have {MAX_REQUEST_BYTES} bytes", {"connection": "close"})

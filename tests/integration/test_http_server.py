@@ -6,9 +6,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,17 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
+from composable_memory import open_memory
+from composable_memory.config.base_model import SettingsModel
 from composable_memory.http_server.api import SERVED
+from composable_memory.http_server.app import build_app
+from composable_memory.http_server.listening import Access, listening
+from composable_memory.interfaces import BackendSpec
+from composable_memory.mcp_server.service import Opened, Service
+from composable_memory.testing.fakes import HangingBackend
+from composable_memory.types import MemorySearchResult, SearchOptions
 from tests.integration.mcp_calls import document, words_only
+from tests.integration.mcp_server_process import JSON as MCP_JSON
 from tests.integration.mcp_server_process import RESIDENT, Running, running
 
 pytestmark = [
@@ -212,6 +221,60 @@ def test_a_request_that_never_ends_does_not_keep_the_server(server: Running) -> 
         server.process.send_signal(signal.SIGTERM)
 
         assert server.process.wait(LIMIT_S) == 0
+
+
+class Left(HangingBackend):
+    """Tells also when nobody waits any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = asyncio.Event()
+
+    async def search(self, query: str, options: SearchOptions | None = None) -> Sequence[MemorySearchResult]:
+        try:
+            return await super().search(query, options)
+        finally:
+            self.left.set()
+
+
+async def test_what_a_client_asked_for_that_goes_away_is_cancelled(workspace: Path, tmp_path: Path) -> None:
+    hanging = Left()
+
+    @asynccontextmanager
+    async def opened(*_: object) -> AsyncIterator[Left]:
+        yield hanging
+
+    spec = BackendSpec(id="hanging", summary="never answers", settings=SettingsModel, open=opened)
+    config = {"memory": {"backends": {"hanging": {}}, "query": {"timeout_ms": 10 * LIMIT_S * 1000}}}
+    at = Access(host="127.0.0.1", port=0, token_file=tmp_path / "token", token="t" * 43)
+    call = {"name": "memory_search", "arguments": {"query": "boat"}}
+    asked = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
+    search = json.dumps({"query": "boat"})
+    async with (
+        open_memory(workspace, tmp_path / "state", config, backends=[spec], long_lived=False) as memory,
+        listening(build_app(Service(workspaces={"": Opened(memory=memory)}, session_key=None)), at) as url,
+        asyncio.timeout(LIMIT_S),
+    ):
+        for method, path, body in (
+            ("POST", "/mcp", asked),
+            ("POST", "/api/v1/search", search),
+            ("GET", "/api/v1/search?query=boat", ""),
+        ):
+            hanging.started.clear()
+            hanging.left.clear()
+            address = httpx.URL(url)
+            headers = {
+                "host": f"{address.host}:{address.port}",
+                "authorization": f"Bearer {at.token}",
+                "content-length": str(len(body)),
+                **MCP_JSON,
+            }
+            head = "".join(f"{name}: {one}\r\n" for name, one in headers.items())
+            _, writer = await asyncio.open_connection(address.host, address.port)
+            writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n{body}".encode())
+            await hanging.started.wait()
+            writer.close()
+            await hanging.left.wait()
 
 
 async def test_mcp_is_served_by_the_same_process_on_the_same_memory(server: Running) -> None:

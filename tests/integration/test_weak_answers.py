@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory import open_memory
+from composable_memory.hooks import recall_for_prompt
 from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.calibration import NOISE, Calibration, strength
 from composable_memory.query.manager import ComposableMemoryManager
@@ -62,6 +63,14 @@ async def test_an_agent_is_told_that_nothing_matched_well_and_gets_the_nearest_o
     assert shown.results
     assert {one.weak for one in shown.results} == {True}
     assert {one.weak for one in own.results} == {None}
+
+
+async def test_a_prompt_that_nothing_matches_well_gets_nothing_put_before_it(memory: Memory) -> None:
+    own = await recall_for_prompt(memory, OWN)
+
+    assert await recall_for_prompt(memory, FOREIGN) is None
+    assert own is not None
+    assert "Person2 repaired the violin" in own
 
 
 async def test_what_hardly_matches_is_left_out_below_what_does(memory: Memory) -> None:
