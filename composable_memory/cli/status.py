@@ -33,8 +33,14 @@ from composable_memory.tools import (
     MemoryStatusRequest,
     memory_status,
 )
-from composable_memory.types import MemoryProviderStatus
+from composable_memory.types import BatchStatus, FtsStatus, MemoryProviderStatus, VectorStatus
 from composable_memory_ops_logs import OpsLog, utc_now
+
+ROUTINE = frozenset(
+    "backends cache composable db_path embeddingCache primary requested_provider revision source_counts"
+    " weightsVersion".split()
+)
+"""What a status tells that hardly anybody looks for."""
 
 app = typer.Typer()
 embedders = typer.Typer(help="Inspect the embedding providers.", no_args_is_help=True)
@@ -56,6 +62,10 @@ async def status(
             "--deep", help="Also try an embedding, the vector engine and a search; exit 1 if one fails."
         ),
     ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", "-v", help="Also what is as usual: caches, counts, files."),
+    ] = False,
     strict: Strict = False,
     as_json: AsJson = False,
 ) -> ExitCode:
@@ -64,7 +74,7 @@ async def status(
     if as_json:
         print_json(reply.as_json())
     else:
-        _print_status(reply)
+        _print_status(reply, verbose=verbose)
     if languages:
         warn(f"hint: {languages}")
     degraded = (*reply.unavailable, *(reply.probe.search.degraded if reply.probe else ()))
@@ -96,12 +106,13 @@ def fields_of(status: MemoryProviderStatus) -> dict[str, object]:
     return {one.name: getattr(status, one.name) for one in fields(status)}
 
 
-def _print_status(reply: MemoryStatusReply) -> None:
-    print_details("memory", _shown(reply.status))
+def _print_status(reply: MemoryStatusReply, *, verbose: bool) -> None:
+    shown = _shown if verbose else _shown_in_short
+    print_details("memory", shown(reply.status))
     # The memory as a whole has the status of its primary, so a single backend has nothing to add.
     for name, one in reply.backends.items() if len(reply.backends) > 1 else ():
         print_line()
-        print_details(f"backend {name}", _shown(one))
+        print_details(f"backend {name}", shown(one))
     for lost in reply.unavailable:
         print_line()
         print_details(f"backend {lost.backend_id}  not open", {"missing": lost.reason})
@@ -115,12 +126,33 @@ def _print_status(reply: MemoryStatusReply) -> None:
 
 
 def _shown(status: MemoryProviderStatus) -> dict[str, object]:
-    """Return what a status says, with the word for who chose the notes in a phrase."""
-    shown = fields_of(status)
+    return {**fields_of(status), "custom": _custom_of(status)}
+
+
+def _custom_of(status: MemoryProviderStatus) -> Mapping[str, object]:
+    """Return what a backend says besides, with the word for who chose the notes in a phrase."""
     match status.custom:
         case {"scope": {"chosenBy": "before" | "now" as when, **scope}}:
-            shown["custom"] = {**status.custom, "scope": {**scope, "chosen": when}}
-    return shown
+            return {**status.custom, "scope": {**scope, "chosen": when}}
+    return status.custom
+
+
+def _shown_in_short(status: MemoryProviderStatus) -> dict[str, object]:
+    """Return what a status says that is of interest while everything works, and all that does not."""
+    shown = {name: one for name, one in _shown(status).items() if not _is_routine(name, one)}
+    custom = {name: one for name, one in _custom_of(status).items() if not _is_routine(name, one)}
+    return {**shown, "custom": custom} if custom else shown
+
+
+def _is_routine(name: str, value: object) -> bool:
+    match value:
+        case FtsStatus(available=True, error=None) | VectorStatus(load_error=None):
+            return True
+        case BatchStatus(last_error=None):
+            return True
+        case Mapping() if name == "breakers":
+            return {*value.values()} == {"closed"}
+    return name in ROUTINE or value is False or value in (None, (), [], {}, "")
 
 
 def _probe_rows(probe: DeepProbe) -> dict[str, str]:

@@ -739,8 +739,17 @@ def test_config_refuses_what_a_search_refuses(cmem: Cmem) -> None:
 # --- status -----------------------------------------------------------------------------------------------
 
 
-def test_status_shows_every_field(indexed: Cmem) -> None:
+def test_status_fits_on_a_screen_and_shows_what_does_not_work(indexed: Cmem) -> None:
     shown = indexed("status").stdout
+
+    assert len(shown.splitlines()) <= 24
+    assert re.search(r"^  files +[1-9]", shown, re.MULTILINE)
+    assert re.search(r"^    search mode +keyword", shown, re.MULTILINE)
+    assert " cache" not in shown
+
+
+def test_status_shows_every_field(indexed: Cmem) -> None:
+    shown = indexed("status", "--verbose").stdout
 
     for field in fields(MemoryProviderStatus):
         assert re.search(rf"^  {field.name.replace('_', ' ')}", shown, re.MULTILINE), field.name
