@@ -34,8 +34,8 @@ class CommandSpec:
 class _Listed(TyperCommand):
     """A command by its name and its line in the help; `load` imports what can run."""
 
-    def __init__(self, name: str, summary: str, load: Callable[[], Any]) -> None:
-        super().__init__(name, help=summary)
+    def __init__(self, name: str, summary: str, load: Callable[[], Any], group: str | None = None) -> None:
+        super().__init__(name, help=summary, rich_help_panel=group)
         self.load = load
 
 
@@ -48,11 +48,14 @@ class CommandGroup(TyperGroup):
 
     core: ClassVar[Mapping[str, tuple[str, str]]] = {}
     """For each command its module, which has it in a `typer.Typer` named `app`, and its line in the help."""
+    groups: ClassVar[Mapping[str, str]] = {}
+    """For commands the heading that they stand below in the help."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         for name, (module, summary) in self.core.items():
-            self.add_command(_Listed(name, summary, partial(_core_command, module, name)))
+            load = partial(_core_command, module, name)
+            self.add_command(_Listed(name, summary, load, self.groups.get(name)))
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands, in the order of the help."""

@@ -74,6 +74,15 @@ COMMANDS = {
 }
 """For each command its module in this package and its line in `cmem --help`, in the order of the help."""
 
+GROUPS = {
+    "Index and find": ("index", "search", "pack", "get", "explain", "recall"),
+    "Write": ("remember", "forget", "reflect", "ingest"),
+    "Look after": ("status", "watch", "serve", "backup", "restore", "workspace", "logs"),
+    "Connect": ("connect", "mcp", "hook", "trust", "import", "export", "backends", "embedders", "config"),
+    "Tune": ("feedback", "weights", "advise", "replay", "gate", "eval", "experiment"),
+}
+"""What stands together in `cmem --help`; what is in none stands at its beginning."""
+
 
 class _Commands(CommandGroup):
     """The commands of the core, and what installed packages add."""
@@ -81,6 +90,7 @@ class _Commands(CommandGroup):
     core: ClassVar = {
         name: (f"composable_memory.cli.{module}", line) for name, (module, line) in COMMANDS.items()
     }
+    groups: ClassVar = {name: group for group, names in GROUPS.items() for name in names}
 
 
 def _print_version(wanted: bool) -> None:
@@ -96,7 +106,6 @@ app = typer.Typer(
     cls=_Commands,
     help="Ask all memories of an agent at once: one ranked, cited and traced answer.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 fine, 1 failed, 2 bad usage, 3 degraded when --strict asks.",
