@@ -1272,3 +1272,17 @@ def read_until_closed(descriptor: int) -> str:
         seen += piece
     os.close(descriptor)
     return seen.decode("utf-8", "replace")
+
+
+@pytest.mark.parametrize(
+    ("words", "known"),
+    [("cmem sea", {"search"}), ("cmem logs s", {"show", "stats"}), ("cmem get --fr", {"--from"})],
+)
+def test_a_shell_completes_commands_and_options(words: str, known: set[str]) -> None:
+    code = "import sys; sys.argv = ['cmem']; from composable_memory_start import main; main()"
+    asked = {"_CMEM_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **asked},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert {*done.stdout.split()} == known
