@@ -403,6 +403,8 @@ def _read_journal(forgotten: Forgotten) -> _Journal | None:
         )
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except (LookupError, TypeError, ValueError):  # damaged: the tombstones still tell what is to go
+        return _Journal(lines=(), is_cut=True)
 
 
 def _write_journal(forgotten: Forgotten, journal: _Journal | None) -> None:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 
+from composable_memory.errors import BackendUnavailable
 from composable_memory.forget.wording import (
     Statement,
     Words,
@@ -157,7 +158,11 @@ class Forgotten:
         return self._now
 
     def now(self) -> Tombstones:
-        """Return the tombstones there are."""
+        """Return the tombstones there are.
+
+        Raises:
+            BackendUnavailable: their file is damaged.
+        """
         try:
             found = self._stones_path.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -165,8 +170,14 @@ class Forgotten:
             return self._now
         state = (found.st_mtime_ns, found.st_size, found.st_ino)
         if state != self._state:
-            lines = self._stones_path.read_text().splitlines()
-            stones = [Tombstone(**json.loads(line)) for line in lines if line]
+            try:
+                lines = self._stones_path.read_text().splitlines()
+                stones = [Tombstone(**json.loads(line)) for line in lines if line]
+            except (TypeError, ValueError) as error:
+                # Without them what was forgotten would come back, so nothing goes on without them.
+                problem = f"{self._stones_path}, which says what was forgotten, is damaged ({error})"
+                fix = "take it back from a backup, or delete it and forget again what comes back"
+                raise BackendUnavailable("forget", problem, fix=fix, operation="read") from error
             self._now, self._state = Tombstones(self.key(), stones), state
         return self._now
 
@@ -213,9 +224,9 @@ class Forgotten:
         """Return how often there was something to follow, and how far each backend has come."""
         try:
             wire = json.loads(self._followers_path.read_bytes())
-            return wire["calls"], wire["followed"]
-        except (FileNotFoundError, NotADirectoryError):
-            return int(bool(self.now())), {}
+            return int(wire["calls"]), {one: int(calls) for one, calls in wire["followed"].items()}
+        except (AttributeError, FileNotFoundError, LookupError, NotADirectoryError, TypeError, ValueError):
+            return int(bool(self.now())), {}  # whoever may have followed does so once more
 
     def _write_followers(self, calls: int, followed: Mapping[str, int]) -> None:
         wire = {"calls": calls, "followed": followed}

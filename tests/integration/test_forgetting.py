@@ -764,3 +764,28 @@ async def test_a_folder_that_is_all_notes_stays_so_when_something_is_remembered(
         plan = await memory.plan_forgetting("Notes/home.md#L3")
         assert (await memory.forget(plan)).is_done
     assert (folder / "Notes" / "home.md").read_text(encoding="utf-8") == "# Home\n\n"
+
+
+@pytest.mark.parametrize("damaged", [b"", b'{"calls"', b"[]", b'{"calls": 1, "followed": 3}', b"\xff\x00"])
+async def test_a_damaged_note_of_who_followed_and_of_what_is_under_way_is_made_anew(
+    place: Place, damaged: bytes
+) -> None:
+    async with place.open() as memory:
+        await memory.sync()
+        await memory.forget(await memory.plan_forgetting("^k1abc"))
+        folder = memory.forgotten.folder
+    for name in ("followers.json", "under-way.json"):
+        (folder / name).write_bytes(damaged)
+    async with place.open() as memory:
+        assert not await asyncio.to_thread(memory.forgotten.is_unfinished, ["builtin"])
+
+
+async def test_damaged_tombstones_are_named_and_nothing_comes_back_without_them(place: Place) -> None:
+    async with place.open() as memory:
+        await memory.sync()
+        await memory.forget(await memory.plan_forgetting("^k1abc"))
+        stones = memory.forgotten.folder / "tombstones.jsonl"
+    stones.write_text("{")
+    with pytest.raises(BackendUnavailable, match=r"tombstones\.jsonl.*damaged.*backup"):
+        async with place.open() as memory:
+            await memory.sync()
