@@ -1,6 +1,7 @@
 """Listening: on which socket, with which token, how long a client may take, and how it all ends."""
 
 import asyncio
+import logging
 import os
 import secrets
 import socket
@@ -91,6 +92,7 @@ async def listening(app: Starlette, access: Access) -> AsyncIterator[str]:
             timeout_graceful_shutdown=GRACE_S,
         )
         config.load()
+        logging.getLogger("uvicorn.error").addFilter(_is_trouble)
         server = uvicorn.Server(config)
         server.lifespan = config.lifespan_class(config)
         async with app.router.lifespan_context(app):
@@ -102,6 +104,11 @@ async def listening(app: Starlette, access: Access) -> AsyncIterator[str]:
                 await server.shutdown(sockets=[bound])
                 if server.server_state.tasks:  # cancelled by now
                     await asyncio.wait(server.server_state.tasks, timeout=GRACE_S)
+
+
+def _is_trouble(record: logging.LogRecord) -> bool:
+    """Return whether the library tells of an error: that requests end with the server is as it should be."""
+    return "graceful shutdown" not in str(record.msg)
 
 
 class _Impatient(H11Protocol):
