@@ -22,6 +22,7 @@ from composable_memory_adapters.builtin.notes.drafts import FileDraft
 from composable_memory_adapters.builtin.search import index_vectors
 from composable_memory_adapters.builtin.search.hybrid import KeywordHit
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
+from composable_memory_adapters.builtin.search.passage_reader import IndexPassages
 from composable_memory_adapters.builtin.search.ranking import Candidates, Page, RankingPolicy, make_page
 from composable_memory_adapters.builtin.search.searcher import EMBED_TIMEOUT_S, Searcher
 from composable_memory_adapters.builtin.search.vector_search import VectorSearch
@@ -680,7 +681,7 @@ async def test_a_passage_that_is_gone_makes_room_for_the_next(notes: Notes) -> N
 
     page = await notes.file.read(
         lambda connection: make_page(
-            connection,
+            IndexPassages(connection=connection, space=None),
             found=Candidates(depth=48, keyword=KeywordAnswer(hits=[gone, there], scale=1.0), near=None),
             after=Page(),
             options=SearchOptions(max_results=1),

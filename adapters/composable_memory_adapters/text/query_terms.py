@@ -91,16 +91,21 @@ class KeywordQuery:
             yield Lookup((word,), counts_less=term not in self.unknown)
 
     @cached_property
-    def lookups(self) -> tuple[tuple[str, ...], ...]:
-        """Return the FTS5 strings of each term, any of which will do, then those of each phrase.
+    def groups(self) -> tuple[tuple[Lookup, ...], ...]:
+        """Return the alternatives of each term, any of which will do, then those of each phrase.
 
         Behind them come those that count less.
         """
-        less = (tuple(one.fts5 for one in each if one.counts_less) for each in self.sought)
+        less = (tuple(one for one in each if one.counts_less) for each in self.sought)
         return (
-            *(tuple(one.fts5 for one in each if not one.counts_less) for each in self.sought),
+            *(tuple(one for one in each if not one.counts_less) for each in self.sought),
             *filter(None, less),
         )
+
+    @cached_property
+    def lookups(self) -> tuple[tuple[str, ...], ...]:
+        """Return `groups` as FTS5 strings."""
+        return tuple(tuple(one.fts5 for one in each) for each in self.groups)
 
     def match_any(self) -> str | None:
         """Return the FTS5 query for texts with any term; None if there is nothing to look up."""

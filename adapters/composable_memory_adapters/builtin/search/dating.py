@@ -7,12 +7,13 @@ text says of time is found by the keyword index, in a few spellings.
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime, time, timedelta, tzinfo
 from itertools import islice, takewhile
 from operator import itemgetter
 from statistics import fmean
+from typing import Protocol
 
 from composable_memory.paths import NOTE_SUFFIXES
 from composable_memory.query.filters import day_in_path, leading_day
@@ -20,12 +21,8 @@ from composable_memory.time.expressions import time_mentions
 from composable_memory.time.windows import MOST_DAYS, SHORT_DAYS, TIME_BONUS, DaySpan, window_of
 from composable_memory.types import QueryIntent, TimeHint
 from composable_memory_adapters.builtin.search.hybrid import FusedHit
-from composable_memory_adapters.builtin.store.message_times import (
-    SaidPassage,
-    days_of,
-    said_between,
-    timed_paths,
-)
+from composable_memory_adapters.builtin.search.passage_reader import PassageReader
+from composable_memory_adapters.builtin.store.message_times import SaidPassage, said_between, timed_paths
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text import stop_words
 from composable_memory_adapters.text.forms import folded
@@ -36,6 +33,7 @@ SAYING_BONUS = 0.1
 MOST_DAYS_LISTED = 62
 """Of so short a stretch all notes are candidates, whatever their words are."""
 MOST_LISTED = 400
+MOST_SPELLINGS = 200
 
 FILES = """
 SELECT path, source, mtime FROM files
@@ -46,7 +44,6 @@ PASSAGES = """
 SELECT id, path FROM chunks WHERE path IN (SELECT value FROM json_each(?))
 ORDER BY path, start_line, start_char LIMIT ?
 """
-PATHS = "SELECT id, path FROM chunks WHERE id IN (SELECT value FROM json_each(?))"
 SAYING = "SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ? LIMIT ?"
 
 _MONTHS = (
@@ -170,49 +167,110 @@ def _spans(hints: Sequence[TimeHint], now: datetime) -> Iterator[DaySpan]:
     )
 
 
+class NoteTimes(Protocol):
+    """Reads from an index of what time its notes and transcripts are."""
+
+    def of_days(self, first: str, last: str) -> Iterable[tuple[str, str]]:
+        """Return the files whose front matter tells a day between two ISO dates, each with it."""
+        ...
+
+    def files(self, pattern: str, first_ns: int, last_ns: int) -> Iterable[tuple[str, str, int]]:
+        """Return path, source and time of the notes whose path matches, and of transcripts of a time."""
+        ...
+
+    def passages(self, paths: Iterable[str], limit: int) -> Iterable[tuple[int, str]]:
+        """Return the passages of files with their paths, in the order in which they stand there."""
+        ...
+
+    def timed_paths(self) -> frozenset[str]:
+        """Return the transcripts whose messages have times."""
+        ...
+
+    def said_between(self, since: datetime, until: datetime) -> Sequence[SaidPassage]:
+        """Return the passages with messages of a time."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class IndexTimes:
+    """Keeps `NoteTimes` within a transaction of the index file."""
+
+    connection: Connection
+
+    def of_days(self, first: str, last: str) -> Iterable[tuple[str, str]]:
+        """Return the files whose front matter tells a day between two ISO dates, each with it."""
+        return self.connection.execute(WITH_DAY, (first, last))
+
+    def files(self, pattern: str, first_ns: int, last_ns: int) -> Iterable[tuple[str, str, int]]:
+        """Return path, source and time of the notes whose path matches, and of transcripts of a time."""
+        return self.connection.execute(FILES, (pattern, first_ns, last_ns))
+
+    def passages(self, paths: Iterable[str], limit: int) -> Iterable[tuple[int, str]]:
+        """Return the passages of files with their paths, in the order in which they stand there."""
+        return self.connection.execute(PASSAGES, (json.dumps([*paths]), limit))
+
+    def timed_paths(self) -> frozenset[str]:
+        """Return the transcripts whose messages have times."""
+        return timed_paths(self.connection)
+
+    def said_between(self, since: datetime, until: datetime) -> Sequence[SaidPassage]:
+        """Return the passages with messages of a time."""
+        return said_between(self.connection, since, until)
+
+
 def find_dated(connection: Connection, asked: AskedTime, *, has_keywords: bool) -> Dated:
-    """Return what the index has of a time."""
+    """Return what the index file has of a time."""
     saying: frozenset[int] = frozenset()
-    if has_keywords and (phrases := " OR ".join(islice(_phrases(asked.spans), 200))):
+    if has_keywords and (phrases := " OR ".join(f'"{one}"' for one in spellings(asked))):
         saying = frozenset(row[0] for row in connection.execute(SAYING, (phrases, MOST_LISTED)))
-    heads = dict(one for span in asked.spans for one in _days_in_heads(connection, span))
+    return dated_of(IndexTimes(connection), asked, saying)
+
+
+def dated_of(times: NoteTimes, asked: AskedTime, saying: frozenset[int]) -> Dated:
+    """Return what an index has of a time; `saying` are the passages that name it."""
+    heads = dict(one for span in asked.spans for one in _days_in_heads(times, span))
     short = [span for span in asked.spans if span.days <= MOST_DAYS_LISTED]
     days = {path: day for path, day in heads.items() if _is_in(day, short)}
     for span in short:
-        days |= _files_of(connection, span)
-    for path in timed_paths(connection):
+        days |= _files_of(times, span)
+    for path in times.timed_paths():
         days.pop(path, None)
-    said = [one for span in short for one in _said_in(connection, span, asked.zone)]
-    ids = _passages_of(connection, days, said) if days or said else []
+    said = [one for span in short for one in _said_in(times, span, asked.zone)]
+    ids = _passages_of(times, days, said) if days or said else []
     return Dated(asked=asked, ids=ids, days=heads | days, saying=saying)
 
 
-def _days_in_heads(connection: Connection, span: DaySpan) -> Iterator[tuple[str, date]]:
+def spellings(asked: AskedTime) -> Sequence[str]:
+    """Return the words, one after the other, by which texts name a time."""
+    return [*islice(_phrases(asked.spans), MOST_SPELLINGS)]
+
+
+def _days_in_heads(times: NoteTimes, span: DaySpan) -> Iterator[tuple[str, date]]:
     """Yield the notes whose front matter gives a day that agrees, and whose name gives none."""
     first, last = span.first.replace(day=1), (span.last.replace(day=28) + timedelta(days=4)).replace(day=1)
-    for path, told in connection.execute(WITH_DAY, (first.isoformat(), last.isoformat())):
+    for path, told in times.of_days(first.isoformat(), last.isoformat()):
         if (day := leading_day(told)) and not day_in_path(path):
             yield path, day
 
 
-def _files_of(connection: Connection, span: DaySpan) -> dict[str, date]:
+def _files_of(times: NoteTimes, span: DaySpan) -> dict[str, date]:
     midnight = datetime.combine(span.first, datetime.min.time()).astimezone()
     first_ns = int(midnight.timestamp() * 1e9)
     last_ns = first_ns + span.days * 86_400 * 10**9 - 1
     pattern = f"*{_shared_beginning(span.first.isoformat(), span.last.isoformat())}*"
     found = {}
-    for path, source, mtime in connection.execute(FILES, (pattern, first_ns, last_ns)):
+    for path, source, mtime in times.files(pattern, first_ns, last_ns):
         day = day_in_path(path) if source == "memory" else _day_of_change(mtime)
         if day and span.first <= day <= span.last:
             found[path] = day
     return found
 
 
-def _said_in(connection: Connection, span: DaySpan, zone: tzinfo | None) -> Iterator[tuple[date, str, int]]:
+def _said_in(times: NoteTimes, span: DaySpan, zone: tzinfo | None) -> Iterator[tuple[date, str, int]]:
     """Yield the passages of transcripts with messages of a time: first day, path and id of each."""
     first, last = (datetime.combine(day, time.min).replace(tzinfo=zone) for day in (span.first, span.last))
     earliest: dict[int, SaidPassage] = {}
-    for said in said_between(connection, first, last + timedelta(days=1, seconds=-1)):
+    for said in times.said_between(first, last + timedelta(days=1, seconds=-1)):
         earliest.setdefault(said.id, said)
     for said in earliest.values():
         yield datetime.fromtimestamp(said.at, zone).date(), said.path, said.id
@@ -231,12 +289,12 @@ def _is_in(day: date, spans: Sequence[DaySpan]) -> bool:
 
 
 def _passages_of(
-    connection: Connection, days: Mapping[str, date], said: Sequence[tuple[date, str, int]]
+    times: NoteTimes, days: Mapping[str, date], said: Sequence[tuple[date, str, int]]
 ) -> list[int]:
     """Return the passages of files and those `said`: the first of each file, by days, then the others."""
     firsts: dict[str, tuple[date, int]] = {}
     others: list[tuple[date, int]] = []
-    rows = connection.execute(PASSAGES, (json.dumps([*days]), MOST_LISTED))
+    rows = times.passages(days, MOST_LISTED)
     for day, path, id_ in (*((days[path], path, id_) for id_, path in rows), *sorted(said)[:MOST_LISTED]):
         if path in firsts:
             others.append((day, id_))
@@ -246,40 +304,40 @@ def _passages_of(
 
 
 def _phrases(spans: Sequence[DaySpan]) -> Iterator[str]:
-    """Yield FTS5 strings for the spellings of days, or of months where whole ones are asked for."""
+    """Yield the spellings of days, or of months where whole ones are asked for."""
     for span in spans:
         if span.days <= SHORT_DAYS:
             for number in range(span.days):
                 yield from _spellings(span.first + timedelta(days=number), in_words=span.days == 1)
             continue
         if span.is_year:
-            yield f'"{span.first.year}"'
+            yield f"{span.first.year}"
             continue
         month = span.first.replace(day=1)
         while month <= span.last:
-            yield f'"{month:%Y %m}"'
-            yield from (f'"{name} {month:%Y}"' for name in _MONTHS[month.month - 1].split())
-            yield f'"{month:%Y} 年 {month.month} 月"'
+            yield f"{month:%Y %m}"
+            yield from (f"{name} {month:%Y}" for name in _MONTHS[month.month - 1].split())
+            yield f"{month:%Y} 年 {month.month} 月"
             month = (month + timedelta(days=31)).replace(day=1)
 
 
 def _spellings(day: date, *, in_words: bool) -> Iterator[str]:
-    yield f'"{day:%Y %m %d}"'
-    yield f'"{day:%d %m %Y}"'
-    yield f'"{day.month} 月 {day.day} 日"'
+    yield f"{day:%Y %m %d}"
+    yield f"{day:%d %m %Y}"
+    yield f"{day.month} 月 {day.day} 日"
     for name in _MONTHS[day.month - 1].split() if in_words else ():
-        yield from (f'"{day.day} {name}"', f'"{name} {day.day}"', f'"{day.day} de {name}"')
+        yield from (f"{day.day} {name}", f"{name} {day.day}", f"{day.day} de {name}")
 
 
-def rescored(connection: Connection, hits: Sequence[FusedHit], dated: Dated) -> list[FusedHit]:
+def rescored(reader: PassageReader, hits: Sequence[FusedHit], dated: Dated) -> list[FusedHit]:
     """Return `hits` with what their time adds to their scores, best first."""
-    paths = dict(connection.execute(PATHS, (json.dumps([hit.id for hit in hits]),)))
+    paths = {id_: origin.path for id_, origin in reader.origins([hit.id for hit in hits]).items()}
     told: Mapping[str, date | None] = dated.days
     if not dated.asked.is_within:
         told = {path: told.get(path) or day_in_path(path) for path in {*paths.values()}}
     by_path = {path: dated.asked.level(day) for path, day in told.items()}
     levels = {id_: by_path.get(path, 0.0) for id_, path in paths.items()}
-    for id_, days in days_of(connection, paths, dated.asked.zone).items():
+    for id_, days in reader.days_of(paths, dated.asked.zone).items():
         levels[id_] = fmean(map(dated.asked.level, days))
     places = {id_: place for place, id_ in enumerate(dated.ids)}
     scored = []

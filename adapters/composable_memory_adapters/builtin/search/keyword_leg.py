@@ -110,21 +110,28 @@ def search(
     listed = also[: limit if wordless is None else wordless]
     if size is None:
         return KeywordAnswer(hits=tuple(_unmatched(listed)), scale=1.0)
-    plan = _Plan.of(connection, query, size=orjson.loads(size), row_budget=row_budget)
+    passages, tokens = orjson.loads(size)
+    # From this frequency on it makes no difference how common a word is.
+    most = passages if passages <= row_budget else int(passages * COMMON_SHARE) + 1
+    lookups = query.lookups
+    frequencies = [connection.execute(FREQUENCY, (" OR ".join(one), most)).get for one in lookups]
+    plan = LookupPlan.of(query, frequencies, passages=passages, tokens=tokens, row_budget=row_budget)
+    scored, counted = plan.asked[: plan.choosing], plan.asked[plan.choosing :]
+    match = _match(_flat(lookups, scored), _flat(lookups, counted))
     are_many = len(also) > ALSO_AT_ONCE * limit
     depth = ALSO_WITHIN * limit if are_many else limit
     if among is None:
-        found = connection.execute(CANDIDATES_BY_BM25, (plan.match, *FIELD_WEIGHTS, depth))
+        found = connection.execute(CANDIDATES_BY_BM25, (match, *FIELD_WEIGHTS, depth))
     else:
-        found = connection.execute(CANDIDATES_AMONG, (plan.match, _json(among), *FIELD_WEIGHTS, depth))
+        found = connection.execute(CANDIDATES_AMONG, (match, _json(among), *FIELD_WEIGHTS, depth))
     best = [row[0] for row in found]
     wanted = frozenset(also)
     more = [id_ for id_ in best if id_ in wanted][:limit] if are_many else also
     ids = [*dict.fromkeys([*best[:limit], *more])]
     if reserved and among is None and len(ids) == limit:
-        of_source = connection.execute(CANDIDATES_OF_SOURCE, (plan.match, reserved, *FIELD_WEIGHTS, limit))
+        of_source = connection.execute(CANDIDATES_OF_SOURCE, (match, reserved, *FIELD_WEIGHTS, limit))
         ids = [*dict.fromkeys([*ids, *(row[0] for row in of_source)])]
-    places = connection.execute(PLACES, (plan.match, _json(ids), len(ids)))
+    places = connection.execute(PLACES, (match, _json(ids), len(ids)))
     hits = [plan.hit(passage_id, orjson.loads(where)) for passage_id, where in places]
     hits.sort(key=lambda hit: (-hit.bm25, hit.id))
     if also:
@@ -138,13 +145,17 @@ def _unmatched(ids: Sequence[int]) -> list[KeywordHit]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
-    """Which lookups of a question to make, and what each is worth. Numbers are places in its `lookups`."""
+class LookupPlan:
+    """Which lookups of a question to make, and what each is worth. Numbers are places in its `groups`.
 
-    match: str
+    A passage is a candidate if it has one of the first `choosing` of those `asked`; the others only add to
+    its score.
+    """
+
     asked: Sequence[int]
+    choosing: int
     widths: Sequence[int]
-    """Of each of those asked, how many strings of the FTS5 query stand for it."""
+    """Of each of those looked up, how many strings stand for it."""
     needed: frozenset[int] | None
     """What an exact hit has to have; None if no passage can."""
     terms: frozenset[int]
@@ -155,13 +166,19 @@ class _Plan:
 
     @classmethod
     def of(
-        cls, connection: Connection, query: KeywordQuery, *, size: tuple[int, int], row_budget: int
-    ) -> "_Plan":
-        passages, tokens = size
-        lookups = query.lookups
-        # From this frequency on it makes no difference how common a word is.
-        limit = passages if passages <= row_budget else int(passages * COMMON_SHARE) + 1
-        frequencies = [connection.execute(FREQUENCY, (" OR ".join(one), limit)).get for one in lookups]
+        cls,
+        query: KeywordQuery,
+        frequencies: Sequence[int],
+        *,
+        passages: int,
+        tokens: int,
+        row_budget: int = ROW_BUDGET,
+    ) -> "LookupPlan":
+        """Return the plan for an index of so many passages, whose texts have so many tokens.
+
+        `frequencies` say of each of the `groups` how many passages have it.
+        """
+        lookups = query.groups
         scored, counted = _choose(frequencies, row_budget=row_budget, common=passages * COMMON_SHARE)
         asked = [*scored, *counted]
         first_phrase = len(query.terms)
@@ -176,8 +193,8 @@ class _Plan:
         )
         exact = range(first_phrase if query.phrases else 0, first_compound)
         return cls(
-            match=_match(_flat(lookups, scored), _flat(lookups, counted)),
             asked=asked,
+            choosing=len(scored),
             widths=[len(lookups[at]) for at in asked],
             needed=frozenset(exact) & frozenset(asked) if all(frequencies[at] for at in exact) else None,
             terms=frozenset(range(first_phrase)) if {*range(first_phrase)} <= {*asked} else frozenset(),
@@ -185,7 +202,11 @@ class _Plan:
             rarities=[rarity(passages, count) if count else 0.0 for count in frequencies[:first_phrase]],
         )
 
-    def hit(self, passage_id: int, found: list[list[list[int]]]) -> KeywordHit:
+    def hit(self, passage_id: int, found: Sequence[Sequence[list[int]]]) -> KeywordHit:
+        """Return what a passage is worth.
+
+        `found` is the length of its text, then where each string begins: token numbers by column.
+        """
         ((length,),), *strings = found
         norm = self.relevance.length_norm(length)
         places: list[list[int]] = []
@@ -218,7 +239,7 @@ def _flat(lookups: Sequence[Sequence[str]], numbers: Sequence[int]) -> list[str]
     return [one for at in numbers for one in lookups[at]]
 
 
-def _by_column(strings: Sequence[list[list[int]]]) -> list[list[int]]:
+def _by_column(strings: Sequence[Sequence[list[int]]]) -> Sequence[list[int]]:
     """Return column by column where any of several strings begins; one word may be what two look for."""
     there = [columns for columns in strings if any(columns)]
     if len(there) < 2:

@@ -1,6 +1,6 @@
 """From the candidates of both legs to results: fused to one list, put in order, cut, read with their text.
 
-Everything here runs in a reader thread, within one snapshot of the index file.
+Everything here runs in a thread, on one snapshot of the index, which a `PassageReader` reads.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,13 +14,11 @@ from composable_memory_adapters.builtin.search.dating import Dated, rescored
 from composable_memory_adapters.builtin.search.decay import age_in_days, decay_factor, written_on
 from composable_memory_adapters.builtin.search.diversity import Place, Saying, balanced_order, diverse_order
 from composable_memory_adapters.builtin.search.hybrid import FusedHit, VectorHit
-from composable_memory_adapters.builtin.search.index_vectors import Followed, cosines
+from composable_memory_adapters.builtin.search.index_vectors import Followed
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
+from composable_memory_adapters.builtin.search.passage_reader import PassageReader
 from composable_memory_adapters.builtin.settings import HybridSettings
-from composable_memory_adapters.builtin.store import read_queries
-from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.read_queries import Origin, PassageRow
-from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text.forms import word_set
 from composable_memory_adapters.text.query_terms import KeywordQuery
 from composable_memory_adapters.text.snippets import SnippetMaker
@@ -44,7 +42,6 @@ class Near:
     """
 
     vector: Sequence[float]
-    space: EmbeddingSpace
     embeddings: Sequence[tuple[int, float]]
     engine: str
     followed: Followed
@@ -100,7 +97,7 @@ class ToJudge:
 
 
 def to_judge(
-    connection: Connection,
+    reader: PassageReader,
     *,
     found: Candidates,
     settings: HybridSettings,
@@ -108,14 +105,14 @@ def to_judge(
     dated: Dated | None = None,
 ) -> ToJudge:
     """Return what a reranker is to be shown."""
-    fused = _fused(connection, found, settings, among)
-    best = fused if dated is None else rescored(connection, fused, dated)
-    rows = read_queries.passages(connection, [hit.id for hit in best[:JUDGED]]).rows
+    fused = _fused(reader, found, settings, among)
+    best = fused if dated is None else rescored(reader, fused, dated)
+    rows = reader.passages([hit.id for hit in best[:JUDGED]]).rows
     return ToJudge(fused=fused, texts={id_: row.text for id_, row in rows.items()})
 
 
 def make_page(
-    connection: Connection,
+    reader: PassageReader,
     *,
     found: Candidates,
     after: Page,
@@ -132,40 +129,40 @@ def make_page(
     `fused` is what was made of `found` already.
     """
     if fused is None:
-        fused = _fused(connection, found, policy.hybrid, among)
+        fused = _fused(reader, found, policy.hybrid, among)
     if dated is not None:
-        fused = rescored(connection, fused, dated)
-    ranked = _extended(after.ranked, _arranged(connection, fused, policy))
+        fused = rescored(reader, fused, dated)
+    ranked = _extended(after.ranked, _arranged(reader, fused, policy))
     good = [hit for hit in ranked if hit.exact or hit.score >= options.min_score]
     is_below = bool(ranked) and ranked[-1].score < options.min_score
     snippets = SnippetMaker(keywords, found.keyword.rarities if found.keyword else None)
-    results, damaged = _results(connection, good, snippets, wanted=options.max_results)
+    results, damaged = _results(reader, good, snippets, wanted=options.max_results)
     is_enough = is_below or len(results) >= options.max_results
     return Page(results=results, is_enough=is_enough, ranked=ranked, damaged=damaged)
 
 
-def listed_page(connection: Connection, ids: Sequence[int], options: SearchOptions) -> Page:
+def listed_page(reader: PassageReader, ids: Sequence[int], options: SearchOptions) -> Page:
     """Return the first of `ids` as results that are all that was asked for."""
     hits = [FusedHit(id=id_, score=1.0, keyword_score=None, vector_score=None, exact=True) for id_ in ids]
     snippets = SnippetMaker(KeywordQuery(terms=(), phrases=()))
-    results, damaged = _results(connection, hits, snippets, wanted=options.max_results)
+    results, damaged = _results(reader, hits, snippets, wanted=options.max_results)
     return Page(results=results, is_enough=True, ranked=tuple(hits), damaged=damaged)
 
 
 def _fused(
-    connection: Connection, found: Candidates, settings: HybridSettings, among: Sequence[int] | None
+    reader: PassageReader, found: Candidates, settings: HybridSettings, among: Sequence[int] | None
 ) -> list[FusedHit]:
-    near = _passages_of(connection, found.near.embeddings) if found.near else {}
+    near = _passages_of(reader, found.near.embeddings) if found.near else {}
     nearest = next(iter(near.values()), None)
     if among is not None and found.near:
-        near = _near_among(connection, found.near, near, among)
+        near = _near_among(reader, found.near, near, among)
     named = [hit.id for hit in found.keyword.hits] if found.keyword else []
     sample: Sequence[int] = ()
     if settings.vector_weight is None and near and found.near and found.keyword:
         sample = found.near.followed.sample
     known: Mapping[int, float] = {}
     if found.near and (sample or not near.keys() >= {*named}):
-        known = cosines(connection, found.near.space, found.near.vector, [*{*sample, *named}])
+        known = reader.cosines(found.near.vector, [*{*sample, *named}])
     others = {id_: known[id_] for id_ in named if id_ in known and id_ not in near}
     vector_weight, text_weight = _weights(nearest, [known[id_] for id_ in sample if id_ in known], settings)
     return hybrid.fuse(
@@ -178,20 +175,20 @@ def _fused(
     )
 
 
-def _passages_of(connection: Connection, embeddings: Sequence[tuple[int, float]]) -> dict[int, float]:
+def _passages_of(reader: PassageReader, embeddings: Sequence[tuple[int, float]]) -> dict[int, float]:
     """Return all passages whose vectors these are with their cosines, in the same order."""
-    holders = read_queries.passages_of_embeddings(connection, [id_ for id_, _ in embeddings])
+    holders = reader.holders([id_ for id_, _ in embeddings])
     return {passage: cosine for id_, cosine in embeddings for passage in holders.get(id_, ())}
 
 
 def _near_among(
-    connection: Connection, near: Near, found: Mapping[int, float], among: Sequence[int]
+    reader: PassageReader, near: Near, found: Mapping[int, float], among: Sequence[int]
 ) -> dict[int, float]:
     """Return the cosines of the passages that may be results: of few those of all, of many the near ones."""
     if len(among) > COMPARED_WHOLE:
         wanted = frozenset(among)
         return {id_: cosine for id_, cosine in found.items() if id_ in wanted}
-    return cosines(connection, near.space, near.vector, among)
+    return {**reader.cosines(near.vector, among)}
 
 
 def _weights(
@@ -209,7 +206,7 @@ def _weights(
     return weight, 1.0 - weight
 
 
-def _arranged(connection: Connection, hits: Sequence[FusedHit], policy: RankingPolicy) -> list[FusedHit]:
+def _arranged(reader: PassageReader, hits: Sequence[FusedHit], policy: RankingPolicy) -> list[FusedHit]:
     """Return `hits` in the order that age, likeness and sources ask for, scored no better than those before.
 
     Lowering scores is what makes the order last: whoever merges this answer with others sorts by them.
@@ -217,11 +214,11 @@ def _arranged(connection: Connection, hits: Sequence[FusedHit], policy: RankingP
     decay, mmr = policy.hybrid.temporal_decay, policy.hybrid.mmr
     origins: Mapping[int, Origin] = {}
     if decay.enabled or policy.balances_sources:
-        origins = read_queries.origins(connection, [hit.id for hit in hits])
+        origins = reader.origins([hit.id for hit in hits])
     if decay.enabled:
         hits = _faded(hits, origins, policy)
     if mmr.enabled:
-        hits = _diversified(connection, hits, mmr.lambda_)
+        hits = _diversified(reader, hits, mmr.lambda_)
     if policy.balances_sources:
         hits = _balanced(hits, origins)
     return _no_better_than_before(hits)
@@ -243,10 +240,10 @@ def _age(origin: Origin | None, today: date) -> int:
     return age_in_days(written_on(origin.path, source=origin.source, mtime_ns=origin.mtime_ns), today)
 
 
-def _diversified(connection: Connection, hits: Sequence[FusedHit], lambda_: float) -> list[FusedHit]:
+def _diversified(reader: PassageReader, hits: Sequence[FusedHit], lambda_: float) -> list[FusedHit]:
     """Return `hits` with the best of them in an order in which they differ."""
     best, rest = hits[:DIVERSE_AMONG], hits[DIVERSE_AMONG:]
-    rows = read_queries.passages(connection, [hit.id for hit in best]).rows
+    rows = reader.passages([hit.id for hit in best]).rows
     says = [Saying(score=hit.score, words=word_set(rows[hit.id].text)) for hit in best if hit.id in rows]
     there = [hit for hit in best if hit.id in rows]
     not_there = [hit for hit in best if hit.id not in rows]
@@ -274,7 +271,7 @@ def _extended(ranked: Sequence[FusedHit], deeper: Sequence[FusedHit]) -> tuple[F
 
 
 def _results(
-    connection: Connection, hits: Sequence[FusedHit], snippets: SnippetMaker, *, wanted: int
+    reader: PassageReader, hits: Sequence[FusedHit], snippets: SnippetMaker, *, wanted: int
 ) -> tuple[tuple[MemorySearchResult, ...], frozenset[str]]:
     """Return the first `wanted` passages that are still there, and the files of those that are damaged.
 
@@ -284,7 +281,7 @@ def _results(
     damaged: frozenset[str] = frozenset()
     for start in range(0, len(hits), wanted):
         part = hits[start : start + wanted]
-        found = read_queries.passages(connection, [hit.id for hit in part])
+        found = reader.passages([hit.id for hit in part])
         damaged |= found.damaged
         for hit in part:
             if (row := found.rows.get(hit.id)) is not None:

@@ -30,6 +30,7 @@ from composable_memory_adapters.builtin.search.dating import Dated, asked_time, 
 from composable_memory_adapters.builtin.search.filtering import passing
 from composable_memory_adapters.builtin.search.hybrid import FusedHit
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
+from composable_memory_adapters.builtin.search.passage_reader import IndexPassages, PassageReader
 from composable_memory_adapters.builtin.search.ranking import (
     Candidates,
     Near,
@@ -113,6 +114,7 @@ class Searcher:
         self._has_both_sources = len(settings.sources) > 1
         self._has_keywords = settings.store.fts.enabled
         self._is_paused = is_paused
+        self._space = space
         self._generation: int | None = None
         self._is_long_lived = is_long_lived
         self._reranking: Reranking | None = None
@@ -219,7 +221,7 @@ class Searcher:
     async def _listed(self, options: SearchOptions) -> SearchAnswer:
         """Return what passes the filters where nothing else is asked for, of the newest note first."""
         ids = await self._passing(options)
-        page = await self._file.read(partial(listed_page, ids=ids, options=options))
+        _, page = await self._read_page(partial(listed_page, ids=ids, options=options))
         degraded = (*self.restrictions, *_damage(page))
         return SearchAnswer(results=page.results, degraded=degraded, is_filtered=True)
 
@@ -270,9 +272,14 @@ class Searcher:
             balances_sources=self._has_both_sources,
         )
 
-    async def _read_page(self, make: Callable[[Connection], Page]) -> tuple[tuple[int, int], Page]:
+    async def _read_page(self, make: Callable[[PassageReader], Page]) -> tuple[tuple[int, int], Page]:
         """Return a page, and the generation and the revision of the index that it was made of."""
-        return await self._file.read(lambda connection: (read_queries.state(connection), make(connection)))
+        return await self._file.read(
+            lambda connection: (read_queries.state(connection), make(self._reader(connection)))
+        )
+
+    def _reader(self, connection: Connection) -> PassageReader:
+        return IndexPassages(connection=connection, space=self._space)
 
     async def _catch_up(self, found: Candidates, revision: int) -> bool:
         """Let the store of vectors follow the index if that has changed since; say whether to ask again."""
@@ -302,7 +309,7 @@ class Searcher:
             return None
         settings = self._settings.query.hybrid
         shown = partial(to_judge, found=found, settings=settings, among=asked.among, dated=asked.dated)
-        candidates = await self._file.read(shown)
+        candidates = await self._file.read(lambda connection: shown(self._reader(connection)))
         if not candidates.texts:
             return candidates.fused
         weights = _weights(asked.keywords, found.keyword)

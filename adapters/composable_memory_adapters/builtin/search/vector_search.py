@@ -153,7 +153,6 @@ class VectorSearch:
                 found = await asyncio.wait_for(opened.store.query(asked), self._embed_timeout_s)
         return Near(
             vector=vector,
-            space=self._space,
             embeddings=[(int(match.id), match.score) for match in found.matches if match.id.isdecimal()],
             engine=opened.engine_now,
             followed=followed,
