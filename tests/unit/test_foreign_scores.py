@@ -3,15 +3,15 @@
 from pydantic import JsonValue
 
 from composable_memory.types import MemorySearchResult
-from composable_memory_adapters.external.answers import FieldNames, Reading, compared, read_answer
+from composable_memory_adapters.external.answers import FieldNames, compared, read_answer, results_of
 from composable_memory_adapters.text.query_terms import analyse
 
 QUERY = analyse("when was the harbour pump replaced?")
 
 
 def read(*rows: JsonValue) -> tuple[MemorySearchResult, ...]:
-    found = read_answer(list(rows), QUERY, backend_id="away", results_at=None, names=FieldNames())
-    return compared(found, QUERY).results
+    found = read_answer(list(rows), backend_id="away", results_at=None, names=FieldNames())
+    return results_of(compared(found.hits, QUERY), QUERY)
 
 
 def test_a_text_with_the_words_of_the_question_goes_before_a_higher_score_without() -> None:
@@ -37,4 +37,4 @@ def test_the_title_counts_and_equal_texts_keep_their_order() -> None:
 
 
 def test_nothing_is_compared_where_nothing_was_found() -> None:
-    assert compared(Reading(results=()), QUERY).results == ()
+    assert results_of(compared([], QUERY), QUERY) == ()

@@ -8,8 +8,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal, cast
 
@@ -21,7 +20,7 @@ from composable_memory.paths import FOREIGN
 from composable_memory.query.calibration import Calibration, calibrate
 from composable_memory.types import MemorySearchResult, SupportingFact
 from composable_memory_adapters.text.query_terms import KeywordQuery
-from composable_memory_adapters.text.snippets import SnippetMaker
+from composable_memory_adapters.text.snippets import Snippet, SnippetMaker
 from composable_memory_adapters.text.text_scores import StemCache, score
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -47,26 +46,25 @@ _LISTS = (
     "results memories hits items data documents entities facts observations matches passages chunks nodes"
     " edges episodes messages result records points"
 ).split()
-_NAMES: Mapping[str, Mapping[str, None]] = {
-    field_name: dict.fromkeys(common)
-    for field_name, common in {
-        "text": (
-            "text content memory fact snippet chunk body passage page_content observations observation"
-            " summary description value message"
-        ).split(),
-        "path": "path file_path filepath file permalink uri url source".split(),
-        "title": "title name heading".split(),
-        "id": "id uuid _id key memory_id".split(),
-        "score": "score _score similarity relevance relevance_score _rankingScore text_match".split(),
-        "start_line": "start_line startLine line line_start".split(),
-        "end_line": "end_line endLine line_end".split(),
-        "valid_from": "valid_from validFrom valid_at".split(),
-        "valid_to": "valid_to validTo invalid_at".split(),
-        "date": "date created_at createdAt updated_at timestamp".split(),
-        "type": "type kind".split(),
-    }.items()
+_NAMES = {
+    "text": (
+        "text content memory fact snippet chunk body passage page_content observations observation"
+        " summary description value message"
+    ).split(),
+    "path": "path file_path filepath file permalink uri url source".split(),
+    "title": "title name heading".split(),
+    "id": "id uuid _id key memory_id".split(),
+    "score": "score _score similarity relevance relevance_score _rankingScore text_match".split(),
+    "start_line": "start_line startLine line line_start".split(),
+    "end_line": "end_line endLine line_end".split(),
+    "valid_from": "valid_from validFrom valid_at".split(),
+    "valid_to": "valid_to validTo invalid_at".split(),
+    "date": "date created_at createdAt updated_at timestamp".split(),
+    "type": "type kind".split(),
 }
 """By field, the common names for it, the best first."""
+_FIELDS = {name: (field, rank) for field, names in _NAMES.items() for rank, name in enumerate(names)}
+"""By common name, the field and the rank of the name there."""
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
@@ -86,73 +84,86 @@ class FieldNames(SettingsModel):
     type: str | None = Field(default=None, description="Its type, for the filter of this name.")
 
 
+@dataclass(slots=True, kw_only=True)
+class Hit:
+    """What was read of a result. Its score changes on the way; a result is made of it at the end."""
+
+    path: str
+    place: str
+    """Its path or id as the answer has it."""
+    text: str
+    title: str
+    lines: tuple[int, int]
+    score: float | None
+    fields: Mapping[str, JsonValue]
+
+    @property
+    def key(self) -> tuple[str, tuple[int, int]]:
+        """Return what names it in one answer."""
+        return self.path, self.lines
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What an answer was read as: its results, and what is wrong with the rest of it.
+    """What an answer was read as: its results, best first, and what is wrong with the rest of it.
 
     `dropped` counts the results without a text, `bad_scores` the scores that are none. `complaint` is what it
     says instead of results. `keys` are those of an answer in which no results were found, or of a result
     without a text.
     """
 
-    results: tuple[MemorySearchResult, ...]
+    hits: Sequence[Hit]
     dropped: int = 0
     bad_scores: int = 0
     complaint: str = ""
     keys: str | None = None
     found_at: str | None = None
     """Where the results were; None where there are none."""
-    places: Mapping[str, str] = field(default_factory=dict)
-    """The path or id of each result as the answer has it, by its path here."""
 
 
 def read_answer(
     answer: JsonValue,
-    query: KeywordQuery,
     *,
     backend_id: str,
     results_at: str | None,
     names: FieldNames,
     score_is: Literal["similarity", "distance"] = "similarity",
-    as_of: datetime | None = None,
 ) -> Reading:
-    """Return the results in an answer, best first; equal places are taken once.
-
-    `as_of` is the time that the question is about: whether a result holds then is said with it.
-    """
+    """Return the results in an answer, best first; equal places are taken once."""
     found_at, rows = _found(answer, results_at)
     if rows is not None:
         rows = [*rows[:MAX_RESULTS], *_relations(answer)[:MAX_RESULTS]]
-    snippets = SnippetMaker(query)
-    results: dict[str, MemorySearchResult] = {}
-    scores: dict[str, float | None] = {}
-    places: dict[str, str] = {}
+    configured = {name: path for name, path in names if path is not None}
+    hits: dict[object, Hit] = {}
     unread, bad_scores = [], 0
     for row in rows or ():
-        fields = _fields(row, names)
-        text = _text(fields.get("text"))
-        if not text:
+        fields = _fields(row, configured)
+        if not (text := _text(fields.get("text"))):
             unread.append(row)
             continue
-        place = _place(fields)
-        path = f"{backend_id}{FOREIGN}{_name(place) or _digest(text)}"
-        result = _result(fields, text, path, snippets, as_of)
-        if result.key not in results:
-            given = fields.get("score")
-            results[result.key] = result
-            scores[result.key] = score = _score(given, score_is)
-            bad_scores += score is None and given is not None
-            places[result.path] = place
+        hit = _hit(fields, text, backend_id, score_is)
+        if hits.setdefault(hit.key, hit) is hit:
+            bad_scores += hit.score is None and fields.get("score") is not None
     complaint = "" if rows else _complaint(answer)
     return Reading(
-        results=_ranked(results, scores),
+        hits=_ranked([*hits.values()]),
         dropped=len(unread),
         bad_scores=bad_scores,
         complaint=complaint,
         keys=_keys(unread[0]) if unread else _keys(answer) if rows is None and not complaint else None,
         found_at=found_at if rows else None,
-        places=places,
     )
+
+
+def results_of(
+    hits: Sequence[Hit], query: KeywordQuery, as_of: datetime | None = None
+) -> tuple[MemorySearchResult, ...]:
+    """Return hits as results, each with what of its text answers the question.
+
+    `as_of` is the time that the question is about: whether a result holds then is said with it.
+    """
+    snippets = SnippetMaker(query)
+    return tuple(_result(hit, snippets.snippet(hit.text), as_of) for hit in hits)
 
 
 def found_names(answer: JsonValue, results_at: str | None) -> tuple[str, dict[str, str]]:
@@ -160,17 +171,17 @@ def found_names(answer: JsonValue, results_at: str | None) -> tuple[str, dict[st
     found_at, rows = _found(answer, results_at)
     names: dict[str, str] = {}
     for row in (rows or ())[:MAX_RESULTS]:
-        for name_of in _NAMES:
-            if name_of not in names and isinstance(row, dict) and (name := _common(_levels(row), name_of)[0]):
-                names[name_of] = name
+        if isinstance(row, dict):
+            names = {field: name for field, (name, _) in _common(row).items()} | names
     return found_at, names
 
 
 def text_of(answer: JsonValue, names: FieldNames) -> str:
     """Return the whole text in the answer of a tool that reads one thing; empty where there is none."""
     found = _find(answer)
+    configured = {name: path for name, path in names if path is not None}
     rows = [*found[1], *_relations(answer)] if found else []
-    return "\n\n".join(filter(None, (_text(_fields(row, names).get("text"), MAX_READ) for row in rows)))
+    return "\n\n".join(filter(None, (_text(_fields(row, configured).get("text"), MAX_READ) for row in rows)))
 
 
 def parsed(data: bytes | str) -> JsonValue:
@@ -205,40 +216,36 @@ def joined(readings: Sequence[Reading]) -> Reading:
     """
     if len(readings) == 1:
         return readings[0]
-    weights = [1 / (1 + math.log(max(1, len(reading.results)))) for reading in readings]
-    results: dict[str, MemorySearchResult] = {}
-    scores: dict[str, float] = {}
+    weights = [1 / (1 + math.log(max(1, len(reading.hits)))) for reading in readings]
+    hits: dict[object, Hit] = {}
     for reading, weight in zip(readings, weights, strict=True):
-        for result in reading.results:
-            results.setdefault(result.key, result)
-            scores[result.key] = scores.get(result.key, 0.0) + weight / sum(weights)
-    order = sorted(results, key=lambda key: -scores[key])
+        for hit in reading.hits:
+            known = hits.setdefault(hit.key, hit)
+            known.score = (known.score or 0.0 if known is not hit else 0.0) + weight / sum(weights)
+    for hit in hits.values():
+        hit.score = min(1.0, hit.score or 0.0)
     return Reading(
-        results=tuple(replace(results[key], score=min(1.0, scores[key])) for key in order),
+        hits=_sorted(hits.values()),
         dropped=sum(reading.dropped for reading in readings),
         bad_scores=sum(reading.bad_scores for reading in readings),
         complaint=next((reading.complaint for reading in readings if reading.complaint), ""),
         keys=next((reading.keys for reading in readings if reading.keys is not None), None),
         found_at=next((reading.found_at for reading in readings if reading.found_at is not None), None),
-        places={path: place for reading in readings for path, place in reading.places.items()},
     )
 
 
-def compared(reading: Reading, query: KeywordQuery, stems: StemCache | None = None) -> Reading:
-    """Return results scored as the builtin memory scores: 0.7 by their words, 0.3 by their own scores.
+def compared(hits: Sequence[Hit], query: KeywordQuery, stems: StemCache | None = None) -> Sequence[Hit]:
+    """Return hits scored as the builtin memory scores: 0.7 by their words, 0.3 by their own scores.
 
     What a foreign score stands for nobody knows, and a place says nothing at all of a list in which nothing
     answers. A word counts the less the more of the results have it.
     """
-    results = reading.results
-    if not results or not query.terms:
-        return reading
-    said = score(query, [f"{one.title}\n{one.text[:MAX_SCORED]}" for one in results], stems)
-    scored = [
-        replace(result, score=TEXT_WEIGHT * text.words + (1 - TEXT_WEIGHT) * result.score)
-        for result, text in zip(results, said, strict=True)
-    ]
-    return replace(reading, results=tuple(sorted(scored, key=lambda result: -result.score)))
+    if not hits or not query.terms:
+        return hits
+    said = score(query, [f"{hit.title}\n{hit.text[:MAX_SCORED]}" for hit in hits], stems)
+    for hit, text in zip(hits, said, strict=True):
+        hit.score = TEXT_WEIGHT * text.words + (1 - TEXT_WEIGHT) * (hit.score or 0.0)
+    return _sorted(hits)
 
 
 def pick(value: JsonValue, path: str) -> JsonValue:
@@ -320,37 +327,34 @@ def _find(answer: JsonValue, depth: int = _DEPTH) -> tuple[str, list[JsonValue]]
     return ("", [answer]) if has_text else empty
 
 
-def _fields(row: JsonValue, names: FieldNames) -> dict[str, JsonValue]:
+def _fields(row: JsonValue, configured: Mapping[str, str]) -> dict[str, JsonValue]:
     """Return the fields of a result by their configured names, or by the first common ones.
 
     An empty name stands for nothing.
     """
     if not isinstance(row, dict):
         return {"text": row}
-    levels = _levels(row)
-    return {
-        field_name: _common(levels, field_name)[1] if configured is None else pick(row, configured)
-        for field_name in _NAMES
-        if (configured := getattr(names, field_name)) != ""
-    }
+    fields = {name: value for name, (_, value) in _common(row).items()}
+    return fields | {name: pick(row, path) if path else None for name, path in configured.items()}
 
 
-def _levels(row: Mapping[str, JsonValue]) -> list[tuple[str, Mapping[str, JsonValue]]]:
-    """Return a result and what is a level deeper in it, with what stands before their names."""
-    return [("", row), *((f"{name}.", one) for name, one in row.items() if isinstance(one, dict))]
+def _common(row: Mapping[str, JsonValue]) -> dict[str, tuple[str, JsonValue]]:
+    """Return the fields of a result by their common names: the name found, and the value.
 
-
-def _common(
-    levels: Sequence[tuple[str, Mapping[str, JsonValue]]], field_name: str
-) -> tuple[str | None, JsonValue]:
-    """Return the first common name of a field that a result has, and its value."""
-    common = _NAMES[field_name]
+    What stands in the result itself goes before what is a level deeper.
+    """
+    found: dict[str, tuple[str, JsonValue]] = {}
+    levels = [("", row), *((f"{name}.", one) for name, one in row.items() if isinstance(one, dict))]
     for prefix, level in levels:
-        if not common.keys().isdisjoint(level):
-            for name in common:
-                if (value := level.get(name)) not in (None, "", []) and not isinstance(value, dict):
-                    return f"{prefix}{name}", value
-    return None, None
+        ranks: dict[str, int] = {}
+        for name in _FIELDS.keys() & level.keys():
+            field, rank = _FIELDS[name]
+            value = level[name]
+            if rank < ranks.get(field, rank + (field not in found)) and not (
+                value in (None, "", []) or isinstance(value, dict)
+            ):
+                ranks[field], found[field] = rank, (f"{prefix}{name}", value)
+    return found
 
 
 def _text(value: JsonValue, most: int = MAX_CHARACTERS) -> str:
@@ -362,59 +366,69 @@ def _text(value: JsonValue, most: int = MAX_CHARACTERS) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _place(fields: Mapping[str, JsonValue]) -> str:
-    """Return what names a result in the memory that it is from."""
-    return next((str(fields[one]) for one in ("path", "id") if _name(fields.get(one))), "")
-
-
-def _result(
-    fields: Mapping[str, JsonValue],
-    text: str,
-    path: str,
-    snippets: SnippetMaker,
-    as_of: datetime | None,
-) -> MemorySearchResult:
+def _hit(
+    fields: Mapping[str, JsonValue], text: str, backend_id: str, score_is: Literal["similarity", "distance"]
+) -> Hit:
+    for place in (fields.get("path"), fields.get("id")):
+        if name := _name(place):
+            break
     first = _line(fields.get("start_line"))
-    last = max(first, _line(fields.get("end_line")))
-    shown = snippets.snippet(text)
-    since, until, written = (_moment(fields.get(one)) for one in ("valid_from", "valid_to", "date"))
-    known = {
-        "valid_at": since.isoformat() if since else "",
-        "date": written.date().isoformat() if written else "",
-        "type": _name(fields.get("type")),
-    }
-    holds = as_of is None or ((since is None or since <= as_of) and (until is None or as_of < until))
-    fact = SupportingFact(text=shown.text, valid_from=since, valid_to=until, as_of=as_of, holds=holds)
-    return MemorySearchResult(
-        path=path,
-        start_line=first,
-        end_line=last,
-        score=0.0,
-        snippet=shown.text,
-        highlights=shown.highlights,
+    return Hit(
+        path=f"{backend_id}{FOREIGN}{name or _digest(text)}",
+        place=str(place) if name else "",
         text=text,
         title=_name(fields.get("title")),
-        metadata={name: value for name, value in known.items() if value},
-        facts=(fact,) if since or until else (),
+        lines=(first, max(first, _line(fields.get("end_line")))),
+        score=_score(fields.get("score"), score_is),
+        fields=fields,
     )
 
 
-def _ranked(
-    results: Mapping[str, MemorySearchResult], scores: Mapping[str, float | None]
-) -> tuple[MemorySearchResult, ...]:
-    """Return results with scores in [0, 1], best first: their own if all have one, else by their places."""
-    given = [score for score in scores.values() if score is not None]
-    order = [*results]
-    if len(given) == len(order):
+def _result(hit: Hit, shown: Snippet, as_of: datetime | None) -> MemorySearchResult:
+    since, until, written = (_moment(hit.fields.get(one)) for one in ("valid_from", "valid_to", "date"))
+    known = {
+        "valid_at": since.isoformat() if since else "",
+        "date": written.date().isoformat() if written else "",
+        "type": _name(hit.fields.get("type")),
+    }
+    holds = as_of is None or ((since is None or since <= as_of) and (until is None or as_of < until))
+    is_fact = since is not None or until is not None
+    return MemorySearchResult(
+        path=hit.path,
+        start_line=hit.lines[0],
+        end_line=hit.lines[1],
+        score=hit.score or 0.0,
+        snippet=shown.text,
+        highlights=shown.highlights,
+        text=hit.text,
+        title=hit.title,
+        metadata={name: value for name, value in known.items() if value},
+        facts=(SupportingFact(text=shown.text, valid_from=since, valid_to=until, as_of=as_of, holds=holds),)
+        if is_fact
+        else (),
+    )
+
+
+def _ranked(hits: Sequence[Hit]) -> Sequence[Hit]:
+    """Return hits with scores in [0, 1], best first: their own if all have one, else by their places."""
+    given = [hit.score for hit in hits if hit.score is not None]
+    values: Sequence[float]
+    if len(given) == len(hits):
         if given and given[0] < 0.0 and given == sorted(given):  # as BM25 of SQLite: the lowest is the best
-            scores = {key: -score for key, score in zip(order, given, strict=True)}
-        order.sort(key=lambda key: -(scores[key] or 0.0))
-        sound = [scores[key] or 0.0 for key in order]
+            given = [-score for score in given]
+        order = sorted(range(len(hits)), key=lambda at: -given[at])
+        hits, sound = [hits[at] for at in order], [given[at] for at in order]
         usable = bool(sound) and sound[-1] >= 0.0 and 0.0 < sound[0] <= 1.0
         values = sound if usable else calibrate(sound, Calibration.AUTO, absolute=False)[0]
     else:
-        values = calibrate([0.0] * len(order), Calibration.RANK)[0]
-    return tuple(replace(results[key], score=score) for key, score in zip(order, values, strict=True))
+        values = calibrate([0.0] * len(hits), Calibration.RANK)[0]
+    for hit, value in zip(hits, values, strict=True):
+        hit.score = value
+    return hits
+
+
+def _sorted(hits: Iterable[Hit]) -> Sequence[Hit]:
+    return sorted(hits, key=lambda hit: -(hit.score or 0.0))
 
 
 def _score(value: JsonValue, score_is: Literal["similarity", "distance"]) -> float | None:
@@ -434,8 +448,10 @@ def _name(value: JsonValue) -> str:
     """Return a name without what would make it another path, or steer a terminal."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < MAX_NUMBER:
         value = str(value)
-    if not isinstance(value, str):
+    if not isinstance(value, str) or not value:
         return ""
+    if value.isalnum():  # as most are that stand for nothing else
+        return value[:MAX_NAME]
     bare = "".join(char for char in value.replace("\\", "/") if char.isprintable())
     parts = [part for part in bare.strip().split("/") if part not in ("", ".", "..")]
     return "/".join(parts)[:MAX_NAME]

@@ -29,11 +29,13 @@ from composable_memory.types import (
 )
 from composable_memory_adapters.excerpts import excerpt
 from composable_memory_adapters.external.answers import (
+    Hit,
     Reading,
     compared,
     found_names,
     joined,
     read_answer,
+    results_of,
     text_of,
 )
 from composable_memory_adapters.external.settings import AnswerSettings
@@ -127,16 +129,17 @@ class ExternalMemory:
             self._require_open("search")
             return SearchAnswer(results=())
         limit = max(self._settings.limit, options.max_results)
-        reading = await self._read(asked, limit, self._as_of(options))
-        for one in reading.results:
+        analysed = analyse(asked)
+        answers = [await self._ask(one, limit) for one in self._asked(analysed) or (asked,)]
+        reading, hits, results = await asyncio.to_thread(self._read, answers, analysed, options)
+        for hit, one in zip(hits, results, strict=True):
             citation = format_citation(one.path, one.start_line, one.end_line)
             self._answered.pop(citation, None)  # the latest are the last
-            self._answered[citation] = one.path, reading.places.get(one.path, ""), one.text
+            self._answered[citation] = hit.path, hit.place, hit.text
         for citation in [*self._answered][:-MOST_KEPT]:
             del self._answered[citation]
-        good = [hit for hit in reading.results if hit.score >= options.min_score]
         return SearchAnswer(
-            results=tuple(good[: options.max_results]),
+            results=results,
             degraded=tuple(self._dropped(reading)),
             engines={"external": self._source.provider},
         )
@@ -176,33 +179,30 @@ class ExternalMemory:
         window = window_of(options.intent.time_hints, now) if options.intent else None
         return min(window.end, now) if window else now
 
-    async def _read(self, query: str, limit: int, as_of: datetime) -> Reading:
-        """Ask for `limit` results and return what the answer was read as."""
-        analysed = analyse(query)
-        answers = [await self._ask(one, limit) for one in self._asked(analysed) or (query,)]
-        return await asyncio.to_thread(self._readings, answers, analysed, as_of)
-
     def _asked(self, query: KeywordQuery) -> Sequence[str]:
         """Return the words that are asked for one by one; none where the question is asked as it is."""
         return query.terms[:MAX_WORDS] if self._settings.ask_by == "words" else ()
 
-    def _readings(self, answers: Sequence[JsonValue], query: KeywordQuery, as_of: datetime) -> Reading:
+    def _read(
+        self, answers: Sequence[JsonValue], query: KeywordQuery, options: SearchOptions
+    ) -> tuple[Reading, Sequence[Hit], tuple[MemorySearchResult, ...]]:
+        """Return what answers were read as, and what is wanted of it: the hits, and their results."""
         settings = self._settings
         reading = joined(
             [
                 read_answer(
                     answer,
-                    query,
                     backend_id=self._id,
                     results_at=settings.results,
                     names=settings.map,
                     score_is=settings.score_is,
-                    as_of=as_of,
                 )
                 for answer in answers
             ]
         )
-        return compared(reading, query, self._stems)
+        hits = compared(reading.hits, query, self._stems)
+        good = [hit for hit in hits if (hit.score or 0.0) >= options.min_score][: options.max_results]
+        return reading, good, results_of(good, query, self._as_of(options))
 
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None

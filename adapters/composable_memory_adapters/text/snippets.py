@@ -40,7 +40,10 @@ LEAST_ADDED = 1 / 8
 SHORTEST_SENTENCE = 40
 """A shorter one, such as "Dr.", stays with what follows."""
 
-_SENTENCE_END = re.compile(r"[.!?…]+[\"'”’»)\]]*\s+|[。！？]+[」』”’）]*")
+# It begins with one set of characters, to which the engine then leaps; between two branches it does not.
+_SENTENCE_END = re.compile(
+    r"[.!?…。！？](?:(?<=[.!?…])[.!?…]*[\"'”’»)\]]*\s+|(?<=[。！？])[。！？]*[」』”’）]*)"
+)
 _REST_OF_WORD = re.compile(f"[^\\W_{CJK}]*")
 _BORDER = re.compile(r"\n|[.!?…]+[\"'”’»)\]]*\s+|[。！？]+[」』”’）]*")
 

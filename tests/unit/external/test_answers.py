@@ -3,16 +3,14 @@
 from typing import Any
 
 from composable_memory_adapters.external.answers import FieldNames, Reading, joined, read_answer
-from composable_memory_adapters.text.query_terms import analyse
 
 
 def read(answer: Any, results_at: str | None = None) -> Reading:
-    query = analyse("pump replaced")
-    return read_answer(answer, query, backend_id="away", results_at=results_at, names=FieldNames())
+    return read_answer(answer, backend_id="away", results_at=results_at, names=FieldNames())
 
 
 def paths(reading: Reading) -> list[str]:
-    return [one.path for one in reading.results]
+    return [one.path for one in reading.hits]
 
 
 def rows(*scores: float) -> list[dict[str, Any]]:
@@ -40,7 +38,7 @@ def test_answers_to_single_words_become_one_with_the_rarest_first() -> None:
 
     whole = joined([one("a", "b", "c"), one("c"), one()])
     assert paths(whole) == ["away://c", "away://a", "away://b"]
-    both, common = (whole.results[place].score for place in (0, 1))
+    both, common = (whole.hits[place].score or 0.0 for place in (0, 1))
     assert 1 > both > 2 * common > 0
     assert paths(joined([one("b", "a")])) == ["away://b", "away://a"]
 
@@ -55,7 +53,7 @@ def test_an_answer_in_which_nothing_is_recognised_tells_its_keys_and_an_empty_on
         ({str(number): 1 for number in range(20)}, None, ", ".join(map(str, range(12))) + ", …"),
     ]
     for answer, results_at, keys in unknown:
-        assert (read(answer, results_at).results, read(answer, results_at).keys) == ((), keys)
+        assert (read(answer, results_at).hits, read(answer, results_at).keys) == ([], keys)
     empty: list[tuple[Any, str | None]] = [
         ({"results": []}, None),
         ({"hits": {"hits": [], "total": 0}}, None),
@@ -69,23 +67,22 @@ def test_an_answer_in_which_nothing_is_recognised_tells_its_keys_and_an_empty_on
         (None, None),
     ]
     for answer, results_at in empty:
-        assert read(answer, results_at) == Reading(results=(), found_at=None), answer
+        assert read(answer, results_at) == Reading(hits=[], found_at=None), answer
     assert read({"results": [{"number": 1, "day": 2}, row]}).keys == "number, day"
 
 
 def test_an_empty_name_stands_for_nothing() -> None:
     found = read_answer(
         [*rows(0.2, 0.9)],
-        analyse("pump"),
         backend_id="away",
         results_at=None,
         names=FieldNames(score="", start_line="", id="", path=""),
     )
-    assert (found.bad_scores, [one.text for one in found.results]) == (0, ["pump 0", "pump 1"])
+    assert (found.bad_scores, [one.text for one in found.hits]) == (0, ["pump 0", "pump 1"])
 
 
 def test_relations_of_a_graph_are_read_as_sentences() -> None:
     entities = [{"name": "Ann", "observations": ["She likes boats."]}]
     relations = [{"from": "Ann", "to": "Harbour", "relationType": "works_at"}, {"from": "Ann"}, 7]
-    texts = [one.text for one in read({"entities": entities, "relations": relations}, "entities").results]
+    texts = [one.text for one in read({"entities": entities, "relations": relations}, "entities").hits]
     assert texts == ["She likes boats.", "Ann works at Harbour"]
