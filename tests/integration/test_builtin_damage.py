@@ -25,11 +25,20 @@ ROUNDS = rounds(1, explore=20)
 NO_SYNC = BuiltinSettings.model_validate({"sync": {"onSearch": False}})
 CODE = "The code of the harbour gate is 487."
 HARBOUR = "SELECT count(*) FROM chunks_fts WHERE chunks_fts MATCH 'harbour'"
-TO_VERSION_3 = """
+TO_VERSION_4 = """
+DROP TRIGGER passage_came;
+DROP TRIGGER passage_went;
+DROP TRIGGER passage_changed;
+DROP TABLE vector_changes;
+PRAGMA user_version = 4;
+"""
+TO_VERSION_3 = f"""
+{TO_VERSION_4}
 DROP TABLE long_words;
 PRAGMA user_version = 3;
 """
-TO_VERSION_2 = """
+TO_VERSION_2 = f"""
+{TO_VERSION_4}
 DROP TABLE long_words;
 ALTER TABLE files DROP COLUMN title;
 ALTER TABLE files DROP COLUMN aliases;
@@ -58,7 +67,7 @@ ALTER TABLE chunks DROP COLUMN checksum;
 ALTER TABLE embedding_cache DROP COLUMN checksum;
 PRAGMA user_version = 1;
 """
-OLDER = {1: TO_VERSION_2 + TO_VERSION_1, 2: TO_VERSION_2, 3: TO_VERSION_3}
+OLDER = {1: TO_VERSION_2 + TO_VERSION_1, 2: TO_VERSION_2, 3: TO_VERSION_3, 4: TO_VERSION_4}
 TRIP = """---
 title: Four days by the river
 aliases: [escapade]

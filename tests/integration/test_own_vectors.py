@@ -2,8 +2,10 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 from composable_memory import open_memory
@@ -59,6 +61,7 @@ class Persistent(Plain):
         self.vectors = self.kept.setdefault(services.collection, self.vectors)
 
     async def ids(self):
+        calls.append("ids")
         return await self.vectors.ids()
 
 def spec_of(kind):
@@ -164,7 +167,54 @@ async def test_one_that_outlives_the_process_is_handed_only_what_it_lacks(folder
     again = await asked(folders, engine("persistent"))
 
     assert paths(first) == paths(again) != []
-    assert noted() == ["upsert 4", "closed", "closed"]
+    assert noted() == ["ids", "upsert 4", "closed", "ids", "closed"]
+
+
+async def test_only_what_has_changed_is_read_to_follow_the_notes(folders: tuple[Path, Path]) -> None:
+    boat = folders[0] / "memory/boat.md"
+    async with open_memory(*folders, engine("persistent")) as memory:
+        await memory.sync()
+        await memory.query(QUESTION)
+        text = boat.read_text("utf-8")
+        boat.unlink()
+        await memory.sync()
+        without = await memory.query(QUESTION)
+        boat.write_text(text, "utf-8")  # its vector is in the cache, under the number that it had
+        await memory.sync()
+        again = await memory.query(QUESTION)
+
+    assert "memory/boat.md" not in paths(without)
+    assert paths(again)[0] == "memory/boat.md"
+    assert noted() == ["ids", "upsert 4", "delete 1", "upsert 1", "closed"]
+
+
+async def test_a_rebuilt_index_is_compared_as_a_whole(folders: tuple[Path, Path]) -> None:
+    async with open_memory(*folders, engine("persistent")) as memory:
+        await memory.sync()
+        before = await memory.query(QUESTION)
+        await memory.sync(force=True)
+        after = await memory.query(QUESTION)
+
+    assert paths(after) == paths(before)
+    assert noted() == ["ids", "upsert 4", "ids", "closed"]
+
+
+async def test_changes_that_the_log_has_dropped_are_found_by_comparing(folders: tuple[Path, Path]) -> None:
+    async with open_memory(*folders, engine("persistent")) as memory:
+        await memory.sync()
+        await memory.query(QUESTION)
+        (folders[0] / "memory/boat.md").unlink()
+        (folders[0] / "memory/yard.md").write_text("The ship is in the yard.", "utf-8")
+        await memory.sync()
+        (index,) = (folders[1] / "memory").glob("*.sqlite")
+        with closing(apsw.Connection(str(index))) as connection:
+            last = connection.execute("SELECT max(position) FROM vector_changes").get
+            connection.execute("DELETE FROM vector_changes WHERE position < ?", (last,))
+        response = await memory.query(QUESTION)
+
+    assert paths(response)[0] == "memory/yard.md"
+    assert "memory/boat.md" not in paths(response)
+    assert noted() == ["ids", "upsert 4", "ids", "delete 1", "upsert 1", "closed"]
 
 
 async def test_one_that_fails_leaves_the_words_and_is_named(folders: tuple[Path, Path]) -> None:

@@ -2,7 +2,7 @@
 
 Vectors keep the ids of the embedding cache, so passages with the same text share one. A store follows
 `meta.revision`: after a change it is handed the vectors that are new, and those that no passage uses any more
-are deleted from it.
+are deleted from it. Which these may be, the index logs; where its log does not reach back, all are compared.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from composable_memory.interfaces import SupportsDelete, SupportsIds, SupportsPa
 from composable_memory.vector_values import VectorRecord
 from composable_memory_adapters.builtin.store import read_queries
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.builtin.store.read_queries import VectorChanges
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -33,10 +34,12 @@ VECTORS_PER_STATEMENT = 8192
 class Followed:
     """The revision of the index that a store holds the vectors of, and how far these are.
 
-    `sample` are passages from all over the index: taking them anew for each query costs more than a search.
+    `position` is how far the index's log of changed vectors had got. `sample` are passages from all over the
+    index, the same until it changes.
     """
 
     revision: int
+    position: int
     counts: read_queries.VectorCounts
     sample: Sequence[int]
 
@@ -45,6 +48,7 @@ class Followed:
         """Return the state of an index."""
         return cls(
             revision=read_queries.revision(connection),
+            position=read_queries.vector_position(connection),
             counts=read_queries.vector_counts(connection),
             sample=read_queries.sample(connection, SAMPLE_SIZE),
         )
@@ -58,6 +62,18 @@ class IndexVectors:
         self.followed: Followed | None = None
         """What the store that is searched holds; written by who keeps it up to date."""
         self._file = file
+
+    async def is_current(self) -> bool:
+        """Return whether the index is as it was when the store followed it."""
+        return self.followed is not None and self.followed.revision == await self._file.read(
+            read_queries.revision
+        )
+
+    async def changes(self, since: int) -> tuple[VectorChanges | None, Followed]:
+        """Return what has changed since a position, None where the log does not tell, and the state now."""
+        return await self._file.read(
+            lambda connection: (read_queries.vector_changes(connection, since), Followed.of(connection))
+        )
 
     async def live_ids(self) -> tuple[Sequence[int], Followed]:
         """Return the ids of all vectors that some passage uses, and the revision of the index they are of."""
@@ -107,26 +123,35 @@ class VectorFollower:
         if self._vectors.followed is None:
             async with self._working:
                 if self._vectors.followed is None:
-                    await self._hand_over()
+                    await self._compare_all()
 
     async def catch_up(self) -> bool:
         """Follow a change; return false at once where another call is doing so."""
         if self._working.locked():
             return False
         async with self._working:
-            await self._hand_over()
+            before = self._vectors.followed
+            changes, followed = await self._vectors.changes(before.position if before else 0)
+            if changes is None:
+                await self._compare_all()
+            else:
+                await self._hand_over(new=changes.live, gone=changes.gone)
+                self._vectors.followed = followed
         return True
 
-    async def _hand_over(self) -> None:
+    async def _compare_all(self) -> None:
         live, followed = await self._vectors.live_ids()
         known = await self._known()
-        gone = sorted(known.difference(live))
+        new = [id_ for id_ in live if id_ not in known]
+        await self._hand_over(new=new, gone=sorted(known.difference(live)))
+        self._vectors.followed = followed
+
+    async def _hand_over(self, *, new: Sequence[int], gone: Sequence[int]) -> None:
         if gone and isinstance(self._store, SupportsDelete):
             await self._store.delete([str(id_) for id_ in gone])
         self._handed.difference_update(gone)
-        for ids in _in_batches([id_ for id_ in live if id_ not in known], VECTORS_PER_STATEMENT):
+        for ids in _in_batches(new, VECTORS_PER_STATEMENT):
             await self._put(*await self._vectors.rows(ids))
-        self._vectors.followed = followed
 
     async def _known(self) -> set[int]:
         if isinstance(self._store, SupportsIds):

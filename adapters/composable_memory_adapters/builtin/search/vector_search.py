@@ -136,13 +136,16 @@ class VectorSearch:
         await self._ready()
 
     async def near(self, vector: Sequence[float], k: int) -> Near:
-        """Return the `k` nearest vectors as far as the store has followed the index; see `catch_up`.
+        """Return the `k` nearest vectors, as far as the store can follow the index; see `catch_up`.
 
         Raises:
             BackendUnavailable: the store of another package failed, or took too long.
             IndexProblem: the index cannot be read.
         """
         opened = await self._ready()
+        if not await opened.vectors.is_current():
+            with self._blaming(opened.engine):
+                await opened.follower.catch_up()
         followed = opened.vectors.followed
         assert followed is not None
         asked = VectorQuery(vector=vector, top_k=k)

@@ -25,8 +25,16 @@ BUMP = """
 INSERT INTO meta (key, value) VALUES ('revision', '1')
 ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1
 """
+KEPT_CHANGES = 65_536
+"""What searches vectors in another process may miss so many of their changes before it compares all ids."""
+
+FORGET_CHANGES = """
+DELETE FROM vector_changes WHERE position <= (SELECT max(position) FROM vector_changes) - ?
+"""
+# One count each: SQLite counts the rows of a table or index by its pages, but looks at every value.
 SNAPSHOT = """
-SELECT count(*), count(embedding_id), (SELECT count(*) FROM embedding_cache) FROM chunks
+SELECT (SELECT count(*) FROM chunks), (SELECT count(*) FROM chunks WHERE embedding_id IS NULL),
+  (SELECT count(*) FROM embedding_cache)
 """
 FILES_OF_SOURCES = "SELECT source, count(*) FROM files GROUP BY source"
 CHUNKS_OF_SOURCES = "SELECT source, count(*) FROM chunks GROUP BY source"
@@ -88,6 +96,7 @@ def milliseconds(moment: datetime) -> int:
 def bump_revision(connection: Connection) -> None:
     """Raise the revision, so that readers notice that chunks or vectors have changed."""
     connection.execute(BUMP)
+    connection.execute(FORGET_CHANGES, (KEPT_CHANGES,))
 
 
 def stored_space(connection: Connection) -> EmbeddingSpace | None:
@@ -139,7 +148,7 @@ def add_cache_use(connection: Connection, *, hits: int, misses: int) -> None:
 
 def snapshot(connection: Connection) -> IndexSnapshot:
     """Return the counts of the index."""
-    chunks, embedded, cached = next(connection.execute(SNAPSHOT))
+    chunks, pending, cached = next(connection.execute(SNAPSHOT))
     files = dict(connection.execute(FILES_OF_SOURCES))
     chunks_of = (
         dict(connection.execute(CHUNKS_OF_SOURCES)) if len(files) > 1 else dict.fromkeys(files, chunks)
@@ -150,7 +159,7 @@ def snapshot(connection: Connection) -> IndexSnapshot:
         revision=revision,
         files=sum(files.values()),
         chunks=chunks,
-        embedded=embedded,
+        embedded=chunks - pending,
         cached_vectors=cached,
         sources={source: (count, chunks_of.get(source, 0)) for source, count in files.items()},
         space=stored_space(connection),

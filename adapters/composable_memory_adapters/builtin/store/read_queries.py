@@ -27,7 +27,7 @@ SAMPLE = """
 SELECT DISTINCT (
   SELECT id FROM chunks WHERE id >= first + (last - first) * value / max(?1 - 1, 1) ORDER BY id LIMIT 1
 )
-FROM (SELECT min(id) AS first, max(id) AS last FROM chunks), json_each(?2)
+FROM (SELECT (SELECT min(id) FROM chunks) AS first, (SELECT max(id) FROM chunks) AS last), json_each(?2)
 WHERE first IS NOT NULL
 """
 TEXTS = "SELECT CAST(text AS BLOB) FROM chunks WHERE id IN (SELECT value FROM json_each(?))"
@@ -41,10 +41,17 @@ WHERE chunks.id IN (SELECT value FROM json_each(?)) AND provider_key = ? AND mod
 LIVE_EMBEDDING_IDS = """
 SELECT DISTINCT embedding_id FROM chunks WHERE embedding_id IS NOT NULL ORDER BY embedding_id
 """
+POSITIONS = "SELECT (SELECT min(position) FROM vector_changes), (SELECT max(position) FROM vector_changes)"
+CHANGED = """
+SELECT embedding_id, EXISTS (SELECT 1 FROM chunks WHERE chunks.embedding_id = changed.embedding_id)
+FROM (SELECT DISTINCT embedding_id FROM vector_changes WHERE position > ?) AS changed
+"""
 VECTORS = "SELECT id, embedding FROM embedding_cache WHERE id IN (SELECT value FROM json_each(?))"
 VECTORS_IN_SPACE = f"{VECTORS} AND provider_key = ? AND model = ? AND provider = ?"
 TEXTS_AFTER = "SELECT id, CAST(text AS BLOB) FROM chunks WHERE id > ? ORDER BY id LIMIT ?"
-VECTOR_COUNTS = "SELECT count(*), count(embedding_id) FROM chunks"
+VECTOR_COUNTS = """
+SELECT (SELECT count(*) FROM chunks), (SELECT count(*) FROM chunks WHERE embedding_id IS NULL)
+"""
 GENERATION = "SELECT seq >> ? FROM sqlite_sequence WHERE name = ?"
 REVISION = "SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'revision'"
 STATE = f"SELECT ({GENERATION}), ({REVISION})"
@@ -87,15 +94,10 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorCounts:
-    """How many passages there are, and how many of them have a vector."""
+    """How many passages there are, and how many of them still wait for their vector."""
 
     passages: int
-    with_vector: int
-
-    @property
-    def pending(self) -> int:
-        """Return how many passages still wait for their vector."""
-        return self.passages - self.with_vector
+    pending: int
 
 
 def passages(connection: Connection, ids: Iterable[int]) -> Passages:
@@ -164,6 +166,34 @@ def live_embedding_ids(connection: Connection) -> list[int]:
     return [row[0] for row in connection.execute(LIVE_EMBEDDING_IDS)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorChanges:
+    """The embeddings that passages use by now, and those that none uses, among those that may be others."""
+
+    live: Sequence[int]
+    gone: Sequence[int]
+
+
+def vector_position(connection: Connection) -> int:
+    """Return how far the log of changed vectors has got."""
+    ((_, last),) = connection.execute(POSITIONS)
+    return int(last)
+
+
+def vector_changes(connection: Connection, since: int) -> VectorChanges | None:
+    """Return what has changed since a position of the log; None where it does not tell, and all may have."""
+    ((first, last),) = connection.execute(POSITIONS)
+    if not first - 1 <= since <= last:
+        return None
+    rows = list(connection.execute(CHANGED, (since,)))
+    if any(id_ is None for id_, _ in rows):
+        return None
+    return VectorChanges(
+        live=[id_ for id_, is_live in rows if is_live],
+        gone=[id_ for id_, is_live in rows if not is_live],
+    )
+
+
 def vectors(connection: Connection, ids: Iterable[int], dims: int) -> tuple[list[int], list[bytes]]:
     """Return ids and float32 blobs of those embeddings among `ids` that hold `dims` numbers."""
     return _sound(connection.execute(VECTORS, (_json(ids),)), dims)
@@ -194,8 +224,8 @@ def vectors_in_space(
 
 def vector_counts(connection: Connection) -> VectorCounts:
     """Return how far the vectors are."""
-    ((all_passages, with_vector),) = connection.execute(VECTOR_COUNTS)
-    return VectorCounts(passages=all_passages, with_vector=with_vector)
+    ((all_passages, pending),) = connection.execute(VECTOR_COUNTS)
+    return VectorCounts(passages=all_passages, pending=pending)
 
 
 def revision(connection: Connection) -> int:

@@ -43,6 +43,7 @@ REPLACE = "".join(
         (LIVE.words, NEXT.words),
     )
 )
+ANY_VECTOR_CHANGED = "INSERT INTO vector_changes (embedding_id) VALUES (NULL)"
 OF_REBUILD = (NEXT.files, NEXT.chunks, NEXT.keywords, NEXT.words)
 DROP = "".join(f"DROP TABLE IF EXISTS {name};" for name in OF_REBUILD)
 
@@ -132,7 +133,8 @@ def swap(
     if space is not None:
         connection.execute(LET_GO_OF_VECTORS, (now_ms, *space.identity))
         index_meta.store_space(connection, space)
-    connection.execute(REPLACE)
+    connection.execute(REPLACE + schema.WATCH_VECTORS)
+    connection.execute(ANY_VECTOR_CHANGED)
     index_meta.store_recipe(connection, recipe)
     index_meta.set_value(connection, REBUILD, None)
     index_meta.bump_revision(connection)

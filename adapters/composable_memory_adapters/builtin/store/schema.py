@@ -7,7 +7,8 @@ know that what they hold in memory is out of date.
 
 Checksums are CRC-32; rows written before version 2 have none. The fields of notes and passages came with
 version 3; those of an older index are read from the texts that it holds, until a rebuild reads the notes.
-Version 4 brought `long_words`, which may hold words of notes that are gone until a rebuild.
+Version 4 brought `long_words`, which may hold words of notes that are gone until a rebuild, version 5
+`vector_changes`, the log by which what searches vectors follows the index.
 """
 
 import zlib
@@ -23,7 +24,7 @@ from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text import compounds
 from composable_memory_adapters.text.outline import outline
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 APPLICATION_ID = 0x636D656D
 """Marks the file as ours: the letters "cmem"."""
@@ -95,6 +96,28 @@ LONG_WORDS = """
 CREATE TABLE IF NOT EXISTS {words} (
   backwards TEXT PRIMARY KEY   -- so that those with the same end are neighbours
 ) WITHOUT ROWID;
+"""
+VECTOR_CHANGES = """
+CREATE TABLE IF NOT EXISTS vector_changes (
+  position INTEGER PRIMARY KEY, -- grows; the oldest rows are dropped, never the newest
+  embedding_id INTEGER          -- that passages began or ceased to use; NULL: any may be another
+);
+INSERT INTO vector_changes (embedding_id) VALUES (NULL);
+"""
+WATCH_VECTORS = """
+CREATE TRIGGER passage_came AFTER INSERT ON chunks WHEN new.embedding_id IS NOT NULL
+BEGIN
+  INSERT INTO vector_changes (embedding_id) VALUES (new.embedding_id);
+END;
+CREATE TRIGGER passage_went AFTER DELETE ON chunks WHEN old.embedding_id IS NOT NULL
+BEGIN
+  INSERT INTO vector_changes (embedding_id) VALUES (old.embedding_id);
+END;
+CREATE TRIGGER passage_changed AFTER UPDATE OF embedding_id ON chunks
+BEGIN
+  INSERT INTO vector_changes (embedding_id)
+  SELECT value FROM json_each(json_array(old.embedding_id, new.embedding_id)) WHERE value IS NOT NULL;
+END;
 """
 INSERT_LONG_WORD = "INSERT OR IGNORE INTO {words} (backwards) VALUES (?)"
 INSERT_KEYWORDS = "INSERT INTO {keywords} (rowid, text, names, headings, tags) VALUES (?, ?, ?, ?, ?)"
@@ -181,8 +204,7 @@ def _shape(connection: Connection) -> frozenset[tuple[object, ...]]:
 @lru_cache(maxsize=1)
 def _shape_as_made() -> frozenset[tuple[object, ...]]:
     with closing(Connection(":memory:")) as fresh:
-        fresh.execute(SHARED)
-        create_passages(fresh, LIVE)
+        _create_all(fresh)
         return _shape(fresh)
 
 
@@ -204,16 +226,23 @@ def create(connection: Connection, path: Path) -> None:
             connection.execute(FROM_VERSION_1)
         if version < 3:
             _add_fields(connection)
-        _add_long_words(connection)
+        if version < 4:
+            _add_long_words(connection)
+        connection.execute(VECTOR_CHANGES + WATCH_VECTORS)
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         check(connection, path)
         return
     if connection.execute("SELECT count(*) FROM sqlite_schema").get:
         raise IndexProblem(path, "it holds the tables of another program; choose another store.path")
-    connection.execute(SHARED)
-    create_passages(connection, LIVE)
+    _create_all(connection)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def _create_all(connection: Connection) -> None:
+    connection.execute(SHARED)
+    create_passages(connection, LIVE)
+    connection.execute(VECTOR_CHANGES + WATCH_VECTORS)
 
 
 def _crc32(*values: object) -> int:
