@@ -10,7 +10,7 @@ import os
 import sys
 import zlib
 
-ANSWERED = frozenset({"get", "pack", "search", "status"})
+ANSWERED = frozenset({"explain", "get", "pack", "recall", "search", "status"})
 """The commands that a server answers: they only read."""
 FOLDER = "serve"
 """In the state folder, with a socket for each workspace that is served."""

@@ -85,6 +85,8 @@ class Capability(StrEnum):
     """`SupportsRawAnswer`: it can show what it was answered before that is read."""
     READ_FILE = "read-file"
     """It can read the files behind its results; without it `read_file` raises `UnsupportedOperation`."""
+    REFRESH = "refresh"
+    """`SupportsRefresh`: one that stays open can serve the next command as if it was opened for that."""
     RETAIN = "retain"
     """`SupportsRetain`: what is remembered can be written to it as well."""
     SYNC = "sync"
@@ -213,6 +215,21 @@ class SupportsSync(Protocol):
 
         Raises:
             BackendError: the sync stopped; what was indexed before stays.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsRefresh(Protocol):
+    """A memory of short commands that may stay open between them."""
+
+    async def refresh(self) -> bool:
+        """Forget how fresh things are, so that the next search looks for changes of its sources by itself.
+
+        Return False where the memory would not answer as one that is opened now, such as after a failure.
+
+        Raises:
+            BackendError: it cannot be told.
         """
         ...
 
@@ -391,6 +408,7 @@ CAPABILITY_PROTOCOLS = {
     Capability.FORGET: SupportsForget,
     Capability.INGEST: SupportsIngest,
     Capability.RAW_ANSWER: SupportsRawAnswer,
+    Capability.REFRESH: SupportsRefresh,
     Capability.RETAIN: SupportsRetain,
     Capability.SYNC: SupportsSync,
 }

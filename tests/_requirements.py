@@ -80,6 +80,7 @@ DECAY = "tests/unit/builtin/test_decay.py::test_"
 DIVERSITY = "tests/unit/builtin/test_diversity.py::test_"
 SOURCES = "tests/unit/builtin/test_sources.py::test_"
 TRANSCRIPTS = "tests/unit/builtin/test_sessions.py::test_"
+SERVE = "tests/integration/test_cli_serve.py::test_"
 SYNC_SCHEDULER = "tests/unit/builtin/test_sync_scheduler.py::test_"
 REDACTION = "tests/unit/ops_logs/test_redaction.py::test_"
 BUILTIN = "tests/integration/test_builtin_backend.py::test_"
@@ -1779,6 +1780,18 @@ INTERFACES = document(
                  f"{ANSWER}every_degradation_has_a_reason"),
             kept("own:answer:closed", "after close, answer raises BackendUnavailable",
                  f"{ANSWER}an_answer_of_a_closed_memory_is_unavailable"),
+        ],
+    ),
+    (
+        "SupportsRefresh",
+        [
+            kept("own:refresh:look", "after a refresh the next search sees the sources of the moment",
+                 f"{INDEXING}after_a_refresh_the_next_search_looks_at_the_notes_however_lately_one_did"),
+            kept("own:refresh:failed", "what is not as one that is opened now says so",
+                 f"{INDEXING}a_memory_whose_embedder_failed_is_not_as_one_that_is_opened_now"),
+            kept("own:refresh:commands", "the memory that a server keeps open answers as one that is opened",
+                 f"{SERVE}the_memory_that_stays_open_sees_each_change_of_notes_and_weights",
+                 f"{SERVE}a_server_answers_to_the_byte_what_the_command_alone_would"),
         ],
     ),
     (

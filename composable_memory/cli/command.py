@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from composable_memory.cli.caller import CLIENT
+from composable_memory.cli.caller import CLIENT, environment
 from composable_memory.cli.exit_codes import ExitCode, run
 from composable_memory.cli.options import StateDir, Workspace
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -26,20 +26,27 @@ class Target:
     workspace: Path
     state_dir: Path | None
 
-    def open(self) -> "AbstractAsyncContextManager[Memory]":
-        """Open the memory for a single command."""
-        from composable_memory.config.layers import default_state_dir
+    def open(self, *, anew: bool = False) -> "AbstractAsyncContextManager[Memory]":
+        """Open the memory for a single command; `anew` even if the server has one that would do."""
         from composable_memory.runtime.opening import open_memory
 
         if (client := CLIENT.get()) is None:
             return open_memory(self.workspace, self.state_dir, long_lived=False)
-        return open_memory(
-            client.path(self.workspace),
-            client.path(self.state_dir or default_state_dir(client.environ)),
+        from composable_memory.runtime.kept_memory import Request
+
+        request = Request(
+            workspace=client.path(self.workspace),
+            state_dir=self.state_folder(),
             environ=client.environ,
             registry=client.registry,
-            long_lived=False,
         )
+        return request.open() if anew else client.kept.lent(request)
+
+    def state_folder(self) -> Path:
+        """Return where its indexes and logs are."""
+        from composable_memory.config.layers import default_state_dir
+
+        return self.path(self.state_dir or default_state_dir(environment()))
 
     def path(self, given: Path) -> Path:
         """Return a path as whoever gave it means it."""

@@ -1,8 +1,8 @@
 """Runs the commands that clients send over a Unix socket, with all modules already imported.
 
-Each runs as in a process of its own: it opens the memory anew, by the settings and the environment of its
-client, and closes it. So its output is the same, and nothing of one command is left for the next. What may
-not be the same here is declined, and the client runs the command itself.
+Each runs as in a process of its own, by the settings and the environment of its client, with the memory that
+the command before has left open if it would open just the same. So its output is the same. What may not be
+the same here is declined, and the client runs the command itself.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from composable_memory.cli.caller import CLIENT, Client
 from composable_memory.config.layers import CONFIG_VARIABLE, STATE_VARIABLE
 from composable_memory.json_documents import document
 from composable_memory.registry import Registry
+from composable_memory.runtime.kept_memory import KeptMemory
 from composable_memory_start import (
     BEAT,
     DECLINED,
@@ -37,7 +38,7 @@ from composable_memory_start import (
 
 MAX_CLIENTS = 200
 MAX_AT_WORK = 4
-"""Each has a memory open, with threads, files and vectors of its own; more would wait for each other."""
+"""Each may have a memory of its own, with threads, files and vectors; more would wait for each other."""
 REQUEST_S = 2.0
 BEAT_S = 0.5
 SEND_S = 30.0
@@ -71,6 +72,7 @@ class CommandServer:
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(MAX_AT_WORK)
+        self._kept = KeptMemory()
         self._installation = ""
         self._code: Mapping[Path, object] = {}
         self._since = datetime.now(UTC)
@@ -91,13 +93,14 @@ class CommandServer:
         self._server = await asyncio.create_task(starting, context=Context())
 
     async def stop(self) -> None:
-        """Listen no longer and cancel what is at work; its clients run it themselves."""
+        """Listen no longer and cancel what is at work, which its clients run themselves; close the memory."""
         if self._server is not None:
             self._server.close()
         await asyncio.to_thread(self._address.unlink, missing_ok=True)
         for task in self._clients:
             task.cancel()
         await asyncio.gather(*self._clients, return_exceptions=True)
+        await self._kept.close()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._serve(reader, writer), name="command client")
@@ -113,7 +116,9 @@ class CommandServer:
                 async with asyncio.timeout(REQUEST_S):
                     length = int.from_bytes(await reader.readexactly(4), "big")
                     message = await reader.readexactly(length) if length <= MAX_REQUEST_BYTES else b""
-                answer = await self._while_there(_client_of(message, self._registry), reader, writer)
+                answer = await self._while_there(
+                    _client_of(message, self._registry, self._kept), reader, writer
+                )
                 async with asyncio.timeout(SEND_S):
                     writer.writelines(answer)
                     await writer.drain()
@@ -164,6 +169,7 @@ class CommandServer:
             url=self._url,
             since=self._since.isoformat(timespec="seconds"),
             answered=self._answered,
+            opened=self._kept.opened,
             declined=self._declined,
             last_declined=self._reason,
         )
@@ -204,7 +210,7 @@ class CommandServer:
             raise Declined(f"{name}: {type(problem).__name__}") from problem
 
 
-def _client_of(message: bytes, registry: Registry) -> Client:
+def _client_of(message: bytes, registry: Registry, kept: KeptMemory) -> Client:
     """Return the client that sent what `composable_memory_start.request_of` made.
 
     Raises:
@@ -217,6 +223,7 @@ def _client_of(message: bytes, registry: Registry) -> Client:
     frames: list[bytes] = []
     return Client(
         registry=registry,
+        kept=kept,
         installation=made_by,
         folder=Path(folder),
         arguments=tuple(arguments),

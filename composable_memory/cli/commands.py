@@ -21,7 +21,7 @@ COMMANDS = {
     "watch": ("watch", "Keep running and update the index as notes change."),
     "serve": (
         "serve",
-        "Keep a workspace ready: watch it, and answer `search`, `pack`, `get` and `status` at once.",
+        "Keep a workspace ready: watch it, and answer `search`, `get`, `recall` and the like at once.",
     ),
     "backup": (
         "backup",

@@ -10,7 +10,6 @@ from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.logs import LAST, TRACE_HELP, resolve_trace
 from composable_memory.cli.options import AsJson
 from composable_memory.cli.output import counted, print_json, print_line
-from composable_memory.runtime.opening import open_memory
 from composable_memory.tools import ErrorReply, MemoryExplainRequest, memory_explain
 from composable_memory_ops_logs import OpsLogError
 
@@ -38,7 +37,7 @@ async def explain(
 
     What matches in a passage is looked up anew: notes may have changed since.
     """
-    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+    async with target.open() as memory:
         trace_id = await resolve_trace(target, trace_id, memory=memory.context.memory_id)
         reply = await memory_explain(memory, MemoryExplainRequest(trace_id=trace_id, path=why_not))
     if isinstance(reply, ErrorReply):

@@ -1,7 +1,6 @@
 """`cmem logs tail`, `cmem logs show` and `cmem logs query`: reads the operations log, draws a trace."""
 
 import asyncio
-import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC
 from pathlib import Path
@@ -15,7 +14,6 @@ from composable_memory.cli.log_stats import print_statistics, statistics
 from composable_memory.cli.options import TIME_HELP, AsJson, Limit, WithoutTexts, parse_time
 from composable_memory.cli.output import can_draw, print_json, print_line, warn
 from composable_memory.cli.render import print_table
-from composable_memory.config.layers import default_state_dir
 from composable_memory.json_documents import document
 from composable_memory.query.waterfall import Step, bar, note_on, trace_document, waterfall
 from composable_memory.state.folders import OPS_LOG_FOLDER
@@ -195,9 +193,8 @@ async def resolve_trace(target: Target, trace_id: str, *, memory: str | None = N
 
 def _end_of_memory_id(target: Target) -> str:
     """Return how the ids of the memories of a workspace end; empty for a folder that is none. Reads files."""
-    state_dir = target.state_dir or default_state_dir(os.environ)
-    for one in known_workspaces(state_dir.expanduser()):
-        if one.is_there and target.workspace.expanduser().resolve() == one.path.resolve():
+    for one in known_workspaces(target.state_folder()):
+        if one.is_there and target.path(target.workspace).resolve() == one.path.resolve():
             return f"-{one.id}"
     return ""
 
@@ -216,8 +213,7 @@ def _is_probe(event: OpsEvent, reader: OpsLogReader) -> bool:
 
 
 def _reader(target: Target) -> OpsLogReader:
-    state_dir = target.state_dir or default_state_dir(os.environ)
-    return OpsLogReader(state_dir.expanduser() / OPS_LOG_FOLDER)
+    return OpsLogReader(target.state_folder() / OPS_LOG_FOLDER)
 
 
 # --- printing -----------------------------------------------------------------------------------------------

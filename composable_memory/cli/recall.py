@@ -21,7 +21,7 @@ from composable_memory.cli.output import (
 from composable_memory.errors import ConfigError, InvalidArgument
 from composable_memory.json_documents import document
 from composable_memory.recall.items import DEFAULT_MAX_ITEMS, RECALL_KINDS, Recall, RecalledItem
-from composable_memory.runtime.opening import moment_given, open_memory
+from composable_memory.runtime.opening import moment_given
 
 app = typer.Typer()
 
@@ -60,7 +60,7 @@ async def recall(
     Without ENTITY and times, the latest that is known.
     """
     moment = moment_of_now(now)
-    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+    async with target.open() as memory:
         try:
             found = await memory.recall(
                 entity,

@@ -74,7 +74,7 @@ async def serve(
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Keep a workspace ready: watch it, and answer `search`, `pack`, `get` and `status` at once."""
+    """Keep a workspace ready: watch it, and answer `search`, `get`, `recall` and the like at once."""
     named = named_workspaces(workspace or ["."])
     state = await asyncio.to_thread(made_folder, state_dir or default_state_dir(os.environ))
     addresses = [await asyncio.to_thread(_address, state, one) for one in named.values()]

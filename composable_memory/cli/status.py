@@ -88,7 +88,8 @@ async def status(
 
 async def status_of(target: Target, *, deep: bool = False) -> tuple[MemoryStatusReply, str | None]:
     """Return the status, and a hint about languages that the embedding provider cannot read."""
-    async with target.open() as memory:
+    # One that has served others knows more of itself, such as that vectors can be searched.
+    async with target.open(anew=True) as memory:
         warn_notes(memory.loaded)
         reply = await memory_status(memory, MemoryStatusRequest(deep=deep))
         return reply, await memory.language_hint()

@@ -35,6 +35,7 @@ METHODS: Mapping[type, Mapping[str, str]] = {
     },
     interfaces.SupportsAnswer: {"answer": "query options"},
     interfaces.SupportsCheck: {"check": ""},
+    interfaces.SupportsRefresh: {"refresh": ""},
     interfaces.SupportsRawAnswer: {"raw_answer": "query", "found_settings": "query"},
     interfaces.SupportsRetain: {"retains": "", "retain": "text place"},
     interfaces.SupportsSync: {"sync": "reason force progress"},

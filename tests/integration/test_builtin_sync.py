@@ -205,6 +205,36 @@ async def test_a_note_that_may_change_under_the_same_time_is_looked_at_again(
         assert [hit.path for hit in await memory.search("sky")] == ["memory/boat.md"]
 
 
+async def test_after_a_refresh_the_next_search_looks_at_the_notes_however_lately_one_did(
+    services: BackendServices, workspace: Path
+) -> None:
+    patient: dict[str, Any] = {"sync": {"onSearchWaitMs": 60_000, "recheckS": 3600}}
+    for_a_command = replace(services, is_long_lived=False)
+    async with opened(for_a_command, **patient) as memory:
+        await memory.sync()
+        assert not await memory.refresh()  # one that is opened now finds the choice of notes made
+    async with opened(for_a_command, **patient) as memory:
+        write(workspace, "memory/boat.md", "The hull is red.")
+        seen = [len(await memory.search("hull"))]
+        write(workspace, "memory/boat.md", "The keel is red, and long.", at=LONG_AGO + 1)
+        seen.append(len(await memory.search("keel")))
+        assert await memory.refresh()
+        seen += [len(await memory.search("keel")), len(await memory.search("hull"))]
+
+    assert seen == [1, 0, 1, 0]
+
+
+async def test_a_memory_whose_embedder_failed_is_not_as_one_that_is_opened_now(
+    services: BackendServices,
+) -> None:
+    async with opened(services, HashEmbedder()) as memory:
+        await memory.sync()
+    async with opened(services, FailingEmbedder()) as memory:
+        assert await memory.refresh()
+        await memory.search("anything")
+        assert not await memory.refresh()
+
+
 async def test_other_chunk_sizes_cut_every_note_again(services: BackendServices, workspace: Path) -> None:
     write(workspace, "memory/long.md", paragraphs(20))
     async with opened(services) as memory:

@@ -31,7 +31,8 @@ ALONE, ASKING = (
     for module in ("composable_memory.cli", "composable_memory_start")
 )
 LIMIT_S = 60
-SETTINGS = "memory: {embedding: {provider: none}}"
+SETTINGS = "memory: {embedding: {provider: none}, builtin: {sync: {on_search_wait_ms: 60000}}}"
+"""A search waits until it has seen all notes, however busy the machine is."""
 PORT = "which extension has the harbour office?"
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no Unix sockets")
@@ -119,6 +120,12 @@ def test_a_server_answers_to_the_byte_what_the_command_alone_would(place: Place)
         ["get", "../outside.md", "--json"],
         ["status"],
         ["status", "--deep", "--json"],
+        ["search", PORT, "--json"],
+        ["explain", "--why-not", "MEMORY.md"],
+        ["explain", "last", "--json"],
+        ["explain", "nosuchtrace"],
+        ["recall"],
+        ["recall", "--since", "2026-01", "--json"],
     ]
     wrong_usage = [["search", " "], ["search", PORT, "--backend", "nobody"], ["search"], ["status", "--help"]]
 
@@ -127,6 +134,7 @@ def test_a_server_answers_to_the_byte_what_the_command_alone_would(place: Place)
             assert (words, place.asked(*words)) == (words, place.alone(*words))
 
         assert place.counts() == (len(commands), len(wrong_usage))
+        assert place.told["opened"] == 1
 
 
 def test_a_workspace_is_found_from_within_and_by_every_spelling_of_the_option(place: Place) -> None:
@@ -197,13 +205,30 @@ def test_notes_and_settings_count_as_soon_as_they_are_changed(place: Place) -> N
         found = place.asked("search", "who keeps the lighthouse?")
         assert "Ulrike" in found[1]
 
-        place.config.write_text("memory: {embedding: {provider: none}, query: {maxResults: 1}}", "utf-8")
+        place.config.write_text(SETTINGS.replace("{embedding", "{query: {maxResults: 1}, embedding"), "utf-8")
         assert place.asked("search", "ferry", "--json") == place.alone("search", "ferry", "--json")
         place.config.write_text("memory: {no_such_key: 1}", "utf-8")
         failed = place.asked("search", PORT)
         assert (failed[0], failed) == (1, place.alone("search", PORT))
 
         assert place.counts() == (3, 0)
+        assert place.told["opened"] == 2
+
+
+def test_the_memory_that_stays_open_sees_each_change_of_notes_and_weights(place: Place) -> None:
+    with serving(place):
+        for number in range(4):
+            place.write("memory/lighthouse.md", f"The lighthouse keeper is called keeper{number}.\n")
+            assert f"keeper{number}" in place.asked("search", "who keeps the lighthouse?")[1]
+        assert place.alone("weights", "set", "builtin=0.5")[0] == 0
+        answer = place.asked("search", PORT, "--explain", "--json")
+        assert answer == place.alone("search", PORT, "--explain", "--json")
+        assert '"weight": 0.5' in answer[1]
+        (place.workspace / "memory/lighthouse.md").unlink()
+        assert "keeper" not in place.asked("search", "who keeps the lighthouse?")[1]
+
+        assert place.counts() == (6, 0)
+        assert place.told["opened"] == 1
 
 
 def test_who_is_not_the_same_is_left_to_his_own_process(

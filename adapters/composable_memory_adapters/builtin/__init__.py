@@ -35,6 +35,7 @@ spec = BackendSpec(
             Capability.CHECK,
             Capability.FORGET,
             Capability.READ_FILE,
+            Capability.REFRESH,
             Capability.SYNC,
         }
     ),

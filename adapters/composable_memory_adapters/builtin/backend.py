@@ -88,6 +88,9 @@ class BuiltinMemory:
         self._embedder = services.embedder if settings.store.vector.enabled else None
         self._transcripts: Path | None = None
         self._is_scope_kept = False
+        self._refreshed_at = self._looked_at = 0.0
+        self._look: Flight | None = None
+        """The sync that a search started since the last `refresh`."""
         debounce = Debounce(settings.sync.watch_debounce_ms / 1000)
         self._index = IndexFile(settings, services, debounce)
         self._flights = SingleFlight(self._update, backend_id=BACKEND_ID)
@@ -151,6 +154,16 @@ class BuiltinMemory:
             report = await self._flights.join(reason, force=force, progress=progress)
         problem = await self._index.current("sync").searcher.read_ahead(progress)
         return report if problem is None else replace(report, problems=(*report.problems, problem))
+
+    async def refresh(self) -> bool:
+        """Have the next search look for changes; False after failures, or where the notes were chosen now."""
+        current = self._index.current("refresh")
+        if self._scope.by == "now" or self._sync_error is not None or current.searcher.has_failed:
+            return False
+        with self._failing_to("refresh"):
+            await self._index.reopen_if_replaced()
+        self._refreshed_at = asyncio.get_running_loop().time()
+        return True
 
     async def check(self) -> tuple[str, ...]:
         """Read all of the index and return what is damaged, and how to repair it."""
@@ -321,13 +334,17 @@ class BuiltinMemory:
     async def _look_for_changes(self, session_key: str | None) -> None:
         """Start a sync if one is due or a conversation begins, and wait a moment for it."""
         is_new_session = self._scheduler.is_new_session(session_key)
-        if not is_new_session and not self._is_check_due():
-            if (running := self._first_sync()) is not None:
+        is_refreshed = self._refreshed_at > self._looked_at
+        if not is_new_session and not is_refreshed and not self._is_check_due():
+            if (running := self._first_sync() or self._looking()) is not None:
                 await self._wait_for_notes(running)
             return
-        self._index.checked_at = self._services.clock()
+        self._index.checked_at, self._looked_at = self._services.clock(), asyncio.get_running_loop().time()
         if is_new_session:
             flight = self._flights.start("session-start")
+        elif is_refreshed and self._settings.sync.on_search:
+            # Not the one that runs: it may have passed the note that was changed since.
+            flight = self._look = self._flights.start("search")
         elif self._settings.sync.on_search:
             flight = self._flights.current or self._flights.start("search")
         else:
@@ -340,6 +357,10 @@ class BuiltinMemory:
         """Return the sync that runs while the index has never been filled, if searches sync at all."""
         is_unfilled = self._index.snapshot.mark is None
         return self._flights.current if is_unfilled and self._settings.sync.on_search else None
+
+    def _looking(self) -> Flight | None:
+        """Return the sync since the last refresh, until it has seen all notes."""
+        return None if self._look is None or self._look.notes_indexed.done() else self._look
 
     async def _wait_for_notes(self, flight: Flight) -> None:
         """Wait a moment until a sync has indexed the notes; longer where nothing can be found before."""
@@ -372,7 +393,7 @@ class BuiltinMemory:
 
     def _degradations(self) -> Iterator[Degradation]:
         """Yield what the index lacks compared with the notes."""
-        flight, mark = self._flights.current, self._index.snapshot.mark
+        flight, mark = self._looking() or self._flights.current, self._index.snapshot.mark
         if flight is not None:
             if not flight.notes_indexed.done():
                 yield _degradation("stale", _sync_progress(flight))

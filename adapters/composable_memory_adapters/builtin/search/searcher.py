@@ -259,6 +259,11 @@ class Searcher:
         """Return the name of the engine that searches vectors; None until it was used."""
         return self._vectors.engine if self._vectors else None
 
+    @property
+    def has_failed(self) -> bool:
+        """Return whether a search for vectors failed lately, which the next ones remember."""
+        return self._vectors is not None and self._vectors.has_failed
+
     def vector_status(self) -> VectorStatus:
         """Return whether vectors are searched, and what kept the configured engine from it."""
         if self._vectors:

@@ -92,6 +92,11 @@ class VectorSearch:
         """Return what keeps the configured engine from working; None if nothing is known."""
         return self._engine_problem
 
+    @property
+    def has_failed(self) -> bool:
+        """Return whether the provider failed last, or the configured engine does not work."""
+        return self._failures > 0 or self._engine_problem is not None
+
     async def embed(self, text: str) -> Sequence[float] | None:
         """Return the vector of a query, or None if it has no direction.
 

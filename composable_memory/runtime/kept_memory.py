@@ -1,0 +1,207 @@
+"""A memory that stays open between short commands, for the next one that would open just the same."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from composable_memory.config.layers import LoadedSettings, load_settings
+from composable_memory.errors import ComposableMemoryError
+from composable_memory.folder_identity import FolderIdentity
+from composable_memory.interfaces import Capability, SupportsRefresh
+from composable_memory.learning.active_weights import activate
+from composable_memory.registry import Registry
+from composable_memory.runtime.memory import Memory
+from composable_memory.runtime.opening import open_memory
+from composable_memory.state.folders import existing_folder, memory_id_of
+from composable_memory.state.workspaces import identify
+from composable_memory.supervision.resource import Resource, open_resource
+from composable_memory_feedback.errors import FeedbackError
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a short command opens a memory with."""
+
+    workspace: Path
+    state_dir: Path
+    environ: Mapping[str, str]
+    registry: Registry
+
+    def settings(self) -> LoadedSettings:
+        """Return the settings that it has now; reads files.
+
+        Raises:
+            ConfigError: the workspace is not a folder, or a setting cannot be used.
+        """
+        return load_settings(
+            existing_folder(self.workspace),
+            environ=self.environ,
+            state_dir=self.state_dir,
+            registry=self.registry,
+        )
+
+    def open(self, environ: Mapping[str, str] | None = None) -> AbstractAsyncContextManager[Memory]:
+        """Open a memory for this command alone."""
+        return open_memory(
+            self.workspace,
+            self.state_dir,
+            environ=self.environ if environ is None else environ,
+            registry=self.registry,
+            long_lived=False,
+        )
+
+    def all_can_refresh(self, loaded: LoadedSettings) -> bool:
+        """Return whether each of its backends can stay open; imports them."""
+        memory = loaded.settings.memory
+        enabled = [self.registry.backend(id_) for id_, section in memory.sections.items() if section.enabled]
+        return not memory.fallback_id and all(
+            one and one.spec and Capability.REFRESH in one.spec.capabilities for one in enabled
+        )
+
+
+class KeptMemory:
+    """The memory that was opened last, from the first `lent` to `close`.
+
+    It is lent to whoever asks as long as nothing tells it from one that is opened now: the workspace, its
+    settings, what was read of the environment, how each backend is. Otherwise one is opened, and stays in its
+    place. Several may have it at the same time.
+    """
+
+    def __init__(self) -> None:
+        self.opened = 0
+        """How often a memory had to be opened."""
+        self._kept: _Open | None = None
+        self._deciding = asyncio.Lock()
+
+    @asynccontextmanager
+    async def lent(self, request: Request) -> AsyncIterator[Memory]:
+        """Yield a memory as `open_memory` would for a single command; its log is written when the block ends.
+
+        Raises:
+            ConfigError: the workspace is not a folder, or a setting cannot be used.
+        """
+        loaded = await asyncio.to_thread(request.settings)
+        if not await asyncio.to_thread(request.all_can_refresh, loaded):
+            self.opened += 1
+            async with request.open() as memory:
+                yield memory
+            return
+        async with self._deciding:
+            before, opened = None, self._kept
+            if opened is None or not await opened.serves(request, loaded):
+                self.opened += 1
+                opened = await _Open.of(request)
+                before, self._kept = self._kept, opened if opened.is_well() else None
+            opened.users += 1
+        try:
+            if before is not None:
+                await before.leave()
+            try:
+                yield opened.memory
+            finally:
+                await opened.memory.ops_log.flush()
+        finally:
+            opened.users -= 1
+            if opened is not self._kept:
+                await opened.leave()
+
+    async def close(self) -> None:
+        """Close it when the last one who has it is done."""
+        before, self._kept = self._kept, None
+        if before is not None:
+            await before.leave()
+
+
+class _Open:
+    """An open memory, what it was opened with, and how many have it."""
+
+    def __init__(
+        self,
+        request: Request,
+        folder: FolderIdentity,
+        asked: Mapping[str, str | None],
+        resource: Resource[Memory],
+    ) -> None:
+        self.memory = resource.value
+        self.users = 0
+        self._request, self._folder, self._asked, self._resource = request, folder, asked, resource
+
+    @classmethod
+    async def of(cls, request: Request) -> "_Open":
+        environ = _ReadEnvironment(request.environ)
+        folder = await asyncio.to_thread(FolderIdentity.at, request.workspace)
+        return cls(request, folder, environ.asked, await open_resource(partial(request.open, environ)))
+
+    def is_well(self) -> bool:
+        """Return whether nothing is wrong with it that opening it anew might mend."""
+        memory, choice = self.memory, self.memory.embedder
+        is_embedding = choice.embedder is not None or memory.settings.memory.embedding.provider == "none"
+        breakers = memory.manager.status().custom["breakers"]
+        return (
+            is_embedding
+            and choice.is_local
+            and choice.fallback is None
+            and not memory.unavailable()
+            and not memory.forgotten.pending
+            and memory.context.remark is None
+            and isinstance(breakers, dict)
+            and {*breakers.values()} == {CLOSED}
+        )
+
+    async def serves(self, request: Request, loaded: LoadedSettings) -> bool:
+        """Return whether it is as one that is opened now."""
+        if not self.is_well() or not await asyncio.to_thread(self._is_opened_alike, request, loaded):
+            return False
+        able = self.memory.manager.backends_with(Capability.REFRESH).values()
+        try:
+            await activate(self.memory.context, self.memory.weights)
+            return all([await one.refresh() for one in able if isinstance(one, SupportsRefresh)])
+        except (ComposableMemoryError, FeedbackError):  # whoever opens it anew is told why
+            return False
+
+    def _is_opened_alike(self, request: Request, loaded: LoadedSettings) -> bool:
+        memory, environ = self.memory, request.environ
+        if (request.state_dir, existing_folder(request.workspace), loaded) != (
+            self._request.state_dir,
+            memory.workspace_dir,
+            memory.loaded,
+        ):
+            return False
+        # Only then, for it tells just once that another folder is there.
+        if FolderIdentity.at(memory.workspace_dir) != self._folder:
+            return False
+        settings, now = memory.settings.memory, memory.context.clock()
+        here = identify(memory.state_dir, memory.workspace_dir, now=now, name=settings.id)
+        return (
+            memory_id_of(settings.agent_id, here.id) == memory.context.memory_id
+            and all(environ.get(name) == value for name, value in self._asked.items())
+            and not memory.forgotten.is_unfinished(memory.manager.backends_with(Capability.FORGET))
+        )
+
+    async def leave(self) -> None:
+        """Close it, unless somebody still has it and does so."""
+        if not self.users:
+            await self._resource.close()
+
+
+class _ReadEnvironment(Mapping[str, str]):
+    """An environment that keeps what was read of it; None for what was looked for in vain."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self.asked: dict[str, str | None] = {}
+
+    def __getitem__(self, name: str) -> str:
+        self.asked[name] = self._environ.get(name)
+        return self._environ[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._environ)
+
+    def __len__(self) -> int:
+        return len(self._environ)
