@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from composable_memory_adapters.builtin.search.hybrid import (
-    VECTOR_WEIGHT,
+    MOST_VECTOR_WEIGHT,
     KeywordHit,
     VectorHit,
     fuse,
@@ -91,6 +91,8 @@ def test_a_more_relevant_passage_never_falls(
     assert after.index(chosen.id) <= before.index(chosen.id)
 
 
-@given(nearest=st.floats(-1, 1), some=st.lists(st.floats(-1, 1), max_size=40))
-def test_vectors_never_count_for_more_than_their_full_weight(nearest: float, some: list[float]) -> None:
-    assert 0.0 <= vector_weight_for(nearest, some) <= VECTOR_WEIGHT
+@given(nearest=st.floats(-1, 1), some=st.lists(st.floats(-1, 1), max_size=40), by_words=st.floats(0, 1))
+def test_vectors_never_count_for_more_than_their_full_weight(
+    nearest: float, some: list[float], by_words: float
+) -> None:
+    assert 0.0 <= vector_weight_for(nearest, some, by_words=by_words) <= MOST_VECTOR_WEIGHT

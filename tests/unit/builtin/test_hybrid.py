@@ -161,11 +161,23 @@ def test_reciprocal_ranks_only_see_the_order() -> None:
 def test_vectors_count_less_where_an_ordinary_passage_is_nearly_as_near_as_the_nearest(
     nearest: float, ordinary: float, share: float
 ) -> None:
-    assert vector_weight_for(nearest, [ordinary] * 32) == pytest.approx(VECTOR_WEIGHT * share)
+    weight = vector_weight_for(nearest, [ordinary] * 32, by_words=1.0)
+
+    assert weight == pytest.approx(VECTOR_WEIGHT * share)
 
 
 def test_of_a_handful_of_passages_none_is_ordinary() -> None:
-    assert vector_weight_for(0.8, [0.8] * 7) == VECTOR_WEIGHT
+    assert vector_weight_for(0.8, [0.8] * 7, by_words=1.0) == VECTOR_WEIGHT
+
+
+@pytest.mark.parametrize(
+    ("by_words", "weight"), [(1.0, 0.3), (0.8, 0.3), (0.6, 0.44), (0.4, 0.58), (0.2, 0.6), (0.0, 0.6)]
+)
+def test_vectors_count_for_more_the_less_the_best_passage_has_of_the_words(
+    by_words: float, weight: float
+) -> None:
+    assert vector_weight_for(0.5, [0.1] * 32, by_words=by_words) == pytest.approx(weight)
+    assert vector_weight_for(0.8, [0.68] * 32, by_words=by_words) == pytest.approx(weight / 2)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,13 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 VECTOR_WEIGHT = 0.3
 TEXT_WEIGHT = 0.7
 
+MOST_VECTOR_WEIGHT = 0.6
+ENOUGH_WORDS = 0.8
+"""Where the best keyword score is below this, the words of the question are not those of the answer."""
+
+WEIGHT_OF_LACK = 0.7
+"""How much more the vectors count for all that the best keyword score lacks."""
+
 CANDIDATES = 48
 """Passages to take from each leg. More changes no measured result; fewer than the caller wants is too few."""
 
@@ -126,17 +133,25 @@ def reranked(hits: Sequence[FusedHit], judged: Mapping[int, float]) -> list[Fuse
     return sorted(new, key=lambda hit: (-hit.score, -(hit.keyword_score or 0.0), hit.id))
 
 
-def vector_weight_for(nearest: float, some: Sequence[float]) -> float:
+def best_keyword_score(hits: Sequence[KeywordHit], *, scale: float) -> float:
+    """Return how well the best of the hits has the words of the question, from 0 to 1."""
+    return absolute_score(max((hit.bm25 for hit in hits), default=0.0), scale=scale)
+
+
+def vector_weight_for(nearest: float, some: Sequence[float], *, by_words: float) -> float:
     """Return the weight of the vectors for a question, of 1 for both legs.
 
     `nearest` is the best cosine, `some` are those of any passages. To an embedder that cannot read a script
     all texts in it are alike: where an ordinary passage is nearly as close as the nearest, the order among
-    the near ones is chance, and words decide.
+    the near ones is chance, and words decide. `by_words` is the best keyword score: where no passage has most
+    of the words, the answer is likely in others, and meaning counts for more.
     """
+    lack = max(0.0, ENOUGH_WORDS - by_words)
+    weight = min(MOST_VECTOR_WEIGHT, VECTOR_WEIGHT + WEIGHT_OF_LACK * lack)
     if len(some) < FEWEST_TO_COMPARE or nearest <= 0.0:
-        return VECTOR_WEIGHT
+        return weight
     lead = 1.0 - max(0.0, fmean(some)) / nearest
-    return VECTOR_WEIGHT * min(1.0, max(0.0, lead) / TELLING_LEAD)
+    return weight * min(1.0, max(0.0, lead) / TELLING_LEAD)
 
 
 def _separation(judged: Mapping[int, float]) -> float:

@@ -19,7 +19,7 @@ from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
 from composable_memory_adapters.builtin.search.passage_reader import PassageReader
 from composable_memory_adapters.builtin.settings import HybridSettings
 from composable_memory_adapters.builtin.store.read_queries import Origin, PassageRow
-from composable_memory_adapters.text.forms import word_set
+from composable_memory_adapters.text.forms import is_asian, word_set
 from composable_memory_adapters.text.query_terms import KeywordQuery
 from composable_memory_adapters.text.snippets import SnippetMaker
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -101,11 +101,12 @@ def to_judge(
     *,
     found: Candidates,
     settings: HybridSettings,
+    keywords: KeywordQuery,
     among: Sequence[int] | None = None,
     dated: Dated | None = None,
 ) -> ToJudge:
     """Return what a reranker is to be shown."""
-    fused = _fused(reader, found, settings, among)
+    fused = _fused(reader, found, settings, keywords, among)
     best = fused if dated is None else rescored(reader, fused, dated)
     rows = reader.passages([hit.id for hit in best[:JUDGED]]).rows
     return ToJudge(fused=fused, texts={id_: row.text for id_, row in rows.items()})
@@ -129,7 +130,7 @@ def make_page(
     `fused` is what was made of `found` already.
     """
     if fused is None:
-        fused = _fused(reader, found, policy.hybrid, among)
+        fused = _fused(reader, found, policy.hybrid, keywords, among)
     if dated is not None:
         fused = rescored(reader, fused, dated)
     ranked = _extended(after.ranked, _arranged(reader, fused, policy))
@@ -150,7 +151,11 @@ def listed_page(reader: PassageReader, ids: Sequence[int], options: SearchOption
 
 
 def _fused(
-    reader: PassageReader, found: Candidates, settings: HybridSettings, among: Sequence[int] | None
+    reader: PassageReader,
+    found: Candidates,
+    settings: HybridSettings,
+    keywords: KeywordQuery,
+    among: Sequence[int] | None,
 ) -> list[FusedHit]:
     near = _passages_of(reader, found.near.embeddings) if found.near else {}
     nearest = next(iter(near.values()), None)
@@ -164,7 +169,8 @@ def _fused(
     if found.near and (sample or not near.keys() >= {*named}):
         known = reader.cosines(found.near.vector, [*{*sample, *named}])
     others = {id_: known[id_] for id_ in named if id_ in known and id_ not in near}
-    vector_weight, text_weight = _weights(nearest, [known[id_] for id_ in sample if id_ in known], settings)
+    ordinary = [known[id_] for id_ in sample if id_ in known]
+    vector_weight, text_weight = _weights(nearest, ordinary, settings, _by_words(found.keyword, keywords))
     return hybrid.fuse(
         found.keyword.hits if found.keyword else None,
         [VectorHit(id=id_, cosine=cosine) for id_, cosine in (near | others).items()] if found.near else None,
@@ -191,18 +197,28 @@ def _near_among(
     return {**reader.cosines(near.vector, among)}
 
 
-def _weights(
-    nearest: float | None, ordinary: Sequence[float], settings: HybridSettings
-) -> tuple[float, float]:
-    """Return the weights of vectors and words: as configured, else as far as the vectors tell texts apart.
+def _by_words(keyword: KeywordAnswer | None, keywords: KeywordQuery) -> float:
+    """Return the best keyword score, from 0 to 1.
 
-    `ordinary` are the cosines of passages from all over the index.
+    Pairs of characters are no words: how many of them are found says little, so that counts as all.
+    """
+    if keyword is None or any(map(is_asian, keywords.terms)):
+        return 1.0
+    return hybrid.best_keyword_score(keyword.hits, scale=keyword.scale)
+
+
+def _weights(
+    nearest: float | None, ordinary: Sequence[float], settings: HybridSettings, by_words: float
+) -> tuple[float, float]:
+    """Return the weights of vectors and words: as configured, else as far as each tells texts apart.
+
+    `ordinary` are the cosines of passages from all over the index, `by_words` is the best keyword score.
     """
     if settings.vector_weight is not None and settings.text_weight is not None:
         return settings.vector_weight, settings.text_weight
     weight = hybrid.VECTOR_WEIGHT
     if nearest is not None and ordinary:
-        weight = hybrid.vector_weight_for(nearest, ordinary)
+        weight = hybrid.vector_weight_for(nearest, ordinary, by_words=by_words)
     return weight, 1.0 - weight
 
 

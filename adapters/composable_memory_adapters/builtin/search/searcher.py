@@ -313,7 +313,14 @@ class Searcher:
         if self._reranking is None or not await self._reranking.is_on():
             return None
         settings = self._settings.query.hybrid
-        shown = partial(to_judge, found=found, settings=settings, among=asked.among, dated=asked.dated)
+        shown = partial(
+            to_judge,
+            found=found,
+            settings=settings,
+            keywords=asked.keywords,
+            among=asked.among,
+            dated=asked.dated,
+        )
         candidates = await self._file.read(lambda connection: shown(self._reader(connection)))
         if not candidates.texts:
             return candidates.fused
