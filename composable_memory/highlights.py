@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from composable_memory.front_matter import front_matter
 from composable_memory.types import MemorySearchResult
@@ -42,6 +42,8 @@ class Line:
 
 def within(highlights: object, length: int) -> tuple[Span, ...]:
     """Return those highlights that are within a text of this length; none of what is no list of spans."""
+    if isinstance(highlights, tuple) and _are_within(highlights, length):  # as they nearly always are
+        return highlights
     if not highlights or not isinstance(highlights, list | tuple):
         return ()
     sound: list[Span] = []
@@ -54,6 +56,18 @@ def within(highlights: object, length: int) -> tuple[Span, ...]:
             sound.append((begin, end))
             reached = end
     return tuple(sound)
+
+
+def _are_within(highlights: tuple[Any, ...], length: int) -> TypeGuard[tuple[Span, ...]]:
+    reached = 0
+    for span in highlights:
+        if span.__class__ is not tuple or len(span) != 2:
+            return False
+        begin, end = span
+        if not (begin.__class__ is end.__class__ is int and reached <= begin < end <= length):
+            return False
+        reached = end
+    return True
 
 
 def stripped(result: MemorySearchResult) -> MemorySearchResult:

@@ -281,15 +281,15 @@ class SearchFilters:
             raise InvalidArgument("sources", " or ".join(known), unknown[0])
 
     def __bool__(self) -> bool:
-        return self != _NO_FILTERS
+        return self is not NO_FILTERS and self != NO_FILTERS
 
     @property
     def narrow(self) -> bool:
         """Return whether they say what a result has to be, rather than only what it must not have."""
-        return bool(replace(self, without=()))
+        return bool(self) and bool(replace(self, without=()))
 
 
-_NO_FILTERS = SearchFilters()
+NO_FILTERS = SearchFilters()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,7 +306,7 @@ class SearchOptions:
     min_score: float = 0.0
     session_key: str | None = None
     intent: QueryIntent | None = None
-    filters: SearchFilters = _NO_FILTERS
+    filters: SearchFilters = NO_FILTERS
     now: datetime | None = None
 
     def __post_init__(self) -> None:

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
-from itertools import pairwise
+from functools import cache, lru_cache
 from math import isfinite
+from sys import float_info
 from time import perf_counter
 from types import NoneType
 from typing import TypeGuard, TypeVar, get_args
@@ -80,16 +80,24 @@ class FanOut:
         entry, began = handle.entry, perf_counter()
         call = _sound_answer(handle, query, options)
         outcome = await self._calls.run(entry.id, "search", call, entry.timeout_s)
+        took_ms = (perf_counter() - began) * 1000
         if isinstance(outcome, Failure):
-            outcome = BackendAnswer(backend_id=entry.id, error=outcome.error)
-        answer = replace(outcome, took_ms=(perf_counter() - began) * 1000)
+            answer = BackendAnswer(backend_id=entry.id, error=outcome.error, took_ms=took_ms)
+        else:
+            answer = BackendAnswer(
+                backend_id=entry.id,
+                results=outcome.results,
+                degraded=outcome.degraded,
+                engines=outcome.engines,
+                took_ms=took_ms,
+            )
         if self._forgotten is not None and (stones := self._forgotten.known):
             answer = replace(answer, results=tuple(_without_forgotten(answer.results, stones)))
         _take_in(handle, answer, options, on_answer)
         return answer
 
 
-async def _sound_answer(handle: BackendHandle, query: str, options: SearchOptions) -> BackendAnswer:
+async def _sound_answer(handle: BackendHandle, query: str, options: SearchOptions) -> SearchAnswer:
     """Ask one backend, and check what it says.
 
     Raises:
@@ -109,8 +117,7 @@ async def _sound_answer(handle: BackendHandle, query: str, options: SearchOption
             troubles = (*troubles, _unfiltered(handle, unknown))
         elif not raw.results and not query.strip():
             troubles = (*troubles, _unlisted(handle))
-    return BackendAnswer(
-        backend_id=handle.entry.id,
+    return SearchAnswer(
         results=results[: options.max_results],
         degraded=(*raw.degraded, *troubles),
         engines=raw.engines,
@@ -188,10 +195,13 @@ def _readable(
     Raises:
         BackendGarbled: there are results and none of them is sound.
     """
+    found = _listed(handle, answered)
     is_on_scale = _is_on_scale(handle)
+    if _are_plain(found, is_on_scale=is_on_scale):
+        return tuple(_best_first(found)[:depth]), ()
     has_extra_paths = cache(lambda: bool(handle.entry.manager.status().extra_paths))  # asked once, and seldom
     sound, wrong = [], []
-    for result in _listed(handle, answered):
+    for result in found:
         expected = _expected_of(result, is_on_scale, has_extra_paths)
         if expected is None:
             sound.append(result)
@@ -199,13 +209,48 @@ def _readable(
             wrong.append((result, expected))
     if wrong and not sound:
         raise _garbled(handle, *wrong[0])
-    if any(one.score < other.score for one, other in pairwise(sound)):
-        sound.sort(key=lambda result: -result.score)
-    first = tuple(_trimmed(result, is_on_scale) for result in sound[:depth])
+    first = tuple(_trimmed(result, is_on_scale) for result in _best_first(sound)[:depth])
     if not wrong:
         return first, ()
     reason = f"{len(wrong)} of {len(answered)} results were left out: {_garbled(handle, *wrong[0]).problem}"
     return first, (Degradation(backend_id=handle.entry.id, code="garbled", reason=reason),)
+
+
+def _best_first(results: Sequence[MemorySearchResult]) -> Sequence[MemorySearchResult]:
+    scores = [one.score for one in results]
+    return results if scores == sorted(scores, reverse=True) else sorted(results, key=lambda one: -one.score)
+
+
+def _are_plain(results: Sequence[MemorySearchResult], *, is_on_scale: bool) -> bool:
+    """Return whether results are what their type says at first sight, as those of nearly all answers are.
+
+    What is not is judged one by one, which takes three times as long.
+    """
+    lowest, highest = (0.0, 1.0) if is_on_scale else (-float_info.max, float_info.max)
+    for one in results:
+        if not (
+            one.__class__ is MemorySearchResult
+            and one.score.__class__ is float
+            and lowest <= one.score <= highest
+            and one.start_line.__class__ is one.end_line.__class__ is one.start_char.__class__ is int
+            and 0 <= one.start_line <= one.end_line
+            and one.start_char >= 0
+            and one.snippet.__class__ is one.path.__class__ is one.text.__class__ is str
+            and len(one.snippet) <= MAX_SNIPPET_CHARS
+            and one.metadata.__class__ is dict
+            and one.source in SOURCES
+            and (one.origin is None or _is_origin(one.origin))
+            and (one.citation is None or one.citation.__class__ is str)
+            and within(one.highlights, len(one.snippet)) is one.highlights
+            and _is_name_inside(one.path)
+        ):
+            return False
+    try:
+        "".join([one.snippet for one in results if not one.snippet.isascii()]).encode()
+        to_json([one.metadata for one in results])
+    except ValueError:  # half a surrogate pair, or a value that is none of JSON
+        return False
+    return True
 
 
 def _trimmed(result: MemorySearchResult, is_on_scale: bool) -> MemorySearchResult:
@@ -287,6 +332,12 @@ def _may_name(path: object, has_extra_paths: Callable[[], bool]) -> bool:
     if not _is_name(path):
         return False
     return not leads_outside(path) or has_extra_paths()
+
+
+@lru_cache(maxsize=4096)
+def _is_name_inside(path: str) -> bool:
+    """Return whether a path names a file in the workspace; the same ones are found again and again."""
+    return _is_name(path) and not leads_outside(path)
 
 
 def _is_name(path: object) -> TypeGuard[str]:

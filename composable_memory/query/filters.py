@@ -10,7 +10,7 @@ from composable_memory.errors import InvalidArgument
 from composable_memory.paths import FOREIGN
 from composable_memory.retain.lines import MEMORY_TYPES, MemoryType, retained_lines
 from composable_memory.time.windows import named_window
-from composable_memory.types import MemorySearchResult, SearchFilters
+from composable_memory.types import NO_FILTERS, MemorySearchResult, SearchFilters
 
 LONGEST_READ = 8_000
 """Only this many characters of a query are read for filters."""
@@ -35,7 +35,7 @@ def read_filters(query: str, now: datetime) -> tuple[str, SearchFilters]:
         InvalidArgument: the value of a filter is none.
     """
     if not any(sign in query for sign in (":", '"', "-")):
-        return query, SearchFilters()
+        return query, NO_FILTERS
     head, tail = query[:LONGEST_READ], query[LONGEST_READ:]
     named = [(match[1], _value_of(match[2])) for match in _NAMED.finditer(head)]
     left = _NAMED.sub(" ", head) if named else head
@@ -44,7 +44,7 @@ def read_filters(query: str, now: datetime) -> tuple[str, SearchFilters]:
     unquoted = _QUOTED.sub(" ", left)
     without = () if is_prose else tuple(match[1] for match in _EXCLUDED.finditer(unquoted))
     if not (named or phrases or without):
-        return query, SearchFilters()
+        return query, NO_FILTERS
     if without:
         left = " ".join(
             part if part.startswith('"') else _EXCLUDED.sub(" ", part) for part in _parts_of(left)

@@ -13,8 +13,6 @@ Passage: TypeAlias = MemorySearchResult | Candidate
 
 OVERLAP_SHARE = 0.5
 NEAR_SHARE = 0.85
-SKETCH_BITS = 512
-"""Enough to tell snippets apart, of characters too; more bits take longer to compare."""
 
 
 def same_lines(one: Passage, other: Passage) -> bool:
@@ -49,7 +47,9 @@ def words_of(text: str) -> frozenset[str]:
 
 def nearly_equal(one: frozenset[str], other: frozenset[str]) -> bool:
     """Compare by Jaccard similarity; two texts without words are not evidence of anything."""
-    smaller, larger = sorted((len(one), len(other)))
+    smaller, larger = len(one), len(other)
+    if smaller > larger:
+        smaller, larger = larger, smaller
     if not smaller or smaller < larger * NEAR_SHARE:
         return False
     shared = len(one & other)
@@ -144,10 +144,9 @@ def _that_can_be_grouped(results: Sequence[MemorySearchResult]) -> set[int]:
 
 
 class _Text(NamedTuple):
-    """A text that has words, and where it stands; `sketch` has a bit for the hash of each word."""
+    """A text that has words, and where it stands."""
 
     size: int
-    sketch: int
     words: frozenset[str]
     places: Sequence[int]
 
@@ -158,28 +157,25 @@ def _texts(results: Sequence[MemorySearchResult], places: Iterable[int]) -> list
     for place in sorted(places):
         of_text.setdefault(results[place].snippet, []).append(place)
     split = ((words_of(text), found) for text, found in of_text.items())
-    texts = [_Text(len(words), _sketch(words), words, found) for words, found in split if words]
+    texts = [_Text(len(words), words, found) for words, found in split if words]
     return sorted(texts, key=itemgetter(0))
-
-
-def _sketch(words: frozenset[str]) -> int:
-    sketch = 0
-    for word in words:
-        sketch |= 1 << hash(word) % SKETCH_BITS
-    return sketch
 
 
 def _alike(texts: Sequence[_Text]) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
     """Yield the places of each two texts that are nearly equal.
 
-    Two sets differ in at least as many words as their sketches in bits, which bounds what they share; nearly
-    all others are told apart by that. Compared are only texts of nearly the same number of words.
+    Of such a text nearly all words stand in others, which tells nearly all texts apart: some 60 % do, of
+    passages that answer one question. Compared are only texts of nearly the same number of words.
     """
-    for at, (size, sketch, words, places) in enumerate(texts):
-        for other_size, other_sketch, other_words, other_places in texts[at + 1 :]:
+    seen: set[str] = set()
+    again: set[str] = set()
+    for text in texts:
+        again |= seen & text.words
+        seen |= text.words
+    texts = [text for text in texts if len(text.words & again) >= NEAR_SHARE * text.size]
+    for at, (size, words, places) in enumerate(texts):
+        for other_size, other_words, other_places in texts[at + 1 :]:
             if size < other_size * NEAR_SHARE:
                 break
-            both = size + other_size
-            shared = (both - (sketch ^ other_sketch).bit_count()) // 2
-            if shared >= NEAR_SHARE * (both - shared) and nearly_equal(words, other_words):
+            if nearly_equal(words, other_words):
                 yield places, other_places

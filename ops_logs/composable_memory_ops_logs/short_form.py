@@ -168,9 +168,8 @@ class _Tables:
         self._passages: dict[_Passage, int] = {}
 
     def number_of(self, one: Candidate) -> int:
-        lines = one.start_line, one.end_line
         told = one.source, one.snippet_preview, one.origin, one.start_char, tuple(one.outdated or ())
-        passage = (one.path, *lines, *told)
+        passage = (one.path, one.start_line, one.end_line, *told)
         return self._passages.setdefault(passage, len(self._passages))
 
     def as_json(self) -> Json:
@@ -306,13 +305,13 @@ class _Rest:
     """Writes what became of the candidates, by their numbers."""
 
     def __init__(self, found: Sequence[_Found], merged: QueryMerged) -> None:
-        self._by_rank = {(one.backend, one.candidate.rank): one for one in found}
-        self._by_label: dict[str, _Found] = {}
-        self._by_place: dict[tuple[str, str, int, int, int | None], _Found] = {}
+        self._found = found
+        self._by_label = {
+            one.label: one for one in reversed(found)
+        }  # the first, where several have one label
+        self._begins: dict[str, int] = {}  # at which number the candidates of each backend begin
         for one in found:
-            self._by_label.setdefault(one.label, one)
-            self._by_place.setdefault((one.backend, *_place(one.candidate)), one)
-        self._backends = dict.fromkeys(one.backend for one in found)
+            self._begins.setdefault(one.backend, one.number)
         self._weights = merged.weights
         self._known: dict[tuple[str, ...], int] = {}
 
@@ -323,7 +322,7 @@ class _Rest:
 
     def final(self, one: FinalResult) -> object:
         """Return `[candidate, score, calibrated score, others, support, weight]`, or the whole."""
-        found = self._by_rank.get((one.backend, one.backend_rank))
+        found = self._ranked(one.backend, one.backend_rank)
         if found is None or not _is_same(found.candidate, one):
             return value_to_wire(one)
         row: list[object] = [found.number, one.score, one.calibrated_score]
@@ -336,12 +335,18 @@ class _Rest:
 
     def dropped(self, one: Dropped) -> object:
         """Return `[candidate, reason, what differs]`, or the whole."""
-        found = self._by_place.get((one.backend, *_place(one)))
-        if found is None or found.candidate.origin != one.origin:
+        label = f"{one.backend} {place_key(one.path, one.start_line, one.end_line, one.start_char)}"
+        found = self._by_label.get(label)
+        if found is None or (*_place(found.candidate), found.candidate.origin) != (*_place(one), one.origin):
             return value_to_wire(one)
         before, what, after = self._parted(one.detail)
         reason = self._known.setdefault((one.reason, before, after), len(self._known))
         return [found.number, reason] if what is None else [found.number, reason, what]
+
+    def _ranked(self, backend: str, rank: int) -> _Found | None:
+        number = self._begins.get(backend, len(self._found)) + rank - 1
+        one = self._found[number] if number < len(self._found) else None
+        return one if one and (one.backend, one.candidate.rank) == (backend, rank) else None
 
     def _named(self, label: str) -> int | str:
         found = self._by_label.get(label)
@@ -349,7 +354,7 @@ class _Rest:
 
     def _parted(self, text: str) -> tuple[str, int | str | None, str]:
         """Part a text at the candidate that it ends with, or at its first number."""
-        for backend in self._backends:
+        for backend in self._begins:
             before, named, rest = text.partition(f"{backend} ")
             if named and (found := self._by_label.get(named + rest)):
                 return before, found.number, ""
