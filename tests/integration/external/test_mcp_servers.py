@@ -35,7 +35,7 @@ def notes(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def joined(
-    notes: Path, state_dir: Path, fault: str = "", *, timeout_ms: int = 20_000, **section: Any
+    notes: Path, state_dir: Path, fault: str = "", *, timeout_ms: int = 60_000, **section: Any
 ) -> AsyncIterator[Memory]:
     """Open the memory of `notes` together with the server."""
     command = [sys.executable, str(SERVER), fault, str(state_dir)]

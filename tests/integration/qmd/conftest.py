@@ -27,7 +27,7 @@ from composable_memory_ops_logs import utc_now
 
 NAMED = os.environ.get("COMPOSABLE_MEMORY_TEST_QMD_COMMAND")
 IS_REQUIRED = os.environ.get("COMPOSABLE_MEMORY_TEST_QMD") == "required"
-START_S = 20.0
+START_S = 60.0
 
 SettingsWith = Callable[..., QmdSettings]
 OpenQmd = Callable[..., AbstractAsyncContextManager[QmdMemory]]
@@ -64,7 +64,7 @@ def settings_for(command: str) -> SettingsWith:
 
     def settings(**options: object) -> QmdSettings:
         quiet = {"interval": 0, "on_boot": False, "embed_interval": 0}
-        patient = {"timeout_ms": 20_000}
+        patient = {"timeout_ms": 60_000}
         return QmdSettings.model_validate(
             {"command": command, "update": quiet, "limits": patient, **options},
         )

@@ -10,7 +10,7 @@ NOTE = "# Gateway\n\nThe rate limit of the gateway is 100 requests a minute.\n"
 QUESTION = SearchRequest(
     text="gateway", collections=("notes",), limit=5, searches=(SubSearch(kind="lex", text="gateway"),)
 )
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def home_in(folder: Path) -> Home:

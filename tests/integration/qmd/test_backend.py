@@ -21,7 +21,7 @@ from composable_memory_adapters.qmd.backend import QmdMemory, open_qmd
 from composable_memory_ops_logs import utc_now
 from tests.integration.qmd.conftest import OpenQmd, SettingsWith, standing_of
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 QUESTIONS = [question.query for question in SEED_QUESTIONS]
 NEWS = "The lighthouse keeper has a parrot called Bosun.\n"
 
@@ -174,7 +174,7 @@ async def test_a_hit_of_both_memories_on_the_same_lines_is_one_result(
 ) -> None:
     config = {
         "memory": {
-            "backends": {"builtin": {}, "qmd": {"command": qmd_command, "limits": {"timeout_ms": 20_000}}},
+            "backends": {"builtin": {}, "qmd": {"command": qmd_command, "limits": {"timeout_ms": 60_000}}},
             "embedding": {"provider": "none"},
         }
     }
@@ -276,7 +276,7 @@ async def test_before_the_first_update_the_way_out_is_told(
     open_memory: OpenQmd, services: BackendServices
 ) -> None:
     lock = file_lock(lock_of_updates(services.state_dir), owner="qmd", patience_s=0.0)
-    async with open_memory(sync=False, limits={"timeout_ms": 2000}) as memory, lock:
+    async with open_memory(sync=False, limits={"timeout_ms": 12_000}) as memory, lock:
         before = await memory.answer("ferry timetable")
     async with open_memory(sync=False) as memory:
         after = await memory.answer("ferry timetable")
@@ -290,7 +290,7 @@ async def test_an_index_that_cannot_follow_answers_and_tells_that_it_is_behind(
     open_memory: OpenQmd, services: BackendServices, workspace: Path
 ) -> None:
     lock = file_lock(lock_of_updates(services.state_dir), owner="qmd", patience_s=0.0)
-    async with open_memory(limits={"timeout_ms": 4000}) as memory, lock:
+    async with open_memory(limits={"timeout_ms": 12_000}) as memory, lock:
         (workspace / "memory" / "bird.md").write_text(NEWS, encoding="utf-8")
         answer = await memory.answer("ferry timetable")
         is_dirty = memory.status().dirty
