@@ -178,19 +178,25 @@ class Degradation:
     reason: str
 
 
+LEGS = ("by_words", "by_meaning")
+"""Keys of a result's metadata: what each way of searching gave to its score, from 0 to 1."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchAnswer:
     """Results together with what is known to be missing from them.
 
     `engines` names the engines that answered, for example `{"vector": "exact", "keyword": "fts5"}`.
     `is_filtered` says that every filter of the options was applied; otherwise whoever asked applies those
-    that results tell enough for.
+    that results tell enough for. `legs` says of each step within, such as `keyword` or `embed`, when it began
+    after the backend was asked, and how long it took, in milliseconds.
     """
 
     results: tuple[MemorySearchResult, ...]
     degraded: tuple[Degradation, ...] = ()
     engines: Mapping[str, str] = field(default_factory=dict)
     is_filtered: bool = False
+    legs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def _require_aware(name: str, moment: object) -> None:
@@ -354,6 +360,7 @@ class BackendAnswer:
     took_ms: float = 0.0
     skipped: SkipReason | None = None
     engines: Mapping[str, str] = field(default_factory=dict)
+    legs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

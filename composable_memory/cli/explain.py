@@ -68,7 +68,7 @@ def _print(told: Row, why_not: str | None) -> None:
 
 
 def _backend(one: Row) -> str:
-    took = f"in {one.get('tookMs')} ms, weight {one.get('weight')}"
+    took = f"in {one.get('tookMs')} ms{_legs(one)}, weight {one.get('weight')}"
     error = one.get("error")
     if isinstance(error, Mapping):
         return f"{one.get('id')} failed {took}: {error.get('message')}"
@@ -76,6 +76,12 @@ def _backend(one: Row) -> str:
         return f"{one.get('id')} was not asked: {one.get('skipped')}"
     count = one.get("resultCount")
     return f"{one.get('id')} found {counted(count if isinstance(count, int) else 0, 'passage')} {took}"
+
+
+def _legs(one: Row) -> str:
+    legs = one.get("legs")
+    times = [f"{leg} {span[1]:.1f}" for leg, span in legs.items()] if isinstance(legs, Mapping) else []
+    return f" ({', '.join(times)})" if times else ""
 
 
 def _reasons(row: Row) -> list[str]:

@@ -89,6 +89,7 @@ class FanOut:
                 results=outcome.results,
                 degraded=outcome.degraded,
                 engines=outcome.engines,
+                legs=outcome.legs,
                 took_ms=took_ms,
             )
         if self._forgotten is not None and (stones := self._forgotten.known):
@@ -121,6 +122,7 @@ async def _sound_answer(handle: BackendHandle, query: str, options: SearchOption
         results=results[: options.max_results],
         degraded=(*raw.degraded, *troubles),
         engines=raw.engines,
+        legs=raw.legs,
     )
 
 
@@ -172,6 +174,8 @@ async def _answer_of(handle: BackendHandle, query: str, options: SearchOptions) 
         raise _garbled(handle, answer, "a SearchAnswer")
     if not isinstance(answer.engines, Mapping):
         raise _garbled(handle, answer.engines, "engines by name")
+    if not isinstance(answer.legs, Mapping) or not all(map(_is_span, answer.legs.values())):
+        raise _garbled(handle, answer.legs, "the beginning and the duration of legs by name")
     if not all(_is_degradation(one) for one in _listed(handle, answer.degraded)):
         raise _garbled(handle, answer.degraded, "Degradations with a known code")
     return answer
@@ -342,6 +346,10 @@ def _is_name_inside(path: str) -> bool:
 
 def _is_name(path: object) -> TypeGuard[str]:
     return isinstance(path, str) and problem_with_text(path) is None
+
+
+def _is_span(one: object) -> bool:
+    return isinstance(one, tuple) and len(one) == 2 and all(isinstance(ms, int | float) for ms in one)
 
 
 def _is_degradation(one: object) -> bool:

@@ -14,6 +14,7 @@ from composable_memory.query.near_duplicates import near_pairs, near_pairs_shown
 from composable_memory.query.query_context import QueryContext
 from composable_memory.query.ranking import Ranking
 from composable_memory.types import (
+    LEGS,
     BackendAnswer,
     MemorySearchResult,
     Origin,
@@ -105,6 +106,8 @@ class QueryLogger:
                 calibration=rule.method,
                 is_absolute=rule.is_absolute,
                 answered_by=_answered_by(answer),
+                legs={leg: [round(ms, 2) for ms in span] for leg, span in answer.legs.items()} or None,
+                leg_scores=_leg_scores(answer.results),
             ),
             status="failure" if answer.error else "partial" if answer.degraded else "success",
             backend=answer.backend_id,
@@ -266,6 +269,17 @@ class _NearPairs(_MadeWhenWritten[NearPair]):
         )
         pairs = [NearPair(*pair) for pair in islice(found, MOST_NEAR_PAIRS + 1)]
         return pairs if len(pairs) <= MOST_NEAR_PAIRS else [TOO_MANY_NEAR]
+
+
+def _leg_scores(results: Sequence[MemorySearchResult]) -> dict[str, list[float | None]] | None:
+    """Return what each way of searching gave to the results; None where nothing is known of it."""
+    told = {leg: [one.metadata.get(leg) for one in results] for leg in LEGS}
+    scores = {
+        leg: [one if isinstance(one, float) else None for one in column]
+        for leg, column in told.items()
+        if any(column)
+    }
+    return scores or None
 
 
 def _candidate(rank: int, result: MemorySearchResult) -> Candidate:

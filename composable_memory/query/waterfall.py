@@ -1,6 +1,6 @@
 """Turns the events of one trace into a waterfall: what ran when, for how long, and what came of it (pure)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -17,7 +17,7 @@ EIGHTHS = "▏▎▍▌▋▊▉█"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One event on the time line.
+    """One event on the time line, or a leg of a backend: the action of a keyword leg is `query.keyword`.
 
     `start_ms` counts from the start of the trace. `duration_ms` is 0 for an event that is a moment. `note`
     says in a few words what came of it, `error` what went wrong.
@@ -61,7 +61,7 @@ def waterfall(events: Sequence[OpsEvent]) -> Waterfall:
     if len(traces) != 1:
         raise ValueError(f"a waterfall shows the events of one trace, not of {len(traces)}")
     begun = min(_start_of(event) for event in events)
-    steps = [_step(event, begun) for event in sorted(events, key=lambda event: event.ts)]
+    steps = [step for event in sorted(events, key=lambda event: event.ts) for step in _steps(event, begun)]
     merged = _last_detail(events, "query.merged")
     query = _last_detail(events, "query.start").get("query")
     return Waterfall(
@@ -114,6 +114,23 @@ def note_on(event: OpsEvent) -> str:
 
 def _start_of(event: OpsEvent) -> datetime:
     return event.ts - timedelta(milliseconds=event.duration_ms or 0.0)
+
+
+def _steps(event: OpsEvent, begun: datetime) -> Iterator[Step]:
+    """Yield the step of an event, and below that of a backend its legs, as they began."""
+    step = _step(event, begun)
+    yield step
+    legs = _detail(event).get("legs")
+    spans = ((leg, span) for leg, span in legs.items()) if isinstance(legs, Mapping) else ()
+    for leg, (start, took) in sorted(spans, key=lambda one: one[1]):
+        yield Step(
+            action=f"query.{leg}",
+            status="success",
+            start_ms=round(step.start_ms + start, 3),
+            duration_ms=took,
+            note="",
+            backend=event.backend,
+        )
 
 
 def _step(event: OpsEvent, begun: datetime) -> Step:

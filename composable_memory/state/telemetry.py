@@ -19,6 +19,7 @@ from composable_memory.errors import ConfigError
 from composable_memory_ops_logs import OpsEvent, OpsLog
 from composable_memory_ops_logs.events import BackendResult, QueryMerged, QueryStart
 from composable_memory_ops_logs.quick_dataclass import dataclass
+from composable_memory_ops_logs.sync_events import SyncFileIndexed
 
 try:
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -94,6 +95,7 @@ class _Sender:
         self._found = meter.create_histogram(f"{NAME}.query.results", "{result}")
         self._degraded = meter.create_counter(f"{NAME}.query.degraded", "{query}")
         self._indexed = meter.create_counter(f"{NAME}.index.passages", "{passage}")
+        self._files = meter.create_gauge(f"{NAME}.index.files", "{file}")
         self._open: OrderedDict[tuple[str, str], _Question] = OrderedDict()
 
     def close(self) -> None:
@@ -113,14 +115,17 @@ class _Sender:
                 question = self._open.get((event.trace_id, answer.query_id))
                 if question is not None:
                     question.answered = event.ts
-                self._span(f"retrieval {event.backend}", event, question, OPERATION)
+                self._answer(event, answer, question)
                 told = {"backend": event.backend or "", "status": event.status}
                 self._answered.record((event.duration_ms or 0.0) / 1000, told)
             case QueryMerged() as merged:
                 self._end(event, merged)
+            case SyncFileIndexed() as counted:
+                self._files.set(counted.total, {"backend": event.backend or "", "source": counted.source})
             case _ if event.duration_ms is not None:
                 name = event.action.removesuffix(".complete").removesuffix(".failed")
-                self._span(f"{name} {event.backend or ''}".rstrip(), event, None, {})
+                span = self._begun(f"{name} {event.backend or ''}".rstrip(), event, _beginning(event), {})
+                _finish(span, event)
                 if written := getattr(event.detail, "chunks_written", 0):
                     self._indexed.add(written, {"backend": event.backend or ""})
 
@@ -131,18 +136,24 @@ class _Sender:
         self._found.record(len(merged.final_results))
         self._asked.record((event.duration_ms or 0.0) / 1000, OPERATION)
         if question is not None:
-            merging = self._begun("merge", event, question.answered, {}, question)
+            merging = self._begun("merge", event, question.answered, {}, question.span)
             merging.end(_nanoseconds(event.ts))
             degraded = sorted({one.backend for one in merged.degraded})
             question.span.set_attribute(f"{NAME}.results", len(merged.final_results))
             question.span.set_attribute(f"{NAME}.degraded", degraded)
             _finish(question.span, event)
 
-    def _span(
-        self, name: str, event: OpsEvent, question: _Question | None, attributes: Mapping[str, str]
-    ) -> None:
-        began = event.ts - timedelta(milliseconds=event.duration_ms or 0.0)
-        _finish(self._begun(name, event, began, attributes, question), event)
+    def _answer(self, event: OpsEvent, answer: BackendResult, question: _Question | None) -> None:
+        """Send the span of a backend, with those of its legs below it."""
+        began = _beginning(event)
+        span = self._begun(f"retrieval {event.backend}", event, began, OPERATION, question and question.span)
+        for leg, (start, took) in (answer.legs or {}).items():
+            at = began + timedelta(milliseconds=start)
+            below = self._tracer.start_span(
+                leg, context=set_span_in_context(span), start_time=_nanoseconds(at)
+            )
+            below.end(_nanoseconds(at + timedelta(milliseconds=took)))
+        _finish(span, event)
 
     def _begun(
         self,
@@ -150,12 +161,16 @@ class _Sender:
         event: OpsEvent,
         began: datetime,
         attributes: Mapping[str, str],
-        question: _Question | None = None,
+        parent: Span | None = None,
     ) -> Any:
         self._ids.wanted.id = _trace_id(event.trace_id)
-        context = set_span_in_context(question.span) if question else {}
+        context = set_span_in_context(parent) if parent else {}
         told = {**attributes, **_figures(event)}
         return self._tracer.start_span(name, context=context, start_time=_nanoseconds(began), attributes=told)
+
+
+def _beginning(event: OpsEvent) -> datetime:
+    return event.ts - timedelta(milliseconds=event.duration_ms or 0.0)
 
 
 def _finish(span: Any, event: OpsEvent) -> None:

@@ -17,8 +17,7 @@ from composable_memory.query.waterfall import Waterfall, waterfall
 from composable_memory.supervision.deadline import deadline
 from composable_memory.supervision.tasks import all_of
 from composable_memory.tools.document import Document, ErrorReply, Reply, ValueReply, filled
-from composable_memory.tools.search import LEGS
-from composable_memory.types import MemorySearchResult, SearchFilters, SearchOptions
+from composable_memory.types import LEGS, MemorySearchResult, SearchFilters, SearchOptions
 from composable_memory_ops_logs import OpsEvent, OpsLogReader
 
 if TYPE_CHECKING:
@@ -88,7 +87,9 @@ async def memory_explain(memory: "Memory", request: MemoryExplainRequest) -> Rep
         trace_id=drawn.trace_id,
         query=drawn.query,
         total_ms=round(drawn.total_ms, 1),
-        results=[row | _matched(row, again, whole=request.whole) for row in found],
+        results=[
+            row | _matched(row, again, whole=request.whole) | _logged_legs(row, events) for row in found
+        ],
         dropped=dropped[:MOST_DROPPED],
     )
     if request.whole:
@@ -232,6 +233,16 @@ def _matched(
     return {}
 
 
+def _logged_legs(row: Mapping[str, object], events: Sequence[OpsEvent]) -> dict[str, JsonValue]:
+    """Return what each way of searching gave to a result at that time."""
+    answers = (one for one in events if one.action == "query.backend_result")
+    told = next((_detail(one).get("legScores") for one in answers if one.backend == row.get("backend")), None)
+    rank = row.get("backendRank")
+    if not isinstance(told, Mapping) or not isinstance(rank, int):
+        return {}
+    return filled(document(**{leg: scores[rank - 1] for leg, scores in told.items() if rank <= len(scores)}))
+
+
 def _said(one: MemorySearchResult, again: Sequence[tuple[str, MemorySearchResult]]) -> dict[str, JsonValue]:
     """Return what a passage says, and the facts that were taken from it."""
     lines = {"path": one.path, "startLine": one.start_line, "endLine": one.end_line}
@@ -336,6 +347,7 @@ def _backends(events: Sequence[OpsEvent]) -> Iterator[JsonValue]:
                     took_ms=round(event.duration_ms or 0.0, 1),
                     weight=told.get("weight"),
                     result_count=told.get("resultCount"),
+                    legs=told.get("legs"),
                     skipped=told.get("skipped"),
                     error=told.get("error"),
                 )

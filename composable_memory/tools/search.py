@@ -18,6 +18,7 @@ from composable_memory.paths import NOTES
 from composable_memory.query.calibration import NOISE
 from composable_memory.tools.document import Document, FilterRequest
 from composable_memory.types import (
+    LEGS,
     Attribution,
     Degradation,
     DroppedCandidate,
@@ -39,10 +40,6 @@ ReplyT = TypeVar("ReplyT", bound=Document)
 def _json_or_none(value: Mapping[str, object] | None) -> object:
     """Return as JSON what a backend knows of a result, whatever it put there; None if it is nothing."""
     return to_jsonable_python(dict(value), fallback=str, inf_nan_mode="null") if value else None
-
-
-LEGS = ("by_words", "by_meaning")
-"""What each way of searching gave to a score, from 0 to 1; told by `memory_explain` alone."""
 
 
 def without_legs(metadata: Mapping[str, AnyJson] | None) -> dict[str, AnyJson] | None:

@@ -181,6 +181,10 @@ class BackendResult(EventDetail):
     """Whether the backend promises that its scores are absolute."""
     answered_by: str | None = None
     """Who answered in its place."""
+    legs: Mapping[str, Sequence[float]] | None = None
+    """For each step within, such as `keyword`: when it began and how long it took, in milliseconds."""
+    leg_scores: Mapping[str, Sequence[float | None]] | None = None
+    """For each way of searching what it gave to the candidates, in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,6 +70,7 @@ def test_the_last_search_is_explained_in_words(workspace: Path, state_dir: Path)
     assert again["query"] == "which port does the dock listen on?"
     assert {"dock", "port"} <= set(again["results"][0]["matched"])
     assert again["results"][0]["byWords"] > 0.5
+    assert {"changes", "keyword"} <= again["backends"][0]["legs"].keys()
     assert "it is result 1 of" in why
 
 

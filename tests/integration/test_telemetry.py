@@ -91,6 +91,8 @@ async def test_spans_and_metrics_tell_of_a_question_and_none_of_its_words(
         assert spans[child].parent_span_id == root.span_id
         assert root.start_time_unix_nano <= spans[child].start_time_unix_nano
         assert spans[child].end_time_unix_nano <= root.end_time_unix_nano
+    assert spans["keyword"].parent_span_id == spans["retrieval builtin"].span_id
+    assert spans["retrieval builtin"].start_time_unix_nano <= spans["keyword"].start_time_unix_nano
     told = {one.key: one.value for one in root.attributes}
     assert told["gen_ai.operation.name"].string_value == "retrieval"
     assert told["composable_memory.results"].int_value == len(response.results) == 1
@@ -99,6 +101,8 @@ async def test_spans_and_metrics_tell_of_a_question_and_none_of_its_words(
     assert {"gen_ai.client.operation.duration", "composable_memory.query.results"} <= metrics.keys()
     (passages,) = metrics["composable_memory.index.passages"].sum.data_points
     assert passages.as_int == 1
+    (files,) = metrics["composable_memory.index.files"].gauge.data_points
+    assert files.as_int == 1
     sent = b"".join(body for _, body in collector.received)
     for private in (SECRET, "plans", str(notes)):
         assert private.encode() not in sent

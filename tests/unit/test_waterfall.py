@@ -43,6 +43,20 @@ MERGED = an_event("query.merged", at_ms=42, took_ms=42, status="partial", detail
 TRACE = [START, NOTES, GRAPH, MERGED]
 
 
+def test_the_legs_of_a_backend_stand_below_it_when_they_ran() -> None:
+    legs = {"vector": [12.5, 3.25], "keyword": [10.0, 19.0]}
+    told = an_event("query.backend_result", at_ms=30, took_ms=29, backend="notes", detail={"legs": legs})
+
+    steps = waterfall([START, told, MERGED]).steps
+
+    assert [(step.action, step.start_ms, step.duration_ms) for step in steps[1:4]] == [
+        ("query.backend_result", 1.0, 29.0),
+        ("query.keyword", 11.0, 19.0),
+        ("query.vector", 13.5, 3.25),
+    ]
+    assert {step.backend for step in steps[1:4]} == {"notes"}
+
+
 def a_step(start_ms: float, duration_ms: float) -> Step:
     return Step(action="x", status="success", start_ms=start_ms, duration_ms=duration_ms, note="")
 

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 
 from composable_memory.errors import (
     BackendError,
@@ -127,6 +128,7 @@ class BuiltinMemory:
 
     async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
         """Search, and list what is missing: from the index, or of the two ways to search."""
+        began = perf_counter()
         self._index.current("search")
         if not query.strip() and not (options and options.filters):
             return SearchAnswer(results=())
@@ -137,11 +139,18 @@ class BuiltinMemory:
                 missing = (*restrictions, *self._degradations())
                 return SearchAnswer(results=(), degraded=missing, is_filtered=True)
             async with self._noting_damage():
+                looked = perf_counter()
                 answer = await self._index.current("search").searcher.answer(query, options)
                 damage = next((one for one in answer.degraded if one.code == "damaged"), None)
                 if damage is not None:
                     await self._note_damage(damage.reason)
-        return replace(answer, degraded=(*answer.degraded, *self._degradations()))
+        waited = (looked - began) * 1000
+        legs = {leg: (start + waited, took) for leg, (start, took) in answer.legs.items()}
+        return replace(
+            answer,
+            degraded=(*answer.degraded, *self._degradations()),
+            legs={"changes": (0.0, waited), **legs},
+        )
 
     async def sync(
         self, *, reason: str = "manual", force: bool = False, progress: ProgressCallback | None = None

@@ -32,7 +32,14 @@ class Ready(FakeBackend):
         return self._results
 
     async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
-        return SearchAnswer(results=self._results)
+        legs = LEGS if "by_words" in self._results[0].metadata else {}
+        return SearchAnswer(results=self._results, legs=legs)
+
+
+LEGS = {
+    leg: (number * 13.37, 111.11)
+    for number, leg in enumerate(("changes", "keyword", "embed", "vector", "rerank"))
+}
 
 
 def text(number: int) -> str:
@@ -40,7 +47,7 @@ def text(number: int) -> str:
 
 
 def notes(first: int, *, folder: str = "memory/projects") -> list[MemorySearchResult]:
-    """Return 24 passages of eight files."""
+    """Return 24 passages of eight files; the first are those of the builtin memory, which tells of legs."""
     return [
         MemorySearchResult(
             path=f"{folder}/2026-{number % 8 + 1:02}-the-dock.md",
@@ -48,6 +55,9 @@ def notes(first: int, *, folder: str = "memory/projects") -> list[MemorySearchRe
             end_line=number * 20 + 19,
             score=1 / (1.1 + number - first),
             snippet=text(number),
+            metadata={"by_words": round(1 / (3 + number), 3), "by_meaning": round(1 / (4 + number), 3)}
+            if first == 0
+            else {},
         )
         for number in range(first, first + 24)
     ]

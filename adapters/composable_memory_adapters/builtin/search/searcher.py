@@ -5,12 +5,14 @@ are the short answer. Only when the candidates are used up, twice as many are lo
 them comes after what was there.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+from time import perf_counter
 from typing import TypeVar
 
 from composable_memory.errors import BackendUnavailable, EmbeddingError
@@ -83,6 +85,17 @@ class _Asked:
     problem: str | None = None
     reranked_by: str | None = None
     rerank_problem: str | None = None
+    began: float = field(default_factory=perf_counter)
+    legs: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, leg: str) -> Iterator[None]:
+        """Take the time of a leg; of one that is asked again, from its first beginning."""
+        start = self.legs[leg][0] if leg in self.legs else (perf_counter() - self.began) * 1000
+        try:
+            yield
+        finally:
+            self.legs[leg] = (start, (perf_counter() - self.began) * 1000 - start)
 
 
 class Searcher:
@@ -185,6 +198,7 @@ class Searcher:
             degraded=(*self._degradations(asked, found), *_damage(page)),
             engines=_engines(found) | ({"rerank": asked.reranked_by} if asked.reranked_by else {}),
             is_filtered=True,
+            legs=asked.legs,
         )
 
     async def _keywords(self, text: str) -> KeywordQuery:
@@ -325,7 +339,8 @@ class Searcher:
         if not candidates.texts:
             return candidates.fused
         weights = _weights(asked.keywords, found.keyword)
-        judgement = await self._reranking.judge(asked.text, weights, [*candidates.texts.values()])
+        with asked.timed("rerank"):
+            judgement = await self._reranking.judge(asked.text, weights, [*candidates.texts.values()])
         asked.rerank_problem, asked.reranked_by = judgement.problem, None
         if judgement.relevances is None:
             return candidates.fused
@@ -347,7 +362,8 @@ class Searcher:
                 wordless=None if asked.dated is None or asked.dated.asked.is_all else WORDLESS,
             )
 
-        return await self._file.read(search)
+        with asked.timed("keyword"):
+            return await self._file.read(search)
 
     async def _by_meaning(self, vectors: VectorSearch, asked: _Asked, depth: int) -> Near | None:
         if self._is_paused():
@@ -355,14 +371,16 @@ class Searcher:
         if not asked.is_embedded:
             asked.is_embedded = True
             try:
-                asked.vector = await vectors.embed(asked.text)
+                with asked.timed("embed"):
+                    asked.vector = await vectors.embed(asked.text)
             except EmbeddingError as error:
                 asked.problem = str(error)
         vector = asked.vector
         if vector is None:
             return None
         try:
-            return await vectors.near(vector, depth * (DEEPER_FOR_BOTH if self._has_both_sources else 1))
+            with asked.timed("vector"):
+                return await vectors.near(vector, depth * (DEEPER_FOR_BOTH if self._has_both_sources else 1))
         except BackendUnavailable as error:
             asked.problem = str(error)
             return None
