@@ -19,6 +19,10 @@ More = Callable[[Row], Child]
 Place = Callable[[str, int], str | None]
 """Returns the link that opens a file at a line; None for none."""
 
+THIN = "\N{NARROW NO-BREAK SPACE}"
+"""Keeps a number and its unit on one line."""
+NAMES = {"start": "asked", "merged": "the whole search", "delivered": "shown"}
+"""What the steps of a search are called."""
 SLIMMEST = 0.004
 """A bar is never narrower, as a share of its line."""
 BEST = 4
@@ -56,8 +60,8 @@ def milliseconds(value: object) -> str:
     if not isinstance(value, int | float) or not value:
         return ""
     if value >= 10_000:
-        return f"{value / 1000:.1f} s"
-    return f"{value:.1f} ms" if value < 100 else f"{value:.0f} ms"
+        return f"{value / 1000:.1f}{THIN}s"
+    return f"{value:.1f}{THIN}ms" if value < 100 else f"{value:.0f}{THIN}ms"
 
 
 def moment(at: datetime) -> str:
@@ -251,8 +255,12 @@ def waterfall(told: Row) -> Markup:
 
 def _step(one: Row, total: float, *, is_leg: bool = False) -> list[Child]:
     tone = {"failure": "bad", "partial": "warn"}.get(one.get("status", ""), "")
-    name = one["action"].removeprefix("query.").replace("_", " ")
-    label = f"{one['backend']}: {name}" if one.get("backend") and not is_leg else name
+    action = one["action"].removeprefix("query.").replace("_", " ")
+    name = NAMES.get(action, action)
+    is_answer = name == "backend result"
+    label = (
+        f"{one['backend']}{'' if is_answer else f': {name}'}" if one.get("backend") and not is_leg else name
+    )
     note = "; ".join(filter(None, (one.get("note"), one.get("error"))))
     return [
         el("span", label, class_="leg" if is_leg else None),

@@ -72,7 +72,8 @@ def test_the_report_of_a_search_says_why(notes: Path, state_dir: Path, tmp_path:
     assert ("time", {"datetime": "2026-05-04"}) in page.tags
     assert re.search(r"by words: .*dock", page.text)
     assert "by meaning" in page.text
-    assert "builtin: backend result" in page.text
+    assert "the whole search" in page.text
+    assert "keyword" in page.text
     assert file.stat().st_mode & 0o077 == 0
 
 
