@@ -1,4 +1,4 @@
-"""What docs/cli.md says of each command: its section, its options, and the keys of its JSON examples."""
+"""What the docs say of each command: its section, its options, and the keys of its JSON examples."""
 
 import json
 import re
@@ -8,7 +8,8 @@ from pathlib import Path
 
 __all__ = ["assert_documented", "examples", "keys_in", "sections"]
 
-PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = (DOCS / "cli.md", *sorted((DOCS / "cli").glob("*.md")))
 SHOWN_ELSEWHERE = {
     "backends list": ("status",),
     "demo": ("search", "index", "logs show"),
@@ -46,8 +47,14 @@ FOREIGN = {"events", "value"}
 @cache
 def sections() -> dict[str, str]:
     """Return the text under each heading; under the name of the command where it is about one."""
-    parts = re.split(r"^## (.+)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return {title.removeprefix("cmem "): text for title, text in zip(parts[1::2], parts[2::2], strict=True)}
+    found: dict[str, str] = {}
+    for page in PAGES:
+        parts = re.split(r"^## (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        for title, text in zip(parts[1::2], parts[2::2], strict=True):
+            name = title.removeprefix("cmem ")
+            assert name not in found, f"{name} stands twice"
+            found[name] = text
+    return found
 
 
 def examples(command: str) -> list[dict[str, object]]:

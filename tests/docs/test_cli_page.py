@@ -11,7 +11,7 @@ from composable_memory.cli.command_group import all_commands
 from composable_memory.cli.commands import COMMANDS
 from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.json_documents import json_name
-from tests.cli_page import examples, keys_in, sections
+from tests.cli_page import PAGES, examples, keys_in, sections
 
 SOURCES = [
     Path(__file__).parents[2] / folder for folder in ("composable_memory", "adapters", "feedback", "ops_logs")
@@ -63,7 +63,17 @@ def names_in_the_program() -> set[str]:
 
 
 def test_the_page_has_a_section_for_every_command_and_no_other() -> None:
-    assert sections().keys() - {"What all commands share"} == commands().keys()
+    assert sections().keys() - {"What all commands share", "All commands"} == commands().keys()
+
+
+def test_the_list_of_commands_leads_to_each_of_them() -> None:
+    listed = re.findall(r"^\| \[`cmem ([^`]+)`\]\((cli/\S+)\)", sections()["All commands"], re.MULTILINE)
+
+    assert dict(listed) == {
+        name: f"cli/{page.name}#cmem-{name.replace(' ', '-')}"
+        for page in PAGES[1:]
+        for name in re.findall(r"^## cmem (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    }
 
 
 def test_the_shared_options_are_explained_once() -> None:

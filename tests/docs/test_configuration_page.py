@@ -16,7 +16,9 @@ from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.graphiti import GraphitiSettings
 from composable_memory_adapters.qmd.settings import CollectionSettings, QmdSettings, ScopeRule
 
-PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = (DOCS / "configuration.md", *sorted((DOCS / "settings").glob("*.md")))
+PAGE = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 ROW = re.compile(r"^\| `((?:memory|<section>)\.[^`]+)` \| .+? \| (.+?) \| .+ \|$", re.MULTILINE)
 EXAMPLES = re.findall(r"```yaml\n# ([^\n]+)\n(.+?)```", PAGE, re.DOTALL)
 VARIABLES = re.findall(r"```sh\n(.+?)```", PAGE, re.DOTALL)

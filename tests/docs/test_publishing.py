@@ -9,6 +9,8 @@ from pathlib import Path
 
 import yaml
 
+from tests.cli_page import sections
+
 ROOT = Path(__file__).parents[2]
 SOURCE, TAG = "https://git.example.com/team/composable-memory", "v0.1.0"
 
@@ -48,7 +50,7 @@ def test_a_release_is_uploaded_only_after_the_checks_of_every_change() -> None:
 
 def test_the_forms_for_issues_ask_for_commands_that_there_are() -> None:
     forms = [path.read_text(encoding="utf-8") for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")]
-    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    page = "\n".join(sections().values())
 
     assert len(forms) == 2
     for form in forms:
