@@ -435,26 +435,41 @@ def _keep(
     losers: list[_Loser[T]],
     is_near: Callable[[T, T], bool],
 ) -> tuple[list[Group[T]], Sequence[Group[T]]]:
-    """Return the groups that are returned, and those that came after the last of them."""
+    """Return the groups that are returned, and those that came after the last of them.
+
+    A note stands in the place of the first foreign text that is a copy of it, however far behind it came.
+    """
     kept: list[Group[T]] = []
+    moved: set[int] = set()  # by identity: they stand in the place of a copy
     for position, group in enumerate(groups):
+        if id(group) in moved:
+            continue
         if len(kept) == max_results:
-            return kept, groups[position:]
-        if group.calibrated < min_score and not group.exact:
+            return kept, [one for one in groups[position:] if id(one) not in moved]
+        if _is_too_low(group, min_score):
             detail = f"calibrated score {group.calibrated:.3f} is below {min_score:g}"
             losers.append(_Loser(group.best.backend_id, group.best.result, "min-score", detail))
             continue
-        twin = next((other for other in kept if is_near(group.best.result, other.best.result)), None)
+        copy = group.best
+        twin = next((other for other in kept if is_near(copy.result, other.best.result)), None)
         if twin is not None:
-            lost = twin.best if _is_foreign(twin.best) and not _is_foreign(group.best) else group.best
-            if lost is twin.best:  # no foreign text displaces a note that it is a copy of
-                twin.best, twin.others = group.best, (*twin.members, *group.others)
-            else:
-                twin.others += group.members
-            losers.append(_Loser(lost.backend_id, lost.result, "near-duplicate", twin.best))
+            twin.others += group.members
+            losers.append(_Loser(copy.backend_id, copy.result, "near-duplicate", twin.best))
             continue
         kept.append(group)
+        if _is_foreign(copy):
+            behind = (one for one in groups[position + 1 :] if not _is_foreign(one.best))
+            likely = (one for one in behind if id(one) not in moved and not _is_too_low(one, min_score))
+            note = next((one for one in likely if is_near(copy.result, one.best.result)), None)
+            if note is not None:
+                moved.add(id(note))
+                group.best, group.others = note.best, (*group.members, *note.others)
+                losers.append(_Loser(copy.backend_id, copy.result, "near-duplicate", note.best))
     return kept, ()
+
+
+def _is_too_low(group: Group[T], min_score: float) -> bool:
+    return group.calibrated < min_score and not group.exact
 
 
 def _is_foreign(found: _Found[T]) -> bool:

@@ -5,6 +5,7 @@ from itertools import chain, combinations, pairwise, product
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
+from composable_memory.paths import FOREIGN
 from composable_memory.types import MemorySearchResult, Origin
 from composable_memory_ops_logs import Candidate, TakenFrom
 
@@ -99,10 +100,13 @@ def near_pairs_shown(lists: Sequence[Sequence[MemorySearchResult]], most: int) -
     come before the others, as far as `min_score` lets them pass: those with an exact hit always, the rest by
     their score. Each then takes a place of the answer, or is left out as nearly equal to one before. So no
     further than the first `most` of both kinds is looked, and as many more as have a twin; and at all that
-    can be grouped, whose score others can raise.
+    can be grouped, whose score others can raise. Beside foreign texts, at all notes: one that is a copy
+    gives its place to the note.
     """
     results = [result for found in lists for result in found]
     grouped = _that_can_be_grouped(results)
+    if any(FOREIGN in result.path for result in results):
+        grouped |= {place for place, result in enumerate(results) if FOREIGN not in result.path}
     alone: list[list[int]] = []
     start = 0
     for found in lists:

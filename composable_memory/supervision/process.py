@@ -4,6 +4,9 @@ The guard is a small shell, the parent of the command, in a session of its own, 
 end, by whatever signal, the line breaks, and the guard ends all that it has started. When the command ends,
 the guard tells its exit code on the line, and takes with it what the command may have left behind. No library
 can do that for us (psutil finds the descendants of a process, but somebody has to be left to look).
+
+What leaves the guard's session (`setsid`, a daemon) is found by a variable that it has inherited, on Linux,
+where that is asked for.
 """
 
 import asyncio
@@ -43,16 +46,30 @@ KILLED = 128 + 9
 # where the command writes, or there would be no end of that. A `wait` may have been interrupted by a signal:
 # the code counts when the command is no longer there. A command that `gets_lock` has it, our standard output,
 # as its standard input, and from then on nobody else has it: it is held exactly as long as the command lives.
-# Another `input` is the path of a pipe that the command reads.
+# Another `input` is the path of a pipe that the command reads. The variable is not exported, or `grep` would
+# find itself; a process that has ended has none. Its exit code is no help: others end while it looks.
 GUARD = """
-folder=$1 grace=$2 gets_lock=$3 input=${4:-/dev/null}; shift 4
+folder=$1 grace=$2 gets_lock=$3 input=${4:-/dev/null} sweeps=$5; shift 5
+token=
+[ -z "$sweeps" ] || read -r token 2>/dev/null </proc/sys/kernel/random/uuid
+sweep() {
+    [ -n "$token" ] || return 0
+    for signal in TERM KILL KILL; do
+        left=$(grep -sl "COMPOSABLE_MEMORY_GUARD=$token" /proc/[0-9]*/environ)
+        [ -n "$left" ] || return 0
+        for one in $left; do one=${one%/environ}; kill -"$signal" "${one#/proc/}"; done
+        sleep 0.2
+    done
+}
 tidy() { [ -z "$folder" ] || rm -rf "$folder"; }
 exec 3<&0 </dev/null
 trap 'trap "" TERM; kill -TERM 0' TERM
 trap 'kill -KILL "${child:-0}"' USR1
-(trap "" TERM; exec >/dev/null 2>&1; read -r _ <&3; tidy; kill -TERM 0; sleep "$grace"; kill -KILL 0) &
+(trap "" TERM; exec >/dev/null 2>&1; read -r _ <&3; tidy; kill -TERM 0; sleep "$grace"; sweep; kill -KILL 0) &
 watcher=$!
-if [ -n "$gets_lock" ]; then "$@" 3<&- <&1 >&2 & else "$@" 3<&- <"$input" & fi
+if [ -n "$gets_lock" ]; then "$@" 3<&- <&1 >&2 &
+elif [ -n "$token" ]; then COMPOSABLE_MEMORY_GUARD=$token "$@" 3<&- <"$input" &
+else "$@" 3<&- <"$input" & fi
 child=$!
 trap "" PIPE
 exec >/dev/null 2>&1
@@ -65,6 +82,7 @@ done
 kill -KILL "$watcher"
 wait "$watcher"
 tidy
+sweep
 echo "$code" >&3
 kill -KILL 0
 """
@@ -101,11 +119,13 @@ class GuardedProcess:
         on_output: Callable[[int, bytes], None],
         folder: Path | None = None,
         reads_from: int | None = None,
+        sweeps: bool = False,
     ) -> "GuardedProcess":
         """Start a command; `on_output` gets what it writes, with 1 for standard output and 2 for the other.
 
         `folder` is removed when it has ended. `reads_from` is the end of a pipe that it gets as its standard
-        input; without one that is empty. `owner` and `operation` are for the error.
+        input; without one that is empty. With `sweeps` what has left its session ends with it as well, unless
+        the guard itself is killed. `owner` and `operation` are for the error.
 
         Raises:
             BackendUnavailable: no process can be started, or not in `cwd`.
@@ -119,7 +139,7 @@ class GuardedProcess:
             starting = asyncio.ensure_future(
                 asyncio.get_running_loop().subprocess_exec(
                     lambda: _Listener(on_output),
-                    *_guarded(command, owner, folder, grace_s=GRACE_S, reads_from=reads_from),
+                    *_guarded(command, owner, folder, grace_s=GRACE_S, reads_from=reads_from, sweeps=sweeps),
                     stdin=its.fileno(),
                     pass_fds=() if reads_from is None else (reads_from,),
                     env=environ,
@@ -266,9 +286,16 @@ def _guarded(
     grace_s: float,
     gets_lock: bool = False,
     reads_from: int | None = None,
+    sweeps: bool = False,
 ) -> list[str]:
     pipe = "" if reads_from is None else f"/dev/fd/{reads_from}"
-    options = (str(folder or ""), f"{grace_s:g}", "lock" if gets_lock else "", pipe)
+    options = (
+        str(folder or ""),
+        f"{grace_s:g}",
+        "lock" if gets_lock else "",
+        pipe,
+        "sweep" if sweeps else "",
+    )
     return ["/bin/sh", "-c", GUARD, owner, *options, *command]
 
 

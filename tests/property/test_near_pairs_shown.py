@@ -21,10 +21,14 @@ TEXTS = st.builds(
     odd=st.integers(0, 9),
 ) | st.integers(0, 99).map(lambda number: f"alone {number} of its kind {number}")
 PASSAGES = st.builds(
-    lambda number, start, length, **rest: MemorySearchResult(
-        path=f"{number}.md", start_line=start, end_line=start + length, **rest
+    lambda number, is_foreign, start, length, **rest: MemorySearchResult(
+        path=f"away://{number}" if is_foreign else f"{number}.md",
+        start_line=start,
+        end_line=start + length,
+        **rest,
     ),
     number=st.integers(0, 60),
+    is_foreign=st.integers(0, 5).map(lambda number: number == 0),
     start=st.sampled_from([1, 1, 0, 4]),
     length=st.integers(0, 5),
     score=st.sampled_from([0.1, 0.5, 0.5, 0.9]) | st.floats(0.0, 1.0),

@@ -62,6 +62,7 @@ async def guarded_stdio(
                 cwd=cwd,
                 on_output=incoming.take,
                 reads_from=its_end,
+                sweeps=True,
             )
         finally:
             os.close(its_end)

@@ -29,6 +29,24 @@ asyncio.run(run_command(
 ))
 """
 
+SWEEPER = """
+import asyncio, os, sys
+from pathlib import Path
+from composable_memory.supervision.process import GuardedProcess
+
+async def main():
+    process = await GuardedProcess.start(
+        ["sh", "-c", sys.argv[1]], environ=dict(os.environ), cwd=Path.cwd(), owner="test", operation="try",
+        on_output=lambda _fd, _data: None, sweeps=True,
+    )
+    await asyncio.to_thread(sys.stdin.readline)
+    if not sys.argv[2]:
+        await process.wait()
+    await process.stop()
+
+asyncio.run(main())
+"""
+
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Callable[..., Coroutine[object, object, Reply]]:
@@ -290,6 +308,34 @@ async def test_a_command_ends_when_its_guard_is_killed(tmp_path: Path) -> None:
     assert code == 128 + signal.SIGKILL
     assert pid is not None
     await eventually(lambda: not is_running(pid))
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux")
+@pytest.mark.parametrize("way", ["by itself", "stopped", "with us"])
+async def test_who_left_the_session_of_a_command_ends_with_it_where_that_is_asked_for(
+    tmp_path: Path, way: str
+) -> None:
+    leave = "setsid sh -c 'trap \"\" TERM; echo $$ > pid; while :; do sleep 600; done' &"
+    stays = "while [ ! -s pid ]; do sleep 0.05; done" if way == "by itself" else FOREVER
+    script = [sys.executable, "-c", SWEEPER, f"{leave} {stays}", "stop" if way == "stopped" else ""]
+    owner = await asyncio.create_subprocess_exec(
+        *script,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, HOUSES))},
+        stdin=asyncio.subprocess.PIPE,
+    )
+    try:
+        await eventually(lambda: has_noted(tmp_path))
+        assert way == "by itself" or is_running(noted_pid(tmp_path))
+        if way == "with us":
+            owner.kill()
+        await asyncio.wait_for(owner.communicate(b"\n"), 60.0)
+    finally:
+        if owner.returncode is None:
+            owner.kill()
+            await owner.wait()
+
+    await eventually(lambda: not is_running(noted_pid(tmp_path)))
 
 
 async def test_many_commands_run_at_once_and_keep_their_output_apart(shell: Shell) -> None:

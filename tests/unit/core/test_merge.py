@@ -311,6 +311,23 @@ def test_nearly_equal_texts_in_two_files_are_one_result() -> None:
     assert [one.reason for one in merged.dropped] == ["near-duplicate"]
 
 
+def test_a_crowd_of_foreign_copies_gives_its_place_to_the_note_far_behind() -> None:
+    words = [f"word{number}" for number in range(60)]
+    copies = [
+        hit(f"away://{odd}", 0, 0, 0.9 - odd / 1000, " ".join([*words[:odd], *words[odd + 6 :]]))
+        for odd in (0, 15, 30, 45)
+    ]
+    note = hit("p.md", 1, 5, 0.4, " ".join(words))
+    others = [hit(f"{number}.md", 1, 5, 0.5) for number in range(3)]
+    lists = [backend("away", 1.0, *copies), backend("builtin", 1.0, *others, note)]
+
+    first = merge(lists, max_results=2)
+
+    assert places(first) == [("p.md", 0.9), ("0.md", 0.5)]
+    assert [one.result.path for one in first.dropped] == [copy.path for copy in copies]
+    assert places(merge(lists)) == [*places(first), ("1.md", 0.5), ("2.md", 0.5)]
+
+
 def test_nearly_equal_texts_in_a_script_without_spaces_are_one_result() -> None:
     text = "部署方案在六月评审会上通过,调度服务改用新的端口,旧端口在九月底之前保留"
     lists = [
