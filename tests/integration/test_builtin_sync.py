@@ -556,3 +556,29 @@ async def test_a_note_that_cannot_be_read_is_reported_and_logged_once(
     assert (report.files_indexed, report.files_unchanged) == (3, 0)
     assert [detail.path for detail in events.details(SyncFileSkipped)] == ["memory/huge.md"]
     assert [shortcoming.code for shortcoming in answer.degraded] == ["keyword-only", "unreadable-files"]
+
+
+async def test_syncs_that_find_nothing_say_the_same_until_a_note_or_the_index_is_another(
+    services: BackendServices,
+) -> None:
+    note = write(services.workspace_dir, "memory/a.md", "alpha")
+    write(services.workspace_dir, "memory/b.md", "beta")
+    (services.workspace_dir / "memory/c.md").write_bytes(b"caf\xe9")
+    os.utime(services.workspace_dir / "memory/c.md", (LONG_AGO, LONG_AGO))
+    async with opened(services) as memory:
+        await memory.sync()
+        reports = [await memory.sync() for _ in range(8)]  # more than connections read the index
+        assert len({(one.files_unchanged, one.problems) for one in reports}) == 1
+        assert any("memory/c.md" in one for one in reports[-1].problems)
+
+        states = rows(memory, "SELECT path, mtime FROM files")
+        connection = apsw.Connection(memory.status().db_path or "")
+        connection.execute("UPDATE files SET mtime = 1 WHERE path = 'memory/b.md'")
+        connection.close()
+        await memory.sync()
+        assert rows(memory, "SELECT path, mtime FROM files") == states
+
+        write(services.workspace_dir, "memory/a.md", "gamma", at=LONG_AGO + 1)
+        assert (await memory.sync()).files_indexed == 1
+        note.unlink()
+        assert (await memory.sync()).files_removed == 1

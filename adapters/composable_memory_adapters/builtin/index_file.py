@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from composable_memory.errors import BackendUnavailable, IndexDamaged, IndexProblem, IndexTooNew
 from composable_memory.forget.values import Forgetting
@@ -22,11 +23,14 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.builtin.store.index_meta import IndexSnapshot, SyncMark, milliseconds
 from composable_memory_adapters.builtin.sync.debounce import Debounce
 from composable_memory_adapters.builtin.sync.synchroniser import Synchroniser
-from composable_memory_adapters.sqlite_file import SqliteFile
+from composable_memory_adapters.sqlite_file import Connection, SqliteFile, data_version
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from composable_memory_adapters.builtin.store.rebuild import RebuildCost
+
+_Version = tuple[int, EmbeddingSpace | None]
+"""The version of an index as a connection counts it, and the space that the settings ask for."""
 
 BACKEND_ID = "builtin"
 BACKGROUND_REASONS = frozenset({"search", "session-start", "watch", "interval"})
@@ -69,6 +73,7 @@ class IndexFile:
         self._is_closed = False
         self._is_made = False
         self._counting = asyncio.Lock()
+        self._counted_at: WeakKeyDictionary[Connection, _Version] = WeakKeyDictionary()
         self.space = EmbeddingSpace.of(self._embedder) if self._embedder else None
         self.path = services.state_dir
         self.snapshot = IndexSnapshot()
@@ -129,9 +134,18 @@ class IndexFile:
         if not await self.exists():
             return
         async with self._counting:
-            current = self.current("read its index")
-            cost_of = current.sync.rebuild_cost
-            self.snapshot, self.rebuild_cost = await current.file.read(rebuild.stock, cost_of)
+            stock = await self.current("read its index").file.read(self._stock)
+            if stock is not None:
+                connection, version, (self.snapshot, self.rebuild_cost) = stock
+                self._counted_at[connection] = version
+
+    def _stock(self, connection: Connection) -> tuple[Connection, _Version, rebuild.Stock] | None:
+        """Return the counts of the index with its version; None if they are as they were read."""
+        sync = self.current("read its index").sync
+        version = data_version(connection), sync.space
+        if self._counted_at.get(connection) == version:
+            return None
+        return connection, version, rebuild.stock(connection, sync.rebuild_cost)
 
     # --- sync ---------------------------------------------------------------------------------------------
 

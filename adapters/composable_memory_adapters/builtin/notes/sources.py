@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import field
 from hashlib import sha256
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -84,6 +85,8 @@ class ScanReport:
     remarks: tuple[str, ...] = ()
     sources: tuple[MemorySource, ...] = ("memory",)
     passed_over: Mapping[str, int] = field(default_factory=dict)
+    listed: object = field(default=None, repr=False, compare=False)
+    """All that the file system said, which a later scan is compared with."""
 
     def covers(self, key: str, source: MemorySource = "memory") -> bool:
         """Return whether the scan could see if the file `key` exists; none of an unwanted source does."""
@@ -116,6 +119,7 @@ def scan(
     transcripts: Path | None = None,
     suffixes: Set[str] = NOTE_SUFFIXES,
     most: int | None = None,
+    before: ScanReport | None = None,
 ) -> ScanReport:
     """List the files of `sources`.
 
@@ -123,7 +127,7 @@ def scan(
     the workspace, if it is one of these, what is hidden or ignored by `.gitignore`, folders of tools and a
     state folder are left out; `sessions` is every `*.jsonl` directly in the folder `transcripts`, which need
     not exist. The name of a note ends in one of `suffixes`. Symbolic links are not followed. A file that is
-    reached twice is listed once, under its first name.
+    reached twice is listed once, under its first name. Where all is as it was `before`, that is returned.
 
     Raises:
         BackendError: all of the workspace is notes, and they are more than `most`.
@@ -133,12 +137,17 @@ def scan(
         _walk_notes(walk, workspace, extra_paths)
     if "sessions" in sources and transcripts is not None:
         walk.add_transcripts(os.path.realpath(transcripts))
+    listed = walk.listed, walk.unreadable, walk.remarks, walk.passed_over
+    if before is not None and before.listed == listed:
+        return before
+    files, remarks = _files_of(walk.listed)
     return ScanReport(
-        files=tuple(walk.files),
+        files=files,
         unreadable=dict(walk.unreadable),
-        remarks=tuple(walk.remarks),
+        remarks=(*walk.remarks, *remarks),
         sources=tuple(sources),
         passed_over=_in_short(walk.passed_over),
+        listed=listed,
     )
 
 
@@ -225,10 +234,9 @@ class _Walk:
         self._suffixes = suffixes
         self.passed_over: Counter[str] = Counter()
         self._most = most
-        self.files: list[ScannedFile] = []
+        self.listed: list[_Listed] = []
         self.unreadable: dict[str, str] = {}
         self.remarks: list[str] = []
-        self._seen: set[int | str] = set()
 
     def add_root(self, path: Path, key: str, *, expected: bool = False) -> None:
         """Add the file or folder at `path`; one that is `expected` and missing is worth a remark."""
@@ -244,33 +252,33 @@ class _Walk:
 
     def add_transcripts(self, folder: str) -> None:
         """Add the transcripts in a folder; that there is none yet is nothing to remark."""
-        found: list[ScannedFile] = []
+        found: list[_Row] = []
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
                     if entry.name.endswith(TRANSCRIPT_SUFFIX) and entry.is_file(follow_symlinks=False):
                         with suppress(FileNotFoundError):  # of this one file, not of the folder
-                            found.append(_scanned_transcript(entry))
+                            found.append(_row(entry.path, entry.stat(follow_symlinks=False)))
         except FileNotFoundError:
             return
         except OSError as error:
             self.unreadable[TRANSCRIPTS_KEY] = f"{folder} cannot be listed ({error.strerror or error})"
-        self._keep(sorted(found, key=BY_KEY))
+        self.listed.append(_Listed(folder, TRANSCRIPTS_KEY, found, "sessions"))
 
     def _add(self, path: Path, key: str, found: os.stat_result) -> None:
         if stat.S_ISLNK(found.st_mode):
             self.remarks.append(f"{key} is a symbolic link and left out; name its target in extraPaths")
         elif stat.S_ISDIR(found.st_mode):
-            # The order of a folder's entries is the file system's; sorted, the index is the same everywhere.
-            self._keep(sorted(self._notes_in(str(path), key), key=BY_KEY))
+            self.listed.append(_Listed(str(path), key, self._notes_in(str(path), key)))
         elif stat.S_ISREG(found.st_mode) and is_note(path.name, self._suffixes):
-            self._keep([_scanned(key, str(path), found)])
+            self.listed.append(_Listed(str(path), key, [_row(str(path), found)]))
 
-    def _notes_in(self, top: str, top_key: str) -> list[ScannedFile]:
+    def _notes_in(self, top: str, top_key: str) -> "list[_Row]":
         """Return the notes in a folder, at any depth; a folder that cannot be read is noted."""
-        notes: list[ScannedFile] = []
+        notes: list[_Row] = []
+        suffixes, usual = self._suffixes, tuple(self._suffixes)  # nearly all endings are written small
         is_whole = not top_key
-        ignored = GitIgnore(top, self._suffixes)
+        ignored = GitIgnore(top, suffixes)
         folders = [(top, f"{top_key}/" if top_key else "")]
         while folders:
             folder, prefix = folders.pop()
@@ -283,13 +291,19 @@ class _Walk:
                         name = entry.name
                         if is_whole and is_left_out(name):
                             self.passed_over[OF_TOOLS if name in TOOL_FOLDERS else HIDDEN] += 1
-                        elif is_note(name, self._suffixes) and entry.is_file(follow_symlinks=False):
+                        elif (name.endswith(usual) or is_note(name, suffixes)) and entry.is_file(
+                            follow_symlinks=False
+                        ):
                             if rules.files and name not in kept and is_ignored(rules.files, entry.path, name):
                                 self.passed_over[IGNORED] += 1
                                 continue
-                            with suppress(FileNotFoundError):  # it went after the folder was listed
+                            try:
                                 found = entry.stat(follow_symlinks=False)
-                                notes.append(_scanned(f"{prefix}{name}", entry.path, found))
+                            except FileNotFoundError:  # it went after the folder was listed
+                                continue
+                            notes.append(
+                                (entry.path, found.st_mtime_ns, found.st_size, found.st_dev, found.st_ino)
+                            )
                         elif why := _why_passed_over(entry, is_whole=is_whole):
                             self.passed_over[why] += 1
                         elif name not in kept and is_ignored(
@@ -308,22 +322,61 @@ class _Walk:
             self.unreadable[os.path.relpath(path, top)] = why
         return notes
 
-    def _keep(self, files: Sequence[ScannedFile]) -> None:
-        for file in files:
-            key, path, _, _, device, inode, _ = file
-            # Windows has no inode here; its paths then tell files apart.
-            identity = device << 64 | inode if inode else os.path.normcase(path)
-            if identity in self._seen:
-                continue
-            self._seen.add(identity)
-            if key.isascii() or _is_unicode(key):
-                self.files.append(file)
-            else:
-                shown = key.encode("utf-8", "backslashreplace").decode()
-                self.remarks.append(f"{shown}: the name is not valid Unicode; rename the file")
-
     def _skip(self, key: str, error: OSError) -> None:
         self.unreadable[key] = error.strerror or str(error)
+
+
+_Row = tuple[str, int, int, int, int]
+"""A file as the file system tells it: path, time, size, device and inode."""
+
+
+class _Listed(NamedTuple):
+    """The notes below a root, or the one that the root is, as the file system lists them."""
+
+    top: str
+    key: str
+    rows: list[_Row]
+    source: MemorySource = "memory"
+
+    def files(self) -> list[ScannedFile]:
+        """Return them in the order of their keys."""
+        begin = len(self.top) + (self.top[-1:] != os.sep)
+        prefix = f"{self.key}/" if self.key else ""
+        files = []
+        for path, mtime_ns, *rest in self.rows:
+            key = self.key if path == self.top else prefix + path[begin:].replace(os.sep, "/")
+            place = (key, path, min(max(mtime_ns, -LATEST_NS), LATEST_NS), *rest, self.source)
+            files.append(
+                tuple.__new__(ScannedFile, place)
+            )  # what `_make` comes to, in two thirds of its time
+        return sorted(files, key=BY_KEY)
+
+
+def _row(path: str, found: os.stat_result) -> _Row:
+    return path, found.st_mtime_ns, found.st_size, found.st_dev, found.st_ino
+
+
+def _files_of(listed: Sequence[_Listed]) -> tuple[tuple[ScannedFile, ...], list[str]]:
+    """Return each file once, those of each root by their keys, and a remark on each that cannot be indexed.
+
+    The order of a folder's entries is the file system's; sorted, the index is the same everywhere.
+    """
+    files: list[ScannedFile] = []
+    remarks: list[str] = []
+    seen: set[int | str] = set()
+    for file in chain.from_iterable(one.files() for one in listed):
+        key, path, _, _, device, inode, _ = file
+        # Windows has no inode here; its paths then tell files apart.
+        identity = device << 64 | inode if inode else os.path.normcase(path)
+        if identity in seen:
+            continue
+        seen.add(identity)
+        if key.isascii() or _is_unicode(key):
+            files.append(file)
+        else:
+            shown = key.encode("utf-8", "backslashreplace").decode()
+            remarks.append(f"{shown}: the name is not valid Unicode; rename the file")
+    return tuple(files), remarks
 
 
 def _why_passed_over(entry: os.DirEntry[str], *, is_whole: bool) -> str | None:
@@ -346,16 +399,6 @@ def _in_short(counts: Counter[str]) -> dict[str, int]:
 
 def _is_state_folder(path: str) -> bool:
     return os.path.exists(f"{path}/{REGISTRY_FILE}")  # noqa: PTH110 - for each folder: path objects are slow
-
-
-def _scanned(key: str, path: str, found: os.stat_result) -> ScannedFile:
-    place = (key, path, mtime_of(found), found.st_size, found.st_dev, found.st_ino, "memory")
-    return tuple.__new__(ScannedFile, place)  # what `_make` comes to, in two thirds of its time
-
-
-def _scanned_transcript(entry: os.DirEntry[str]) -> ScannedFile:
-    found = entry.stat(follow_symlinks=False)
-    return _scanned(f"{TRANSCRIPTS_KEY}/{entry.name}", entry.path, found)._replace(source="sessions")
 
 
 def _is_unicode(key: str) -> bool:

@@ -97,9 +97,10 @@ def cost(
     )
 
 
-def stock(
-    connection: Connection, cost_of: Callable[[Connection], RebuildCost | None]
-) -> tuple[IndexSnapshot, RebuildCost | None]:
+Stock = tuple[IndexSnapshot, RebuildCost | None]
+
+
+def stock(connection: Connection, cost_of: Callable[[Connection], RebuildCost | None]) -> Stock:
     """Return the counts of the index and the cost of a rebuild, both of one moment."""
     return index_meta.snapshot(connection), cost_of(connection)
 

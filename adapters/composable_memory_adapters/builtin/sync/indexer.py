@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from composable_memory.interfaces import Clock
 from composable_memory_adapters.builtin.notes.documents import Document, note_suffixes, reader_of
@@ -25,7 +27,7 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.builtin.store.index_meta import milliseconds
 from composable_memory_adapters.builtin.store.index_writes import WriteCount
 from composable_memory_adapters.builtin.store.tables import Tables
-from composable_memory_adapters.sqlite_file import SqliteFile
+from composable_memory_adapters.sqlite_file import Connection, SqliteFile, data_version
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 GROUP_REMOVALS = 200
@@ -100,6 +102,28 @@ class NotesPass:
         self.tally.add(count)
 
 
+@dataclass(slots=True)
+class Glance:
+    """What a look at the notes saw that found nothing to do; one that sees the same again is over.
+
+    `versions` are those of the index at that time, as each connection counts them.
+    """
+
+    scan: ScanReport | None = None
+    drafter: Drafter | None = None
+    incomplete: Mapping[str, str] = field(default_factory=dict)
+    versions: WeakKeyDictionary[Connection, int] = field(default_factory=WeakKeyDictionary)
+
+
+class _Known(NamedTuple):
+    """The files of an index at one version of it, as a connection counts them."""
+
+    connection: Connection
+    version: int
+    files: Mapping[str, FileState]
+    problems: Mapping[str, str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Indexer:
     """Writes notes into `tables`; new chunks use stored vectors of `space`, by default the index's."""
@@ -112,6 +136,7 @@ class Indexer:
     drafter: Drafter
     space: EmbeddingSpace | None
     clock: Clock
+    glance: Glance = field(default_factory=Glance)
 
     async def look(self) -> NotesPass:
         """Compare the notes with the index.
@@ -119,9 +144,15 @@ class Indexer:
         The index is read before the disk: so a file that only the index has is gone, and one that another
         process adds meanwhile is not mistaken for gone.
         """
-        known = await self.file.read(index_writes.file_states, self.tables)
-        problems = await self.file.read(documents.problems)
-        return await asyncio.to_thread(self._look, known, problems)
+        known = await self.file.read(self._known_if_new)
+        found = await asyncio.to_thread(self._scan)
+        if known is None:
+            if found is self.glance.scan:
+                return NotesPass(scan=found, incomplete=dict(self.glance.incomplete))
+            known = await self.file.read(self._known)
+            if self.glance.versions.get(known.connection) != known.version:
+                found = await asyncio.to_thread(self._scan)  # the index was written since
+        return await asyncio.to_thread(self._compared, found, known)
 
     async def write_group(self, notes: NotesPass) -> None:
         """Read, cut and write the next changed notes, in one transaction."""
@@ -161,23 +192,46 @@ class Indexer:
         paths = {found.key: found.path for found in islice(coming, AT_ONCE)}
         return await read_documents(self.file, paths, keep=True) if paths else {}
 
-    def _look(self, known: Mapping[str, FileState], problems: Mapping[str, str]) -> NotesPass:
-        found = scan(
+    def _known_if_new(self, connection: Connection) -> _Known | None:
+        """Return the files of the index; None if nothing was stored since a look found nothing to do."""
+        is_same = self.glance.versions.get(connection) == data_version(connection)
+        return None if is_same and self.glance.drafter == self.drafter else self._known(connection)
+
+    def _known(self, connection: Connection) -> _Known:
+        files = index_writes.file_states(connection, self.tables)
+        return _Known(connection, data_version(connection), files, documents.problems(connection))
+
+    def _scan(self) -> ScanReport:
+        return scan(
             self.workspace,
             self.settings.extra_paths,
             sources=self.settings.sources,
             transcripts=self.transcripts,
             suffixes=note_suffixes(self.settings.documents),
             most=self.settings.max_files,
+            before=self.glance.scan,
         )
-        gone = gone_notes(found, known)
-        return NotesPass(
+
+    def _compared(self, found: ScanReport, known: _Known) -> NotesPass:
+        gone, problems = gone_notes(found, known.files), known.problems
+        notes = NotesPass(
             scan=found,
-            changed=self.drafter.changed(found, known),
+            changed=self.drafter.changed(found, known.files),
             gone=gone,
             incomplete={
                 key: problems.get(key, NOT_UTF8)
-                for key, seen in known.items()
+                for key, seen in known.files.items()
                 if not (key in gone or (seen.is_utf8 and key not in problems))
             },
         )
+        self._remember(notes, known)
+        return notes
+
+    def _remember(self, notes: NotesPass, known: _Known) -> None:
+        glance = self.glance
+        has_news = bool(notes.changed or notes.gone)
+        if has_news or notes.scan is not glance.scan or self.drafter != glance.drafter:
+            glance.versions.clear()
+        glance.scan, glance.drafter, glance.incomplete = notes.scan, self.drafter, dict(notes.incomplete)
+        if not has_news:
+            glance.versions[known.connection] = known.version

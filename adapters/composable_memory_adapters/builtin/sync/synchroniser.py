@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 from uuid import uuid4
 
 from composable_memory.errors import IndexDamaged, IndexProblem
@@ -46,7 +47,7 @@ from composable_memory_adapters.builtin.sync.embedding import (
     Embedding,
     EmbedOutcome,
 )
-from composable_memory_adapters.builtin.sync.indexer import Indexer, NotesPass
+from composable_memory_adapters.builtin.sync.indexer import Glance, Indexer, NotesPass
 from composable_memory_adapters.builtin.sync.sync_result import SyncResult
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_adapters.text.languages import language_shares
@@ -97,6 +98,7 @@ class Synchroniser:
     transcripts: Path | None = None
     embedder_is_local: bool = True
     hide: HideForgotten = hide_nothing
+    glance: Glance = field(default_factory=Glance, init=False)
     has_matched: bool = field(default=False, init=False)
     """Whether the index has matched the settings during a sync of this process.
 
@@ -205,10 +207,11 @@ class _Run:
     async def _begin(self) -> None:
         """Repair damage, and compare the index with the settings."""
         await self._mend()
-        self._mark = self._mark_before = await self._file.read(index_meta.read_mark)
+        stored = await self._file.read(self._stored)
+        self._mark = self._mark_before = stored.mark
         self.result.languages = self._mark.languages if self._mark else {}
         self.result.is_full = self._flight.force or self._mark is None
-        await self._apply_settings()
+        await self._apply_settings(stored)
         is_full = self.result.is_full
         start = SyncStart(reason=self._flight.reason, force=self._flight.force, needs_full_reindex=is_full)
         self._sync.ops_log.emit(start, backend="builtin")
@@ -225,25 +228,35 @@ class _Run:
         if (described := found.describe()) is not None:
             self.result.mended = f"the index was damaged, and has been repaired: {described}"
 
-    async def _apply_settings(self) -> None:
+    def _stored(self, connection: Connection) -> "_Stored":
+        return _Stored(
+            mark=index_meta.read_mark(connection),
+            is_rebuilding=rebuild.is_under_way(connection),
+            cost=self._sync.rebuild_cost(connection),
+            recipe=index_meta.stored_recipe(connection),
+            space=index_meta.stored_space(connection),
+            pending=index_writes.count_pending(connection, LIVE) if self._sync.space else 0,
+        )
+
+    async def _apply_settings(self, stored: "_Stored") -> None:
         """Store how the index is made, unless it was made differently: then a rebuild is due."""
         space, recipe = self._sync.space, self._drafter.recipe
-        if await self._file.read(rebuild.is_under_way):
+        if stored.is_rebuilding:
             await self._file.write(rebuild.drop_leftovers)
-        self._cost = await self._file.read(self._sync.rebuild_cost)
+        self._cost = stored.cost
         self._must_rebuild = self._flight.force and self._mark is not None
         if self._cost is not None:
             self._live = self._indexer(LIVE, any_cut=True)
             self._plan_rebuild(self._cost)
             return
-        if await self._file.read(index_meta.stored_recipe) != recipe:
+        if stored.recipe != recipe:
             await self._file.write(index_meta.store_recipe, recipe=recipe)
         if space is None:
             return
-        if await self._file.read(index_meta.stored_space) != space:
+        if stored.space != space:
             await self._file.write(index_meta.store_space, space=space)
         self._sync.has_matched = True
-        if await self._file.read(index_writes.count_pending, LIVE):
+        if stored.pending:
             adopted = await self._file.write(index_writes.adopt_cached_vectors, LIVE, space)
             self.result.tally.vectors_reused += adopted
 
@@ -273,6 +286,7 @@ class _Run:
             drafter=replace(self._drafter, any_cut=any_cut),
             space=space,
             clock=sync.clock,
+            glance=sync.glance if tables is LIVE else Glance(),
         )
 
     async def _index(self, indexer: Indexer) -> NotesPass:
@@ -464,6 +478,18 @@ class _Run:
         known = self._mark_before.unreadable if self._mark_before else ()
         source = "+".join(self._sync.settings.sources)
         self.result.log_files(self._sync.ops_log, source=source, known=known)
+
+
+class _Stored(NamedTuple):
+    """What an index says of itself when a sync begins."""
+
+    mark: SyncMark | None
+    is_rebuilding: bool
+    cost: RebuildCost | None
+    recipe: str | None
+    space: EmbeddingSpace | None
+    pending: int
+    """How many passages have no vector, where they are to have one."""
 
 
 def _told(mark: SyncMark) -> tuple[object, ...]:
