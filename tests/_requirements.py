@@ -3319,7 +3319,7 @@ INTERFACES = document(
             kept("own:inspector:judge", "results are judged by keyboard",
                  f"{INSPECTOR}a_result_is_judged_by_keyboard"),
             kept("own:inspector:readable", "every view by night and on a phone, without barriers",
-                 f"{INSPECTOR}every_view_is_readable_by_day_by_night_and_on_a_phone"),
+                 f"{INSPECTOR}every_view_is_readable"),
             kept("own:inspector:safe", "what notes say cannot run, and no other host is asked",
                  f"{INSPECTOR}what_notes_say_cannot_run",
                  f"{INSPECTOR}a_large_note_is_shown_by_its_passages",
