@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from composable_memory.cli import completion
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.logs import LAST, TRACE_HELP, resolve_trace
@@ -23,12 +24,17 @@ Row = Mapping[str, object]
 @command(app, "explain", epilog="Example: cmem explain last --why-not memory/2026-05-04.md")
 async def explain(
     target: Target,
-    trace_id: Annotated[str, typer.Argument(metavar="TRACE_ID", help=TRACE_HELP)] = LAST,
+    trace_id: Annotated[
+        str, typer.Argument(metavar="TRACE_ID", help=TRACE_HELP, autocompletion=completion.traces)
+    ] = LAST,
     *,
     why_not: Annotated[
         str | None,
         typer.Option(
-            "--why-not", metavar="PLACE", help="Why did this note, or a.md#L3-L7 of it, not come up?"
+            "--why-not",
+            metavar="PLACE",
+            help="Why did this note, or a.md#L3-L7 of it, not come up?",
+            autocompletion=completion.notes,
         ),
     ] = None,
     as_json: AsJson = False,

@@ -14,6 +14,7 @@ import typer
 from pydantic import JsonValue
 
 from composable_memory.citations import format_place
+from composable_memory.cli import completion
 from composable_memory.cli.advise import proposal_document
 from composable_memory.cli.charts import charts_of, print_charts
 from composable_memory.cli.command import Target, command
@@ -76,7 +77,9 @@ async def add(
     trace_id: Annotated[
         str,
         typer.Argument(
-            metavar="TRACE_ID", help="The trace id of the search, a unique prefix of it, or last."
+            metavar="TRACE_ID",
+            help="The trace id of the search, a unique prefix of it, or last.",
+            autocompletion=completion.traces,
         ),
     ],
     result: Annotated[

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from composable_memory.cli import completion
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.log_stats import print_statistics, statistics
 from composable_memory.cli.options import TIME_HELP, AsJson, Limit, WithoutTexts, parse_time
@@ -64,7 +65,7 @@ async def show(
     target: Target,
     trace_id: Annotated[
         str,
-        typer.Argument(metavar="TRACE_ID", help=TRACE_HELP),
+        typer.Argument(metavar="TRACE_ID", help=TRACE_HELP, autocompletion=completion.traces),
     ] = LAST,
     *,
     html: Annotated[

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from composable_memory.cli import completion
+
 if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
 
@@ -48,11 +50,21 @@ MaxResults = Annotated[
 ]
 OnlyBackends = Annotated[
     list[str] | None,
-    typer.Option("--backend", metavar="ID", help="Ask only this backend; repeatable."),
+    typer.Option(
+        "--backend",
+        metavar="ID",
+        help="Ask only this backend; repeatable.",
+        autocompletion=completion.backends,
+    ),
 ]
 Backend = Annotated[
     str | None,
-    typer.Option("--backend", metavar="ID", help="The backend to use; default: the one that stores facts."),
+    typer.Option(
+        "--backend",
+        metavar="ID",
+        help="The backend to use; default: the one that stores facts.",
+        autocompletion=completion.backends,
+    ),
 ]
 
 Limit = Annotated[
@@ -75,7 +87,12 @@ UntilThen = Annotated[
 ]
 Paths = Annotated[
     list[str] | None,
-    typer.Option("--path", metavar="GLOB", help="Only this file or folder; * and ** match; repeatable."),
+    typer.Option(
+        "--path",
+        metavar="GLOB",
+        help="Only this file or folder; * and ** match; repeatable.",
+        autocompletion=completion.notes,
+    ),
 ]
 Tags = Annotated[
     list[str] | None,

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 # it show characters in another order than they have.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
+WITHOUT_LINKS = frozenset({"dumb", "linux"})
+"""Terminals that show the address of a link as rubbish."""
+
 
 def prepare_streams() -> None:
     """Make sure that no character can end a command because the terminal does not know it.
@@ -37,6 +40,18 @@ def prepare_streams() -> None:
 def print_line(text: str = "", *, bold: bool = False, dim: bool = False, colour: str | None = None) -> None:
     """Print a line to stdout, styled where that is a terminal."""
     typer.secho(plain(text), client_stream(), bold=bold or None, dim=dim or None, fg=colour, color=_colour())
+
+
+def print_linked(before: str, text: str, after: str, *, link: str | None) -> None:
+    """Print a line to stdout in bold; the text in its midst is a link where the terminal knows them."""
+    knows_links = output().isatty() and environment().get("TERM", "dumb") not in WITHOUT_LINKS
+    if link is None or not knows_links or environment().get("NO_COLOR"):
+        print_line(f"{before}{text}{after}", bold=True)
+        return
+    # OSC 8: the address, what is shown, and an empty address.
+    shown = f"\x1b]8;;{plain(link)}\x1b\\{plain(text)}\x1b]8;;\x1b\\"
+    styled = typer.style(f"{plain(before)}{shown}{plain(after)}", bold=True)
+    typer.echo(styled, client_stream(), color=_colour())
 
 
 def print_marked(text: str, marks: Iterable[tuple[int, int]]) -> None:

@@ -10,6 +10,7 @@ import typer
 from pydantic import JsonValue
 
 from composable_memory.citations import format_place, read_citation
+from composable_memory.cli import completion
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import (
@@ -34,6 +35,7 @@ from composable_memory.cli.output import (
     error,
     print_json,
     print_line,
+    print_linked,
     print_marked,
     print_text,
     tell_scope,
@@ -44,6 +46,7 @@ from composable_memory.cli.output import (
 from composable_memory.errors import ConfigError, InvalidArgument
 from composable_memory.highlights import Line, best_lines, lines_of, readable, snippet_of, whole_text
 from composable_memory.json_documents import document
+from composable_memory.paths import FOREIGN
 from composable_memory.query.context_pack import told_facts
 from composable_memory.query.filters import parse_since, parse_until, read_filters
 from composable_memory.runtime.opening import moment_given
@@ -145,7 +148,7 @@ async def search(
     if as_json:
         print_json(search_document(response, explain=explain, lines=lines, text=text))
     elif failure is None:
-        print_response(response, explain=explain, lines=lines, text=text)
+        print_response(response, explain=explain, lines=lines, text=text, folder=memory.workspace_dir)
     warn_degraded(response.degraded)
     tell_scope(status)
     if response.weak and (as_json or response.results):
@@ -235,7 +238,11 @@ async def get(
     target: Target,
     path: Annotated[
         str,
-        typer.Argument(metavar="PATH", help="The file as search prints it, or a citation with line numbers."),
+        typer.Argument(
+            metavar="PATH",
+            help="The file as search prints it, or a citation with line numbers.",
+            autocompletion=completion.notes,
+        ),
     ],
     *,
     from_line: Annotated[
@@ -394,9 +401,17 @@ def _told_of_weak(response: QueryResponse) -> str:
 
 
 def print_response(
-    response: QueryResponse, *, explain: bool = False, lines: int | None = None, text: bool = False
+    response: QueryResponse,
+    *,
+    explain: bool = False,
+    lines: int | None = None,
+    text: bool = False,
+    folder: Path | None = None,
 ) -> None:
-    """Print the results; a fact that a result above is, is not told again as what supports another."""
+    """Print the results; a fact that a result above is, is not told again as what supports another.
+
+    Where the terminal knows links, a click opens the note, if the folder of the notes is known.
+    """
     if not response.results:
         print_line(_told_of_weak(response).capitalize() if response.weak else "No matches.")
         if any(one.code != "scope-denied" for one in response.degraded):
@@ -406,7 +421,7 @@ def print_response(
     for number, result in enumerate(response.results):
         untold = tuple(fact for fact in result.facts if _identity(fact) not in said)
         said.update(_identity(fact) for fact in result.facts if result.snippet.startswith(fact.text))
-        print_result(replace(result, facts=untold), _shown(result, lines, text=text))
+        print_result(replace(result, facts=untold), _shown(result, lines, text=text), folder)
         if explain and (attribution := attributions[number]):
             _print_attribution(attribution)
         print_line()
@@ -435,11 +450,15 @@ def _shown(result: MemorySearchResult, lines: int | None, *, text: bool) -> Sequ
     return lines_of(whole_text(result)) if text else None
 
 
-def print_result(result: MemorySearchResult, lines: Sequence[Line] | None = None) -> None:
+def print_result(
+    result: MemorySearchResult, lines: Sequence[Line] | None = None, folder: Path | None = None
+) -> None:
     """Print where a result stands, which backend found it, and what it says: these lines, or the snippet."""
     backend, stand_in = result.source_backend or "memory", result.metadata.get("answered_by")
     answerer = f"{stand_in} for {backend}" if stand_in else backend
-    print_line(f"{result.score:.3f} {_location(result)} [{answerer}]", bold=True)
+    is_note = result.source == "memory" and result.start_line > 0 and FOREIGN not in result.path
+    link = (folder / result.path).as_uri() if folder and is_note else None
+    print_linked(f"{result.score:.3f} ", _location(result), f" [{answerer}]", link=link)
     if lines is None:
         lines = lines_of(snippet_of(result))
     shown = "\n".join(line.text for line in lines)

@@ -153,7 +153,12 @@ def test_a_workspace_is_found_from_within_and_by_every_spelling_of_the_option(pl
         assert place.counts() == (len(spellings), 0), place.told
 
 
-def test_a_terminal_gets_the_same_colours_and_width(place: Place) -> None:
+def test_a_terminal_gets_the_same_colours_links_and_width(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
     def on_terminal(program: Sequence[str], *words: str) -> str:
         primary, secondary = pty.openpty()
         with os.fdopen(primary, "rb", buffering=0) as screen, os.fdopen(secondary, "wb") as inner:
@@ -172,9 +177,14 @@ def test_a_terminal_gets_the_same_colours_and_width(place: Place) -> None:
     with serving(place):
         for words in (["search", PORT], ["status"], ["get", "MEMORY.md"]):
             assert on_terminal(ASKING, *words) == on_terminal(ALONE, *words)
-        assert "\x1b[" in on_terminal(ASKING, "search", PORT)
+        shown = on_terminal(ASKING, "search", PORT)
+        assert "\x1b[" in shown
+        assert f"\x1b]8;;{place.workspace.resolve().as_uri()}/" in shown
+        assert "\x1b" not in place.asked("search", PORT)[1]
+        monkeypatch.setenv("TERM", "dumb")
+        assert "\x1b]8" not in on_terminal(ASKING, "search", PORT)
 
-        assert place.counts() == (4, 0)
+        assert place.counts() == (6, 0)
 
 
 def test_fifty_at_once_are_answered_each_with_its_own(place: Place) -> None:
