@@ -3312,6 +3312,8 @@ INTERFACES = document(
                  f"{INSPECTOR}a_search_by_keyboard_says_why_and_why_not",
                  f"{INSPECTOR}the_list_of_traces_goes_on_by_itself",
                  f"{INSPECTOR}traces_are_filtered"),
+            kept("own:inspector:graph", "the graph page finds, shows what held on a day, and what is near",
+                 f"{INSPECTOR}the_graph_shows_what_has_these_words_what_held_on_a_day_and_what_is_near"),
             kept("own:inspector:what-if", "sliders rank again; weights are adopted through the checks",
                  f"{INSPECTOR}sliders_rank_a_search_again_as_they_move",
                  f"{INSPECTOR}weights_are_tried_on_judged_queries_and_adopted_through_the_checks",

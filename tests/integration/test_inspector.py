@@ -5,13 +5,16 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
+from composable_memory.facts import Fact, Neighbourhood
 from composable_memory.testing import SEED_NOTES
+from composable_memory_adapters.graphiti.cli.pictures import html_page
 from tests.chromium import Page, browser, executable
 from tests.integration.mcp_server_process import RESIDENT, Running, running
 from tests.integration.test_report import cmem
@@ -269,6 +272,48 @@ def test_traces_are_filtered(site: Site) -> None:
     for query, is_there in filters.items():
         found = site.get(f"/traces?part=rows&query=quicksilver{query}")
         assert (found.status_code, trace in found.text) == (200, is_there), query
+
+
+def test_the_graph_shows_what_has_these_words_what_held_on_a_day_and_what_is_near(
+    page: Page, tmp_path: Path
+) -> None:
+    march, may = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 5, 1, tzinfo=UTC)
+    times = {"Rome": (march, may), "Porto": (may, None), "Bob": (None, None)}
+    facts = tuple(
+        Fact(
+            id=place, group_id="g", text=f"Alice and {place}", relation="R", source="Alice", target=place,
+            valid_at=begin, invalid_at=end,
+        )
+        for place, (begin, end) in times.items()
+    )  # fmt: skip
+    drawn = html_page(Neighbourhood(facts=facts), centre="Alice", now=datetime(2026, 6, 1, tzinfo=UTC))
+    file = tmp_path / "graph.html"
+    file.write_text(drawn, encoding="utf-8")
+    visible = "[...document.querySelectorAll('tbody tr')].filter((row) => !row.hidden)"
+    rows = (
+        f"JSON.stringify({visible}.map((row) => [row.cells[1].textContent.split(' ').pop(), row.className]))"
+    )
+    faint = "[...document.querySelectorAll('.entity.faint text')].map((one) => one.textContent).sort().join()"
+
+    page.open(file.as_uri())
+    page.run("document.querySelector('#find').focus()")
+    page.write("porto")
+    page.wait(f'{rows} === \'[["Porto","now"]]\'')
+    assert page.run(faint) == "Bob,Rome"
+    page.run("document.querySelector('#find').value = ''")
+    page.run("document.querySelector('#when').focus()")
+    day = (datetime(2026, 3, 15, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)).days
+    page.run(f"document.querySelector('#when').value = {day - 1}")
+    page.press("ArrowRight")
+    page.wait("document.querySelector('#day').textContent === '2026-03-15'")
+    assert dict(json.loads(page.run(rows))) == {"Rome": "now", "Bob": "now"}
+    assert page.run(faint) == "Porto"
+    page.run("document.querySelectorAll('.entity')[1].dispatchEvent(new PointerEvent('pointerenter'))")
+    assert page.run("document.querySelectorAll('.entity.near').length") == 2
+    page.picture(Path(PICTURES or tmp_path, "graph-1100.png"))
+    if AXE.exists():
+        page.run(AXE.read_text("utf-8"))
+        assert json.loads(page.run(VIOLATIONS)) == []
 
 
 def test_what_is_not_there_or_not_understood_is_said_so(site: Site) -> None:

@@ -26,7 +26,7 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 MARCH = datetime(2026, 3, 1, tzinfo=UTC)
 MAY = datetime(2026, 5, 1, tzinfo=UTC)
 NASTY = '</title><script>alert("1")</script>\x1b[2J\u202e'
-VOID = {"meta", "br"}
+VOID = {"meta", "br", "input"}
 
 
 def fact(source: str, relation: str, target: str, **known: object) -> Fact:
@@ -213,10 +213,13 @@ def test_a_page_allows_itself_its_style_and_its_own_script_only() -> None:
 
 
 DOM = """
-const drawn = [], element = () => ({setAttribute() {}, appendChild(child) { return child; }, remove() {}});
+const drawn = [], element = () => ({
+  setAttribute() {}, appendChild(child) { return child; }, remove() {}, addEventListener() {},
+});
 const pane = {...element(), namespaceURI: "svg", appendChild(child) { drawn.push(child); return child; }};
 const document = {
-  getElementById: () => ({textContent: TEXT}), querySelector: () => pane, createElementNS: () => element(),
+  getElementById: () => ({...element(), textContent: TEXT}), querySelector: () => pane,
+  querySelectorAll: () => [], createElementNS: () => element(),
 };
 """
 

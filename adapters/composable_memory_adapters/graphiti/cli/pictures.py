@@ -26,6 +26,7 @@ from composable_memory_adapters.graphiti.cli.fact_text import (
 Key = tuple[str, str]
 """What tells entities apart: the group, and the name in small letters."""
 
+DAY_S = 86_400
 COLOURS = 8
 """How many kinds of entities have a colour of their own; 0 is that of those without a kind."""
 
@@ -61,6 +62,7 @@ def html_page(neighbourhood: Neighbourhood, *, centre: str | None = None, now: d
     entities = _ordered(neighbourhood, centre)
     kinds = _kinds([*entities.values()])
     first = next(iter(entities.values()), None)
+    days = [day for fact in neighbourhood.facts for day in _days(fact) if day is not None]
     held = sum(fact.is_current(now) for fact in neighbourhood.facts)
     about = f"{counted(len(entities), 'entity', 'entities')}, {counted(len(neighbourhood.facts), 'fact')}"
     return Template(folder.joinpath("page.html").read_text(encoding="utf-8")).substitute(
@@ -69,6 +71,10 @@ def html_page(neighbourhood: Neighbourhood, *, centre: str | None = None, now: d
         summary=f"{about}; on {format_day(now)} {held} of these hold",
         kinds="".join(f'<li class="kind k{number}">{_safe(kind)}</li>' for kind, number in kinds.items()),
         table="\n".join(_table(neighbourhood.facts, now)),
+        day=format_day(now),
+        first=int(min(days, default=0)),
+        last=int(now.timestamp() / DAY_S),
+        timeless="" if days else " hidden",
         graph=_graph(neighbourhood.facts, entities, kinds, now, has_centre=bool(centre)),
         script=script,
     )
@@ -157,6 +163,7 @@ def _link(facts: Sequence[Fact], now: datetime) -> dict[str, object]:
     return {
         "holds": bool(holding),
         "words": _clean(format_relation((holding or facts)[0].relation)) + more,
+        "times": [_days(fact) for fact in facts],
         "title": "\n".join(_clean(f"{fact.text} ({format_validity(fact, now)})") for fact in facts),
     }
 
@@ -175,10 +182,19 @@ def _row(fact: Fact, now: datetime) -> str:
     state = "now" if fact.is_current(now) else "once"
     origins = "<br>".join(_safe(format_origin(origin)) for origin in fact.origins)
     relation = f"{fact.source} → {format_relation(fact.relation)} → {fact.target}"
-    return (
-        f'<tr class="{state}"><td>{_safe(format_validity(fact, now))}</td><td>{_safe(fact.text)}</td>'
-        f"<td>{_safe(relation)}</td><td>{origins}</td></tr>"
+    begin, end = ("" if day is None else f"{day:g}" for day in _days(fact))
+    cells = (_safe(format_validity(fact, now)), _safe(fact.text), _safe(relation), origins)
+    told = "".join(f"<td>{cell}</td>" for cell in cells)
+    return f'<tr class="{state}" data-from="{begin}" data-to="{end}">{told}</tr>'
+
+
+def _days(fact: Fact) -> tuple[float | None, float | None]:
+    """Return from when to when a fact held, in days since 1970, as far as that is known."""
+    begin, end = (
+        None if moment is None else round(moment.timestamp() / DAY_S, 3)
+        for moment in (fact.valid_at, fact.invalid_at or fact.expired_at)
     )
+    return begin, end
 
 
 def _seconds(fact: Fact) -> float:
