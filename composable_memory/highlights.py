@@ -60,13 +60,18 @@ def within(highlights: object, length: int) -> tuple[Span, ...]:
 
 def _are_within(highlights: tuple[Any, ...], length: int) -> TypeGuard[tuple[Span, ...]]:
     reached = 0
-    for span in highlights:
-        if span.__class__ is not tuple or len(span) != 2:
-            return False
-        begin, end = span
-        if not (begin.__class__ is end.__class__ is int and reached <= begin < end <= length):
-            return False
-        reached = end
+    try:
+        for span in highlights:
+            begin, end = span
+            if not (
+                span.__class__ is tuple
+                and begin.__class__ is end.__class__ is int
+                and reached <= begin < end <= length
+            ):
+                return False
+            reached = end
+    except (TypeError, ValueError):  # it is no pair
+        return False
     return True
 
 

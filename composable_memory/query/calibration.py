@@ -61,7 +61,7 @@ def strength(scores: Sequence[float]) -> float:
 
 
 def _resolve(scores: Sequence[float], *, absolute: bool) -> Calibration:
-    if absolute and all(0.0 <= score <= 1.0 for score in scores):
+    if absolute and min(scores, default=0.0) >= 0.0 and max(scores, default=0.0) <= 1.0:
         return Calibration.IDENTITY
     if not scores or max(scores) <= 0.0 or (len(scores) > 1 and min(scores) == max(scores)):
         return Calibration.RANK

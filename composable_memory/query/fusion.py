@@ -221,9 +221,10 @@ def merge(
     is_near = is_near or NearTexts()
     losers: list[_Loser[T]] = []
     candidates = _candidates(lists, losers)
-    groups = _Grouping(dedup, losers, is_near).of(candidates)
+    grouping = _Grouping(dedup, losers, is_near)
+    groups = grouping.of(candidates)
     _score(groups, [entry for entry in lists if entry.weight > 0.0], fusion, rrf_k)
-    if any(one.result.outdated for one in candidates):
+    if any(one.result.outdated for one in grouping.taken):
         _raise_above_outdated(groups)
     groups.sort(key=lambda group: (-group.score, group.is_outdated, group.best.place, group.best.rank))
     comparison = is_near if dedup is Dedup.NEAR else lambda *_: False
@@ -261,6 +262,7 @@ class _Grouping(Generic[T]):
         self._dedup = dedup
         self._losers = losers
         self._is_near = is_near
+        self.taken: list[_Found[T]] = []  # those that say where they are from
         self._groups: list[Group[T]] = []
         self._by_path: dict[str, list[Group[T]]] = {}
         self._by_origin: dict[str, list[Group[T]]] = {}
@@ -268,7 +270,7 @@ class _Grouping(Generic[T]):
         self._searched: set[tuple[int, str]] = set()
 
     def of(self, candidates: Sequence[_Found[T]]) -> list[Group[T]]:
-        taken = []
+        taken = self.taken
         for one in candidates:
             result = one.result
             if result.origin is not None:

@@ -1,6 +1,6 @@
 """The format of a line in the log, both ways: event to JSON, JSON to event."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -52,14 +52,11 @@ def to_line(wire: Mapping[str, object]) -> bytes:
         return orjson.dumps(_repaired(wire), option=_LINE_OPTIONS)
 
 
-def texts_of(event: OpsEvent) -> Iterator[str]:
-    """Yield every text of an event in which a secret could hide."""
-    yield event.session_key or ""
+def texts_of(event: OpsEvent) -> Iterable[str]:
+    """Return every text of an event in which a secret could hide."""
     detail = event.detail
-    if isinstance(detail, EventDetail):
-        yield from _codec_of(detail).texts(detail)
-    else:
-        yield from _strings(detail)
+    texts = _codec_of(detail).texts(detail) if isinstance(detail, EventDetail) else _strings(detail)
+    return chain((event.session_key or "",), texts)
 
 
 def event_from_wire(wire: Any) -> OpsEvent:
