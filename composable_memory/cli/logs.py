@@ -228,7 +228,9 @@ def print_trace(events: Sequence[OpsEvent]) -> None:
     if one.query is not None:
         print_line(f"query {one.query}")
     print_line()
-    labels = [f"{step.action} {step.backend or ''}".rstrip() for step in one.steps]
+    labels = [
+        f"  {step.leg}" if step.leg else f"{step.action} {step.backend or ''}".rstrip() for step in one.steps
+    ]
     width = max(10, get_terminal_size().columns - max(map(len, labels)) - NOTE_CHARS - 16)
     print_table(
         (

@@ -4,9 +4,10 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
+from unicodedata import east_asian_width
 
 import typer
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 # it show characters in another order than they have.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
+_WORDS = re.compile(r"\s*\S+")
 WITHOUT_LINKS = frozenset({"dumb", "linux"})
 """Terminals that show the address of a link as rubbish."""
 
@@ -68,6 +70,32 @@ def print_json(document: Mapping[str, object], *, compact: bool = False) -> None
     text = json.dumps(document, ensure_ascii=not can_draw(), indent=None if compact else 2)
     output().write(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
     output().flush()
+
+
+def columns() -> int | None:
+    """Return how many characters a line of the terminal has; None where stdout is none."""
+    if not output().isatty():
+        return None
+    told = environment().get("COLUMNS", "")
+    if told.isdecimal() and int(told):
+        return int(told)
+    try:
+        return os.get_terminal_size(output().fileno()).columns or None
+    except OSError:
+        return None
+
+
+def line_spans(text: str, room: int | None) -> Iterator[tuple[int, int]]:
+    """Yield from where to where a text stands on each line, broken between words to fit into `room`."""
+    begin = end = used = 0
+    for word in _WORDS.finditer(text):
+        width = sum(2 if east_asian_width(char) in "WF" else 1 for char in word[0])
+        if room is not None and end > begin and used + width > room:
+            yield begin, end
+            gap = len(word[0]) - len(word[0].lstrip())
+            begin, used = word.start() + gap, -gap
+        end, used = word.end(), used + width
+    yield begin, end
 
 
 def print_text(text: str) -> None:

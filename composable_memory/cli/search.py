@@ -32,7 +32,9 @@ from composable_memory.cli.options import (
     check_names,
 )
 from composable_memory.cli.output import (
+    columns,
     error,
+    line_spans,
     print_json,
     print_line,
     print_linked,
@@ -473,9 +475,18 @@ def print_result(
 
 
 def print_line_of(line: Line, *, indent: int) -> None:
-    """Print a line of a result with what matches the question marked, on a terminal; links read as text."""
-    line = readable(line)
-    print_marked(" " * indent + line.text, [(begin + indent, end + indent) for begin, end in line.highlights])
+    """Print a line of a result; links read as text.
+
+    On a terminal what matches the question is marked, and a long line goes on below, between two words.
+    """
+    line, width = readable(line), columns()
+    for begin, end in line_spans(line.text, width - indent if width else None):
+        marks = [
+            (max(first, begin) - begin + indent, min(last, end) - begin + indent)
+            for first, last in line.highlights
+            if first < end and last > begin
+        ]
+        print_marked(" " * indent + line.text[begin:end], marks)
 
 
 def _print_attribution(one: Attribution) -> None:

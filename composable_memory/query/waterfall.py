@@ -17,7 +17,7 @@ EIGHTHS = "▏▎▍▌▋▊▉█"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One event on the time line, or a leg of a backend: the action of a keyword leg is `query.keyword`.
+    """One event on the time line, or a `leg` of a backend, such as `keyword` with the action `query.keyword`.
 
     `start_ms` counts from the start of the trace. `duration_ms` is 0 for an event that is a moment. `note`
     says in a few words what came of it, `error` what went wrong.
@@ -29,6 +29,7 @@ class Step:
     duration_ms: float
     note: str
     backend: str | None = None
+    leg: str | None = None
     error: str | None = None
 
 
@@ -130,6 +131,7 @@ def _steps(event: OpsEvent, begun: datetime) -> Iterator[Step]:
             duration_ms=took,
             note="",
             backend=event.backend,
+            leg=leg,
         )
 
 

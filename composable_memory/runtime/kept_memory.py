@@ -32,17 +32,22 @@ class Request:
     environ: Mapping[str, str]
     registry: Registry
 
-    def settings(self) -> LoadedSettings:
-        """Return the settings that it has now; reads files.
+    def settings(self) -> tuple[LoadedSettings, bool]:
+        """Return the settings that it has now, and whether each of its backends can stay open; reads files.
 
         Raises:
             ConfigError: the workspace is not a folder, or a setting cannot be used.
         """
-        return load_settings(
+        loaded = load_settings(
             existing_folder(self.workspace),
             environ=self.environ,
             state_dir=self.state_dir,
             registry=self.registry,
+        )
+        memory = loaded.settings.memory
+        enabled = [self.registry.backend(id_) for id_, section in memory.sections.items() if section.enabled]
+        return loaded, not memory.fallback_id and all(
+            one and one.spec and Capability.REFRESH in one.spec.capabilities for one in enabled
         )
 
     def open(self, environ: Mapping[str, str] | None = None) -> AbstractAsyncContextManager[Memory]:
@@ -53,14 +58,6 @@ class Request:
             environ=self.environ if environ is None else environ,
             registry=self.registry,
             long_lived=False,
-        )
-
-    def all_can_refresh(self, loaded: LoadedSettings) -> bool:
-        """Return whether each of its backends can stay open; imports them."""
-        memory = loaded.settings.memory
-        enabled = [self.registry.backend(id_) for id_, section in memory.sections.items() if section.enabled]
-        return not memory.fallback_id and all(
-            one and one.spec and Capability.REFRESH in one.spec.capabilities for one in enabled
         )
 
 
@@ -85,8 +82,8 @@ class KeptMemory:
         Raises:
             ConfigError: the workspace is not a folder, or a setting cannot be used.
         """
-        loaded = await asyncio.to_thread(request.settings)
-        if not await asyncio.to_thread(request.all_can_refresh, loaded):
+        loaded, all_can_refresh = await asyncio.to_thread(request.settings)
+        if not all_can_refresh:
             self.opened += 1
             async with request.open() as memory:
                 yield memory
