@@ -6,6 +6,7 @@ the project that is no page becomes plain text.
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -42,6 +43,8 @@ def _on_the_site(source: str, place: str, places: Mapping[str, str]) -> str:
     def link(match: re.Match[str]) -> str:
         aim = os.path.normpath(PurePosixPath(source).parent / match[2])
         aim = {"README.md": "docs/index.md"}.get(aim, aim)
+        if aim.startswith("docs/") and aim.endswith(".png"):
+            return f"[{match[1]}]({os.path.relpath(aim, PurePosixPath('docs', place).parent)})"
         if aim not in places and (ROOT / aim).exists():
             return match[1]
         return f"[{match[1]}]({os.path.relpath(places.get(aim, aim), PurePosixPath(place).parent)}{match[3]})"
@@ -73,6 +76,10 @@ def main(folder: Path, builder: str) -> int:
     for place, text in pages.items():
         (folder / "docs" / place).parent.mkdir(parents=True, exist_ok=True)
         (folder / "docs" / place).write_text(text, encoding="utf-8")
+    for picture in DOCS.rglob("*.png"):
+        target = folder / "docs" / picture.relative_to(DOCS)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(picture, target)
     config = yaml.safe_load((DOCS / "site" / "site.yaml").read_text(encoding="utf-8"))
     (folder / "mkdocs.yml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
     call = [builder, "build", "--strict", "--clean", "-f", folder / "mkdocs.yml"]

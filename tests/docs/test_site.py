@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PACKAGES = [str(ROOT), *(str(ROOT / name) for name in ("adapters", "feedback", "ops_logs"))]
 SHOWN = {
-    "index.md": ("MEMORY.md:47-69", "under the stairs", "memory/2026-06-02.md:1-32"),
-    "guides/not-found.md": ("tyres", "memory/2026-06-02.md:1-32"),
+    "index.md": ("MEMORY.md:47-69", "under the stairs", "memory/2026-06-02.md"),
+    "guides/not-found.md": ("tyres", "memory/2026-06-02.md"),
 }
 """What the page and the program both show of the sample notes."""
 
