@@ -11,6 +11,7 @@ over all of it some are judged. Each command runs as a process of its own.
 import argparse
 import asyncio
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -128,12 +129,8 @@ def repeat(place: Place, queries: int) -> list[tuple[str, datetime]]:
         trace, own = originals[number % len(originals)]
         fresh, when = str(uuid4()), now - timedelta(seconds=queries - number)
         time = when.isoformat(timespec="milliseconds")[:-6].encode() + b"Z"
-        lines = []
-        for line in own:
-            head, _, rest = line.partition(b'"ts":"')
-            named = head + b'"ts":"' + time + rest[rest.index(b'"') :] + b"\n"
-            lines.append(named.replace(trace.encode(), fresh.encode()))
-        sink.append(day_of(when), lines)
+        dated = (re.sub(rb'"ts":"[^"]*"', b'"ts":"' + time + b'"', line) + b"\n" for line in own)
+        sink.append(day_of(when), [line.replace(trace.encode(), fresh.encode()) for line in dated])
         made.append((fresh, when))
     for _ in sink.retention.apply(now, is_patient=True):
         pass
