@@ -33,8 +33,9 @@ from composable_memory_adapters.graphiti.outbox.adoption import Adoption
 from composable_memory_adapters.graphiti.outbox.backup import GraphBackup
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.outbox.worker import Worker
+from composable_memory_adapters.graphiti.parts import GraphParts, ingest_settings
 from composable_memory_adapters.graphiti.service import open_service
-from composable_memory_adapters.graphiti.settings import GraphitiSettings, IngestSettings
+from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_ops_logs import trace
 
 BATCH_BY_RULES = 50
@@ -69,7 +70,7 @@ async def open_graphiti(
                 open_local(settings, services, folder, replace_graph=replace_graph)
             )
         outbox = await stack.enter_async_context(
-            Outbox.open(folder, clock=services.clock, workspace=services.workspace_id)
+            Outbox.of(folder, clock=services.clock, workspace=services.workspace_id)
         )
         worker = _worker(settings, services, store=store, outbox=outbox)
         scope = GroupScope(settings=settings, agent_id=services.agent_id, workspace_id=services.workspace_id)
@@ -77,16 +78,16 @@ async def open_graphiti(
         await GraphBackup(outbox, store.copies(), scope, exclusive=worker.exclusive).finish()
         adoption = Adoption(outbox, settings, services, scope)
         await adoption.run_at_opening()
-        memory = GraphitiMemory(
-            settings,
-            services,
+        parts = GraphParts(
+            settings=settings,
+            services=services,
             store=store,
             outbox=outbox,
             worker=worker,
             adoption=adoption,
-            is_new=await asyncio.to_thread(_was_never_started, settings, folder),
-            stack=stack.pop_all(),
         )
+        is_new = await asyncio.to_thread(_was_never_started, settings, folder)
+        memory = GraphitiMemory(parts, is_new=is_new, stack=stack.pop_all())
         try:
             await memory.open()
             yield memory
@@ -97,52 +98,19 @@ async def open_graphiti(
 class GraphitiMemory(FactBrowser):
     """Facts in a graph; keeps `MemorySearchManager` and what the spec declares beyond it."""
 
-    def __init__(
-        self,
-        settings: GraphitiSettings,
-        services: BackendServices,
-        *,
-        store: FactStore,
-        outbox: Outbox,
-        worker: Worker,
-        adoption: Adoption,
-        is_new: bool,
-        stack: AsyncExitStack,
-    ) -> None:
-        scope = adoption.scope
-        monitor = Monitor(
-            settings, services, scope=scope, store=store, outbox=outbox, worker=worker, is_new=is_new
-        )
-        super().__init__(clock=services.clock, scope=scope, store=store, outbox=outbox, monitor=monitor)
-        self._settings = settings
-        self._services = services
-        self._worker = worker
-        self._adoption = adoption
-        self._search = FactSearch(services, scope=scope, store=store, monitor=monitor)
-        self._erasing = Erasing(
-            store=store, outbox=outbox, worker=worker, monitor=monitor, hide=services.hide
-        )
-        self._ingest = Ingest(
-            _ingest_settings(settings),
-            clock=services.clock,
-            scope=scope,
-            store=store,
-            outbox=outbox,
-            worker=worker,
-            adoption=adoption,
-            monitor=monitor,
-            shown=self._erasing.shown,
-        )
-        self._maintenance = Maintenance(
-            scope=scope, store=store, outbox=outbox, worker=worker, adoption=adoption, monitor=monitor
-        )
+    def __init__(self, parts: GraphParts, *, is_new: bool, stack: AsyncExitStack) -> None:
+        super().__init__(parts, Monitor(parts, is_new=is_new))
+        self._search = FactSearch(parts, self._monitor)
+        self._erasing = Erasing(parts, self._monitor)
+        self._ingest = Ingest(parts, self._monitor, self._erasing.shown)
+        self._maintenance = Maintenance(parts, self._monitor)
         self._release = Once(stack.aclose, name="graphiti-close")
 
     async def open(self) -> None:
         """Count what waits, and begin to work through it where the memory stays open."""
         await self._monitor.count_waiting()
-        if self._services.is_long_lived:
-            self._worker.start()
+        if self._parts.services.is_long_lived:
+            self._parts.worker.start()
 
     # --- searching ------------------------------------------------------------------------------------------
 
@@ -231,25 +199,25 @@ class GraphitiMemory(FactBrowser):
     def status(self) -> MemoryProviderStatus:
         """Return what was known after the last call that looked; asks nobody."""
         self._require_open("report its status")
-        return self._monitor.status(self._adoption.unassigned)
+        return self._monitor.status(self._parts.adoption.unassigned)
 
     async def health(self) -> Health:
         """Ask the store of the facts whether it answers."""
         self._require_open("ask for its health")
-        health = await self._store.health()
+        health = await self._parts.store.health()
         if health.ok and not self._monitor.is_empty:
-            await self._monitor.compare(self._scope.searched)
+            await self._monitor.compare(self._parts.scope.searched)
         self._monitor.note_health(health, always=True)
         return health
 
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
         """Embed a word and return whether it worked."""
         self._require_open("probe the embedder")
-        if self._settings.service_url:
+        if self._parts.settings.service_url:
             return MemoryEmbeddingProbeResult(ok=False, error="the service embeds by itself")
-        embedder = self._services.embedder
+        embedder = self._parts.services.embedder
         if embedder is None:
-            problem = self._services.embedder_problem or "no embedding provider is configured"
+            problem = self._parts.services.embedder_problem or "no embedding provider is configured"
             return MemoryEmbeddingProbeResult(ok=False, error=problem)
         try:
             await embedder.embed(PROBE)
@@ -260,7 +228,7 @@ class GraphitiMemory(FactBrowser):
     async def probe_vector_availability(self) -> bool:
         """Return whether facts can be compared by meaning: there is an embedder, and the graph answers."""
         self._require_open("probe vector search")
-        if self._services.embedder is None and not self._settings.service_url:
+        if self._parts.services.embedder is None and not self._parts.settings.service_url:
             return False
         return self._monitor.is_empty or (await self.health()).ok
 
@@ -276,17 +244,11 @@ def _worker(
     return Worker(
         outbox,
         store,
-        _ingest_settings(settings),
+        ingest_settings(settings),
         ops_log=services.ops_log,
         clock=services.clock,
         batch_size=1 if settings.uses_llm else BATCH_BY_RULES,
     )
-
-
-def _ingest_settings(settings: GraphitiSettings) -> IngestSettings:
-    # A service has no way to replace several episodes by one.
-    unmerged = {"merge_after_days": 0.0} if settings.service_url else {}
-    return settings.ingest.model_copy(update=unmerged)
 
 
 def _folder_of(settings: GraphitiSettings, services: BackendServices) -> Path:

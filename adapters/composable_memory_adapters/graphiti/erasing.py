@@ -11,13 +11,11 @@ from dataclasses import replace
 
 from composable_memory.forget.tombstones import INSTEAD, Tombstones
 from composable_memory.forget.values import Forgetting, Holding
-from composable_memory.interfaces import HideForgotten
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
-from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, FactStore
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_adapters.graphiti.monitor import Monitor
 from composable_memory_adapters.graphiti.outbox.entry import ACTIVE_STATES, Entry
-from composable_memory_adapters.graphiti.outbox.queue import Outbox
-from composable_memory_adapters.graphiti.outbox.worker import Worker
+from composable_memory_adapters.graphiti.parts import GraphParts
 
 Shown = Callable[[str], str]
 """Returns a text without what was forgotten."""
@@ -26,21 +24,16 @@ Shown = Callable[[str], str]
 class Erasing:
     """Finds and removes episodes of one workspace by what they say."""
 
-    def __init__(
-        self, *, store: FactStore, outbox: Outbox, worker: Worker, monitor: Monitor, hide: HideForgotten
-    ) -> None:
-        self._store = store
-        self._outbox = outbox
-        self._worker = worker
+    def __init__(self, parts: GraphParts, monitor: Monitor) -> None:
+        self._parts = parts
         self._monitor = monitor
-        self._hide = hide
 
     async def holdings(self, wanted: Forgetting) -> tuple[Holding, ...]:
         """Return the episodes that say some lines, and how many facts were taken from them."""
         entries = await self._saying(self._hiding(wanted))
         facts = 0
         for entry in (one for one in entries if one.state == "done"):
-            found = await self._store.episode(entry.draft.group_id, entry.id)
+            found = await self._parts.store.episode(entry.draft.group_id, entry.id)
             facts += found.fact_count if found else 0
         return _told(entries, facts)
 
@@ -54,45 +47,45 @@ class Erasing:
             facts += await self._erase_in(group, own, shown)
         told = list(_told(entries, facts))
         # Also where nothing is found any more: who was killed here may have removed it, and not scrubbed.
-        stays = await self._store.scrub()
+        stays = await self._parts.store.scrub()
         if stays and entries:
             told.append(Holding(store=BACKEND_ID, what="server", count=1, stays=stays))
         await self._monitor.count_facts()
-        await self._outbox.scrub()
+        await self._parts.outbox.scrub()
         return tuple(told)
 
     def shown(self, text: str) -> str:
         """Return a text without what was forgotten; reads a file, so call it in a thread."""
-        return self._hide(self._hide(text, "memory"), "sessions")
+        return self._parts.services.hide(self._parts.services.hide(text, "memory"), "sessions")
 
     def _hiding(self, wanted: Forgetting) -> Shown:
         stones = Tombstones.of(wanted.texts)
         return lambda text: self.shown(stones.hide(stones.hide(text, "memory"), "sessions"))
 
     async def _saying(self, shown: Shown) -> tuple[Entry, ...]:
-        entries = await self._outbox.all_entries()
+        entries = await self._parts.outbox.all_entries()
         return await asyncio.to_thread(
             lambda: tuple(one for one in entries if shown(one.draft.text) != one.draft.text)
         )
 
     async def _erase_in(self, group: str, entries: Sequence[Entry], shown: Shown) -> int:
         """Remove episodes of a group, and hand in again what else they say; return how many facts went."""
-        every = await self._outbox.all_entries()
+        every = await self._parts.outbox.all_entries()
         facts = 0
         # Without the lease, an episode that is being stored would write facts after it is gone.
-        async with self._worker.exclusive(group):
+        async with self._parts.worker.exclusive(group):
             for source in dict.fromkeys(entry.source_path for entry in entries):
                 said = [one for one in every if _is_of(one, group, source, entries)]
                 drafts = await asyncio.to_thread(_without_forgotten, said, shown)
                 if source is None:
-                    await self._outbox.enqueue(drafts)
+                    await self._parts.outbox.enqueue(drafts)
                 else:
-                    await self._outbox.replace_source(source, drafts, group_id=group)
+                    await self._parts.outbox.replace_source(source, drafts, group_id=group)
             for own_id in dict.fromkeys(entry.merged_into or entry.id for entry in entries):
-                forgotten = await self._store.forget(group, own_id)
+                forgotten = await self._parts.store.forget(group, own_id)
                 facts += forgotten.facts if forgotten else 0
-                await self._outbox.forget([own_id], traceless=True)
-        await self._worker.work([group])
+                await self._parts.outbox.forget([own_id], traceless=True)
+        await self._parts.worker.work([group])
         return facts
 
 

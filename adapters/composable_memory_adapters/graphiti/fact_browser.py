@@ -6,7 +6,6 @@ from datetime import datetime
 
 from composable_memory.errors import BackendUnavailable, MemoryPathError
 from composable_memory.facts import Episode, Fact, GraphEntity, Neighbourhood
-from composable_memory.interfaces import Clock
 from composable_memory.time.windows import FAR_FUTURE, FAR_PAST
 from composable_memory.types import MemoryFileSlice
 from composable_memory_adapters.excerpts import excerpt
@@ -18,23 +17,17 @@ from composable_memory_adapters.graphiti.fact_results import (
     fact_page,
     ids_in,
 )
-from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, FactStore
-from composable_memory_adapters.graphiti.groups import GroupScope
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_adapters.graphiti.monitor import Monitor
 from composable_memory_adapters.graphiti.observed_times import in_utc
-from composable_memory_adapters.graphiti.outbox.queue import Outbox
+from composable_memory_adapters.graphiti.parts import GraphParts
 
 
 class FactBrowser:
     """The part of the graph memory that browses; an empty private graph is not started for that."""
 
-    def __init__(
-        self, *, clock: Clock, scope: GroupScope, store: FactStore, outbox: Outbox, monitor: Monitor
-    ) -> None:
-        self._clock = clock
-        self._scope = scope
-        self._store = store
-        self._outbox = outbox
+    def __init__(self, parts: GraphParts, monitor: Monitor) -> None:
+        self._parts = parts
         self._monitor = monitor
         self._is_closed = False
 
@@ -49,22 +42,22 @@ class FactBrowser:
         ids = ids_in(rel_path)
         if ids is None:
             raise MemoryPathError(rel_path, "it is no fact", allowed=[f"{PATH_ROOT}/<group>/<id>"])
-        is_readable = self._scope.may_read(ids[0]) and await self._has_facts()
+        is_readable = self._parts.scope.may_read(ids[0]) and await self._has_facts()
         text = await self._page(*ids) if is_readable else ""
         return MemoryFileSlice(text=excerpt(text, from_line, lines), path=rel_path)
 
     async def _page(self, group_id: str, own_id: str) -> str:
-        fact = await self._store.fact(group_id, own_id)
+        fact = await self._parts.store.fact(group_id, own_id)
         if fact is None:
-            episode = await self._store.episode(group_id, own_id)
+            episode = await self._parts.store.episode(group_id, own_id)
             if episode is None:
                 return ""
-            originals = await self._outbox.originals(episode.id)
-            return episode_page(cited_episode(episode, self._scope), originals)
-        history = await self._store.history(fact)
-        found = [await self._store.episode(group_id, episode_id) for episode_id in fact.episodes]
-        sources = [cited_episode(one, self._scope) for one in found if one]
-        return fact_page(fact, self._clock(), history=history, sources=sources)
+            originals = await self._parts.outbox.originals(episode.id)
+            return episode_page(cited_episode(episode, self._parts.scope), originals)
+        history = await self._parts.store.history(fact)
+        found = [await self._parts.store.episode(group_id, episode_id) for episode_id in fact.episodes]
+        sources = [cited_episode(one, self._parts.scope) for one in found if one]
+        return fact_page(fact, self._parts.services.clock(), history=history, sources=sources)
 
     async def facts(
         self,
@@ -78,37 +71,37 @@ class FactBrowser:
         self._require_open("list facts")
         if not await self._has_facts():
             return ()
-        found = await self._store.facts(
-            self._scope.searched,
+        found = await self._parts.store.facts(
+            self._parts.scope.searched,
             about=about,
             as_of=None if as_of is None else _in_calendar(as_of),
-            current_at=self._clock() if current_only else None,
+            current_at=self._parts.services.clock() if current_only else None,
             limit=limit,
         )
-        return [cited(fact, self._scope) for fact in found]
+        return [cited(fact, self._parts.scope) for fact in found]
 
     async def entities(self, *, named: str | None = None, limit: int = 50) -> Sequence[GraphEntity]:
         """Return entities, those with most facts first."""
         self._require_open("list entities")
         if not await self._has_facts():
             return ()
-        return await self._store.entities(self._scope.searched, named=named, limit=limit)
+        return await self._parts.store.entities(self._parts.scope.searched, named=named, limit=limit)
 
     async def episodes(self, *, limit: int = 20) -> Sequence[Episode]:
         """Return what was ingested, the latest observed first."""
         self._require_open("list episodes")
         if not await self._has_facts():
             return ()
-        found = await self._store.episodes(self._scope.searched, limit=limit)
-        return [cited_episode(episode, self._scope) for episode in found]
+        found = await self._parts.store.episodes(self._parts.scope.searched, limit=limit)
+        return [cited_episode(episode, self._parts.scope) for episode in found]
 
     async def timeline(self, entity: str, *, limit: int = 100) -> Sequence[Fact]:
         """Return the facts about one entity in the order of the time they hold from."""
         self._require_open("show a timeline")
         if not await self._has_facts():
             return ()
-        found = await self._store.timeline(self._scope.searched, entity, limit=limit)
-        return [cited(fact, self._scope) for fact in found]
+        found = await self._parts.store.timeline(self._parts.scope.searched, entity, limit=limit)
+        return [cited(fact, self._parts.scope) for fact in found]
 
     async def neighbourhood(
         self, entity: str | None = None, *, depth: int = 1, limit: int = 200
@@ -117,14 +110,16 @@ class FactBrowser:
         self._require_open("show a neighbourhood")
         if not await self._has_facts():
             return Neighbourhood()
-        found = await self._store.neighbourhood(self._scope.searched, entity, depth=depth, limit=limit)
-        return replace(found, facts=tuple(cited(fact, self._scope) for fact in found.facts))
+        found = await self._parts.store.neighbourhood(
+            self._parts.scope.searched, entity, depth=depth, limit=limit
+        )
+        return replace(found, facts=tuple(cited(fact, self._parts.scope) for fact in found.facts))
 
     async def _has_facts(self) -> bool:
         await self._monitor.count_waiting(anew=True)
         if self._monitor.is_empty:
             return False
-        await self._monitor.compare(self._scope.searched)
+        await self._monitor.compare(self._parts.scope.searched)
         return True
 
     def _require_open(self, operation: str) -> None:

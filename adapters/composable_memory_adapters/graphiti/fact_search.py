@@ -7,7 +7,6 @@ from time import perf_counter
 from composable_memory.content import Health
 from composable_memory.errors import ComposableMemoryError
 from composable_memory.facts import Fact
-from composable_memory.interfaces import BackendServices
 from composable_memory.query.fusion import ANSWERING
 from composable_memory.query.intent import parse_query_intent
 from composable_memory.supervision.tasks import all_of
@@ -18,11 +17,10 @@ from composable_memory_adapters.graphiti.fact_stores import (
     BACKEND_ID,
     STATES,
     FactAnswer,
-    FactStore,
     Question,
 )
-from composable_memory_adapters.graphiti.groups import GroupScope
 from composable_memory_adapters.graphiti.monitor import Monitor
+from composable_memory_adapters.graphiti.parts import GraphParts
 from composable_memory_ops_logs import QUERY_PREVIEW_CHARS, ErrorInfo, GraphitiQuery
 
 MIN_FACTS = 24
@@ -36,12 +34,8 @@ MAX_FACTS = 100_000
 class FactSearch:
     """The search over one workspace's groups."""
 
-    def __init__(
-        self, services: BackendServices, *, scope: GroupScope, store: FactStore, monitor: Monitor
-    ) -> None:
-        self._services = services
-        self._scope = scope
-        self._store = store
+    def __init__(self, parts: GraphParts, monitor: Monitor) -> None:
+        self._parts = parts
         self._monitor = monitor
 
     async def answer(self, query: str, options: SearchOptions) -> SearchAnswer:
@@ -55,13 +49,13 @@ class FactSearch:
         answer, others = await self._ask(question)
         results = [
             as_result(
-                replace(scored, fact=cited(scored.fact, self._scope)),
+                replace(scored, fact=cited(scored.fact, self._parts.scope)),
                 question,
-                outdated=[cited(one, self._scope) for one in others.get(scored.fact.id, ())],
+                outdated=[cited(one, self._parts.scope) for one in others.get(scored.fact.id, ())],
             )
             for scored in answer.facts
         ]
-        passages = [passage_result(one, self._scope) for one in answer.passages]
+        passages = [passage_result(one, self._parts.scope) for one in answer.passages]
         results = sorted([*results, *passages], key=lambda one: -one.score)
         kept = [one for one in results if one.exact or one.score >= options.min_score]
         degraded = self._monitor.degradations(nothing_found=not results)
@@ -72,12 +66,12 @@ class FactSearch:
         )
 
     def _question(self, query: str, options: SearchOptions) -> Question:
-        now = options.now or self._services.clock()
+        now = options.now or self._parts.services.clock()
         intent = options.intent or parse_query_intent(query)
         window = window_of(intent.time_hints, now)
         return Question(
             text=query,
-            groups=self._scope.searched_by(options.session_key),
+            groups=self._parts.scope.searched_by(options.session_key),
             limit=min(max(MIN_FACTS, options.max_results), MAX_FACTS),
             now=now,
             window=window,
@@ -90,7 +84,7 @@ class FactSearch:
         began = perf_counter()
         try:
             await self._monitor.compare(question.groups)
-            answer = await self._store.search(question)
+            answer = await self._parts.store.search(question)
             outdated = await self._outdated(question, answer)
         except ComposableMemoryError as error:
             self._log(question, began, error=error)
@@ -107,7 +101,7 @@ class FactSearch:
             for one in answer.facts
             if one.score >= ANSWERING and one.fact.relation != STATES and question.is_true_of(one.fact)
         ][:MOST_HISTORIES]
-        histories = await all_of(*(self._store.history(fact) for fact in holding))
+        histories = await all_of(*(self._parts.store.history(fact) for fact in holding))
         return {
             fact.id: [one for one in history if not question.is_true_of(one)]
             for fact, history in zip(holding, histories, strict=True)
@@ -122,7 +116,7 @@ class FactSearch:
         error: ComposableMemoryError | None = None,
     ) -> None:
         facts = [scored.fact for scored in answer.facts] if answer else []
-        self._services.ops_log.emit(
+        self._parts.services.ops_log.emit(
             GraphitiQuery(
                 query=question.text[:QUERY_PREVIEW_CHARS],
                 limit=question.limit,

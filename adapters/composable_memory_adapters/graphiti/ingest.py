@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from composable_memory.content import IngestReport, MemoryContentObject
 from composable_memory.errors import ComposableMemoryError
-from composable_memory.interfaces import Clock, ProgressCallback
+from composable_memory.interfaces import ProgressCallback
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory_adapters.graphiti.episodes import (
     EpisodeDraft,
@@ -19,16 +19,11 @@ from composable_memory_adapters.graphiti.episodes import (
     no_text,
     storable,
 )
-from composable_memory_adapters.graphiti.fact_stores import FactStore
-from composable_memory_adapters.graphiti.groups import GroupScope
 from composable_memory_adapters.graphiti.monitor import Monitor
-from composable_memory_adapters.graphiti.outbox.adoption import Adoption
 from composable_memory_adapters.graphiti.outbox.delivery import WorkReport
 from composable_memory_adapters.graphiti.outbox.entry import Entry
 from composable_memory_adapters.graphiti.outbox.merging import plan_merges
-from composable_memory_adapters.graphiti.outbox.queue import Outbox
-from composable_memory_adapters.graphiti.outbox.worker import Worker
-from composable_memory_adapters.graphiti.settings import IngestSettings
+from composable_memory_adapters.graphiti.parts import GraphParts, ingest_settings
 
 DraftsByContent = Sequence[tuple[EpisodeDraft, ...]]
 """The episodes of each content, in the order of the contents."""
@@ -37,35 +32,18 @@ DraftsByContent = Sequence[tuple[EpisodeDraft, ...]]
 class Ingest:
     """Turns contents into episodes of the outbox, and has them worked off."""
 
-    def __init__(
-        self,
-        settings: IngestSettings,
-        *,
-        clock: Clock,
-        scope: GroupScope,
-        store: FactStore,
-        outbox: Outbox,
-        worker: Worker,
-        adoption: Adoption,
-        monitor: Monitor,
-        shown: Callable[[str], str],
-    ) -> None:
+    def __init__(self, parts: GraphParts, monitor: Monitor, shown: Callable[[str], str]) -> None:
         """Take contents in; `shown` returns a text without what was forgotten, and may read a file."""
-        self._settings = settings
-        self._clock = clock
-        self._scope = scope
-        self._store = store
-        self._outbox = outbox
-        self._worker = worker
-        self._adoption = adoption
+        self._parts = parts
         self._monitor = monitor
         self._shown = shown
+        self._settings = ingest_settings(parts.settings)
 
     async def ingest(self, contents: Sequence[MemoryContentObject], *, wait: bool) -> IngestReport:
         """Take contents in; with `wait` they are stored in the graph before this returns."""
         drafts = await self._drafts(contents)
-        with self._worker.reserve(self._groups_of(drafts) if wait else ()):
-            enqueued = await self._outbox.enqueue([draft for some in drafts for draft in some])
+        with self._parts.worker.reserve(self._groups_of(drafts) if wait else ()):
+            enqueued = await self._parts.outbox.enqueue([draft for some in drafts for draft in some])
             return await self._work_off(contents, drafts, set(enqueued.known), wait=wait)
 
     async def ingest_source(
@@ -73,12 +51,12 @@ class Ingest:
     ) -> IngestReport:
         """Take contents in as all that `path` says now; what it said before holds no more."""
         drafts = await self._drafts(contents)
-        source = named_in(self._scope.owner_in_ids, storable(path))
+        source = named_in(self._parts.scope.owner_in_ids, storable(path))
         known: set[str] = set()
-        with self._worker.reserve(self._groups_of(drafts) if wait else ()):
+        with self._parts.worker.reserve(self._groups_of(drafts) if wait else ()):
             for group in self._groups_of(drafts):
                 of_group = [one for some in drafts for one in some if one.group_id == group]
-                enqueued = await self._outbox.replace_source(source, of_group, group_id=group)
+                enqueued = await self._parts.outbox.replace_source(source, of_group, group_id=group)
                 known |= set(enqueued.known)
             return await self._work_off(contents, drafts, known, wait=wait)
 
@@ -89,18 +67,18 @@ class Ingest:
         vectors anew.
         """
         _report_progress(progress, 0)
-        await self._outbox.retry_now(failed=force)
-        await self._adoption.run_without_model()
-        await plan_merges(self._outbox, self._settings, now=self._clock())
+        await self._parts.outbox.retry_now(failed=force)
+        await self._parts.adoption.run_without_model()
+        await plan_merges(self._parts.outbox, self._settings, now=self._parts.services.clock())
         await self._monitor.count_waiting(anew=True)
         if self._monitor.is_empty:
             _report_progress(progress, 1)
             return SyncReport(reason=reason)
         with suppress(ComposableMemoryError):  # the work reports itself that the graph cannot be reached
             await self._monitor.compare_again(force=force)
-        done = await self._worker.work()
-        self._worker.wake()  # for what has to be tried again
-        problems = await self._store.refresh(self._scope.searched, force=force)
+        done = await self._parts.worker.work()
+        self._parts.worker.wake()  # for what has to be tried again
+        problems = await self._parts.store.refresh(self._parts.scope.searched, force=force)
         await self._monitor.count_facts()
         _report_progress(progress, 1)
         return SyncReport(
@@ -113,7 +91,7 @@ class Ingest:
 
     def _groups_of(self, drafts: DraftsByContent) -> list[str]:
         """Return the groups that the drafts go to, and the workspace's own, where a source may have been."""
-        return sorted({draft.group_id for some in drafts for draft in some} | {self._scope.searched[0]})
+        return sorted({draft.group_id for some in drafts for draft in some} | {self._parts.scope.searched[0]})
 
     async def _drafts(self, contents: Sequence[MemoryContentObject]) -> list[tuple[EpisodeDraft, ...]]:
         """Return the episodes of each content; those of ten megabytes take a second, so in a thread."""
@@ -122,10 +100,10 @@ class Ingest:
     def _drafts_of(self, content: MemoryContentObject) -> tuple[EpisodeDraft, ...]:
         return drafts_of(
             replace(content, text=self._shown(content.text)) if content.text else content,
-            group_id=self._scope.group_of(content.provenance),
-            now=self._clock(),
+            group_id=self._parts.scope.group_of(content.provenance),
+            now=self._parts.services.clock(),
             max_chars=self._settings.max_episode_chars,
-            workspace_id=self._scope.owner_in_ids,
+            workspace_id=self._parts.scope.owner_in_ids,
         )
 
     async def _work_off(
@@ -139,13 +117,13 @@ class Ingest:
         if wait:
             with suppress(ComposableMemoryError):  # the outbox keeps what waits for the graph
                 await self._monitor.compare(self._groups_of(drafts))
-            done = await self._worker.work(self._groups_of(drafts))
+            done = await self._parts.worker.work(self._groups_of(drafts))
             await self._monitor.count_facts()
         else:
             done = WorkReport()
             await self._monitor.count_waiting(anew=True)  # or the next search would call the graph empty
-        self._worker.wake()  # for what came in, or has to be tried again
-        entries = await self._outbox.entries([draft.id for some in drafts for draft in some])
+        self._parts.worker.wake()  # for what came in, or has to be tried again
+        entries = await self._parts.outbox.entries([draft.id for some in drafts for draft in some])
         report = _report(contents, drafts, known, {entry.draft_id: entry for entry in entries}, done)
         last_error = self._monitor.waiting.last_error
         if wait and report.pending and not report.problems and last_error:

@@ -8,14 +8,11 @@ from composable_memory.errors import BackendRejected, ComposableMemoryError
 from composable_memory.facts import Adopted, Forgotten
 from composable_memory_adapters.graphiti.episodes import named_in, storable
 from composable_memory_adapters.graphiti.fact_results import ids_in
-from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, FactStore
-from composable_memory_adapters.graphiti.groups import GroupScope
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_adapters.graphiti.monitor import Monitor
-from composable_memory_adapters.graphiti.outbox.adoption import Adoption
 from composable_memory_adapters.graphiti.outbox.backup import GraphBackup
 from composable_memory_adapters.graphiti.outbox.entry import Entry
-from composable_memory_adapters.graphiti.outbox.queue import Outbox
-from composable_memory_adapters.graphiti.outbox.worker import Worker
+from composable_memory_adapters.graphiti.parts import GraphParts
 
 FORGET = "forget an episode"
 
@@ -23,23 +20,12 @@ FORGET = "forget an episode"
 class Maintenance:
     """What changes the graph of one workspace beside ingesting."""
 
-    def __init__(
-        self,
-        *,
-        scope: GroupScope,
-        store: FactStore,
-        outbox: Outbox,
-        worker: Worker,
-        adoption: Adoption,
-        monitor: Monitor,
-    ) -> None:
-        self._scope = scope
-        self._store = store
-        self._outbox = outbox
-        self._worker = worker
-        self._adoption = adoption
+    def __init__(self, parts: GraphParts, monitor: Monitor) -> None:
+        self._parts = parts
         self._monitor = monitor
-        self._backup = GraphBackup(outbox, store.copies(), scope, exclusive=worker.exclusive)
+        self._backup = GraphBackup(
+            parts.outbox, parts.store.copies(), parts.scope, exclusive=parts.worker.exclusive
+        )
 
     async def forget(self, episode_id: str) -> Forgotten:
         """Remove an episode for good: from the graph, with what only it supports, and from the outbox.
@@ -48,12 +34,12 @@ class Maintenance:
             BackendRejected: there is no such episode.
         """
         ids = ids_in(episode_id)
-        groups = tuple(filter(self._scope.may_read, ids[:1])) if ids else self._scope.searched
+        groups = tuple(filter(self._parts.scope.may_read, ids[:1])) if ids else self._parts.scope.searched
         wanted = ids[1] if ids else storable(episode_id)
         removed: list[Forgotten] = []
         for group in groups:
             # Without the lease, an episode that is being stored would write facts after it is gone.
-            async with self._worker.exclusive(group):
+            async with self._parts.worker.exclusive(group):
                 removed += await self._forget(group, wanted)
         if not removed:
             hint = f"{episode_id}; `cmem graph episodes` lists them"
@@ -66,15 +52,15 @@ class Maintenance:
         )
 
     async def _forget(self, group: str, wanted: str) -> list[Forgotten]:
-        entries = await self._outbox.named(group, wanted)
+        entries = await self._parts.outbox.named(group, wanted)
         if not entries:
-            entries = await self._outbox.named(group, named_in(self._scope.workspace_id, wanted))
+            entries = await self._parts.outbox.named(group, named_in(self._parts.scope.workspace_id, wanted))
         _refuse_merged(entries)
         removed: list[Forgotten] = []
         for episode_id in dict.fromkeys([*(entry.id for entry in entries), wanted]):
-            forgotten = await self._store.forget(group, episode_id)
+            forgotten = await self._parts.store.forget(group, episode_id)
             removed += [forgotten] if forgotten else []
-        await self._outbox.forget([entry.id for entry in entries])
+        await self._parts.outbox.forget([entry.id for entry in entries])
         return removed or [Forgotten(episode_id=entry.id, facts=0, entities=0) for entry in entries]
 
     async def adopt(self, *, everything: bool) -> Adopted:
@@ -82,10 +68,10 @@ class Maintenance:
 
         Without `everything` they are those whose text is in the note of this workspace that they name.
         """
-        adopted = await self._adoption.run(everything=everything)
-        await self._worker.work()
+        adopted = await self._parts.adoption.run(everything=everything)
+        await self._parts.worker.work()
         await self._monitor.count_facts()
-        return Adopted(episodes=adopted, left=sum(self._adoption.unassigned.values()))
+        return Adopted(episodes=adopted, left=sum(self._parts.adoption.unassigned.values()))
 
     async def backup(self, folder: Path) -> Mapping[str, int]:
         """Copy what this workspace wrote to a private graph; of another, only count what is there."""
@@ -93,7 +79,7 @@ class Maintenance:
         if self._monitor.is_empty:
             return {}
         with suppress(ComposableMemoryError):  # it shows again when the graph is copied
-            await self._monitor.compare(self._scope.searched)
+            await self._monitor.compare(self._parts.scope.searched)
         return await self._backup.write(folder)
 
     async def restore(self, folder: Path, *, replace: bool) -> Mapping[str, int]:
@@ -101,9 +87,9 @@ class Maintenance:
         counts = await self._backup.restore(folder, replace=replace)
         self._monitor.note_restored()
         with suppress(ComposableMemoryError):  # vectors that are lacking are made with the next index
-            await self._store.refresh(self._scope.searched, force=False)
+            await self._parts.store.refresh(self._parts.scope.searched, force=False)
         await self._monitor.count_facts()
-        self._worker.wake()
+        self._parts.worker.wake()
         return counts
 
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from composable_memory.content import Health
 from composable_memory.errors import ComposableMemoryError
-from composable_memory.interfaces import BackendServices
 from composable_memory.time.windows import FAR_PAST
 from composable_memory.types import (
     Degradation,
@@ -13,11 +12,10 @@ from composable_memory.types import (
     MemoryProviderStatus,
     VectorStatus,
 )
-from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, Counts, FactStore
-from composable_memory_adapters.graphiti.groups import GroupScope
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, Counts
 from composable_memory_adapters.graphiti.outbox.comparison import Comparison
-from composable_memory_adapters.graphiti.outbox.queue import Outbox, OutboxCounts
-from composable_memory_adapters.graphiti.outbox.worker import Worker
+from composable_memory_adapters.graphiti.outbox.queue import OutboxCounts
+from composable_memory_adapters.graphiti.parts import GraphParts
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_ops_logs import GraphitiHealth
 
@@ -33,24 +31,9 @@ class Monitor:
     `waiting` has the latest counts of the outbox, `is_new` tells a private graph that was never started.
     """
 
-    def __init__(
-        self,
-        settings: GraphitiSettings,
-        services: BackendServices,
-        *,
-        scope: GroupScope,
-        store: FactStore,
-        outbox: Outbox,
-        worker: Worker,
-        is_new: bool,
-    ) -> None:
-        self._settings = settings
-        self._services = services
-        self._scope = scope
-        self._store = store
-        self._outbox = outbox
-        self._worker = worker
-        self._comparison = Comparison(outbox, store, is_shared=settings.url is not None)
+    def __init__(self, parts: GraphParts, *, is_new: bool) -> None:
+        self._parts = parts
+        self._comparison = Comparison(parts.outbox, parts.store, is_shared=parts.settings.url is not None)
         self._counted_at = FAR_PAST
         self._counts = Counts()
         self._health: Health | None = None
@@ -64,9 +47,9 @@ class Monitor:
 
     async def count_waiting(self, *, anew: bool = False) -> None:
         """Count what is in the outbox, unless that was done a moment ago."""
-        now = self._services.clock()
+        now = self._parts.services.clock()
         if anew or abs((now - self._counted_at).total_seconds()) >= COUNTS_VALID_S:
-            self.waiting, self._counted_at = await self._outbox.counts(), now
+            self.waiting, self._counted_at = await self._parts.outbox.counts(), now
 
     async def count_facts(self) -> None:
         """Count what is in the outbox and the graph; one that cannot be reached becomes its health."""
@@ -74,7 +57,7 @@ class Monitor:
         if self.is_empty:
             return
         try:
-            self._counts = await self._store.counts(self._scope.searched)
+            self._counts = await self._parts.store.counts(self._parts.scope.searched)
         except ComposableMemoryError as error:
             self.note_health(Health(ok=False, message=str(error)))
         else:
@@ -84,7 +67,7 @@ class Monitor:
         """Make sure, once, that the graph holds what the outbox calls stored."""
         if await self._comparison.run(groups):
             await self.count_waiting(anew=True)
-            self._worker.wake()
+            self._parts.worker.wake()
 
     async def compare_again(self, *, force: bool) -> None:
         """Compare all groups; with `force` also have stored again what a shared graph lacks."""
@@ -100,7 +83,7 @@ class Monitor:
         changed = health.ok != (self._health is None or self._health.ok)
         self._health = health
         if changed or always:
-            self._services.ops_log.emit(
+            self._parts.services.ops_log.emit(
                 GraphitiHealth(ok=health.ok, message=health.message),
                 status="success" if health.ok else "failure",
                 backend=BACKEND_ID,
@@ -118,16 +101,16 @@ class Monitor:
         why = f": {self.waiting.last_error}" if self.waiting.last_error else ""
         if waiting:
             yield _degradation("stale", f"{waiting} episodes wait to be stored{why}")
-        if self._outbox.problem:
-            yield _degradation("stale", self._outbox.problem)
+        if self._parts.outbox.problem:
+            yield _degradation("stale", self._parts.outbox.problem)
         if missing := self._comparison.missing:
             lost = f"{missing} episodes that were stored from here are not in the graph any more"
             reason = "it lost them, or somebody removed them; `cmem index --force` stores them again"
             yield _degradation("stale", f"{lost}: {reason}")
         if failed:
             yield _degradation("stale", f"{failed} episodes were given up, see `cmem index --force`{why}")
-        if self._worker.problem:
-            yield _degradation("stale", self._worker.problem)
+        if self._parts.worker.problem:
+            yield _degradation("stale", self._parts.worker.problem)
         if nothing_found and not any(self.waiting.by_state.values()):
             yield _degradation("never-indexed", NOTHING_INGESTED + OTHER_GROUPS)
 
@@ -136,17 +119,17 @@ class Monitor:
 
         `unassigned` counts by group the episodes that belong to no workspace.
         """
-        described = self._store.describe()
-        by_service = bool(self._settings.service_url)
-        embedder = None if by_service else self._services.embedder
+        described = self._parts.store.describe()
+        by_service = bool(self._parts.settings.service_url)
+        embedder = None if by_service else self._parts.services.embedder
         return MemoryProviderStatus(
             backend=BACKEND_ID,
             provider=described.get("kind", BACKEND_ID),
-            model=self._settings.llm.model if self._settings.uses_llm else None,
+            model=self._parts.settings.llm.model if self._parts.settings.uses_llm else None,
             files=self._counts.episodes,
             chunks=self._counts.facts,
             dirty=self.waiting.pending > 0 or self._comparison.missing > 0,
-            workspace_dir=str(self._services.workspace_dir),
+            workspace_dir=str(self._parts.services.workspace_dir),
             vector=VectorStatus(
                 enabled=by_service or embedder is not None, dims=embedder.dimensions if embedder else None
             ),
@@ -157,15 +140,15 @@ class Monitor:
         health = self._health
         details: dict[str, JsonValue] = {
             "place": dict(described),
-            "groups": list(self._scope.searched),
-            "extractor": _extractor(self._settings),
+            "groups": list(self._parts.scope.searched),
+            "extractor": _extractor(self._parts.settings),
             "entities": self._counts.entities,
             "episodes": {state: count for state, count in self.waiting.by_state.items() if count},
             "missing": self._comparison.missing or None,
-            "ledger": self._outbox.problem,
+            "ledger": self._parts.outbox.problem,
             "setAside": _set_aside(unassigned),
             "lastError": self.waiting.last_error,
-            "background": self._worker.problem,
+            "background": self._parts.worker.problem,
             "health": None if health is None else "ok" if health.ok else health.message or "down",
         }
         return {name: value for name, value in details.items() if value is not None}

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 
@@ -119,7 +119,7 @@ def analyse(query: str) -> KeywordQuery:
     """
     query = plain(unicodedata.normalize("NFC", query[:MAX_CHARACTERS]))
     words = words_of(query)
-    language = _language_of(words, is_question="?" in query)
+    language = question_language(words, stop_words.BY_LANGUAGE, is_question="?" in query)
     content = [*_distinct(_content_terms(words, language))] or [*_distinct(_all_terms(words))]
     phrases = [*_distinct(_phrases(query))]
     return KeywordQuery(
@@ -129,17 +129,17 @@ def analyse(query: str) -> KeywordQuery:
     )
 
 
-def _language_of(words: Iterable[str], *, is_question: bool) -> str:
-    """Return which of the languages with stop words a question is in, English unless another is clearer.
+def question_language(
+    words: Iterable[str], languages: Mapping[str, Collection[str]], *, is_question: bool
+) -> str:
+    """Return which of the languages, with their stop words, a question is in; English if none is clearer.
 
     One word of another language will do in a question that has none of those that an English one has.
     """
     bare = [folded(word) for word in words]
     if 2 * sum(_CYRILLIC.match(word) is not None for word in bare) > len(bare):
         return "ru"
-    counts = {
-        language: sum(word in stops for word in bare) for language, stops in stop_words.BY_LANGUAGE.items()
-    }
+    counts = {language: sum(word in stops for word in bare) for language, stops in languages.items()}
     best = max(counts, key=lambda language: counts[language])  # the first of equals, which is English
     enough = 1 if is_question and not counts["en"] else 2
     return best if counts[best] >= enough else "en"
@@ -203,6 +203,11 @@ def _chinese_terms(run: str) -> Iterator[str]:
 
 def _only_asks(pair: str) -> bool:
     return pair in stop_words.CJK_PAIRS or _HIRAGANA.fullmatch(pair) is not None
+
+
+def says_nothing(pair: str) -> bool:
+    """Return whether a pair of Asian characters only asks, or only joins others."""
+    return _only_asks(pair) or all(map(_only_joins, pair))
 
 
 def _only_joins(character: str) -> bool:

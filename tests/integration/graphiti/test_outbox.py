@@ -49,7 +49,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def outbox(tmp_path: Path, clock: Clock) -> AsyncIterator[Outbox]:
-    async with Outbox.open(tmp_path / "graphiti", clock=clock) as opened:
+    async with Outbox.of(tmp_path / "graphiti", clock=clock) as opened:
         yield opened
 
 
@@ -296,7 +296,7 @@ async def test_what_is_forgotten_does_not_come_back(outbox: Outbox) -> None:
 
 
 async def test_what_is_forgotten_is_not_in_the_file_any_more(tmp_path: Path, clock: Clock) -> None:
-    async with Outbox.open(tmp_path, clock=clock) as outbox:
+    async with Outbox.of(tmp_path, clock=clock) as outbox:
         await outbox.enqueue([draft(1, "The zeppelin is grey."), draft(2, "The ferry is late.")])
         await outbox.forget([draft(1).id])
 
@@ -316,17 +316,17 @@ async def test_an_episode_is_found_by_either_id(outbox: Outbox) -> None:
 
 
 async def test_everything_is_there_after_opening_again(tmp_path: Path, clock: Clock) -> None:
-    async with Outbox.open(tmp_path, clock=clock) as outbox:
+    async with Outbox.of(tmp_path, clock=clock) as outbox:
         await outbox.enqueue([draft(1), draft(2)])
         await outbox.complete(await outbox.due("main", limit=1))
 
-    async with Outbox.open(tmp_path, clock=clock) as outbox:
+    async with Outbox.of(tmp_path, clock=clock) as outbox:
         assert await due(outbox) == ["2"]
         assert await states(outbox) == {"done": 1, "queued": 1}
 
 
 async def test_a_lease_is_held_by_one_at_a_time_for_each_group(tmp_path: Path, clock: Clock) -> None:
-    async with Outbox.open(tmp_path, clock=clock) as one, Outbox.open(tmp_path, clock=clock) as two:
+    async with Outbox.of(tmp_path, clock=clock) as one, Outbox.of(tmp_path, clock=clock) as two:
         async with one.lease("main") as first, two.lease("main") as second, two.lease("other") as third:
             assert (first, second, third) == (True, False, True)
         async with two.lease("main") as fourth:
@@ -334,22 +334,22 @@ async def test_a_lease_is_held_by_one_at_a_time_for_each_group(tmp_path: Path, c
 
 
 async def test_a_file_of_a_later_version_is_not_touched(tmp_path: Path, clock: Clock) -> None:
-    async with Outbox.open(tmp_path, clock=clock) as outbox:
+    async with Outbox.of(tmp_path, clock=clock) as outbox:
         await outbox.enqueue([draft(1)])
     await asyncio.to_thread(run, tmp_path / FILE_NAME, f"PRAGMA user_version = {schema.SCHEMA_VERSION + 1}")
 
     with pytest.raises(BackendUnavailable, match="upgrade composable-memory"):
-        async with Outbox.open(tmp_path, clock=clock):
+        async with Outbox.of(tmp_path, clock=clock):
             pass
 
 
 async def test_what_is_no_outbox_is_set_aside_and_named(tmp_path: Path, clock: Clock) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"something else entirely" * 100)
 
-    async with Outbox.open(tmp_path, clock=clock) as outbox:
+    async with Outbox.of(tmp_path, clock=clock) as outbox:
         problem = str(outbox.problem)
         await outbox.enqueue([draft(1)])
-    async with Outbox.open(tmp_path, clock=clock) as outbox:
+    async with Outbox.of(tmp_path, clock=clock) as outbox:
         assert outbox.problem is None
 
     (aside,) = await asyncio.to_thread(lambda: [*tmp_path.glob("*.damaged-*")])
@@ -360,15 +360,15 @@ async def test_what_is_no_outbox_is_set_aside_and_named(tmp_path: Path, clock: C
 async def test_a_outbox_that_was_emptied_is_named_and_a_first_use_is_not(
     tmp_path: Path, clock: Clock
 ) -> None:
-    async with Outbox.open(tmp_path, clock=clock) as outbox:
+    async with Outbox.of(tmp_path, clock=clock) as outbox:
         assert outbox.problem is None
         await outbox.enqueue([draft(1)])
     (tmp_path / FILE_NAME).write_bytes(b"")
 
-    async with Outbox.open(tmp_path, clock=clock) as outbox:
+    async with Outbox.of(tmp_path, clock=clock) as outbox:
         assert "emptied" in str(outbox.problem)
         assert (await outbox.enqueue([draft(1)])).new
-    async with Outbox.open(tmp_path, clock=clock) as outbox:
+    async with Outbox.of(tmp_path, clock=clock) as outbox:
         assert outbox.problem is None
         assert await asyncio.to_thread(lambda: [*tmp_path.glob(".*")]) == []
 
@@ -396,14 +396,14 @@ async def test_what_can_be_read_of_a_damaged_outbox_is_saved_and_that_is_said(
     tmp_path: Path, clock: Clock, damage: Callable[[bytearray], None], round_: int
 ) -> None:
     drafts = [draft(number, text="x" * 700 * (round_ + 1)) for number in range(60)]
-    async with Outbox.open(tmp_path, clock=clock) as outbox:
+    async with Outbox.of(tmp_path, clock=clock) as outbox:
         await outbox.enqueue(drafts)
     file = tmp_path / FILE_NAME
     data = bytearray(file.read_bytes())
     damage(data)
     file.write_bytes(data)
 
-    async with Outbox.open(tmp_path, clock=clock) as outbox:
+    async with Outbox.of(tmp_path, clock=clock) as outbox:
         assert "set aside" in str(outbox.problem)
         saved = await outbox.entries([one.id for one in drafts])
         taken = await outbox.enqueue(drafts)
@@ -412,35 +412,35 @@ async def test_what_can_be_read_of_a_damaged_outbox_is_saved_and_that_is_said(
     assert all(entry.draft in drafts for entry in saved)
     assert len(taken.known) == len(saved)
     assert len(taken.new) == len(drafts) - len(saved)
-    async with Outbox.open(tmp_path, clock=clock) as outbox:
+    async with Outbox.of(tmp_path, clock=clock) as outbox:
         assert outbox.problem is None
 
 
 async def test_what_is_saved_of_a_damaged_outbox_stays_with_its_workspace(
     tmp_path: Path, clock: Clock
 ) -> None:
-    async with Outbox.open(tmp_path, clock=clock, workspace="one") as outbox:
+    async with Outbox.of(tmp_path, clock=clock, workspace="one") as outbox:
         await outbox.enqueue([draft(1)])
         await finish(outbox)
-    async with Outbox.open(tmp_path, clock=clock, workspace="two") as outbox:
+    async with Outbox.of(tmp_path, clock=clock, workspace="two") as outbox:
         await outbox.enqueue([draft(2), draft(3)])
     wrong = "UPDATE episodes SET draft = '{' WHERE sequence = 3; INSERT INTO claims VALUES ('main', 'one')"
     await asyncio.to_thread(run, tmp_path / FILE_NAME, wrong)
 
-    async with Outbox.open(tmp_path, clock=clock, workspace="one") as outbox:
+    async with Outbox.of(tmp_path, clock=clock, workspace="one") as outbox:
         assert "set aside" in str(outbox.problem)
         assert await states(outbox) == {"done": 1}
         assert await claimed_groups(outbox) == {"main"}
         (stored,) = await stored_entries(outbox, "main")
         assert stored.is_marked
-    async with Outbox.open(tmp_path, clock=clock, workspace="two") as outbox:
+    async with Outbox.of(tmp_path, clock=clock, workspace="two") as outbox:
         assert await due(outbox) == ["2"]
 
 
 async def test_what_an_earlier_version_wrote_is_saved_of_its_damaged_outbox(
     tmp_path: Path, clock: Clock
 ) -> None:
-    async with Outbox.open(tmp_path, clock=clock) as outbox:
+    async with Outbox.of(tmp_path, clock=clock) as outbox:
         await outbox.enqueue([draft(1), draft(2)])
     earlier = """
     DROP INDEX episodes_of_nobody; DROP TABLE claims; DROP TABLE restored;
@@ -449,7 +449,7 @@ async def test_what_an_earlier_version_wrote_is_saved_of_its_damaged_outbox(
     """
     await asyncio.to_thread(run, tmp_path / FILE_NAME, earlier)
 
-    async with Outbox.open(tmp_path, clock=clock) as outbox:
+    async with Outbox.of(tmp_path, clock=clock) as outbox:
         assert "set aside" in str(outbox.problem)
         assert await count_unassigned(outbox) == {"main": 1}
 
@@ -457,12 +457,12 @@ async def test_what_an_earlier_version_wrote_is_saved_of_its_damaged_outbox(
 async def test_a_damaged_episode_that_waits_is_seen_when_the_outbox_is_opened(
     tmp_path: Path, clock: Clock
 ) -> None:
-    async with Outbox.open(tmp_path, clock=clock) as outbox:
+    async with Outbox.of(tmp_path, clock=clock) as outbox:
         await outbox.enqueue([draft(1), draft(2)])
     wrong = "UPDATE episodes SET draft = replace(draft, 'text', 'tex') WHERE sequence = 1"
     await asyncio.to_thread(run, tmp_path / FILE_NAME, wrong)
 
-    async with Outbox.open(tmp_path, clock=clock) as outbox:
+    async with Outbox.of(tmp_path, clock=clock) as outbox:
         assert "set aside" in str(outbox.problem)
         assert [entry.draft.id for entry in await outbox.due("main", limit=9)] == [draft(2).id]
 
@@ -479,26 +479,26 @@ async def test_a_damaged_episode_is_named(outbox: Outbox, tmp_path: Path) -> Non
 
 
 async def test_the_graph_is_asked_only_for_what_this_workspace_told_it(tmp_path: Path, clock: Clock) -> None:
-    async with Outbox.open(tmp_path, clock=clock, workspace="one") as outbox:
+    async with Outbox.of(tmp_path, clock=clock, workspace="one") as outbox:
         await outbox.enqueue([draft(1)])
         await finish(outbox)
-    async with Outbox.open(tmp_path, clock=clock, workspace="two") as outbox:
+    async with Outbox.of(tmp_path, clock=clock, workspace="two") as outbox:
         await outbox.enqueue([draft(2)])
         await finish(outbox)
 
         assert [one.id for one in await stored_entries(outbox, "main")] == [draft(2).id]
         assert await outbox.groups() == ("main",)
-    async with Outbox.open(tmp_path, clock=clock, workspace="three") as outbox:
+    async with Outbox.of(tmp_path, clock=clock, workspace="three") as outbox:
         assert await outbox.groups() == ()
 
 
 async def test_what_was_moved_is_no_loss_of_the_group_that_it_was_in(tmp_path: Path, clock: Clock) -> None:
-    async with Outbox.open(tmp_path, clock=clock) as outbox:
+    async with Outbox.of(tmp_path, clock=clock) as outbox:
         await outbox.enqueue([draft(1)])
         await finish(outbox)
     await asyncio.to_thread(run, tmp_path / FILE_NAME, "UPDATE episodes SET workspace = NULL")
 
-    async with Outbox.open(tmp_path, clock=clock, workspace="one") as outbox:
+    async with Outbox.of(tmp_path, clock=clock, workspace="one") as outbox:
         (entry,) = await unassigned_entries(outbox)
         await assign(outbox, moving=[(entry, draft(1, group="ours"))])
         await finish(outbox, "ours")

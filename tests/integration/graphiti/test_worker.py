@@ -67,7 +67,7 @@ class Bench:
 @pytest.fixture
 async def bench(tmp_path: Path, ops_log: OpsLog) -> AsyncIterator[Bench]:
     clock = Clock()
-    async with Outbox.open(tmp_path, clock=clock) as outbox:
+    async with Outbox.of(tmp_path, clock=clock) as outbox:
         yield Bench(outbox, FactShelf(tmp_path / "shelf.sqlite"), clock, ops_log)
 
 
@@ -539,7 +539,7 @@ def worker(outbox, batch_size):
 """
 KILLED = """
 async def go(number):
-    async with Outbox.open(root, clock=utc_now) as outbox:
+    async with Outbox.of(root, clock=utc_now) as outbox:
         while True:
             drafts = [draft(number + offset, group=f"g{offset % 2}") for offset in range(6)]
             await outbox.enqueue(drafts)
@@ -559,7 +559,7 @@ for round in range(30):
 """
 TOGETHER = """
 async def go():
-    async with Outbox.open(root, clock=utc_now) as outbox:
+    async with Outbox.of(root, clock=utc_now) as outbox:
         first = int(sys.argv[2])
         for number in range(first, first + 40):
             await outbox.enqueue([draft(number)])

@@ -7,7 +7,7 @@ Where a statement names id, sequence and state, it changes only what is still as
 have been changed, or have vanished from its source, while it was worked on.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import field
 from datetime import UTC, datetime
@@ -139,37 +139,24 @@ class OutboxCounts:
         return sum(self.by_state.get(state, 0) for state in DUE_STATES)
 
 
-class Outbox:
+class Outbox(OutboxFile):
     """The episodes of a workspace in one file, shared with other processes and other workspaces.
 
     Of the episodes that others have handed in, only those of `workspace` are counted and worked on. Every
     method raises `BackendUnavailable` when the file cannot be used; nothing of the call was done then.
     """
 
-    def __init__(self, file: OutboxFile, *, clock: Clock, workspace: str = "") -> None:
-        self._file = file
+    def __init__(self, opened: OutboxFile, *, clock: Clock, workspace: str = "") -> None:
+        super().__init__(opened.file, problem=opened.problem)
         self._clock = clock
         self.workspace = workspace
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, folder: Path, *, clock: Clock, workspace: str = "") -> AsyncIterator["Outbox"]:
-        """Yield the outbox of a folder; both are created where they are missing."""
-        async with OutboxFile.open(folder) as file:
-            yield cls(file, clock=clock, workspace=workspace)
-
-    @property
-    def problem(self) -> str | None:
-        """Return what had to be done about the file to open it."""
-        return self._file.problem
-
-    async def read(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` on one state of the file."""
-        return await self._file.read(work)
-
-    async def write(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` in a transaction."""
-        return await self._file.write(work)
+    async def of(cls, folder: Path, *, clock: Clock, workspace: str = "") -> AsyncIterator["Outbox"]:
+        """Yield the outbox of a workspace in a folder; both are created where they are missing."""
+        async with OutboxFile.open(folder) as opened:
+            yield cls(opened, clock=clock, workspace=workspace)
 
     def now(self) -> float:
         """Return the time in seconds since 1970."""
@@ -215,7 +202,7 @@ class Outbox:
                 vanished=tuple(vanished),
             )
 
-        return await self._file.write(work, doing="accept the episodes; none of them was accepted")
+        return await self.write(work, doing="accept the episodes; none of them was accepted")
 
     # --- what is due ---
 
@@ -394,14 +381,6 @@ class Outbox:
                 connection.executemany(DROP_HASH, [(own_id, own_id) for own_id in ids])
 
         await self.write(work)
-
-    async def scrub(self) -> None:
-        """Leave nothing of what was removed in the file, its log, or a copy that was set aside.
-
-        Raises:
-            BackendUnavailable: it cannot be done now.
-        """
-        await self._file.scrub()
 
     async def _names(self, statement: str, values: Mapping[str, str | float]) -> tuple[str, ...]:
         rows = await self.read(lambda connection: connection.execute(statement, values).fetchall())

@@ -55,7 +55,7 @@ class OutboxFile:
     """
 
     def __init__(self, file: SqliteFile, *, problem: str | None = None) -> None:
-        self._file = file
+        self.file = file
         self.problem = problem
 
     @classmethod
@@ -84,41 +84,41 @@ class OutboxFile:
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work` on one state of the file."""
         try:
-            return await self._file.read(work)
+            return await self.file.read(work)
         except IndexProblem as cause:
             raise self._unusable(cause, "be read") from cause
 
     async def write(self, work: Callable[[Connection], T], *, doing: str = "be written") -> T:
         """Run `work` in a transaction; `doing` completes the sentence "the outbox could not …"."""
         try:
-            return await self._file.write(work)
+            return await self.file.write(work)
         except IndexProblem as cause:
             raise self._unusable(cause, doing) from cause
 
     async def scrub(self) -> None:
         """Write the file anew, without what was removed, and remove copies that were set aside."""
         try:
-            is_whole = await self._file.scrub()
+            is_whole = await self.file.scrub()
         except IndexProblem as cause:
             raise self._unusable(cause, "be written anew") from cause
         if not is_whole:
-            problem = f"another process reads the outbox {self._file.path} all the time"
+            problem = f"another process reads the outbox {self.file.path} all the time"
             raise BackendUnavailable(BACKEND_ID, problem, fix="end it, then try again", operation="forget")
-        await asyncio.to_thread(_remove_set_aside, self._file.path)
+        await asyncio.to_thread(_remove_set_aside, self.file.path)
 
     async def _prepare(self) -> None:
         """Create or migrate the tables, and read the file once to find damage."""
 
         def work(connection: Connection) -> None:
-            schema.ensure(connection, self._file.path)
+            schema.ensure(connection, self.file.path)
             _check(connection)
 
         await self.write(work, doing="be opened")
 
     async def _rebuild(self, damage: IndexDamaged) -> str:
         try:
-            await self._file.close()
-            aside, saved = await _salvage(self._file.path)
+            await self.file.close()
+            aside, saved = await _salvage(self.file.path)
         except (IndexProblem, OSError) as cause:
             raise self._unusable(damage, "be opened") from cause
         return (
@@ -127,7 +127,7 @@ class OutboxFile:
         )
 
     def _unusable(self, cause: IndexProblem, doing: str) -> BackendUnavailable:
-        problem = f"the outbox {self._file.path} could not {doing} ({cause.__cause__ or cause})"
+        problem = f"the outbox {self.file.path} could not {doing} ({cause.__cause__ or cause})"
         return BackendUnavailable(BACKEND_ID, problem, fix=_advice(cause), operation="keep episodes")
 
 
