@@ -27,9 +27,8 @@ import numpy as np
 from redis.asyncio import Redis
 
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
-from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase
+from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase, PrivateServerHandle
 from composable_memory_adapters.graphiti.database.server import PrivateServer
-from composable_memory_adapters.graphiti.database.server_handle import PrivateServerHandle
 from composable_memory_adapters.graphiti.fact_stores import Question
 from composable_memory_adapters.graphiti.reading import vector_index
 from composable_memory_adapters.graphiti.reading.search import search

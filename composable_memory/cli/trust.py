@@ -13,8 +13,8 @@ from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import AsJson, StateDir
 from composable_memory.cli.output import error, print_json, print_line, warn
 from composable_memory.cli.render import format_setting, print_table
-from composable_memory.config.consent import give_consent, revoke_consent
 from composable_memory.config.layers import checked_settings, default_state_dir, user_config_path
+from composable_memory.config.settings_file import give_consent, revoke_consent
 from composable_memory.config.trees import names_variables
 from composable_memory.config.trust import Request
 from composable_memory.config.validation import hide, hides, is_secret

@@ -20,8 +20,7 @@ from composable_memory.forget.tombstones import FOLDER as FORGOTTEN
 from composable_memory.interfaces import KeptStore
 from composable_memory.json_documents import document
 from composable_memory.registry import discover_backends
-from composable_memory.state.feedback_stores import feedback_stores
-from composable_memory.state.folders import existing_folder, made_folder
+from composable_memory.state.folders import existing_folder, feedback_stores, made_folder
 from composable_memory.state.workspaces import (
     KnownWorkspace,
     forget,

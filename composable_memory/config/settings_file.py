@@ -1,11 +1,21 @@
-"""Reads a settings file once: the text that is parsed is the one whose hash and owner are known."""
+"""Reads a settings file once, and what the user allowed those of workspaces to ask for.
 
+The text that is parsed is the one whose hash and owner are known. Consent is for the bytes of one file in
+one folder: the folder is known by device, inode and birth time, the file by its name and hash. So a copy
+elsewhere, and a file that a pull has changed, are not trusted.
+"""
+
+import json
 import os
 import stat
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
 from composable_memory.errors import ConfigError
+from composable_memory.folder_identity import FolderIdentity
+from composable_memory_ops_logs.private_files import replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_FILE_BYTES = 2**20
@@ -54,3 +64,75 @@ def read_settings_file(path: Path) -> SettingsFile | None:
         line = data.count(b"\n", 0, error.start) + 1
         raise ConfigError("memory", "not text in UTF-8", origin=f"{path}:{line}") from error
     return SettingsFile(path=path, text=text, digest=sha256(data).hexdigest(), owner=found.st_uid)
+
+
+CONSENTS = "trusted"
+"""The folder in the state folder with one file for each settings file that is trusted."""
+
+
+class Consent(NamedTuple):
+    """When the user trusted a file, and whether it still is the same."""
+
+    given_at: datetime
+    is_current: bool
+
+
+def consent_to(file: SettingsFile, state_dir: Path) -> Consent | None:
+    """Return the user's consent to a file of a workspace, or None if there is none."""
+    if not (state_dir / CONSENTS).is_dir() or _is_within_reach(state_dir, file) or file.is_of_a_stranger:
+        return None
+    here = FolderIdentity.at(file.path.parent)
+    try:
+        kept = json.loads(_record(state_dir, here, file.path.name).read_bytes())
+        known = FolderIdentity(Path(kept["path"]), kept["device"], kept["inode"], kept["birth"])
+        given_at = datetime.fromisoformat(kept["givenAt"])
+    except (OSError, ValueError, TypeError, KeyError):  # none, or nothing that we wrote
+        return None
+    return Consent(given_at, kept.get("sha256") == file.digest) if known.is_same(here) else None
+
+
+def give_consent(file: SettingsFile, state_dir: Path, *, now: datetime) -> None:
+    """Trust a file as it was read.
+
+    Raises:
+        ConfigError: somebody else owns it, or could write the consent.
+        OSError: the consent cannot be written.
+    """
+    if file.is_of_a_stranger:
+        problem = "the file or its folder belongs to another user; copy what you need to a file of your own"
+        raise ConfigError("workspace", problem, origin=str(file.path))
+    if _is_within_reach(state_dir, file):
+        problem = (
+            f"{state_dir} lies in the workspace, so whoever sends the workspace could send consent along"
+        )
+        raise ConfigError("state_dir", f"{problem}; choose another state folder")
+    here = FolderIdentity.at(file.path.parent)
+    kept = {**here._asdict(), "path": str(here.path), "file": file.path.name, "sha256": file.digest}
+    record = _record(state_dir, here, file.path.name)
+    record.parent.mkdir(mode=0o700, exist_ok=True)
+    text = json.dumps({**kept, "givenAt": now.isoformat()})
+    replace_file(record, text.encode(), survives="kill")
+
+
+def revoke_consent(workspace: Path, names: tuple[str, ...], state_dir: Path) -> tuple[str, ...]:
+    """Trust these files of a workspace no longer; return the names of those that were trusted.
+
+    Raises:
+        OSError: a consent cannot be removed.
+    """
+    here = FolderIdentity.at(workspace)
+    records = {name: _record(state_dir, here, name) for name in names}
+    revoked = tuple(name for name, record in records.items() if record.exists())
+    for name in revoked:
+        records[name].unlink()
+    return revoked
+
+
+def _record(state_dir: Path, folder: FolderIdentity, name: str) -> Path:
+    known_by = (folder.inode, folder.birth) if folder.birth else (str(folder.path),)
+    key = "\0".join((*known_by, name)).encode("utf-8", "surrogateescape")
+    return state_dir / CONSENTS / f"{sha256(key).hexdigest()[:32]}.json"
+
+
+def _is_within_reach(state_dir: Path, file: SettingsFile) -> bool:
+    return state_dir.expanduser().resolve().is_relative_to(file.path.parent.resolve())

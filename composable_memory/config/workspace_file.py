@@ -5,9 +5,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from composable_memory.config.aliases import OPENCLAW_KEYS, is_of_openclaw, with_openclaw
-from composable_memory.config.consent import Consent, consent_to
 from composable_memory.config.sections import gather_sections, ids_of_sections
-from composable_memory.config.settings_file import SettingsFile, read_settings_file
+from composable_memory.config.settings_file import Consent, SettingsFile, consent_to, read_settings_file
 from composable_memory.config.trees import Layer, Tree, without
 from composable_memory.config.trust import Request, requests
 from composable_memory.errors import ConfigError

@@ -30,8 +30,8 @@ from composable_memory.forget.tombstones import INSTEAD, Forgotten, Tombstones
 from composable_memory.forget.values import ForgetLine, ForgetPlan, ForgetReport, Forgetting, Holding
 from composable_memory.forget.wording import Quotations, statements_of, words_of
 from composable_memory.interfaces import Capability, SupportsForget, SupportsRetain
+from composable_memory.learning.active_weights import RecentResults
 from composable_memory.learning.context import LearningContext
-from composable_memory.learning.recent import RecentResults
 from composable_memory.paths import is_note
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.retain.lines import RetainedLine, format_retained_line

@@ -1,10 +1,12 @@
-"""Find the active weights, by the settings and the store, and hand them to a running manager.
+"""What every open memory does for learning: the active weights, and what was shown lately.
 
-Changes that other processes make are followed; that costs little where nothing is learnt.
+The weights are found by the settings and the store, and handed to the running manager; changes that other
+processes make are followed. That costs little where nothing is learnt.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
@@ -12,12 +14,13 @@ from typing import TYPE_CHECKING
 
 from composable_memory.learning.context import LearningContext
 from composable_memory.query.live_weights import ActiveWeights, LiveWeights, WeightTable
+from composable_memory.types import MemorySearchResult
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_ops_logs import ErrorInfo, OpsLog, OpsLogError, trace
+from composable_memory_ops_logs import AnswerGiven, ErrorInfo, OpsLog, OpsLogError, trace
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from composable_memory_feedback.experiments.values import ExperimentRecord
+    from composable_memory_feedback.experiments.experiment_status import ExperimentRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,3 +130,45 @@ def tell_failure(ops_log: OpsLog, step: str, error: BaseException) -> None:
 def _tell_end(ops_log: OpsLog, task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         tell_failure(ops_log, task.get_name(), error)
+
+
+KEPT_QUERIES = 64
+
+
+class RecentResults:
+    """The results of the latest queries of an open memory, by trace id."""
+
+    def __init__(self) -> None:
+        self._shown: OrderedDict[str, tuple[str, tuple[MemorySearchResult, ...]]] = OrderedDict()
+
+    def note(self, query: str, trace_id: str, results: Sequence[MemorySearchResult]) -> None:
+        """Remember what a query showed; the oldest is forgotten for it."""
+        self._shown[trace_id] = (query, tuple(results))
+        self._shown.move_to_end(trace_id)
+        while len(self._shown) > KEPT_QUERIES:
+            self._shown.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._shown.clear()
+
+    def quoted_in(self, answer: str, trace_id: str) -> AnswerGiven | None:
+        """Return the event that tells what an answer quotes of a query; None if the query is not known."""
+        if trace_id not in self._shown:
+            return None
+        # Few record answers; all others need not wait for what reads logs.
+        from composable_memory_feedback.signals import ShownText, quoted_places
+
+        query, results = self._shown[trace_id]
+        shown = [
+            ShownText(
+                path=one.path,
+                start_line=one.start_line,
+                end_line=one.end_line,
+                start_char=one.start_char,
+                text=one.snippet,
+            )
+            for one in results
+        ]
+        places = quoted_places(answer, shown, question=query)
+        return AnswerGiven(query_trace_id=trace_id, chars=len(answer), quoted=places)

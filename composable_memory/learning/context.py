@@ -11,8 +11,7 @@ from composable_memory.config.layers import LoadedSettings
 from composable_memory.forget.tombstones import Forgotten
 from composable_memory.interfaces import Clock, HideForgotten, hide_nothing
 from composable_memory.query.live_weights import WeightTable
-from composable_memory.state.feedback_stores import feedback_store_of, feedback_stores
-from composable_memory.state.folders import OPS_LOG_FOLDER, memory_id_of
+from composable_memory.state.folders import OPS_LOG_FOLDER, feedback_store_of, feedback_stores, memory_id_of
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLog
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from composable_memory_feedback.store import FeedbackStore
+
 
 T = TypeVar("T")
 

@@ -14,8 +14,14 @@ from composable_memory.learning.logged import from_log, streamed
 from composable_memory.learning.weight_tables import WeightTables
 from composable_memory.query.live_weights import WeightTable
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.experiments.experiment_status import CREDITED, credit, status_of
-from composable_memory_feedback.experiments.values import ExperimentRecord, ExperimentStatus, Outcome
+from composable_memory_feedback.experiments.experiment_status import (
+    CREDITED,
+    ExperimentRecord,
+    ExperimentStatus,
+    Outcome,
+    credit,
+    status_of,
+)
 from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.logged import LoggedQuery
 from composable_memory_feedback.store import FeedbackStore

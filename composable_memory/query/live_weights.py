@@ -7,7 +7,8 @@ from composable_memory_feedback.weights import DEFAULT_WEIGHT, WeightTable, is_w
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from composable_memory_feedback.experiments.values import Experiment
+    from composable_memory_feedback.experiments.experiment_status import Experiment
+
 
 __all__ = ["DEFAULT_WEIGHT", "ActiveWeights", "LiveWeights", "WeightTable", "is_weight"]
 

@@ -24,8 +24,8 @@ from composable_memory.interfaces import (
     SupportsForget,
     SupportsIngest,
 )
+from composable_memory.learning.active_weights import RecentResults
 from composable_memory.learning.context import LearningContext
-from composable_memory.learning.recent import RecentResults
 from composable_memory.query.context_pack import DEFAULT_MAX_CHARS
 from composable_memory.query.live_weights import LiveWeights
 from composable_memory.query.manager import ComposableMemoryManager
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from composable_memory.reflect.values import Reflection
     from composable_memory.retain.remember import Remembered
     from composable_memory.runtime.failover import FallbackMemoryManager
+
 
 LINES_AFTER = 50
 """No statement that begins in a passage is expected to go on longer behind it."""
@@ -455,7 +456,7 @@ class Memory:
 
     async def language_hint(self) -> str | None:
         """Return which languages of the notes the embedding provider cannot read, and which one can."""
-        from composable_memory.runtime.language_hint import language_hint  # a search does without it
+        from composable_memory.runtime.embedder_choice import language_hint  # a search does without it
 
         return await asyncio.to_thread(language_hint, self.status(), self.embedder, self.registry)
 

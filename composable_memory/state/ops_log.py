@@ -5,8 +5,7 @@ from pathlib import Path
 
 from composable_memory.config.settings import MemorySettings
 from composable_memory.interfaces import Clock
-from composable_memory.state.feedback_stores import feedback_stores
-from composable_memory.state.folders import OPS_LOG_FOLDER
+from composable_memory.state.folders import OPS_LOG_FOLDER, feedback_stores
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLog
 

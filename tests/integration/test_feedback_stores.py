@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from composable_memory import open_memory
-from composable_memory.state.feedback_stores import feedback_store_of, feedback_stores
+from composable_memory.state.folders import feedback_store_of, feedback_stores
 
 OFF = {"embedding": {"provider": "none"}}
 

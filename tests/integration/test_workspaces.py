@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 from composable_memory.cli import app
 from composable_memory.errors import ConfigError
 from composable_memory.runtime.opening import open_memory
-from composable_memory.state.feedback_stores import feedback_store_of
-from composable_memory.state.folders import workspace_mark
+from composable_memory.state.folders import feedback_store_of, workspace_mark
 from composable_memory.state.workspaces import (
     WorkspaceIdentity,
     adopt,

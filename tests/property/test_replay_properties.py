@@ -28,7 +28,7 @@ from composable_memory.types import (
     SearchOptions,
     SupportingFact,
 )
-from composable_memory_feedback.experiments.values import Experiment
+from composable_memory_feedback.experiments.experiment_status import Experiment
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.logged import LoggedQueries, RankingPolicy, read_queries
 from composable_memory_ops_logs import OpsLog

@@ -29,8 +29,7 @@ from composable_memory.interfaces import BackendServices, EntityExtractor, Graph
 from composable_memory.supervision.deadline import deadline
 from composable_memory.types import Degradation
 from composable_memory_adapters.graphiti.database.cypher import CutOff, CypherDatabase
-from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase
-from composable_memory_adapters.graphiti.database.graph_copies import FalkorCopies
+from composable_memory_adapters.graphiti.database.falkor import FalkorCopies, FalkorDatabase
 from composable_memory_adapters.graphiti.database.open_database import open_database
 from composable_memory_adapters.graphiti.database.server import JOURNAL_FOLDER
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
@@ -51,6 +50,7 @@ from composable_memory_adapters.graphiti.writing.graph import GraphitiGraph, Sum
 
 if TYPE_CHECKING:
     from composable_memory_adapters.graphiti.library.episode_reader import EpisodeReader
+
 
 ReplaceGraph = Callable[[GraphAdapter], GraphAdapter]
 """Returns what is asked instead of the graph of a group, which it may go on to ask."""

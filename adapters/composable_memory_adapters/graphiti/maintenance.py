@@ -1,18 +1,26 @@
-"""Forgets episodes, adopts those of earlier versions, and backs up and restores a workspace's graph."""
+"""Removes episodes, adopts those of earlier versions, and backs up and restores a workspace's graph.
 
-from collections.abc import Mapping, Sequence
+An episode that says what is forgotten goes, with the facts that only it supports. What else it says is handed
+in again.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from composable_memory.errors import BackendRejected, ComposableMemoryError
 from composable_memory.facts import Adopted, Forgotten
-from composable_memory_adapters.graphiti.episodes import named_in, storable
+from composable_memory.forget.tombstones import INSTEAD, Tombstones
+from composable_memory.forget.values import Forgetting, Holding
+from composable_memory_adapters.graphiti.episodes import EpisodeDraft, named_in, storable
 from composable_memory_adapters.graphiti.fact_results import ids_in
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
-from composable_memory_adapters.graphiti.monitor import Monitor
+from composable_memory_adapters.graphiti.monitor import GraphParts, Monitor
 from composable_memory_adapters.graphiti.outbox.backup import GraphBackup
-from composable_memory_adapters.graphiti.outbox.entry import Entry
-from composable_memory_adapters.graphiti.parts import GraphParts
+from composable_memory_adapters.graphiti.outbox.entry import ACTIVE_STATES, Entry
 
 FORGET = "forget an episode"
 
@@ -99,3 +107,115 @@ def _refuse_merged(entries: Sequence[Entry]) -> None:
         if entry.merged_into is not None:
             hint = f"it is part of episode {entry.merged_into} now; forget that one"
             raise BackendRejected(BACKEND_ID, FORGET, status="merged", body=hint)
+
+
+Shown = Callable[[str], str]
+"""Returns a text without what was forgotten."""
+
+
+class Erasing:
+    """Finds and removes episodes of one workspace by what they say."""
+
+    def __init__(self, parts: GraphParts, monitor: Monitor) -> None:
+        self._parts = parts
+        self._monitor = monitor
+
+    async def holdings(self, wanted: Forgetting) -> tuple[Holding, ...]:
+        """Return the episodes that say some lines, and how many facts were taken from them."""
+        entries = await self._saying(self._hiding(wanted))
+        facts = 0
+        for entry in (one for one in entries if one.state == "done"):
+            found = await self._parts.store.episode(entry.draft.group_id, entry.id)
+            facts += found.fact_count if found else 0
+        return _told(entries, facts)
+
+    async def erase(self, wanted: Forgetting) -> tuple[Holding, ...]:
+        """Remove all episodes that say what was forgotten, and what is left of them in files of ours."""
+        shown = self._hiding(wanted)
+        entries = await self._saying(shown)
+        facts = 0
+        for group in dict.fromkeys(entry.draft.group_id for entry in entries):
+            own = [one for one in entries if one.draft.group_id == group]
+            facts += await self._erase_in(group, own, shown)
+        told = list(_told(entries, facts))
+        # Also where nothing is found any more: who was killed here may have removed it, and not scrubbed.
+        stays = await self._parts.store.scrub()
+        if stays and entries:
+            told.append(Holding(store=BACKEND_ID, what="server", count=1, stays=stays))
+        await self._monitor.count_facts()
+        await self._parts.outbox.scrub()
+        return tuple(told)
+
+    def shown(self, text: str) -> str:
+        """Return a text without what was forgotten; reads a file, so call it in a thread."""
+        return self._parts.services.hide(self._parts.services.hide(text, "memory"), "sessions")
+
+    def _hiding(self, wanted: Forgetting) -> Shown:
+        stones = Tombstones.of(wanted.texts)
+        return lambda text: self.shown(stones.hide(stones.hide(text, "memory"), "sessions"))
+
+    async def _saying(self, shown: Shown) -> tuple[Entry, ...]:
+        entries = await self._parts.outbox.all_entries()
+        return await asyncio.to_thread(
+            lambda: tuple(one for one in entries if shown(one.draft.text) != one.draft.text)
+        )
+
+    async def _erase_in(self, group: str, entries: Sequence[Entry], shown: Shown) -> int:
+        """Remove episodes of a group, and hand in again what else they say; return how many facts went."""
+        every = await self._parts.outbox.all_entries()
+        facts = 0
+        # Without the lease, an episode that is being stored would write facts after it is gone.
+        async with self._parts.worker.exclusive(group):
+            for source in dict.fromkeys(entry.source_path for entry in entries):
+                said = [one for one in every if _is_of(one, group, source, entries)]
+                drafts = await asyncio.to_thread(_without_forgotten, said, shown)
+                if source is None:
+                    await self._parts.outbox.enqueue(drafts)
+                else:
+                    await self._parts.outbox.replace_source(source, drafts, group_id=group)
+            for own_id in dict.fromkeys(entry.merged_into or entry.id for entry in entries):
+                forgotten = await self._parts.store.forget(group, own_id)
+                facts += forgotten.facts if forgotten else 0
+                await self._parts.outbox.forget([own_id], traceless=True)
+        await self._parts.worker.work([group])
+        return facts
+
+
+def _without_forgotten(entries: Sequence[Entry], shown: Shown) -> list[EpisodeDraft]:
+    """Return drafts as they were handed in, without what was forgotten, if they say anything else."""
+    drafts = []
+    for entry in entries:
+        text = shown(entry.draft.text)
+        if _says_something(text):
+            given = entry.draft.content
+            own_id = given.id if entry.id == entry.draft_id else given.id.rpartition("@")[0]
+            content = replace(given, id=own_id, text=text)
+            drafts.append(replace(entry.draft, id=entry.draft_id, text=text, content=content))
+    return drafts
+
+
+def _says_something(text: str) -> bool:
+    """Return whether a text says more than whom it was about, as `Ann: [forgotten].` does not."""
+    rests = (line.rpartition(":")[2] if INSTEAD in line else line for line in text.splitlines())
+    return any(re.search(r"\w", rest.replace(INSTEAD, "")) for rest in rests)
+
+
+def _is_of(one: Entry, group: str, source: str | None, entries: Sequence[Entry]) -> bool:
+    """Return whether an episode is handed in again: all of a source, else only what changes."""
+    if (
+        one.draft.group_id != group
+        or one.source_path != source
+        or one.state not in (*ACTIVE_STATES, "merged")
+    ):
+        return False
+    merged = {entry.merged_into for entry in entries} - {None}
+    return source is not None or one in entries or one.merged_into in merged
+
+
+def _told(entries: Sequence[Entry], facts: int) -> tuple[Holding, ...]:
+    texts = tuple(entry.draft.text for entry in entries)
+    told = (
+        Holding(store=BACKEND_ID, what="episodes", count=len(entries), examples=texts),
+        Holding(store=BACKEND_ID, what="facts", count=facts),
+    )
+    return tuple(one for one in told if one.count)

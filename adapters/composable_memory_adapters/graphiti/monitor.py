@@ -1,9 +1,10 @@
-"""Keeps track of the graph: what waits, what is missing, how much there is, and whether it answers."""
+"""What the graph memory of one workspace consists of, what of it waits, and what is missing."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
 from composable_memory.content import Health
 from composable_memory.errors import ComposableMemoryError
+from composable_memory.interfaces import BackendServices
 from composable_memory.time.windows import FAR_PAST
 from composable_memory.types import (
     Degradation,
@@ -12,12 +13,39 @@ from composable_memory.types import (
     MemoryProviderStatus,
     VectorStatus,
 )
-from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, Counts
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, Counts, FactStore
+from composable_memory_adapters.graphiti.groups import GroupScope
+from composable_memory_adapters.graphiti.outbox.adoption import Adoption
 from composable_memory_adapters.graphiti.outbox.comparison import Comparison
-from composable_memory_adapters.graphiti.outbox.queue import OutboxCounts
-from composable_memory_adapters.graphiti.parts import GraphParts
-from composable_memory_adapters.graphiti.settings import GraphitiSettings
+from composable_memory_adapters.graphiti.outbox.queue import Outbox, OutboxCounts
+from composable_memory_adapters.graphiti.outbox.worker import Worker
+from composable_memory_adapters.graphiti.settings import GraphitiSettings, IngestSettings
 from composable_memory_ops_logs import GraphitiHealth
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphParts:
+    """The open parts; `adoption` knows which groups are the workspace's."""
+
+    settings: GraphitiSettings
+    services: BackendServices
+    store: FactStore
+    outbox: Outbox
+    worker: Worker
+    adoption: Adoption
+
+    @property
+    def scope(self) -> GroupScope:
+        """Return the groups that the workspace reads and writes."""
+        return self.adoption.scope
+
+
+def ingest_settings(settings: GraphitiSettings) -> IngestSettings:
+    """Return how contents become facts; a service has no way to replace several episodes by one."""
+    unmerged = {"merge_after_days": 0.0} if settings.service_url else {}
+    return settings.ingest.model_copy(update=unmerged)
+
 
 COUNTS_VALID_S = 5.0
 """How long the counts of the outbox are taken as unchanged; other processes write to it as well."""

@@ -30,20 +30,18 @@ from composable_memory_adapters.qmd.documents.collections import (
     newest_change,
     plan_collections,
 )
-from composable_memory_adapters.qmd.documents.passage_scoring import days_asked
-from composable_memory_adapters.qmd.documents.passages import passages_of
-from composable_memory_adapters.qmd.maintenance.erasing import (
+from composable_memory_adapters.qmd.documents.passages import days_asked, passages_of
+from composable_memory_adapters.qmd.maintenance.index_commands import (
+    IndexCommands,
     documents_saying,
     remove_set_aside,
     scrub,
 )
-from composable_memory_adapters.qmd.maintenance.index_commands import IndexCommands
 from composable_memory_adapters.qmd.maintenance.scheduler import MaintenanceScheduler
 from composable_memory_adapters.qmd.runtime.home import open_home, write_collections
 from composable_memory_adapters.qmd.runtime.installation import find_command, probe
 from composable_memory_adapters.qmd.runtime.models import describe_models
-from composable_memory_adapters.qmd.scope import denial_of
-from composable_memory_adapters.qmd.settings import QmdSettings
+from composable_memory_adapters.qmd.settings import QmdSettings, denial_of
 from composable_memory_adapters.qmd.status import Snapshot, describe
 from composable_memory_adapters.qmd.transport.daemon import Daemon
 from composable_memory_adapters.qmd.transport.mcporter import Mcporter

@@ -15,8 +15,16 @@ from typing import Self
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.store.checksums import fill_checksums, keep_checksums
-from composable_memory_feedback.store.copies import copies_of, copy_into, copy_of, keep_copy, take_over
-from composable_memory_feedback.store.salvage import DAMAGE, damage_in, salvage
+from composable_memory_feedback.store.salvage import (
+    DAMAGE,
+    copies_of,
+    copy_into,
+    copy_of,
+    damage_in,
+    keep_copy,
+    salvage,
+    take_over,
+)
 from composable_memory_feedback.store.schema import APPLICATION_ID, CHECKSUMS_SINCE, MIGRATIONS, VERSION
 from composable_memory_ops_logs import utc_now
 

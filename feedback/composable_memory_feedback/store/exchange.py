@@ -17,8 +17,8 @@ from pydantic import BaseModel, ValidationError
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.store.checksums import KEYS
+from composable_memory_feedback.store.codecs import ROWS
 from composable_memory_feedback.store.judgements import count_again
-from composable_memory_feedback.store.rows import ROWS
 from composable_memory_feedback.store.schema import VERSION
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

@@ -5,6 +5,7 @@ something that the store could have written, goes into a new file; where a table
 of the newest sound copy fill it up.
 """
 
+import glob
 import os
 import sqlite3
 from collections import Counter
@@ -16,10 +17,45 @@ from shutil import copyfile
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.store.checksums import damaged_rows, row_checksum
-from composable_memory_feedback.store.copies import copies_of
-from composable_memory_feedback.store.rows import ROWS
+from composable_memory_feedback.store.codecs import ROWS
 from composable_memory_feedback.store.schema import APPLICATION_ID, CHECKSUMS_SINCE, VERSION
-from composable_memory_ops_logs.private_files import sync_folder
+from composable_memory_ops_logs.private_files import replacing, sync_folder
+
+KEPT_COPIES = 3
+
+
+def copies_of(path: Path) -> list[Path]:
+    """Return the copies that were kept of a store, oldest first."""
+    return sorted(path.parent.glob(f"{glob.escape(path.name)}.????-??-??.copy"))
+
+
+def copy_of(path: Path, now: datetime) -> Path:
+    """Return where the copy of a day is kept."""
+    return path.with_name(f"{path.name}.{now:%Y-%m-%d}.copy")
+
+
+def keep_copy(connection: sqlite3.Connection, path: Path, now: datetime) -> None:
+    """Keep a copy of a store beside it; the oldest go."""
+    copy_into(connection, copy_of(path, now))
+    for old in copies_of(path)[:-KEPT_COPIES]:
+        old.unlink(missing_ok=True)
+
+
+def copy_into(connection: sqlite3.Connection, target: Path) -> None:
+    """Write what the connection sees now into a file, also while others write; an older copy is replaced."""
+    with replacing(target, survives="power cut") as scratch:
+        connection.execute("VACUUM INTO ?", (str(scratch),))
+
+
+def take_over(connection: sqlite3.Connection, source: Path) -> None:
+    """Make a copy the content of the store that a connection has open, in one transaction.
+
+    Other connections go on, and see it from their next transaction on.
+    """
+    address = f"{source.absolute().as_uri()}?mode=ro&immutable=1"
+    with closing(sqlite3.connect(address, uri=True)) as copy:
+        copy.backup(connection)
+
 
 MOST_CHECKED_BYTES = 4 * 2**20
 """A larger file is looked through before the copy of a day is made, not whenever it is opened.

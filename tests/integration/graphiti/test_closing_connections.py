@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from composable_memory.errors import BackendError, BackendUnavailable
-from composable_memory_adapters.graphiti.database.cypher import CutOff
-from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase
-from composable_memory_adapters.graphiti.database.server_handle import RemoteServerHandle, ServerAddress
+from composable_memory_adapters.graphiti.database.cypher import CutOff, ServerAddress
+from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase, RemoteServerHandle
 
 pytest.importorskip("falkordb")
 

@@ -13,8 +13,7 @@ from composable_memory.time.windows import DaySpan
 from composable_memory.types import MAX_SNIPPET_CHARS, MemorySearchResult, SearchOptions
 from composable_memory_adapters.chunking import chunk_markdown
 from composable_memory_adapters.qmd.documents import hit_reader, passages
-from composable_memory_adapters.qmd.documents.passage_scoring import FOUND_SCORE, days_asked
-from composable_memory_adapters.qmd.documents.passages import passages_of
+from composable_memory_adapters.qmd.documents.passages import FOUND_SCORE, days_asked, passages_of
 from composable_memory_adapters.qmd.runtime.installation import find_command, probe
 from composable_memory_adapters.qmd.settings import LimitSettings, SearchMode
 from composable_memory_adapters.qmd.transport.qmd_client import ProcessTransport

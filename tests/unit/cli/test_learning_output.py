@@ -31,7 +31,7 @@ from composable_memory.learning import (
 )
 from composable_memory_feedback.advice import Proposal, Verdict
 from composable_memory_feedback.advice.values import BackendAdvice, Objection
-from composable_memory_feedback.experiments.values import ExperimentRecord, ExperimentStatus
+from composable_memory_feedback.experiments.experiment_status import ExperimentRecord, ExperimentStatus
 from composable_memory_feedback.golden import GoldenComparison, GoldenScore
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import JudgementKind

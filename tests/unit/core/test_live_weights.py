@@ -11,7 +11,7 @@ from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.testing.fakes import FakeBackend
 from composable_memory.testing.in_memory import FIXED_NOW
 from composable_memory.types import MemorySearchResult, SearchOptions
-from composable_memory_feedback.experiments.values import Experiment
+from composable_memory_feedback.experiments.experiment_status import Experiment
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_ops_logs import BackendResult, MemorySink, OpsLog, QueryMerged, QueryStart
 

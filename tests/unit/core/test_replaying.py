@@ -18,7 +18,7 @@ from composable_memory.query.replay import Replayer, can_be_ranked, is_reproduce
 from composable_memory.testing.fakes import FakeBackend
 from composable_memory.testing.in_memory import FIXED_NOW
 from composable_memory.types import MemorySearchResult, Origin, SearchOptions
-from composable_memory_feedback.experiments.values import Experiment
+from composable_memory_feedback.experiments.experiment_status import Experiment
 from composable_memory_feedback.logged import LoggedQuery, RankedHit, read_queries
 from composable_memory_ops_logs import SNIPPET_PREVIEW_CHARS, OpsLog
 

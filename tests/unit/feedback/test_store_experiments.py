@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.experiments.values import ExperimentRecord, ExperimentState, Outcome, Side
+from composable_memory_feedback.experiments.experiment_status import (
+    ExperimentRecord,
+    ExperimentState,
+    Outcome,
+    Side,
+)
 from composable_memory_feedback.store import FeedbackStore
 from tests.unit.feedback.store_makers import HOUR, NOON, table
 

@@ -18,7 +18,7 @@ from composable_memory.errors import (
     BackendUnavailable,
 )
 from composable_memory_adapters.graphiti.database import indexes, neo4j
-from composable_memory_adapters.graphiti.database.server_handle import ServerAddress
+from composable_memory_adapters.graphiti.database.cypher import ServerAddress
 
 
 def at(url: str, **options: float) -> neo4j.Neo4jDatabase:

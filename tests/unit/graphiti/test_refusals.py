@@ -15,8 +15,12 @@ from composable_memory.errors import (
     BackendTimeout,
     BackendUnavailable,
 )
-from composable_memory_adapters.graphiti.database.connections import NOT_LOST
-from composable_memory_adapters.graphiti.database.refusals import Call, is_missing_graph, translated
+from composable_memory_adapters.graphiti.database.connections import (
+    NOT_LOST,
+    Call,
+    is_missing_graph,
+    translated,
+)
 
 CALL = Call(operation="read the graph", server="falkor://graph:6379", limit_s=60.0)
 

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from composable_memory_adapters.qmd.documents.passage_scoring import rank_score
+from composable_memory_adapters.qmd.documents.passages import rank_score
 from composable_memory_adapters.text import text_scores
 from composable_memory_adapters.text.query_terms import analyse
 from composable_memory_adapters.text.stems import Stemmer

@@ -2,8 +2,13 @@
 
 import pytest
 
-from composable_memory_adapters.qmd.scope import denial_of
-from composable_memory_adapters.qmd.settings import QmdSettings, ScopeMatch, ScopeRule, ScopeSettings
+from composable_memory_adapters.qmd.settings import (
+    QmdSettings,
+    ScopeMatch,
+    ScopeRule,
+    ScopeSettings,
+    denial_of,
+)
 
 GROUP = "agent:main:telegram:group:-100"
 OURS = QmdSettings().scope

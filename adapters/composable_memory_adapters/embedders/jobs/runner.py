@@ -10,16 +10,18 @@ from typing import Generic, TypeVar
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import DimensionMismatch, EmbeddingError, EmbeddingPending
 from composable_memory.supervision.backoff import Pace
-from composable_memory_adapters.embedders.jobs.api import JobApi, JobPhase, JobState
-from composable_memory_adapters.embedders.jobs.job_files import (
+from composable_memory_adapters.embedders.jobs.api import (
     InputFile,
+    JobApi,
+    JobPhase,
     JobResults,
+    JobState,
     input_files,
     job_inputs,
     read_results,
 )
+from composable_memory_adapters.embedders.jobs.embedder import FailureCounter, SettingsWithJobs
 from composable_memory_adapters.embedders.jobs.journal import JobJournal, RecordedJob
-from composable_memory_adapters.embedders.jobs.settings import FailureCounter, SettingsWithJobs
 from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder
 from composable_memory_adapters.http_failures import FailureKind, HttpFailure
 from composable_memory_ops_logs.quick_dataclass import dataclass

@@ -12,9 +12,8 @@ from composable_memory.content import EmbedderInput
 from composable_memory.errors import DimensionMismatch, EmbedderUnavailable
 from composable_memory.interfaces import EmbedderServices
 from composable_memory_adapters.embedders import default_threads
-from composable_memory_adapters.embedders.local.download import download
 from composable_memory_adapters.embedders.local.llama import LlamaModel
-from composable_memory_adapters.embedders.local.models import LocalModel, header_of, local_model
+from composable_memory_adapters.embedders.local.models import LocalModel, download, header_of, local_model
 from composable_memory_adapters.embedders.local.settings import PROVIDER, LocalSettings
 
 RETRY_AFTER_S = 60.0

@@ -1,12 +1,15 @@
 """What every graph database behind the memory does: take Cypher and values, return rows of plain values."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 from datetime import date, datetime
 from typing import Literal, Protocol, TypeAlias
+from urllib.parse import urlsplit
 
 from composable_memory.content import Health
 from composable_memory.errors import BackendUnavailable
 from composable_memory_adapters.graphiti.observed_times import in_utc
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 DatabaseKind = Literal["falkordb", "neo4j"]
 Row: TypeAlias = Mapping[str, object]
@@ -15,6 +18,15 @@ Row: TypeAlias = Mapping[str, object]
 
 class CutOff(BackendUnavailable):
     """The connection broke while a statement was under way: nobody knows whether it was done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerAddress:
+    """How to reach a server, and as whom."""
+
+    url: str
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
 
 
 class CypherDatabase(Protocol):
@@ -58,6 +70,13 @@ class CypherDatabase(Protocol):
     async def close(self) -> None:
         """Close connections, and stop what was started; calling it again does nothing."""
         ...
+
+
+def without_options(url: str) -> str:
+    """Return the address alone, which holds no secrets."""
+    parts = urlsplit(url)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return f"{parts.scheme}://{host}" + (f":{parts.port}" if parts.port else "")
 
 
 NUMBERS = frozenset({bool, float, int})

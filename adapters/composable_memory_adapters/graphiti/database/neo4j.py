@@ -31,12 +31,19 @@ from composable_memory.errors import (
     BackendUnavailable,
 )
 from composable_memory_adapters.graphiti.database import indexes
-from composable_memory_adapters.graphiti.database.cypher import DatabaseKind, Row, plain, readable
-from composable_memory_adapters.graphiti.database.server_handle import ServerAddress, without_options
+from composable_memory_adapters.graphiti.database.cypher import (
+    DatabaseKind,
+    Row,
+    ServerAddress,
+    plain,
+    readable,
+    without_options,
+)
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 
 if TYPE_CHECKING:
     from neo4j import AsyncDriver
+
 
 QUERY_LIMIT_S = 60.0
 CONNECT_S = 10.0

@@ -7,12 +7,11 @@ from pathlib import Path
 
 from composable_memory.errors import BackendUnavailable
 from composable_memory_adapters.graphiti.database import requirements
-from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
-from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase
-from composable_memory_adapters.graphiti.database.server_handle import (
+from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, ServerAddress
+from composable_memory_adapters.graphiti.database.falkor import (
+    FalkorDatabase,
     PrivateServerHandle,
     RemoteServerHandle,
-    ServerAddress,
 )
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_adapters.graphiti.settings import GraphitiSettings

@@ -10,16 +10,18 @@ from redis.exceptions import BusyLoadingError, RedisError
 from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable
 from composable_memory.supervision.deadline import deadline
 from composable_memory_adapters.graphiti.database import indexes
-from composable_memory_adapters.graphiti.database.connections import ConnectionLost, ConnectionPool, Graph
-from composable_memory_adapters.graphiti.database.cypher import CutOff, Row, plain_map, readable
-from composable_memory_adapters.graphiti.database.refusals import (
+from composable_memory_adapters.graphiti.database.connections import (
     Call,
+    ConnectionLost,
+    ConnectionPool,
+    Graph,
     exceeds_time_limit,
     is_existing_index,
     is_missing_graph,
     translated,
 )
-from composable_memory_adapters.graphiti.database.server_handle import ServerAddress, ServerHandle
+from composable_memory_adapters.graphiti.database.cypher import CutOff, Row, plain_map, readable
+from composable_memory_adapters.graphiti.database.falkor import ServerAddress, ServerHandle
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 
 LOADING_S = 30.0

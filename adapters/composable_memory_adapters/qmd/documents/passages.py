@@ -1,28 +1,71 @@
-"""Turns the documents that QMD found into results: their passages, scored by their words, best first."""
+"""Turns the documents that QMD found into results: their passages, scored by their words, best first.
+
+QMD's own scores are not used: fused searches are scored 1/rank, and its bm25 is 0 in small collections. So
+passages of what it found are scored by their words (`text_scores`), as the builtin index does. Of vector
+similarity, only QMD's rank is known.
+"""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
 from composable_memory.highlights import within
-from composable_memory.time.windows import DaySpan
-from composable_memory.types import JsonValue, MemorySearchResult, SearchOptions
+from composable_memory.query.filters import day_in_path
+from composable_memory.time.windows import MOST_DAYS, TIME_BONUS, DaySpan, window_of
+from composable_memory.types import JsonValue, MemorySearchResult, QueryIntent, SearchOptions
 from composable_memory_adapters.qmd.documents.hit_reader import Document, DocumentReader, Passage
-from composable_memory_adapters.qmd.documents.passage_scoring import (
-    FOUND_SCORE,
-    KEYWORD_WEIGHT,
-    VECTOR_WEIGHT,
-    rank_score,
-    time_bonus,
-)
 from composable_memory_adapters.qmd.settings import LimitSettings, SearchMode
 from composable_memory_adapters.qmd.types import Collection, Hit
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
 from composable_memory_adapters.text.snippets import SnippetMaker
 from composable_memory_adapters.text.text_scores import Scored, StemCache, score
 from composable_memory_ops_logs.quick_dataclass import dataclass
+
+KEYWORD_WEIGHT: Mapping[SearchMode, float] = {"search": 0.8, "vsearch": 0.7, "query": 0.7}
+"""Weight of the words in a score.
+
+Less than 1, so that a passage scores a little lower than in the builtin index, which also knows vector
+similarity: if both are asked, the order of the better informed one is kept."""
+
+VECTOR_WEIGHT: Mapping[SearchMode, float] = {"search": 0.0, "vsearch": 0.2, "query": 0.2}
+"""Weight of the rank that QMD gave a document, added to the best passage in it.
+
+In keyword search the rank says nothing that the words do not, and costs answers. More than 0.2 costs some of
+what vectors add, measured with MiniLM."""
+
+HALF_RANK = 10
+"""The document at this rank, counted from 0, gets half of the rank score of the first."""
+
+FOUND_SCORE = 0.05
+"""Score of a document that QMD found for reasons that its words do not show."""
+
+
+def days_asked(intent: QueryIntent | None, now: datetime) -> DaySpan | None:
+    """Return the days of a question as whoever asks has read it; None if it asks for no time."""
+    window = window_of(intent.time_hints, now) if intent and intent.time_hints else None
+    if window is None or (window.end - window.start).days > MOST_DAYS:
+        return None
+    return DaySpan(
+        first=window.start.astimezone(now.tzinfo).date(), last=window.end.astimezone(now.tzinfo).date()
+    )
+
+
+def time_bonus(asked: DaySpan, path: str) -> float:
+    """Return what a note gains by the day in its path, or in that of its folder, as in the builtin index.
+
+    Without it, that one's notes of the time would always go before QMD's.
+    """
+    day = day_in_path(path)
+    return TIME_BONUS * asked.level(day) if day else 0.0
+
+
+def rank_score(rank: int) -> float:
+    """Return the score of the document that QMD put at `rank`, counted from 0; in (0, 1]."""
+    return HALF_RANK / (HALF_RANK + rank)
+
 
 MAX_BYTES_SCORED = 1_500_000
 """How much of all documents of an answer is scored; uncached that takes 0.1 s in English, 0.5 s in Japanese.

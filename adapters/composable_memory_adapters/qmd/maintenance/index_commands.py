@@ -1,4 +1,4 @@
-"""Runs `qmd update` and `qmd embed`: one process at a time, within time limits, and parses their reports."""
+"""Runs `qmd update` and `qmd embed`, parses their reports, and erases from the index what is forgotten."""
 
 import asyncio
 import re
@@ -8,13 +8,16 @@ from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
-from composable_memory.errors import BackendTimeout, BackendUnavailable
+from composable_memory.errors import BackendTimeout, BackendUnavailable, IndexProblem
+from composable_memory.forget.values import Forgetting
+from composable_memory.forget.wording import contains, statements_of, words_of
 from composable_memory.supervision.backoff import Pace, RetryPolicy, Verdict, retry
 from composable_memory.supervision.file_lock import file_lock
 from composable_memory.supervision.run_command import Reply, run_command
 from composable_memory_adapters.qmd.settings import UpdateSettings
 from composable_memory_adapters.qmd.transport.replies import BUSY, refusal
 from composable_memory_adapters.qmd.types import BACKEND_ID, Home, Installation
+from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 INDEX = ("--index", "index")
@@ -210,3 +213,49 @@ def _embedded(report: str) -> EmbedOutcome:
 
 def _number(text: str) -> int:
     return int(re.sub(r"\D", "", text))
+
+
+WITH_WORD = """
+SELECT DISTINCT path, doc FROM documents JOIN content USING (hash) WHERE active = 1 AND doc LIKE ? ESCAPE '!'
+"""
+
+
+async def documents_saying(index_file: Path, wanted: Forgetting) -> tuple[str, ...]:
+    """Return the documents of an index that say some lines, by their paths; none where it cannot be read."""
+    said = {one.said for text in wanted.texts for one in statements_of(text) if one.is_telling}
+
+    def find(connection: Connection) -> set[str]:
+        found = set[str]()
+        for words in said:
+            like = max(words, key=len).replace("!", "!!").replace("%", "!%").replace("_", "!_")
+            rows = connection.execute(WITH_WORD, (f"%{like}%",))
+            found |= {path for path, doc in rows if contains(words_of(doc), words)}
+        return found
+
+    with suppress(IndexProblem):
+        async with SqliteFile.open(index_file, readers=1) as file:
+            return tuple(sorted(await file.read(find)))
+    return ()
+
+
+async def scrub(index_file: Path) -> None:
+    """Leave nothing in an index of what QMD has deleted; a damaged copy that was set aside goes.
+
+    Raises:
+        BackendUnavailable: another process keeps that from being done.
+    """
+    try:
+        async with SqliteFile.open(index_file, readers=1) as file:
+            is_whole = await file.scrub()
+    except IndexProblem as error:
+        fix = "end what else uses it, then try again"
+        raise BackendUnavailable(BACKEND_ID, str(error), fix=fix, operation="forget") from error
+    if not is_whole:
+        problem = f"another process reads {index_file} all the time"
+        raise BackendUnavailable(BACKEND_ID, problem, fix="end it, then try again", operation="forget")
+
+
+def remove_set_aside(index_file: Path) -> None:
+    """Remove a damaged index that was set aside."""
+    for part in INDEX_PARTS:
+        index_file.with_name(index_file.name + DAMAGED_SUFFIX + part).unlink(missing_ok=True)

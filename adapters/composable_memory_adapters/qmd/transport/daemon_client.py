@@ -14,12 +14,13 @@ from composable_memory.errors import (
 )
 from composable_memory.supervision.deadline import deadline
 from composable_memory.types import JsonValue
-from composable_memory_adapters.qmd.transport.replies import hits_of, refusal
-from composable_memory_adapters.qmd.transport.tool_call import (
+from composable_memory_adapters.qmd.transport.replies import (
     TOOL,
     arguments_of,
     error_text,
     has_failed,
+    hits_of,
+    refusal,
     results_in,
 )
 from composable_memory_adapters.qmd.types import BACKEND_ID, Hit, SearchRequest

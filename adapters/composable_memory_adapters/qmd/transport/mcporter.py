@@ -35,12 +35,14 @@ from composable_memory.supervision.tasks import until_done
 from composable_memory.types import JsonValue
 from composable_memory_adapters.qmd.runtime.installation import command_words
 from composable_memory_adapters.qmd.settings import McporterSettings
-from composable_memory_adapters.qmd.transport.replies import UNKNOWN_COLLECTION, hits_of, refusal
-from composable_memory_adapters.qmd.transport.tool_call import (
+from composable_memory_adapters.qmd.transport.replies import (
     TOOL,
+    UNKNOWN_COLLECTION,
     arguments_of,
     error_text,
     has_failed,
+    hits_of,
+    refusal,
     results_in,
 )
 from composable_memory_adapters.qmd.types import (
