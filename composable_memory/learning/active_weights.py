@@ -42,9 +42,6 @@ async def active_weights(context: LearningContext) -> WeightsReport:
     """Return the weights in force, and why an adopted table is not, if so.
 
     An adopted table counts as long as the settings say of the weights what they said when it was adopted.
-
-    Raises:
-        FeedbackError: the store cannot be read.
     """
     found = await context.stored_if_any(
         lambda store: (store.current(), store.running_experiment(context.memory_id))

@@ -101,7 +101,6 @@ class Advising:
 
         Raises:
             FeedbackError: there is no log or store, or the language model is missing or fails.
-            OpsLogError: the log cannot be read.
         """
         known = await self._known(since)
         match advisor or self._context.settings.advisor:
@@ -115,12 +114,7 @@ class Advising:
         return advice
 
     async def review(self, shadow: ShadowRecord) -> Advice:
-        """Return the proposal in shadow with what the queries since say of it.
-
-        Raises:
-            FeedbackError: there is no log or store.
-            OpsLogError: the log cannot be read.
-        """
+        """Return the proposal in shadow with what the queries since say of it."""
         known = replace(await self._known(shadow.since), shadow=shadow)
         return await asyncio.to_thread(self._checked, known, shadow.proposal, automatic=True)
 

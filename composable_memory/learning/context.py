@@ -77,11 +77,7 @@ class LearningContext:
         return await asyncio.to_thread(lambda: work(self._opened()))
 
     async def stored_if_any(self, work: "Callable[[FeedbackStore], T]") -> T | None:
-        """Return what `work` makes of the store; None where nothing was ever stored.
-
-        Raises:
-            FeedbackError: the store cannot be opened or read, or is closed for good.
-        """
+        """Return what `work` makes of the store; None where nothing was ever stored."""
         return await asyncio.to_thread(lambda: work(self._opened()) if self._is_there() else None)
 
     @property

@@ -73,12 +73,7 @@ class Experimenting:
         return record
 
     async def status(self) -> ExperimentStatus | None:
-        """Gather signals, and return how the running experiment stands, or else the latest; None without any.
-
-        Raises:
-            FeedbackError: there is no log or store.
-            OpsLogError: the log cannot be read.
-        """
+        """Gather signals, and return how the running experiment stands, or the latest; None without any."""
         if self._context.log_dir is not None:  # one of which nothing is logged any more can still be stopped
             await self._judging.gather()
         return await self._status()
@@ -94,12 +89,7 @@ class Experimenting:
         return status_of(record, outcomes)
 
     async def end_if_over(self) -> str | None:
-        """End the running experiment when nothing is left to wait for; return its id if it was ended.
-
-        Raises:
-            FeedbackError: there is no log or store.
-            OpsLogError: the log cannot be read.
-        """
+        """End the running experiment when nothing is left to wait for; return its id if it was ended."""
         running = await self._context.stored_if_any(
             lambda store: store.running_experiment(self._context.memory_id)
         )

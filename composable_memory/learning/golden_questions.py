@@ -42,12 +42,7 @@ class GoldenQuestions:
     async def record(
         self, memory: Asked, questions: Sequence[GoldenQuestion], *, k: int = 10, keep: bool = True
     ) -> GoldenRun:
-        """Ask all questions, and score the answers; with `keep` they are the floor from now on.
-
-        Raises:
-            FeedbackError: there is no log or store.
-            OpsLogError: the log cannot be read.
-        """
+        """Ask all questions, and score the answers; with `keep` they are the floor from now on."""
         began = self._context.clock() - timedelta(seconds=1)
         traces = {}
         for question in questions:

@@ -80,12 +80,7 @@ class Judging:
         return judgement
 
     async def gather(self) -> int:
-        """Keep what use implies since the last look; return how many judgements are new.
-
-        Raises:
-            FeedbackError: there is no log or store.
-            OpsLogError: the log cannot be read.
-        """
+        """Keep what use implies since the last look; return how many judgements are new."""
         now = self._context.clock()
         until = await self._context.stored_if_any(lambda store: store.mark(GATHERED))
         first = window(self._context, None)
@@ -117,10 +112,6 @@ class Judging:
         At most `limit` queries are judged, by default of the last seven days. `read` returns the text of a
         result; without it the model sees the previews of the log. With `advice` the model judges instead what
         judged queries would show under these weights and nobody judged.
-
-        Raises:
-            FeedbackError: there is no log or store.
-            OpsLogError: the log cannot be read.
         """
         signals = await self.gather()
         most = self._context.settings.evaluations_per_hour + 1  # the one too many tells of the quota

@@ -1,4 +1,7 @@
-"""What the log of one memory tells: its queries, what followed on them, and those that were judged."""
+"""What the log of one memory tells: its queries, what followed on them, and those that were judged.
+
+Without a log that is a `FeedbackError`, and an `OpsLogError` where it cannot be read.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterator, Mapping, Sequence
@@ -64,10 +67,6 @@ async def streamed(
 
     What is not written yet is among them. A month of them need not fit into memory. With `traces` they are
     the queries of these alone, and little more is read.
-
-    Raises:
-        FeedbackError: there is no log.
-        OpsLogError: the log cannot be read.
     """
 
     def read_all(folder: Path) -> T:
@@ -91,22 +90,12 @@ async def queries_of(
     until: datetime | None = None,
     traces: Collection[str] | None = None,
 ) -> LoggedQueries:
-    """Return the logged queries of this memory together, oldest first, or those of some traces.
-
-    Raises:
-        FeedbackError: there is no log.
-        OpsLogError: the log cannot be read.
-    """
+    """Return the logged queries of this memory together, oldest first, or those of some traces."""
     return await streamed(context, _together, since=since, until=until, traces=traces)
 
 
 async def from_log(context: LearningContext, read: Callable[[Path], T]) -> T:
-    """Return what `read` makes of the folder of the log, in a thread.
-
-    Raises:
-        FeedbackError: there is no log.
-        OpsLogError: the log cannot be read.
-    """
+    """Return what `read` makes of the folder of the log, in a thread."""
     return await asyncio.to_thread(read, await _log(context))
 
 
@@ -114,7 +103,6 @@ async def log_mark(context: LearningContext) -> Hashable:
     """Return a mark that changes with all that is logged, or said in transcripts; nothing is read for it.
 
     Raises:
-        FeedbackError: there is no log.
         OSError: its folder cannot be looked at.
     """
     logged, transcripts = await from_log(context, _sizes), context.settings.transcripts_dir
@@ -126,12 +114,7 @@ async def log_mark(context: LearningContext) -> Hashable:
 async def signals_of(
     context: LearningContext, *, since: datetime, answers: Sequence[LoggedAnswer] = ()
 ) -> AsyncIterator[Sequence[Judgement]]:
-    """Yield what use implies of the results of this memory, part by part; `answers` are further ones.
-
-    Raises:
-        FeedbackError: there is no log.
-        OpsLogError: the log cannot be read.
-    """
+    """Yield what use implies of the results of this memory, part by part; `answers` are further ones."""
 
     def read(folder: Path) -> Iterator[Sequence[Judgement]]:
         traffic = QueryStream(folder, since=since, memory=context.memory_id).with_traffic()
@@ -143,12 +126,7 @@ async def signals_of(
 
 
 async def judged_cases(context: LearningContext, *, since: datetime | None = None) -> list[Case]:
-    """Return the logged queries that something relevant is known for.
-
-    Raises:
-        FeedbackError: there is no log, or the store cannot be read.
-        OpsLogError: the log cannot be read.
-    """
+    """Return the logged queries that something relevant is known for."""
     judgements = await telling_judgements(context, since)
     traces = {one.trace_id for one in judgements}
     logged = await queries_of(context, since=since, traces=traces)
@@ -156,11 +134,7 @@ async def judged_cases(context: LearningContext, *, since: datetime | None = Non
 
 
 async def telling_judgements(context: LearningContext, since: datetime | None = None) -> list[Judgement]:
-    """Return the judgements of queries that something relevant is known for; no others can be scored.
-
-    Raises:
-        FeedbackError: the store cannot be read.
-    """
+    """Return the judgements of queries that something relevant is known for; no others can be scored."""
     first = window(context, since)
     return await context.stored_if_any(lambda store: store.judgements(since=first, of_relevant=True)) or []
 

@@ -7,7 +7,8 @@ another folder, and on network drives and mounts of virtual machines it may diff
 file system tells no birth times, the path decides; a folder that is moved there is taken for a new one, and
 can be adopted.
 
-Looks at the disk, so call it in a thread where an event loop runs.
+Looks at the disk, so call it in a thread where an event loop runs. A registry that cannot be used is a
+`ConfigError`.
 """
 
 import os
@@ -92,9 +93,6 @@ def identify(
 
     Who is called by a name is that workspace wherever its folder is. A name that nobody has yet is given to
     the folder's workspace.
-
-    Raises:
-        ConfigError: the registry cannot be used.
     """
     here = FolderIdentity.at(folder)
     with _registry(state_dir) as registry:
@@ -106,11 +104,7 @@ def identify(
 
 
 def known_workspaces(state_dir: Path) -> tuple[KnownWorkspace, ...]:
-    """Return all workspaces, the one used last first.
-
-    Raises:
-        ConfigError: the registry cannot be used.
-    """
+    """Return all workspaces, the one used last first."""
     with _registry(state_dir) as registry:
         rows = registry.execute(
             "SELECT id, name, path, used_at FROM workspaces ORDER BY used_at DESC, id"
@@ -142,11 +136,7 @@ def workspace_named(state_dir: Path, name: str) -> str:
 
 
 def adopt(state_dir: Path, folder: Path, workspace_id: str, *, now: datetime) -> None:
-    """Let `folder` be a known workspace from now on; folders of it that are gone are forgotten.
-
-    Raises:
-        ConfigError: the registry cannot be used.
-    """
+    """Let `folder` be a known workspace from now on; folders of it that are gone are forgotten."""
     here = FolderIdentity.at(folder)
     with _registry(state_dir) as registry, _transaction(registry):
         for row in _folders(registry, "workspace = ?", workspace_id):
@@ -164,11 +154,7 @@ def adopt(state_dir: Path, folder: Path, workspace_id: str, *, now: datetime) ->
 
 
 def forget(state_dir: Path, workspaces: Iterable[KnownWorkspace]) -> None:
-    """Remove workspaces of which nothing is kept; one that was used meanwhile stays.
-
-    Raises:
-        ConfigError: the registry cannot be used.
-    """
+    """Remove workspaces of which nothing is kept; one that was used meanwhile stays."""
     with _registry(state_dir) as registry, _transaction(registry):
         for one in workspaces:
             unused = registry.execute(
@@ -180,11 +166,7 @@ def forget(state_dir: Path, workspaces: Iterable[KnownWorkspace]) -> None:
 
 
 def kept_note_scope(state_dir: Path, workspace_id: str) -> str | None:
-    """Return which files of a workspace were chosen as its notes; None if nothing was chosen yet.
-
-    Raises:
-        ConfigError: the registry cannot be used.
-    """
+    """Return which files of a workspace were chosen as its notes; None if nothing was chosen yet."""
     if not (state_dir / REGISTRY_FILE).exists():
         return None
     with _registry(state_dir) as registry:
@@ -197,11 +179,7 @@ def kept_note_scope(state_dir: Path, workspace_id: str) -> str | None:
 
 
 def keep_note_scope(state_dir: Path, workspace_id: str, scope: str) -> None:
-    """Record which files of a workspace are its notes; what was recorded before stays.
-
-    Raises:
-        ConfigError: the registry cannot be used.
-    """
+    """Record which files of a workspace are its notes; what was recorded before stays."""
     with _registry(state_dir) as registry, _transaction(registry):
         registry.execute(NOTE_SCOPES)
         registry.execute("INSERT OR IGNORE INTO note_scopes VALUES (?, ?)", (workspace_id, scope))

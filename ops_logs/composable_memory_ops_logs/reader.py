@@ -93,7 +93,8 @@ class OpsLogReader:
     """Reads the files an `OpsLog` wrote to a directory; a missing directory reads as an empty log.
 
     Order is the order of the lines, which is the order of writing. The plain methods read files and belong
-    in a thread when called from an event loop; `follow` does that itself.
+    in a thread when called from an event loop; `follow` does that itself. All raise an `OpsLogError` where
+    the directory or a file in it cannot be read.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -106,11 +107,7 @@ class OpsLogReader:
         limit: int = 100,
         offset: int = 0,
     ) -> EventPage:
-        """Return up to `limit` (1 to 500) wanted events, newest first, after passing over `offset` of them.
-
-        Raises:
-            OpsLogError: the directory or a file in it cannot be read.
-        """
+        """Return up to `limit` (1 to 500) wanted events, newest first, after the first `offset`."""
         if not 1 <= limit <= MAX_PAGE:
             raise ValueError(f"limit is {limit}; give 1 to {MAX_PAGE}")
         if offset < 0:
@@ -129,9 +126,6 @@ class OpsLogReader:
         """Yield all wanted events, newest first, holding one line at a time.
 
         `on_bad_line` is called for every line that was looked at and is not an event.
-
-        Raises:
-            OpsLogError: the directory or a file in it cannot be read; as the events are taken.
         """
         wanted = filter or EventFilter()
         return self._events(_Scan(wanted, on_bad_line=on_bad_line))
@@ -153,20 +147,13 @@ class OpsLogReader:
         return traces.get(trace_id, next(iter(traces.values()), []))[::-1]
 
     def tail(self, n: int) -> list[OpsEvent]:
-        """Return the last `n` events, oldest first.
-
-        Raises:
-            OpsLogError: the directory or a file in it cannot be read.
-        """
+        """Return the last `n` events, oldest first."""
         return self._last(n, ends=None)
 
     async def follow(self, poll_s: float = 0.25, *, last: int = 0) -> AsyncGenerator[OpsEvent]:
         """Yield the `last` events, then every event appended from now on, looking every `poll_s` seconds.
 
         It goes on until its consumer stops, over the change of files, also compressed and deleted ones.
-
-        Raises:
-            OpsLogError: the directory or a file in it cannot be read.
         """
         ends = await asyncio.to_thread(self._ends)
         for event in await asyncio.to_thread(self._last, last, ends):

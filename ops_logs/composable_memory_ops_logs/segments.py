@@ -4,6 +4,7 @@ A file holds the lines of one UTC day, or of a whole month where an earlier vers
 a day is open; closed ones are gzip files of one member for each megabyte, which `zcat` reads as well. An
 index tells of each member, or of each megabyte of a large file that is open, from when to when its lines are
 and of which traces. It is made anew when it is missing, or is not of this file; without it all is read.
+What cannot be read or written raises an `OSError`.
 """
 
 import os
@@ -77,11 +78,7 @@ class Segment:
 
 
 def segments_in(directory: Path) -> list[Segment]:
-    """Return what a directory holds of a log, oldest first; nothing when it does not exist.
-
-    Raises:
-        OSError: the directory cannot be listed.
-    """
+    """Return what a directory holds of a log, oldest first; nothing when it does not exist."""
     try:
         names = os.listdir(directory)  # noqa: PTH208 - a Path for every file is what would take the time
     except FileNotFoundError:
@@ -192,11 +189,7 @@ def _trace_key(trace_id: str) -> bytes:
 
 
 def write_index(path: Path, index: Index, file: BinaryIO) -> None:
-    """Write the index of an open file; whoever reads meanwhile sees the one before, or none.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write the index of an open file; whoever reads meanwhile sees the one before, or none."""
     stored = index.blocks[-1].at + index.blocks[-1].stored if index.blocks else 0
     rest = b"".join(_BLOCK.pack(*block) for block in index.blocks) + index.entries
     head = _HEAD.pack(_MAGIC, zlib.crc32(rest), stored, _last_bytes(file, stored), len(index.blocks))
@@ -239,9 +232,6 @@ def lines_backwards(
     """Yield the lines of a file that may be wanted, last line first, holding one block at a time.
 
     `trace` is the beginning of a trace id as the file spells it. `end` is where in its lines to begin.
-
-    Raises:
-        OSError: the file cannot be read.
     """
     opened = _opened(segment)
     if opened is None:
@@ -260,11 +250,7 @@ def lines_backwards(
 
 
 def lines_forwards(segment: Segment, start: int, most: int) -> bytes:
-    """Return whole lines from a place in the lines of a file on, about `most` bytes at most.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return whole lines from a place in the lines of a file on, about `most` bytes at most."""
     opened = _opened(segment)
     if opened is None:
         return b""
@@ -281,11 +267,7 @@ def lines_forwards(segment: Segment, start: int, most: int) -> bytes:
 
 
 def closed_blocks(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a compressed file, a block at a time; what cannot be read any more is left out.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Yield the lines of a compressed file, a block at a time; what cannot be read any more is left out."""
     with path.open("rb") as file:
         for block in _index_of(path, file, is_closed=True).blocks:
             if (lines := _read_block(file, block, is_closed=True)) != DAMAGED:
@@ -406,11 +388,7 @@ class BlockWriter:
         self._builder = IndexBuilder()
 
     def add(self, lines: bytes) -> None:
-        """Write whole lines as a member of their own.
-
-        Raises:
-            OSError: they cannot be written.
-        """
+        """Write whole lines as a member of their own."""
         compressor = zlib.compressobj(level=COMPRESSION_LEVEL, wbits=31)
         data = compressor.compress(lines) + compressor.flush()
         at = self._out.tell()

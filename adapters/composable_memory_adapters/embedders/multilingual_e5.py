@@ -78,12 +78,7 @@ class MultilingualE5Embedder:
         self._is_closed = False
 
     async def embed(self, input: EmbedderInput) -> Sequence[float]:  # noqa: A002 - the interface's name
-        """Return the vector of one text.
-
-        Raises:
-            EmbedderUnavailable: the model cannot be loaded, or the embedder is closed.
-            EmbeddingError: the engine failed.
-        """
+        """Return the vector of one text."""
         if not input.text or input.text.isspace():
             return [0.0] * DIMENSIONS
         return await self._run(partial(self._vector, input))

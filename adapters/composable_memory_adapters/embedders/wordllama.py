@@ -70,11 +70,7 @@ class WordLlamaEmbedder:
         self._loaded: _StaticModel | None = None
 
     async def embed(self, input: EmbedderInput) -> Sequence[float]:  # noqa: A002 - the interface's name
-        """Return the vector of one text.
-
-        Raises:
-            EmbedderUnavailable: the model cannot be loaded, or the embedder is closed.
-        """
+        """Return the vector of one text."""
         return (await self.embed_batch([input]))[0]
 
     async def embed_batch(self, inputs: Sequence[EmbedderInput]) -> list[list[float]]:

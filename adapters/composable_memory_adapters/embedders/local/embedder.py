@@ -72,12 +72,7 @@ class LocalEmbedder:
         return self._about.fingerprint
 
     async def embed(self, input: EmbedderInput) -> Sequence[float]:  # noqa: A002 - the interface's name
-        """Return the vector of one text.
-
-        Raises:
-            EmbedderUnavailable: the model is not here yet or cannot be loaded, or the embedder is closed.
-            EmbeddingError: the model failed.
-        """
+        """Return the vector of one text."""
         return (await self.embed_batch([input]))[0]
 
     async def embed_batch(self, inputs: Sequence[EmbedderInput]) -> list[Sequence[float]]:

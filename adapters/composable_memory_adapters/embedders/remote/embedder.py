@@ -99,12 +99,7 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
         return sha256(shaping.encode()).hexdigest()[:32]
 
     async def embed(self, input: EmbedderInput) -> Sequence[float]:  # noqa: A002 - the interface's name
-        """Return the vector of one text.
-
-        Raises:
-            EmbedderUnavailable: the provider cannot be used, or the embedder is closed.
-            EmbeddingError: the provider failed, or answered what cannot be used.
-        """
+        """Return the vector of one text."""
         return (await self.embed_batch([input]))[0]
 
     async def embed_batch(self, inputs: Sequence[EmbedderInput]) -> list[Vector]:

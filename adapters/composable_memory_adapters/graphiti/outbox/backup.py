@@ -125,7 +125,6 @@ class GraphBackup:
         Raises:
             BackendRejected: it cannot be read, others would lose their facts, or there are facts already and
                 `replace` is false.
-            BackendError: the graph or the outbox cannot be used.
         """
         if self._copies is None:
             raise _refused("a graph that is not private", "restore what it held by means of its own server")
@@ -178,11 +177,7 @@ class GraphBackup:
         return made
 
     async def finish(self) -> None:
-        """Complete a restore that was cut off after the outbox had recorded it.
-
-        Raises:
-            BackendError: the graph or the outbox cannot be used.
-        """
+        """Complete a restore that was cut off after the outbox had recorded it."""
         if self._copies is None:
             return
         for group in await self._staged():

@@ -58,20 +58,12 @@ class Comparison:
         self.missing = 0
 
     async def run(self, groups: Iterable[str]) -> bool:
-        """Compare groups that were not compared yet; return whether anything changed.
-
-        Raises:
-            BackendError: the graph or the outbox cannot be used.
-        """
+        """Compare groups that were not compared yet; return whether anything changed."""
         new = [group for group in dict.fromkeys(groups) if group not in self._compared]
         return any([await self._compare(group, force=False) for group in new])
 
     async def run_again(self, *, force: bool) -> bool:
-        """Compare all groups; with `force` also have stored again what a shared graph lacks.
-
-        Raises:
-            BackendError: the graph or the outbox cannot be used.
-        """
+        """Compare all groups; with `force` also have stored again what a shared graph lacks."""
         self.missing = 0
         return any([await self._compare(group, force=force) for group in await self._outbox.groups()])
 

@@ -80,11 +80,7 @@ class Delivery:
     batch_size: int
 
     async def run(self, group: str, report: WorkReport, is_over: Callable[[], bool]) -> None:
-        """Do all that is due in a group, until it fails or `is_over` returns true.
-
-        Raises:
-            BackendUnavailable: the outbox cannot be used.
-        """
+        """Do all that is due in a group, until it fails or `is_over` returns true."""
         went_well = True
         while went_well and not is_over():
             entries = await self.outbox.due(group, limit=self.batch_size)

@@ -64,9 +64,6 @@ class Worker:
 
         Waits for a group that another worker holds. Begins nothing new after `deadline`, a time of the loop.
         What is cancelled, also by `stop`, is done again later.
-
-        Raises:
-            BackendUnavailable: the outbox cannot be used.
         """
         due = [group for group in await self._outbox.groups_due() if groups is None or group in groups]
         return await self._run_groups(due, deadline)
@@ -88,7 +85,6 @@ class Worker:
 
         Raises:
             BackendTimeout: another process does not come to an end.
-            BackendUnavailable: the outbox cannot be used.
         """
         loop = asyncio.get_running_loop()
         began, limit_s = loop.time(), self._settings.timeout_ms / 1000

@@ -74,11 +74,7 @@ class _Request:
 async def find_candidates(
     database: CypherDatabase, group_id: str, query: GraphQuery, settings: SearchSettings, *, now: datetime
 ) -> Candidates:
-    """Return the facts of a group that may answer a query, and began in its time or before.
-
-    Raises:
-        BackendError: the database cannot be reached.
-    """
+    """Return the facts of a group that may answer a query, and began in its time or before."""
     words = question_words(query.text or "")
     if query.limit < 1 or not (words or query.vector or query.entity_ids):
         return Candidates()

@@ -70,9 +70,6 @@ async def search(
     words alone; `space` names the embedder that made it, as the graph does. Facts that did not hold in the
     window, or without one do not hold now, score less; those that began after the window, and those that have
     expired, are left out.
-
-    Raises:
-        BackendError: the database cannot be reached.
     """
     words = question_words(question.text)
     query = GraphQuery(
@@ -215,9 +212,6 @@ async def find_passages(
     """Return the sentences that hold words of a question, best first, but none that a fact says.
 
     Whether such a fact is among the answers is another matter: it may not have held at the time asked about.
-
-    Raises:
-        BackendError: the database cannot be reached.
     """
     if not words:
         return []

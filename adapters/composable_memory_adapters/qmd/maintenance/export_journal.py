@@ -76,11 +76,7 @@ class ExportJournal:
         return entries[-1] if entries else None
 
     def is_ours(self, name: str, *, transcript: str) -> bool:
-        """Return whether the file `name` is as we wrote it, or empty because we were stopped.
-
-        Raises:
-            OSError: it cannot be looked at.
-        """
+        """Return whether the file `name` is as we wrote it, or empty because we were stopped."""
         path = self._file.with_name(name)
         entries = [entry for entry in self._entries.get(transcript, ()) if entry.name == name]
         found = stamp_of(path)
@@ -127,11 +123,7 @@ class ExportJournal:
                 raise
 
     def note(self, entry: ExportEntry) -> None:
-        """Record an entry.
-
-        Raises:
-            OSError: it cannot be recorded, so its file must not be written either.
-        """
+        """Record an entry."""
         descriptor = os.open(self._file, APPEND, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(f"\n{entry.model_dump_json()}\n")  # after a torn line, start a new one
@@ -144,11 +136,7 @@ class ExportJournal:
         self._is_settled = False
 
     def settle(self) -> None:
-        """Drop all but the latest entries, if there are others.
-
-        Raises:
-            OSError: that cannot be written; the entries stay.
-        """
+        """Drop all but the latest entries, if there are others."""
         if not self._is_settled:
             lines = [f"{entries[-1].model_dump_json()}\n" for entries in self._entries.values()]
             with _draft(self._file, "".join(lines).encode()) as draft:
@@ -177,11 +165,7 @@ class ExportJournal:
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """Return the stamp of the regular file at `path`; None if there is none, or something else.
-
-    Raises:
-        OSError: it cannot be looked at.
-    """
+    """Return the stamp of the regular file at `path`; None if there is none, or something else."""
     try:
         found = path.lstat()
     except FileNotFoundError:

@@ -34,9 +34,6 @@ def missing_models(home: Home, settings: QmdSettings, *, needed: Iterable[str]) 
     """Return the `needed` roles (`embed`, `generate`, `rerank`) whose model is not on this machine.
 
     Looks at the disk.
-
-    Raises:
-        BackendUnavailable: QMD's configuration cannot be read.
     """
     names = _names(home, settings)
     return tuple(role for role in needed if _file_of(names[role], home.models_dir) is None)
@@ -46,9 +43,6 @@ def describe_models(home: Home, settings: QmdSettings) -> tuple[dict[str, JsonVa
     """Return for each role the `name` of its model and its `file`, which is None if it is missing.
 
     Looks at the disk.
-
-    Raises:
-        BackendUnavailable: QMD's configuration cannot be read.
     """
     files = {role: (name, _file_of(name, home.models_dir)) for role, name in _names(home, settings).items()}
     return tuple(
