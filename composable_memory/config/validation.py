@@ -80,8 +80,8 @@ def check(
 
 def unknown_key(key: str, known: Iterable[str], origin: object | None = None) -> ConfigError:
     """Return the error of a key that is not one of those `known`, with the nearest of them."""
-    told = None if origin is None else str(origin)
-    return ConfigError(key, "unknown key", origin=told, nearest=_nearest(key, list(known)))
+    place = None if origin is None else str(origin)
+    return ConfigError(key, "unknown key", origin=place, nearest=_nearest(key, list(known)))
 
 
 def _translated(

@@ -75,16 +75,16 @@ def find_workspace_file(
             return None
         if (file := read_settings_file(workspace / name)) is None:
             continue
-        said = parse_file(file, "workspace", ids_of_sections(registry))
+        layer = parse_file(file, "workspace", ids_of_sections(registry))
         others = [
             f"{workspace / other} is ignored: {name} counts"
             for other in names
             if (workspace / other).exists()
         ]
-        said = FileLayer(tree=said.tree, notes=(*said.notes, *others))
-        asked = tuple(requests(said.tree, workspace, registry))
+        layer = FileLayer(tree=layer.tree, notes=(*layer.notes, *others))
+        asked = tuple(requests(layer.tree, workspace, registry))
         consent = consent_to(file, state_dir) if asked else None
-        return WorkspaceFile(file=file, said=said, requests=asked, consent=consent)
+        return WorkspaceFile(file=file, said=layer, requests=asked, consent=consent)
     return None
 
 

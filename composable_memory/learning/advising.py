@@ -125,8 +125,8 @@ class Advising:
             FeedbackError: something speaks against it, or the weights changed after it was made.
         """
         if not advice.verdict.is_allowed:
-            said = "; ".join(one.text for one in advice.verdict.objections)
-            raise FeedbackError("the weights stay as they are", subject=said, advice="see `cmem advise`")
+            against = "; ".join(one.text for one in advice.verdict.objections)
+            raise FeedbackError("the weights stay as they are", subject=against, advice="see `cmem advise`")
         return await self._tables.adopt_proposal(advice.proposal, actor=actor)
 
     async def _known(self, since: datetime | None) -> _Known:

@@ -143,7 +143,7 @@ class Experimenting:
             lambda store: store.judgements(since=record.started_at, kinds=CREDITED)
         )
         judgements.sort(key=_trace_of)
-        told = {trace_id: list(several) for trace_id, several in groupby(judgements, _trace_of)}
+        by_trace = {trace_id: list(several) for trace_id, several in groupby(judgements, _trace_of)}
 
         def credits_of(queries: Iterable[LoggedQuery]) -> Sequence[Outcome]:
             # They come newest first, and no more than the first of them count.
@@ -159,7 +159,7 @@ class Experimenting:
                 )
                 for query in queries
                 if query.experiment and query.experiment.id == record.id
-                for a, b in (credit(query, told.get(query.trace_id, ())),)
+                for a, b in (credit(query, by_trace.get(query.trace_id, ())),)
             )
             return [*reversed(found)]
 

@@ -274,8 +274,8 @@ def _queries_of(trace_id: str, memory: str, folder: Path) -> tuple[list[LoggedQu
     if not events:
         return [], frozenset()
     logged = read_queries(folder, since=events[0].ts, until=events[-1].ts, memory=memory)
-    told = [one.detail.get("hidden") for one in events if isinstance(one.detail, Mapping)]
-    hidden = {rank for ranks in told if isinstance(ranks, list) for rank in ranks if isinstance(rank, int)}
+    lists = [one.detail.get("hidden") for one in events if isinstance(one.detail, Mapping)]
+    hidden = {rank for ranks in lists if isinstance(ranks, list) for rank in ranks if isinstance(rank, int)}
     return [one for one in logged.queries if one.trace_id == events[0].trace_id], frozenset(hidden)
 
 

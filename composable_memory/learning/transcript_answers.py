@@ -54,12 +54,12 @@ def answers_in_transcripts(folder: Path, *, since: datetime) -> list[TranscriptA
 
 def answers_in(text: str) -> Iterator[TranscriptAnswer]:
     """Yield the answers of a transcript, each with the search that came before it."""
-    said = {message.line: message for message in messages_of(text)}
+    messages = {message.line: message for message in messages_of(text)}
     searches: list[tuple[str, tuple[ShownText, ...]]] = []
     words: list[str] = []
     at: datetime | None = None
     for number, line in enumerate(text.split("\n"), start=1):
-        message = said.get(number)
+        message = messages.get(number)
         if message is not None and _is_answer(message):
             words.append(message.text)
             at = message.at

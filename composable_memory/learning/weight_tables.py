@@ -141,8 +141,8 @@ class WeightTables:
         stored = await self._context.stored(lambda store: store.current())
         now, made_for = (await self.report()).table, proposal.current
         if not same_proportions(now, made_for, backends=self._context.backends):
-            said = f"the advice was made for {made_for.version}, and {now.version} is in force"
-            raise FeedbackError("the weights stay as they are", subject=said, advice="advise again")
+            conflict = f"the advice was made for {made_for.version}, and {now.version} is in force"
+            raise FeedbackError("the weights stay as they are", subject=conflict, advice="advise again")
         expected = SETTINGS if stored is None else stored.table.version
         table = await self.adopt(proposal.table, actor=actor, gain=proposal.gain, expected=expected)
         await self._context.stored(lambda store: store.clear_shadow(f"adopted as {table.version}"))

@@ -291,8 +291,8 @@ def _overrides(config: Mapping[str, object] | Settings | None, agent_id: str) ->
     below = (data["memory"] or {}) if "memory" in data else data
     if not isinstance(below, Mapping):
         raise ConfigError("memory", "expected keys and values below it", origin=str(_CALLER))
-    said = {name: value for name, value in below.items() if name not in ("agentId", "agent_id")}
-    return {**said, "agent_id": agent_id}
+    given = {name: value for name, value in below.items() if name not in ("agentId", "agent_id")}
+    return {**given, "agent_id": agent_id}
 
 
 def _digest(value: object) -> str:

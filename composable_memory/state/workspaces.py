@@ -235,11 +235,11 @@ def _registry(state_dir: Path) -> Iterator[sqlite3.Connection]:
                         connection.execute("INSERT INTO origin VALUES (?)", (was_used,))
             yield connection
     except (sqlite3.Error, OSError) as error:
-        told = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         fix = "make it writable, or choose another state folder"
         if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
             fix = "move it away; `cmem workspace list` shows what is kept, and `adopt` gives it back"
-        raise ConfigError("state_dir", f"the registry {path} cannot be used ({told}); {fix}") from error
+        raise ConfigError("state_dir", f"the registry {path} cannot be used ({reason}); {fix}") from error
 
 
 def _has_tables(connection: sqlite3.Connection) -> bool:

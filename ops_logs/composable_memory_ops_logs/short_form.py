@@ -168,8 +168,8 @@ class _Tables:
         self._passages: dict[_Passage, int] = {}
 
     def number_of(self, one: Candidate) -> int:
-        told = one.source, one.snippet_preview, one.origin, one.start_char, tuple(one.outdated or ())
-        passage = (one.path, one.start_line, one.end_line, *told)
+        content = one.source, one.snippet_preview, one.origin, one.start_char, tuple(one.outdated or ())
+        passage = (one.path, one.start_line, one.end_line, *content)
         return self._passages.setdefault(passage, len(self._passages))
 
     def as_json(self) -> Json:

@@ -127,7 +127,7 @@ class Erasing:
         for entry in (one for one in entries if one.state == "done"):
             found = await self._parts.store.episode(entry.draft.group_id, entry.id)
             facts += found.fact_count if found else 0
-        return _told(entries, facts)
+        return _holdings_of(entries, facts)
 
     async def erase(self, wanted: Forgetting) -> tuple[Holding, ...]:
         """Remove all episodes that say what was forgotten, and what is left of them in files of ours."""
@@ -137,14 +137,14 @@ class Erasing:
         for group in dict.fromkeys(entry.draft.group_id for entry in entries):
             own = [one for one in entries if one.draft.group_id == group]
             facts += await self._erase_in(group, own, shown)
-        told = list(_told(entries, facts))
+        holdings = list(_holdings_of(entries, facts))
         # Also where nothing is found any more: who was killed here may have removed it, and not scrubbed.
         stays = await self._parts.store.scrub()
         if stays and entries:
-            told.append(Holding(store=BACKEND_ID, what="server", count=1, stays=stays))
+            holdings.append(Holding(store=BACKEND_ID, what="server", count=1, stays=stays))
         await self._monitor.count_facts()
         await self._parts.outbox.scrub()
-        return tuple(told)
+        return tuple(holdings)
 
     def shown(self, text: str) -> str:
         """Return a text without what was forgotten; reads a file, so call it in a thread."""
@@ -167,8 +167,8 @@ class Erasing:
         # Without the lease, an episode that is being stored would write facts after it is gone.
         async with self._parts.worker.exclusive(group):
             for source in dict.fromkeys(entry.source_path for entry in entries):
-                said = [one for one in every if _is_of(one, group, source, entries)]
-                drafts = await asyncio.to_thread(_without_forgotten, said, shown)
+                affected = [one for one in every if _is_of(one, group, source, entries)]
+                drafts = await asyncio.to_thread(_without_forgotten, affected, shown)
                 if source is None:
                     await self._parts.outbox.enqueue(drafts)
                 else:
@@ -212,10 +212,10 @@ def _is_of(one: Entry, group: str, source: str | None, entries: Sequence[Entry])
     return source is not None or one in entries or one.merged_into in merged
 
 
-def _told(entries: Sequence[Entry], facts: int) -> tuple[Holding, ...]:
+def _holdings_of(entries: Sequence[Entry], facts: int) -> tuple[Holding, ...]:
     texts = tuple(entry.draft.text for entry in entries)
-    told = (
+    holdings = (
         Holding(store=BACKEND_ID, what="episodes", count=len(entries), examples=texts),
         Holding(store=BACKEND_ID, what="facts", count=facts),
     )
-    return tuple(one for one in told if one.count)
+    return tuple(one for one in holdings if one.count)

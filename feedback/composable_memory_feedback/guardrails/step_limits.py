@@ -113,13 +113,13 @@ class _Clamp:
         for one in self.backends:
             if abs(wanted[one] - stepped[one]) < HARDLY:
                 continue
-            said = f"{one}{_of(kind)}: {stepped[one]:.3g} rather than {wanted[one]:.3g}"
+            change = f"{one}{_of(kind)}: {stepped[one]:.3g} rather than {wanted[one]:.3g}"
             if abs(abs(stepped[one] - present[one]) - self.limits.max_step) < SAME:
-                yield f"{said}; a weight moves by at most {self.limits.max_step:g} at a time"
+                yield f"{change}; a weight moves by at most {self.limits.max_step:g} at a time"
             elif stepped[one] > wanted[one] and stepped[one] <= self.limits.min_weight:
-                yield f"{said}; every backend keeps at least {self.limits.min_weight:g} of the heaviest"
+                yield f"{change}; every backend keeps at least {self.limits.min_weight:g} of the heaviest"
             else:
-                yield f"{said}; the heaviest weight is 1 before and after"
+                yield f"{change}; the heaviest weight is 1 before and after"
 
 
 def _step(wanted: Row, present: Row, limits: AdviceLimits) -> Row:

@@ -87,12 +87,12 @@ def fill_checksums(connection: Connection) -> None:
 
 def damaged_rows(connection: Connection) -> str | None:
     """Return in which tables rows are not as they were written, or gone; None where all are well."""
-    told = []
+    damaged = []
     for table in KEYS:
         (count,) = connection.execute(_filled(connection, _DAMAGED, table)).fetchone()
         if count:
-            told.append(f"{count} of {table.replace('_', ' ')}")
-    return f"rows are not as they were written: {', '.join(told)}" if told else None
+            damaged.append(f"{count} of {table.replace('_', ' ')}")
+    return f"rows are not as they were written: {', '.join(damaged)}" if damaged else None
 
 
 def _filled(connection: Connection, statement: str, table: str) -> str:

@@ -264,12 +264,12 @@ def _told(
     broken: Iterable[str],
     copy: str | None,
 ) -> str:
-    told = ", ".join(f"{count} {table.replace('_', ' ')}" for table, count in saved.items() if count)
+    kept = ", ".join(f"{count} {table.replace('_', ' ')}" for table, count in saved.items() if count)
     filled = ", ".join(f"{count} {table.replace('_', ' ')}" for table, count in from_copy.items() if count)
     lost = ", ".join(table.replace("_", " ") for table in broken)
     parts = [
         f"the feedback store was damaged ({reason}): {path}",
-        f"saved {told or 'nothing'}",
+        f"saved {kept or 'nothing'}",
         f"{filled} more from {copy}" if filled else "",
         f"not all could be read of {lost}" if lost else "nothing is lost",
         f"the damaged file is kept as {aside.name}",

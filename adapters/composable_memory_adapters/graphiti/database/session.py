@@ -114,8 +114,8 @@ class Session:
                 raise BackendUnavailable(BACKEND_ID, problem, fix=fix, operation="forget")
 
     async def _is_rewriting(self) -> bool:
-        told = await self._persistence()
-        return "aof_rewrite_in_progress:1" in told or "aof_rewrite_scheduled:1" in told
+        info = await self._persistence()
+        return "aof_rewrite_in_progress:1" in info or "aof_rewrite_scheduled:1" in info
 
     async def _persistence(self) -> str:
         return str(await self.execute_command("INFO", "persistence"))

@@ -304,9 +304,11 @@ def _best_of(row: Row, found: _Found, relevance: Relevance) -> ScoredPassage | N
 
 def _says(fact: Row, sentence: str) -> bool:
     """Return whether a fact was taken from a sentence: it has its words, or speaks of the same two."""
-    said, plain = _plain(text_in(fact["fact"])), _plain(sentence)
+    fact_text, plain = _plain(text_in(fact["fact"])), _plain(sentence)
     ends = (_plain(text_in(fact["source"])), _plain(text_in(fact["target"])))
-    return (said != "" and (plain in said or said in plain)) or all(end and end in plain for end in ends)
+    return (fact_text != "" and (plain in fact_text or fact_text in plain)) or all(
+        end and end in plain for end in ends
+    )
 
 
 def _plain(text: str) -> str:

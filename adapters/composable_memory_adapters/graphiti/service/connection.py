@@ -134,7 +134,7 @@ class ServiceConnection:
         )
 
     def _error(self, operation: str, failure: HttpFailure) -> BackendError:
-        told = self._censored(failure.detail)
+        detail = self._censored(failure.detail)
         match failure.kind:
             case FailureKind.SLOW:
                 limit_s = self._timeout_s
@@ -145,8 +145,8 @@ class ServiceConnection:
                 )
             case FailureKind.REJECTED:
                 status = failure.problem.removeprefix("answered ")
-                return BackendRejected(BACKEND_ID, operation, status=status, body=told)
-        problem = f"the graph service at {self.address} {failure.problem}" + (f": {told}" if told else "")
+                return BackendRejected(BACKEND_ID, operation, status=status, body=detail)
+        problem = f"the graph service at {self.address} {failure.problem}" + (f": {detail}" if detail else "")
         fix = _FIXES.get(failure.kind, "try again later, and look at its log")
         return BackendUnavailable(BACKEND_ID, problem, fix=fix, operation=operation)
 

@@ -74,7 +74,7 @@ def _split_restated(kin: dict[str, FactRecord], group_id: str) -> dict[str, Fact
     while left:
         one = kin[left.pop()]
         successor = _successor(one, kin.values())
-        again = [told for told in one.told if successor and told[1] >= successor]
+        again = [statement for statement in one.told if successor and statement[1] >= successor]
         if not again:
             continue
         changed = _in_two(one, again, group_id)
@@ -94,7 +94,7 @@ def _successor(fact: FactRecord, kin: Iterable[FactRecord]) -> datetime | None:
 
 def _in_two(fact: FactRecord, again: Sequence[tuple[str, datetime]], group_id: str) -> tuple[FactRecord, ...]:
     """Return a fact without what was stated again, and that as a fact which begins then."""
-    before = tuple(told for told in fact.told if told not in again)
+    before = tuple(statement for statement in fact.told if statement not in again)
     since = min(moment for _, moment in again)
     if not before:  # what had stated the beginning is retired
         return (replace(fact, valid_at=since),)
@@ -124,9 +124,9 @@ def retired_facts(facts: Iterable[FactRecord], retired: Mapping[str, datetime]) 
 
 def _period(new: FactRecord, periods: Sequence[FactRecord]) -> FactRecord:
     """Return the period of a statement: one it was made for, or the last that began before it."""
-    told = [one for one in periods if new.episodes and set(new.episodes) <= set(one.episodes)]
+    made_for_it = [one for one in periods if new.episodes and set(new.episodes) <= set(one.episodes)]
     begun = [one for one in periods if new.valid_at is None or _start(one) <= new.valid_at]
-    return (told or begun[-1:] or periods)[0]
+    return (made_for_it or begun[-1:] or periods)[0]
 
 
 def _merged(old: FactRecord, new: FactRecord) -> FactRecord:

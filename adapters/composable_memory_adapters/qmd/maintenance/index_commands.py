@@ -222,11 +222,11 @@ SELECT DISTINCT path, doc FROM documents JOIN content USING (hash) WHERE active 
 
 async def documents_saying(index_file: Path, wanted: Forgetting) -> tuple[str, ...]:
     """Return the documents of an index that say some lines, by their paths; none where it cannot be read."""
-    said = {one.said for text in wanted.texts for one in statements_of(text) if one.is_telling}
+    phrases = {one.said for text in wanted.texts for one in statements_of(text) if one.is_telling}
 
     def find(connection: Connection) -> set[str]:
         found = set[str]()
-        for words in said:
+        for words in phrases:
             like = max(words, key=len).replace("!", "!!").replace("%", "!%").replace("_", "!_")
             rows = connection.execute(WITH_WORD, (f"%{like}%",))
             found |= {path for path, doc in rows if contains(words_of(doc), words)}
