@@ -24,11 +24,11 @@ from composable_memory.types import (
     SearchOptions,
     SyncReport,
 )
-from composable_memory_adapters.qmd.documents.collection_files import read_file
 from composable_memory_adapters.qmd.documents.collections import (
     CollectionPlan,
     newest_change,
     plan_collections,
+    read_file,
 )
 from composable_memory_adapters.qmd.documents.passages import days_asked, passages_of
 from composable_memory_adapters.qmd.maintenance.index_commands import (

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory.supervision.run_command import Reply, run_command
-from composable_memory_adapters.qmd.documents.collection_files import canonical_path, resolve
-from composable_memory_adapters.qmd.documents.collections import plan_collections
+from composable_memory_adapters.qmd.documents.collections import canonical_path, plan_collections, resolve
 from composable_memory_adapters.qmd.documents.patterns import parse_pattern
 from composable_memory_adapters.qmd.runtime.home import prepare_home, write_collections
 from composable_memory_adapters.qmd.runtime.index_config import read_config

@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 
 from composable_memory.errors import MemoryPathError
-from composable_memory_adapters.qmd.documents.collection_files import canonical_path, resolve
-from composable_memory_adapters.qmd.documents.collections import CollectionPlan, plan_collections
+from composable_memory_adapters.qmd.documents.collections import (
+    CollectionPlan,
+    canonical_path,
+    plan_collections,
+    resolve,
+)
 from composable_memory_adapters.qmd.documents.patterns import parse_pattern
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.types import Collection

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from composable_memory.errors import MemoryPathError
 from composable_memory_adapters.chunking import chunk_markdown
-from composable_memory_adapters.qmd.documents.collection_files import canonical_path, read_text, resolve
+from composable_memory_adapters.qmd.documents.collections import canonical_path, read_text, resolve
 from composable_memory_adapters.qmd.types import Collection, Hit
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
