@@ -3,8 +3,7 @@
 APPLICATION_ID = 0x434D4662
 """Marks a file as a feedback store ("CMFb"), so that the database of another program is left alone."""
 
-_JUDGEMENTS = (
-    """
+_JUDGEMENTS_TABLE = """
     CREATE TABLE judgements (
         id INTEGER PRIMARY KEY,
         trace_id TEXT NOT NULL,
@@ -21,9 +20,11 @@ _JUDGEMENTS = (
         relevance REAL NOT NULL,
         was_used INTEGER NOT NULL,
         rationale TEXT NOT NULL,
-        UNIQUE (trace_id, query_id, path, start_line, end_line, kind, judge)
+        {column} UNIQUE (trace_id, query_id, path, start_line, end_line, {within} kind, judge)
     )
-    """,
+"""
+_JUDGEMENTS = (
+    _JUDGEMENTS_TABLE.format(column="", within=""),
     "CREATE INDEX judgements_by_time ON judgements (at)",
     """
     CREATE TABLE backend_queries (
@@ -45,27 +46,7 @@ _JUDGEMENTS = (
 
 _JUDGEMENTS_OF_PIECES = (
     "ALTER TABLE judgements RENAME TO old_judgements",
-    """
-    CREATE TABLE judgements (
-        id INTEGER PRIMARY KEY,
-        trace_id TEXT NOT NULL,
-        query_id TEXT NOT NULL,
-        path TEXT NOT NULL,
-        start_line INTEGER NOT NULL,
-        end_line INTEGER NOT NULL,
-        kind TEXT NOT NULL,
-        judge TEXT NOT NULL,
-        at TEXT NOT NULL,
-        rank INTEGER NOT NULL,
-        backend TEXT,
-        intent TEXT NOT NULL,
-        relevance REAL NOT NULL,
-        was_used INTEGER NOT NULL,
-        rationale TEXT NOT NULL,
-        start_char INTEGER NOT NULL DEFAULT 0,
-        UNIQUE (trace_id, query_id, path, start_line, end_line, start_char, kind, judge)
-    )
-    """,
+    _JUDGEMENTS_TABLE.format(column="start_char INTEGER NOT NULL DEFAULT 0,", within="start_char,"),
     "INSERT INTO judgements SELECT *, 0 FROM old_judgements",
     "DROP TABLE old_judgements",
     "CREATE INDEX judgements_by_time ON judgements (at)",
