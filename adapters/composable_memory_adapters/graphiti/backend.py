@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from composable_memory.content import EmbedderInput, Health, IngestReport, MemoryContentObject
 from composable_memory.errors import BackendUnavailable, EmbeddingError
@@ -36,6 +37,9 @@ from composable_memory_adapters.graphiti.service import open_service
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_ops_logs import trace
 
+if TYPE_CHECKING:
+    from composable_memory_adapters.graphiti.database.falkor import FalkorCopies
+
 BATCH_BY_RULES = 50
 PROBE = EmbedderInput(text="ping", kind="query")
 JOURNAL = "appendonlydir"
@@ -61,25 +65,28 @@ async def open_graphiti(
     async with AsyncExitStack() as stack:
         folder = await asyncio.to_thread(_folder_of, settings, services)
         store: FactStore
+        copies: FalkorCopies | None = None
         if settings.service_url:
             store = await stack.enter_async_context(open_service(settings, services))
         else:
-            store = await stack.enter_async_context(
+            store = local = await stack.enter_async_context(
                 open_local(settings, services, folder, replace_graph=replace_graph)
             )
+            copies = local.copies()
         outbox = await stack.enter_async_context(
             Outbox.of(folder, clock=services.clock, workspace=services.workspace_id)
         )
         worker = _worker(settings, services, store=store, outbox=outbox)
         scope = GroupScope(settings=settings, agent_id=services.agent_id, workspace_id=services.workspace_id)
         stack.push_async_callback(worker.close)
-        await GraphBackup(outbox, store.copies(), scope, exclusive=worker.exclusive).finish()
+        await GraphBackup(outbox, copies, scope, exclusive=worker.exclusive).finish()
         adoption = Adoption(outbox, settings, services, scope)
         await adoption.run_at_opening()
         parts = GraphParts(
             settings=settings,
             services=services,
             store=store,
+            copies=copies,
             outbox=outbox,
             worker=worker,
             adoption=adoption,

@@ -1,6 +1,6 @@
 """What the graph memory needs of a store of facts: a database, or a REST service."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from datetime import datetime
 from typing import Annotated, Final, Protocol
@@ -150,41 +150,6 @@ class LinkLine(BaseModel):
     properties: dict[str, object]
 
 
-class GroupCopies(Protocol):
-    """The graphs of groups as lines, where nobody else uses the place. Raises a `BackendError` as it does.
-
-    While a group is copied, or another graph takes its place, nobody may write to it.
-    """
-
-    async def has_anything(self, group: str) -> bool:
-        """Return whether there is an entity or an episode in a group."""
-        ...
-
-    def nodes(self, group: str) -> AsyncIterator[list[NodeLine]]:
-        """Yield all nodes."""
-        ...
-
-    def links(self, group: str) -> AsyncIterator[list[LinkLine]]:
-        """Yield all relationships."""
-        ...
-
-    async def discard(self, group: str) -> None:
-        """Remove a graph that was being made; one that is not there is fine."""
-        ...
-
-    async def make_nodes(self, group: str, nodes: Sequence[NodeLine]) -> None:
-        """Store nodes in a graph, beside what is in it."""
-        ...
-
-    async def make_links(self, group: str, links: Sequence[LinkLine]) -> None:
-        """Store relationships between nodes that are there."""
-        ...
-
-    async def put_in_place(self, group: str, staged: str | None) -> None:
-        """Let a graph that was made take the place of a group's at once, or none; twice is as once."""
-        ...
-
-
 class FactStore(Protocol):
     """Facts in groups. Every call raises a `BackendError` when the place cannot be reached."""
 
@@ -272,10 +237,6 @@ class FactStore(Protocol):
 
     async def scrub(self) -> str | None:
         """Leave nothing of what was removed in files of ours; return what is not ours and may hold it."""
-        ...
-
-    def copies(self) -> GroupCopies | None:
-        """Return what copies groups out and in; None where the place belongs to others too."""
         ...
 
     def describe(self) -> Mapping[str, str]:

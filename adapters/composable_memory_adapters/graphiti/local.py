@@ -37,7 +37,6 @@ from composable_memory_adapters.graphiti.fact_stores import (
     BACKEND_ID,
     Added,
     FactAnswer,
-    GroupCopies,
     Question,
 )
 from composable_memory_adapters.graphiti.library import loading
@@ -251,7 +250,7 @@ class LocalStore(FactReader):
             return None
         return "the journals, logs and backups of the graph server are its owner's"
 
-    def copies(self) -> GroupCopies | None:
+    def copies(self) -> FalkorCopies | None:
         """Return what copies groups out and in; None for a server that belongs to others too."""
         if self._settings.url is None and isinstance(self._database, FalkorDatabase):
             return FalkorCopies(self._database)

@@ -31,9 +31,7 @@ class Maintenance:
     def __init__(self, parts: GraphParts, monitor: Monitor) -> None:
         self._parts = parts
         self._monitor = monitor
-        self._backup = GraphBackup(
-            parts.outbox, parts.store.copies(), parts.scope, exclusive=parts.worker.exclusive
-        )
+        self._backup = GraphBackup(parts.outbox, parts.copies, parts.scope, exclusive=parts.worker.exclusive)
 
     async def forget(self, episode_id: str) -> Forgotten:
         """Remove an episode for good: from the graph, with what only it supports, and from the outbox.

@@ -13,6 +13,7 @@ from composable_memory.types import (
     MemoryProviderStatus,
     VectorStatus,
 )
+from composable_memory_adapters.graphiti.database.falkor import FalkorCopies
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, Counts, FactStore
 from composable_memory_adapters.graphiti.groups import GroupScope
 from composable_memory_adapters.graphiti.outbox.adoption import Adoption
@@ -26,11 +27,15 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphParts:
-    """The open parts; `adoption` knows which groups are the workspace's."""
+    """The open parts; `adoption` knows which groups are the workspace's.
+
+    `copies` copies groups out and in; None where the place belongs to others too.
+    """
 
     settings: GraphitiSettings
     services: BackendServices
     store: FactStore
+    copies: FalkorCopies | None
     outbox: Outbox
     worker: Worker
     adoption: Adoption

@@ -209,7 +209,7 @@ SET_VECTOR = " SET e.{name} = vecf32(row.vector)"
 
 
 class FalkorCopies:
-    """Keeps `GroupCopies` over a database where each group is a graph of its own."""
+    """The graphs of groups as lines; nobody may write to a group while it is copied or replaced."""
 
     def __init__(self, database: FalkorDatabase) -> None:
         self._database = database
@@ -219,12 +219,12 @@ class FalkorCopies:
         return bool(await self._database.read(group, ANYTHING))
 
     async def nodes(self, group: str) -> AsyncIterator[list[NodeLine]]:
-        """Yield all nodes. Nobody may write to the group meanwhile."""
+        """Yield all nodes."""
         async for rows in self._pages(group, NODES):
             yield [NodeLine.model_validate({"group": group, **row}) for row in rows]
 
     async def links(self, group: str) -> AsyncIterator[list[LinkLine]]:
-        """Yield all relationships. Nobody may write to the group meanwhile."""
+        """Yield all relationships."""
         async for rows in self._pages(group, LINKS):
             yield [LinkLine.model_validate({"group": group, **row}) for row in rows]
 

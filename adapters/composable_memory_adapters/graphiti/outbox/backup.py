@@ -15,8 +15,9 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from composable_memory.errors import BackendRejected
+from composable_memory_adapters.graphiti.database.falkor import FalkorCopies
 from composable_memory_adapters.graphiti.episodes import named_in
-from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, LINES, GroupCopies, LinkLine, NodeLine
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, LINES, LinkLine, NodeLine
 from composable_memory_adapters.graphiti.groups import GroupScope, group_of, safe_group_id
 from composable_memory_adapters.graphiti.outbox.entry import ACTIVE_STATES, EntryRow, draft_from_json
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
@@ -68,7 +69,7 @@ class GraphBackup:
     def __init__(
         self,
         outbox: Outbox,
-        copies: GroupCopies | None,
+        copies: FalkorCopies | None,
         scope: GroupScope,
         *,
         exclusive: Exclusive,
@@ -106,7 +107,9 @@ class GraphBackup:
         await asyncio.to_thread((folder / FORMAT).write_text, naming.model_dump_json(indent=1), "utf-8")
         return {"episodes": _counted(rows), "entities": nodes, "facts": facts, **counts}
 
-    async def _copy_graphs(self, copies: GroupCopies, groups: Collection[str], file: Path) -> tuple[int, int]:
+    async def _copy_graphs(
+        self, copies: FalkorCopies, groups: Collection[str], file: Path
+    ) -> tuple[int, int]:
         entities = facts = 0
         for group in sorted(groups):
             async for nodes in copies.nodes(group):
@@ -158,7 +161,7 @@ class GraphBackup:
 
     async def _make(
         self,
-        copies: GroupCopies,
+        copies: FalkorCopies,
         renaming: Renaming,
         lines: Iterator[NodeLine | LinkLine],
         counts: dict[str, int],
@@ -186,7 +189,7 @@ class GraphBackup:
                 if group in left:
                     await self._put_in_place(self._copies, group, left[group])
 
-    async def _put_in_place(self, copies: GroupCopies, group: str, staged: str | None) -> None:
+    async def _put_in_place(self, copies: FalkorCopies, group: str, staged: str | None) -> None:
         await copies.put_in_place(group, staged)
         await self._outbox.write(lambda connection: connection.execute(DONE, (group,)).fetchall())
 
@@ -233,7 +236,7 @@ class GraphBackup:
             lambda connection: {str(group): staged for group, staged in connection.execute(STAGED_GROUPS)}
         )
 
-    async def _holds(self, copies: GroupCopies, groups: Collection[str]) -> bool:
+    async def _holds(self, copies: FalkorCopies, groups: Collection[str]) -> bool:
         return bool(await self._rows(groups)) or any(
             [await copies.has_anything(group) for group in sorted(groups)]
         )

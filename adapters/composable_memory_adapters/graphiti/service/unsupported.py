@@ -42,9 +42,6 @@ class BeyondService:
         """Return that what the service keeps of what was removed is for its owner to delete."""
         return "the logs, journals and backups of the Graphiti service are its owner's"
 
-    def copies(self) -> None:
-        """Return None: what the service keeps is for its owner to copy."""
-
     async def counts(self, groups: Sequence[str]) -> Counts:
         """Return nothing known: the service does not count."""
         return Counts()
