@@ -20,8 +20,14 @@ from composable_memory_adapters.graphiti.database.connections import (
     is_missing_graph,
     translated,
 )
-from composable_memory_adapters.graphiti.database.cypher import CutOff, Row, plain_map, readable
-from composable_memory_adapters.graphiti.database.falkor import ServerAddress, ServerHandle
+from composable_memory_adapters.graphiti.database.cypher import (
+    CutOff,
+    Row,
+    ServerAddress,
+    plain_map,
+    readable,
+)
+from composable_memory_adapters.graphiti.database.falkor import ServerHandle
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 
 LOADING_S = 30.0
