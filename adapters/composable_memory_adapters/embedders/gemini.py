@@ -12,14 +12,14 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import from_json
 
-from composable_memory_adapters.embedders.jobs.embedder import EmbedderWithJobs, SettingsWithJobs
+from composable_memory_adapters.embedders.jobs.embedder import EmbedderWithJobs
+from composable_memory_adapters.embedders.jobs.settings import SettingsWithJobs
 from composable_memory_adapters.embedders.remote.batching import Kind, Vector
 from composable_memory_adapters.embedders.remote.embedder import remote_spec
 from composable_memory_adapters.embedders.remote.settings import RemoteProvider
 
 if TYPE_CHECKING:
     from composable_memory_adapters.embedders.jobs.api import JobApi, JobClient
-
 
 TASK_TYPES: Mapping[Kind, str] = {"query": "RETRIEVAL_QUERY", "document": "RETRIEVAL_DOCUMENT"}
 

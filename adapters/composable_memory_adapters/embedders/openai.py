@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from composable_memory_adapters.embedders.jobs.embedder import EmbedderWithJobs, SettingsWithJobs
+from composable_memory_adapters.embedders.jobs.embedder import EmbedderWithJobs
+from composable_memory_adapters.embedders.jobs.settings import SettingsWithJobs
 from composable_memory_adapters.embedders.remote.batching import Kind, Vector
 from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder, remote_spec
 from composable_memory_adapters.embedders.remote.settings import RemoteProvider, RemoteSettings
 
 if TYPE_CHECKING:
     from composable_memory_adapters.embedders.jobs.api import JobApi, JobClient
-
 
 SettingsT = TypeVar("SettingsT", bound=RemoteSettings)
 

@@ -1,7 +1,4 @@
-"""The base of remote providers that also take batch jobs, and when jobs are used.
-
-What runs jobs is loaded by the first one.
-"""
+"""The base of remote providers that also take batch jobs. What runs jobs is loaded by the first one."""
 
 import asyncio
 from abc import abstractmethod
@@ -9,68 +6,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import Field
-
-from composable_memory.config.base_model import SettingsModel
 from composable_memory.content import EmbedderInput
-from composable_memory.errors import EmbeddingError
 from composable_memory.interfaces import EmbedderServices
 from composable_memory.supervision.backoff import Pace
 from composable_memory.types import BatchStatus
+from composable_memory_adapters.embedders.jobs.settings import (
+    FAILURE_LIMIT,
+    FailureCounter,
+    SettingsWithJobs,
+)
 from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder
-from composable_memory_adapters.embedders.remote.settings import RemoteSettings
 
 if TYPE_CHECKING:
     from composable_memory_adapters.embedders.jobs.api import JobApi, JobClient
     from composable_memory_adapters.embedders.jobs.runner import JobRunner
-
-
-FAILURE_LIMIT = 2
-"""After so many failures in a row, jobs are off for the life of the embedder."""
-
-
-class BatchSettings(SettingsModel):
-    """Whether texts are left with the provider as a job, and how its end is waited for."""
-
-    enabled: bool = Field(default=False, description="Embed many texts as a job instead of by requests.")
-    wait: bool = Field(
-        default=True, description="Wait for the job; without, what it brings is fetched another time."
-    )
-    min_texts: int = Field(
-        default=200, ge=1, description="Fewer texts are embedded by requests, which takes seconds."
-    )
-    concurrency: int = Field(default=2, ge=1, le=32, description="How many jobs go on at once.")
-    poll_interval_ms: int = Field(
-        default=2000, ge=100, le=600_000, description="How often the provider is asked for the job's state."
-    )
-    timeout_minutes: int = Field(default=60, ge=1, le=1440, description="How long a job is waited for.")
-
-
-class SettingsWithJobs(RemoteSettings):
-    """The keys of a provider that also takes jobs."""
-
-    batch: BatchSettings = BatchSettings()
-
-
-class FailureCounter:
-    """Counts the failures of jobs since the last success, and turns jobs off when there are too many."""
-
-    def __init__(self) -> None:
-        self.failures = 0
-        self.last_error: str | None = None
-        self.is_off = False
-
-    def failed(self, error: EmbeddingError, *, is_final: bool = False) -> None:
-        """Count a failure; one that is final, or one too many, turns jobs off."""
-        self.failures += 1
-        self.last_error = str(error)
-        self.is_off = self.is_off or is_final or self.failures >= FAILURE_LIMIT
-
-    def succeeded(self) -> None:
-        """Start counting anew; jobs that are off stay off."""
-        if not self.is_off:
-            self.failures, self.last_error = 0, None
-
 
 SettingsT = TypeVar("SettingsT", bound=SettingsWithJobs)
 

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from composable_memory.content import Health
 from composable_memory.errors import BackendUnavailable
+from composable_memory_adapters.graphiti.database.exit_diagnosis import Reason
 from composable_memory_adapters.graphiti.observed_times import in_utc
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -27,6 +28,27 @@ class ServerAddress:
     url: str
     username: str | None = None
     password: str | None = field(default=None, repr=False)
+
+
+class ServerHandle(Protocol):
+    """A server, started here or run by others."""
+
+    @property
+    def name(self) -> str:
+        """Return what messages call it, without secrets."""
+        ...
+
+    async def address(self) -> ServerAddress:
+        """Return the address of a server that runs; start it if that is ours to do."""
+        ...
+
+    async def reason(self) -> Reason | None:
+        """Return why the server ended, if that can be known."""
+        ...
+
+    async def close(self) -> None:
+        """Stop what was started."""
+        ...
 
 
 class CypherDatabase(Protocol):

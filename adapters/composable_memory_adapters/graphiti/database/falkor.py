@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from composable_memory.content import Health
 from composable_memory.errors import BackendError, BackendUnavailable
@@ -11,6 +11,7 @@ from composable_memory_adapters.graphiti.database.cypher import (
     DatabaseKind,
     Row,
     ServerAddress,
+    ServerHandle,
     without_options,
 )
 from composable_memory_adapters.graphiti.database.exit_diagnosis import Reason
@@ -21,26 +22,9 @@ if TYPE_CHECKING:
     from composable_memory_adapters.graphiti.database.server import PrivateServer
     from composable_memory_adapters.graphiti.database.session import Session
 
+T = TypeVar("T")
 
-class ServerHandle(Protocol):
-    """A server, started here or run by others."""
-
-    @property
-    def name(self) -> str:
-        """Return what messages call it, without secrets."""
-        ...
-
-    async def address(self) -> ServerAddress:
-        """Return the address of a server that runs; start it if that is ours to do."""
-        ...
-
-    async def reason(self) -> Reason | None:
-        """Return why the server ended, if that can be known."""
-        ...
-
-    async def close(self) -> None:
-        """Stop what was started."""
-        ...
+QUERY_LIMIT_S = 60.0
 
 
 class PrivateServerHandle:
@@ -88,9 +72,6 @@ class RemoteServerHandle:
 
     async def close(self) -> None:
         """Do nothing: it is not ours."""
-
-
-QUERY_LIMIT_S = 60.0
 
 
 class FalkorDatabase:
@@ -184,9 +165,6 @@ def _load_session() -> "type[Session]":
     from composable_memory_adapters.graphiti.database.session import Session
 
     return Session
-
-
-T = TypeVar("T")
 
 
 NODES = """

@@ -24,10 +24,10 @@ from composable_memory_adapters.graphiti.database.cypher import (
     CutOff,
     Row,
     ServerAddress,
+    ServerHandle,
     plain_map,
     readable,
 )
-from composable_memory_adapters.graphiti.database.falkor import ServerHandle
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 
 LOADING_S = 30.0
