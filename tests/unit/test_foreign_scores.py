@@ -3,7 +3,12 @@
 from pydantic import JsonValue
 
 from composable_memory.types import MemorySearchResult
-from composable_memory_adapters.external.answers import FieldNames, compared, read_answer, results_of
+from composable_memory_adapters.external.answers import (
+    FieldNames,
+    compared,
+    read_answer,
+    results_of,
+)
 from composable_memory_adapters.text.query_terms import analyse
 
 QUERY = analyse("when was the harbour pump replaced?")
@@ -38,3 +43,12 @@ def test_the_title_counts_and_equal_texts_keep_their_order() -> None:
 
 def test_nothing_is_compared_where_nothing_was_found() -> None:
     assert results_of(compared([], QUERY), QUERY) == ()
+
+
+def test_a_word_that_all_found_texts_have_counts_all_the_same() -> None:
+    first, *others = read(
+        *({"id": f"r{number}", "text": f"The harbour, number {number}."} for number in range(6)),
+        {"id": "both", "text": "The pump of the harbour."},
+    )
+    assert first.path == "away://both"
+    assert first.score > others[0].score >= min(one.score for one in others) > 0.3

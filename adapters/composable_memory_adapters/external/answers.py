@@ -38,6 +38,11 @@ MAX_NUMBER = 10**20
 MOST_KEYS = 12
 """So many keys are told of an answer that nobody could read."""
 TEXT_WEIGHT = 0.7
+LARGER = 2
+"""So many times as large as what was found the foreign memory is taken to be, to tell how rare words are.
+
+What was found was found by these words: counted in it alone, the common ones are worth nothing.
+"""
 MAX_SCORED = 6_000
 """Characters of a text that are scored, so that the longest answer takes 0.1 s."""
 _DEPTH = 4
@@ -242,7 +247,8 @@ def compared(hits: Sequence[Hit], query: KeywordQuery, stems: StemCache | None =
     """
     if not hits or not query.terms:
         return hits
-    said = score(query, [f"{hit.title}\n{hit.text[:MAX_SCORED]}" for hit in hits], stems)
+    texts = [f"{hit.title}\n{hit.text[:MAX_SCORED]}" for hit in hits]
+    said = score(query, texts, stems, times=LARGER)
     for hit, text in zip(hits, said, strict=True):
         hit.score = TEXT_WEIGHT * text.words + (1 - TEXT_WEIGHT) * (hit.score or 0.0)
     return _sorted(hits)

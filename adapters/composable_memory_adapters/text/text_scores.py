@@ -51,8 +51,13 @@ class StemCache:
         return [kept[text] for text in texts]
 
 
-def score(query: KeywordQuery, texts: Sequence[str], cache: StemCache | None = None) -> list[Scored]:
-    """Return the score of each text for its words; `texts` are all passages of the documents found."""
+def score(
+    query: KeywordQuery, texts: Sequence[str], cache: StemCache | None = None, *, times: int = 1
+) -> list[Scored]:
+    """Return the score of each text for its words; `texts` are all passages of the documents found.
+
+    The memory that they are from is taken to be `times` as large, and the rest of it to lack the words.
+    """
     stemmer = Stemmer()
     passages = (cache or StemCache()).of_texts(texts)
     known = frozenset[str]().union(*passages)
@@ -60,7 +65,7 @@ def score(query: KeywordQuery, texts: Sequence[str], cache: StemCache | None = N
     if not lookups or not passages:
         return [Scored(words=0.0, exact=False)] * len(texts)
     places = _places(lookups, passages)
-    relevance = _relevance(passages, places, terms=len(query.terms))
+    relevance = _relevance(passages, places, terms=len(query.terms), count=times * len(passages))
     needed = range(len(query.terms), len(lookups)) if query.phrases else range(len(lookups))
     return [
         Scored(
@@ -127,15 +132,14 @@ def _positions(stems: Sequence[str], stem: str) -> list[int]:
 
 
 def _relevance(
-    passages: Sequence[Sequence[str]], places: Sequence[Sequence[Sequence[int]]], *, terms: int
+    passages: Sequence[Sequence[str]], places: Sequence[Sequence[Sequence[int]]], *, terms: int, count: int
 ) -> Relevance:
     frequencies = [sum(map(bool, column)) for column in zip(*places, strict=True)]
-    count = len(passages)
     return Relevance(
         rarities=[
             rarity(count, frequency) * (1 if at < terms else PHRASE_SHARE) if frequency else 0.0
             for at, frequency in enumerate(frequencies)
         ],
         missing=frequencies[:terms].count(0) * rarity(count, 0),
-        average_length=max(1.0, sum(map(len, passages)) / count),
+        average_length=max(1.0, sum(map(len, passages)) / len(passages)),
     )
