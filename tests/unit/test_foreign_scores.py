@@ -46,9 +46,7 @@ def test_nothing_is_compared_where_nothing_was_found() -> None:
 
 
 def test_a_word_that_all_found_texts_have_counts_all_the_same() -> None:
-    first, *others = read(
-        *({"id": f"r{number}", "text": f"The harbour, number {number}."} for number in range(6)),
-        {"id": "both", "text": "The pump of the harbour."},
-    )
+    common: list[JsonValue] = [{"id": f"r{at}", "text": f"The harbour, number {at}."} for at in range(6)]
+    first, *others = read(*common, {"id": "both", "text": "The pump of the harbour."})
     assert first.path == "away://both"
     assert first.score > others[0].score >= min(one.score for one in others) > 0.3

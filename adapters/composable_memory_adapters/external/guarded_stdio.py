@@ -150,7 +150,8 @@ async def _write(messages: anyio.abc.ObjectReceiveStream[SessionMessage], descri
             if transport.is_closing():
                 return
     finally:
-        transport.abort()
+        if not transport.is_closing():  # or it would be told twice that it is lost
+            transport.abort()
 
 
 class _Flow(asyncio.BaseProtocol):
@@ -173,5 +174,11 @@ class _Flow(asyncio.BaseProtocol):
 async def _watch(server: GuardedProcess, incoming: _Incoming, tell: Callable[[str], str]) -> None:
     """End the stream from a server that has ended, with what it said last."""
     code = await server.wait()
-    said = tell(incoming.said.decode("utf-8", "replace")).strip().rpartition("\n")[2]
+    said = _most_telling(tell(incoming.said.decode("utf-8", "replace")))
     incoming.end(f"it ended with code {code}" + (f": {said[:300]}" if said else ""))
+
+
+def _most_telling(said: str) -> str:
+    """Return the last line that names an error, as Node writes its version below it; else the last."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if "error" in line.lower()), lines[-1] if lines else "")

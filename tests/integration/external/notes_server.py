@@ -101,7 +101,7 @@ def mark_first() -> bool:
 
 if __name__ == "__main__":
     if FAULT == "no-start":
-        sys.exit("the database is locked")
+        sys.exit("Error: the database is locked\n    at main\nNode.js v24.19.0")
     if FAULT == "die-with-key":
         sys.exit(f"the key {os.environ['GIVEN']} is wrong")
     if FAULT == "greeting":
