@@ -2,6 +2,7 @@
 
     python benchmarks/facts.py                       the half that is reported, by language and phenomenon
     python benchmarks/facts.py --half work --errors  the half to work with, and what went wrong in it
+    python benchmarks/facts.py --phenomena message message_nothing   messages as people write them
     python benchmarks/facts.py --extractor NAME      another extractor that is installed
     python benchmarks/facts.py --fuzz 10000          sentences put together at random: what must never happen
 
@@ -495,6 +496,7 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--half", choices=("work", "report"), default="report")
     parser.add_argument("--extractor", default="heuristic")
+    parser.add_argument("--phenomena", nargs="*", help="only these, such as message; all if not given")
     parser.add_argument("--errors", action="store_true", help="what went wrong, of the half to work with")
     parser.add_argument("--fuzz", type=int, default=0)
     asked = parser.parse_args()
@@ -504,6 +506,7 @@ async def main() -> None:
         print(dict(tally.counts), *tally.errors[:20], sep="\n")
         return
     items = [item for item in read_items() if item.half == asked.half]
+    items = [item for item in items if not asked.phenomena or item.phenomenon in asked.phenomena]
     pairs = sum(item.before is not None for item in items)
     print(f"{len(items)} sentences, {pairs} of them after another; {TARGETS}")
     print_table("language", await measure(items, extractor, lambda item: item.language))

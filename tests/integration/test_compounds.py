@@ -21,6 +21,11 @@ NOTES = {
 
 KEYWORDS = {"embedding": {"provider": "none"}, "builtin": {"sync": {"onSearch": False}}}
 
+TO_VERSION_3 = """
+DROP TRIGGER passage_came; DROP TRIGGER passage_went; DROP TRIGGER passage_changed; DROP TABLE vector_changes;
+DROP TABLE long_words; PRAGMA user_version = 3;
+"""
+
 Open = Callable[[], AbstractAsyncContextManager[Memory]]
 
 
@@ -84,4 +89,4 @@ async def test_an_index_from_before_knows_its_compounds_at_once(open_notes: Open
 def make_older(state: Path) -> None:
     (index,) = state.glob("memory/*.sqlite")
     with closing(apsw.Connection(str(index))) as connection:
-        connection.execute("DROP TABLE long_words; PRAGMA user_version = 3")
+        connection.execute(TO_VERSION_3)

@@ -2,7 +2,8 @@
 
 A template is a pattern over a clause whose names and pronouns are single marks: `WHO` is one or several
 subjects, or none where the clause goes on about those before; `WHOM` subjects that stand elsewhere; `NAME`
-names, `FROM` one that something is taken from, `WORDS` a few words that need be no names. They are
+names, `FROM` one that something is taken from, `TRADE` what somebody is by trade, `PET` an animal,
+`WORDS` a few words that need be no names. They are
 tried in this order, and what one has read no other reads again. What fits none states nothing.
 """
 
@@ -25,13 +26,14 @@ MARK: Final = "[\ue000-\uf7ff]"
 LIST: Final = rf"{MARK}(?:(?:, (?:and |und |y )?| (?:and|und|y|e|&|sowie) ){MARK})*"
 _SUBJECTS: Final = rf"{MARK}(?:(?:, {MARK})*,? (?:and|und|y|e|&|sowie) {MARK})?"
 _DET = r"(?:(?:the|an?|my|our|his|her|their|der|die|das|dem|den|ein|eine|einen|el|la|los|las|un|una|mi|su) )?"
+_CALLED = r"(?:[a-zäöüñ-]+(?: [a-zäöüñ-]+)? (?:called|named|namens|llamad[oa]) )?"
 _GOES_ON = r"|(?<=, )(?=(?:is|are|lives|works|speaks|uses|owns) ))"
 """After what was put between commas: "Omar, who leads Falcon, is based in Cairo"."""
 _PARTS = {
-    "WHO ": rf"(?:(?:^|(?<=, )|(?<=: )|(?<=– )|(?<=\. ))(?P<s>{_SUBJECTS})(?:, (?:who|which|quien"
-    rf"|que))? |^" + _GOES_ON,
+    "WHO ": rf"(?:(?:^|(?<=\bsince )|(?<=\bbecause )|(?<=, )|(?<=: )|(?<=– )"
+    rf"|(?<=\. ))(?P<s>{_SUBJECTS})(?:, (?:who|which|quien|que))? |^" + _GOES_ON,
     "WHOM": rf"(?P<s>{_SUBJECTS})",
-    "NAME": rf"{_DET}(?P<o>{LIST})(?!['’]s)",
+    "NAME": rf"{_DET}{_CALLED}(?P<o>{LIST})(?!['’]s)",
     "FROM": rf"{_DET}(?P<f>{MARK})",
     "WORDS": r"(?P<p>[^;:.!?()␣]+)",
 }
@@ -106,9 +108,10 @@ WORKS_AT   over     WHO {_HAVE}?(?:quit|left|lost|resigned from|gave up) (?:his|
                     |the) job(?! (?:at|with|as) )(?=[ .,;!]|$)
 WORKS_AT   over     WHO (?:hat|habe) (?:seinen|ihren|meinen) (?:job|arbeitsplatz) (?:gekündigt
                     |aufgegeben|verloren)
-WORKS_AT   over     WHO (?:dejó|dejé|perdió|perdí|renunció a) (?:su|mi) (?:trabajo|empleo|puesto)
+WORKS_AT   over     WHO (?:dejó|dejé|perdió|perdí|renunció a) (?:su|mi) (?:trabajo|empleo|puesto)(?! en )
 WORKS_AT   ended    WHO {_HAVE}?(?:quit|left|resigned from|retired from|stopped working (?:at|for)
-                    |was (?:fired|laid off) (?:by|from)|(?:quit|left) (?:his|her|their|my) job at) NAME
+                    |was (?:fired|laid off) (?:by|from)|(?:quit|left|lost|gave up) (?:his|her|their|my
+                    |the) job (?:at|with)) NAME
 WORKS_AT   now      WHO (?:works?|{_BE} (?:working|employed)|{_HAVE}(?:been )?(?:working|worked)
                     |teaches(?: \w+)?|interns) (?:at|for|by) NAME
 WORKS_AT   began    WHO {_HAVE}?(?:got|started|found|accepted|took|has|have) (?:an?|the) (?:new )?(?:job
@@ -121,8 +124,14 @@ WORKS_AT   now      WHO (?:works?|{_BE} working|{_HAVE}(?:been )?(?:working
 WORKS_AT   now      WHO (?:arbeitet|arbeite) als (?P<role>\w+) (?:bei|für) NAME
 WORKS_AT   now      WHO (?:trabaja|trabajo) (?:como|de) (?P<role>[\w ]{{3,30}}?) (?:en|para) NAME
 WORKS_AT   gone     WHO (?:is|are|am) (?:with|at|part of) NAME
+WORKS_AT   now      WHO {_HAVE}been (?:an? )?(?P<role>TRADE) (?:at|for|with) NAME
+WORKS_AT   now      WHO (?:soy|es) (?P<role>TRADE) en NAME
+WORKS_AT   now      WHO (?:ist|bin) (?P<role>TRADE) (?:am|im|beim|bei) NAME
+WORKS_AT   now      WHO (?:arbeitet|arbeite|arbeiten) (?:in|auf) (?:einer|einem) [\w-]+ namens NAME
 WORKS_AT   began    WHO (?:hat|habe|haben) bei NAME angefangen
 WORKS_AT   ended    WHO (?:hat|habe|haben) bei NAME gekündigt
+WORKS_AT   ended    WHO (?:hat|habe) (?:seinen?|ihren?|meinen?) (?:job|arbeitsplatz|arbeit
+                    |stelle) bei NAME (?:gekündigt|aufgegeben|verloren)
 WORKS_AT   ended    WHO (?:hat|habe|haben) NAME verlassen
 WORKS_AT   ended    WHO (?:verließ|verließen|kündigte bei) NAME
 WORKS_AT   now      WHO (?:arbeitet|arbeite|arbeiten) (?:bei|für) NAME
@@ -131,6 +140,8 @@ WORKS_AT   past     WHO (?:arbeiteten?) (?:bei|für) NAME
 WORKS_AT   past     WHO (?:hat|habe|haben) bei NAME gearbeitet
 WORKS_AT   began    WHO (?:empezó|empezaron|empecé|comenzó|comencé) a trabajar (?:en|para) NAME
 WORKS_AT   ended    WHO (?:dejó|dejaron|dejé)(?: de trabajar en)? NAME
+WORKS_AT   ended    WHO (?:dejó|dejé|perdió|perdí|renunció a|renuncié a) (?:su|mi) (?:trabajo|empleo
+                    |puesto) en NAME
 WORKS_AT   ended    WHO renunció a NAME
 WORKS_AT   now      WHO (?:trabajan?|trabajo|trabajamos|trabalha) (?:en|para|na|no|em) NAME
 WORKS_AT   past     WHO (?:trabajó|trabajaba|trabajaron|trabajé) (?:en|para) NAME
@@ -167,13 +178,22 @@ WORKS_ON   now      WHO (?:works? on|maintains?|{_BE} (?:building|working on)|co
                     |trabaja en el proyecto) NAME
 MEMBER_OF  now      WHO (?:{_BE}|{_HAVE}been|was) (?:an? )?(?:\w+ )?member of WORDS
 MEMBER_OF  now      WHO (?:plays?|volunteers?) (?:for|at|with) WORDS
+MEMBER_OF  now      WHO (?:plays?|sings?|{_BE}) [\w ]{{0,20}}in (?:an?|the) (?:band|choir|orchestra|team
+                    |club) (?:called |named )?NAME
+MEMBER_OF  now      WHO (?:spielt|spiele|singt|singe|bin|ist) (?:[^,.;]{{1,20}} )?in (?:einer|einem|der
+                    |dem) (?:band|chor|orchester|verein) (?:namens )?NAME
+MEMBER_OF  now      WHO (?:toco|toca|canto|canta) [\w ]{{0,20}}en (?:una|un|la|el) (?:banda|coro|orquesta
+                    |grupo) (?:llamad[oa] )?NAME
+MEMBER_OF  now      WHO (?:soy|es) voluntari[oa] en NAME
+MEMBER_OF  now      WHO (?:helfe|hilft|arbeite|arbeitet) [\w ]{{0,20}}ehrenamtlich (?:im|in der|beim|bei) NAME
 MEMBER_OF  now      WHO (?:ist|bin|sind) mitglied (?:im|in der|beim|bei|von) WORDS
 MEMBER_OF  now      WHO (?:es|soy|son) (?:miembro|socia|socio) (?:del|de la|de) WORDS
 STUDIES_AT now      WHO attends? NAME
 STUDIES_AT now      WHO (?:stud(?:y|ies)|{_BE} (?:studying|enrolled)|enrolled) at NAME
 STUDIES_AT began    WHO {_HAVE}?(?:graduated from|enrolled at) NAME
-STUDIES_AT now      WHO (?:studiert|studiere) an NAME
-STUDIES_AT now      WHO (?:estudia|estudio|estudian) en NAME
+STUDIES_AT now      WHO (?:studies|study|{_BE} studying) [\w ]{{3,30}} at NAME
+STUDIES_AT now      WHO (?:studiert|studiere) (?:[^,.;]{{1,30}} )?an NAME
+STUDIES_AT now      WHO (?:estudia|estudio|estudian) (?:[^,.;]{{1,30}} )?en NAME
 BORN_IN    now      WHO (?:was|were) born in NAME
 BORN_IN    now      WHO (?:wurde|bin|ist) in NAME geboren
 BORN_IN    now      WHO (?:nació|nací) en NAME
@@ -187,6 +207,7 @@ VISITED    began    WHO {_HAVE}?(?:visited|travelled to|traveled to|flew to) NAM
 SPEAKS     now      WHO (?:speaks?|spricht|spreche|habla|hablan|hablo) WORDS
 ALLERGIC_TO now     WHO (?:{_BE}|was) allergic to WORDS
 ALLERGIC_TO now     WHO (?:ist|bin|sind) gegen WORDS allergisch
+ALLERGIC_TO now     WHO (?:ist|bin|sind) allergisch gegen WORDS
 ALLERGIC_TO now     WHO (?:es|soy|son) alérgic[oa]s? al? WORDS
 DISLIKES   now      WHO (?:hates?|dislikes?|detests?|can(?:no|['’])t stand|hasst|hasse|odia|odio
                     |detesta) WORDS
@@ -198,6 +219,10 @@ LIKES      now      WHO (?:me|nos) (?:gustan?|encantan?) WORDS
 OWNS       ended    WHO {_HAVE}?(?:sold|gave away|hat verkauft|vendió) WORDS
 OWNS       ended    WHO (?:hat|habe|haben) WORDS verkauft
 OWNS       now      WHO {_HAVE}?(?:owns?|owned|bought|purchased|inherited|adopted|besitzt|besitze) WORDS
+OWNS       now      WHO (?:has|have|got|hat|habe|haben|tengo|tiene|tenemos) (?:an?|another|two|three|four
+                    |eine?n?|zwei|drei|una?|dos|tres) (?:[\w-]+ )?(?:PET)s?(?:,| called| named| namens
+                    | llamad[oa]s?) NAME
+OWNS       began    WHO (?:named|called) (?:my|our|his|her|the) (?:new )?(?:PET) NAME
 OWNS       now      WHO (?:has|have|got) (?:an?|two|three|four) (?P<p>(?:[\w-]+ ){{0,2}}?(?:{_OWNED})s?)\b
 OWNS       now      WHO (?:hat|habe|haben) (?:eine?n?|zwei
                     |drei) (?P<p>(?:\w+ )?(?:{_BESESSEN})e?n?(?: namens {MARK})?)
@@ -243,8 +268,8 @@ _KIN = {
         "|vermieter(?:in)?|caser[oa]",
     "TEACHER": "teacher|lehrer(?:in)?|maestr[oa]|profesora?", "COACH": "coach|trainer(?:in)?|entrenadora?",
     "MENTOR": "mentor(?:in)?|mentora", "ASSISTANT": "assistant|assistent(?:in)?|asistente",
-    "PET": "dog|cat|puppy|kitten|guinea pig|hamster|rabbit|parrot|horse|pony|hund|katze|kater|kaninchen"
-           "|pferd|perr[oa]"
+    "PET": "dog|cat|puppy|kitten|guinea pig|hamster|rabbit|parrot|horse|pony|turtle|hund|katzen?|kater"
+           "|kaninchen|pferd|perr[oa]"
            "|gat[oa]|caballo|conejo",
 }  # fmt: skip
 KIN: Final = {word: re.compile(pattern, re.IGNORECASE) for word, pattern in _KIN.items()}
@@ -267,7 +292,14 @@ _ROLES = {
     "SECRETARY": "secretary|sekretär(?:in)?|secretari[oa]",
     "WORKER": "nurse|(?:software |data |civil )?engineer|arzt|ärztin|doctor|teacher|architect|lawyer"
               "|designer|developer|chef|pilot|ingenieur(?:in)?|architekt(?:in)?"
-              "|krankenschwester|ingenier[oa]|arquitect[oa]|enfermer[oa]",
+              "|krankenschwester|ingenier[oa]|arquitect[oa]|enfermer[oa]"
+              "|baker|banker|barista|carpenter|cashier|cook|counsell?or|electrician|journalist|lecturer"
+              "|librarian|mechanic|paramedic|pharmacist|plumber|professor|researcher|scientist"
+              "|social worker|therapist|waiter|waitress"
+              "|(?:bäcker|bibliothekar|elektriker|erzieher|forscher|journalist|kellner|krankenpfleger"
+              "|lehrer|mechaniker|pfleger|tischler|verkäufer)(?:in)?|koch|köchin"
+              "|abogad[oa]|camarer[oa]|cociner[oa]|contable|electricista|investigadora?|maestr[oa]"
+              "|mecánic[oa]|médic[oa]|panader[oa]|periodista|profesora?",
 }  # fmt: skip
 ROLES: Final = {word: re.compile(pattern, re.IGNORECASE) for word, pattern in _ROLES.items()}
 ROLE: Final = "|".join(_ROLES[name] for name in sorted(_ROLES, key=lambda one: one != "LEAD"))
@@ -350,7 +382,8 @@ HEDGES: Final = re.compile(
 FIRST_PERSON: Final = re.compile(
     r"^(?:vivo|vivimos|trabajo|trabajamos|soy|somos|estoy|tengo|usamos|utilizamos|hablo|odio|estudio"
     r"|nac[ií]|me|nos|dej[aé]mos|dejé"
-    r"|empecé|comencé|cambiamos|pasamos|vengo|compré|viví|trabajé|resido|reporto|dirijo)\b",
+    r"|empecé|comencé|cambiamos|pasamos|vengo|compré|viví|trabajé|resido|reporto|dirijo|perdí|toco|canto"
+    r"|tenemos|renuncié)\b",
     re.IGNORECASE,
 )
 VERBS: Final = (
@@ -382,4 +415,5 @@ def frames() -> tuple[Frame, ...]:
 
 
 def _expanded(template: str) -> str:
-    return re.sub("|".join(_PARTS), lambda found: _PARTS[found[0]], template)
+    parts = {**_PARTS, "TRADE": _ROLES["WORKER"], "PET": _KIN["PET"]}
+    return re.sub("|".join(parts), lambda found: parts[found[0]], template)

@@ -89,7 +89,9 @@ _GERMAN = re.compile(
     re.IGNORECASE,
 )
 _NAME_BEFORE = re.compile(r"(?:^|\s)(?:in|nach|bei|von|aus|mit|und|wohnt|arbeitet|heißt|statt)\s+$")
-_ARTICLE_BEFORE = re.compile(rf"(?:^|\s)(?:{'|'.join(ARTICLES)})\s+(?:[a-zäöü]+e[nmrs]?\s+)?$", re.IGNORECASE)
+_ARTICLE_BEFORE = re.compile(
+    rf"(?:^|\s)(?:{'|'.join(ARTICLES)})\s+(?:(?-i:[a-zäöü]+e[nmrs]?)\s+)?$", re.IGNORECASE
+)
 _NO_ENTITY = re.compile(
     rf"[\d\s.:/,-]+|(?:{'|'.join((*MONTH_NAMES, *DAY_NAMES))})\.?(?: \d.*)?"
     r"|.*\d月.*|\d+[年日号]|(?:星期|周|礼拜)[一二三四五六日天]"

@@ -57,7 +57,7 @@ _ADVERBS = re.compile(
     r"|right now|simply|totally"
     r"|jetzt|nun|derzeit|aktuell|momentan|inzwischen|mittlerweile|seit kurzem|neuerdings|immer|gerne?"
     r"|sehr|besonders"
-    r"|ursprünglich|bereits|schon|noch|ganz|ahora|actualmente|siempre|todavía|aún|mucho|muy"
+    r"|ursprünglich|bereits|schon|noch|ganz|ja|halt|eben|ahora|actualmente|siempre|todavía|aún|mucho|muy"
     r"|recientemente|ya|hoy en día)(?![\w-]),? ?",
     re.IGNORECASE,
 )
@@ -103,7 +103,7 @@ _NO_PHRASE = re.compile(
     r"(?:it|to|people|then|variety|bit|they|he|she|we|there|but|so|first|second|third|fourth|that|this|them|him|her|me"
     r"|you|us|being|how|when|what"
     r"|everything|something|anything|nothing|one|all|"
-    r"sehr|dass|wie|es|que|lo|esto|eso)\b.*|.*[\d%€$␣\"“”„].*",
+    r"sehr|dass|wie|leider|es|que|qué|lo|esto|eso|sadly|unfortunately)\b.*|.*[\d%€$␣\"“”„].*",
     re.IGNORECASE,
 )
 _OF_HERE = re.compile(

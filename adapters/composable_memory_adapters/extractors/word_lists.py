@@ -12,7 +12,8 @@ def _words(text: str) -> frozenset[str]:
 TITLES: Final = _words("mr mrs ms miss dr prof professor sir madam herr herrn frau señor señora doña madame")
 
 GREETINGS: Final = _words(
-    """hey hi hello thanks thank bye goodbye wow yeah yes yep yup no nope nah ok okay sure cool great
+    """hallo hola
+    hey hi hello thanks thank bye goodbye wow yeah yes yep yup no nope nah ok okay sure cool great
     awesome nice congrats congratulations sorry oh ah aww haha lol omg btw well please cheers
     absolutely definitely totally exactly right alright welcome ps fyi asap ugh phew yay woah whoa
     hmm"""
@@ -68,7 +69,8 @@ NOT_NAMES: Final = (
 """Words that begin with a capital only where a sentence does."""
 
 OPENERS: Final = _words(
-    """sounds looks feels seems sound nature worries themes dedication rest man nos new old big good bad
+    """canto comencé compré dejé empecé perdí renuncié tenemos toco trabajé viví
+    sounds looks feels seems sound nature worries themes dedication rest man nos new old big good bad
     best poor dear great actually agree amazing apparently allegedly bring congrats dead dinner
     excited flight follow friend fun glad hear heard help hope idea imagine interesting invoices
     know launch let look looks lot love lunch matter mean meeting nearly painting people posted

@@ -324,3 +324,27 @@ async def test_a_long_text_is_read_while_the_loop_goes_on() -> None:
 
     assert (await reading).relations
     assert turns > 2, "it took the whole loop"
+
+
+def test_messages_are_read_as_people_write_them() -> None:
+    cases = [
+        ("Wow! We got another cat named Bailey.", ("Ada", "OWNS", "Bailey")),
+        ("Since I lost my job at Door Dash, things are tough.", ("Ada", "WORKS_AT", "Door Dash")),
+        ("I've been a nurse at Halden Clinic since then.", ("Ada", "WORKS_AT", "Halden Clinic")),
+        (
+            "I'm studying marine biology at the University of Ghent!",
+            ("Ada", "STUDIES_AT", "University of Ghent"),
+        ),
+        ("I work at a bakery called Crumbfold.", ("Ada", "WORKS_AT", "Crumbfold")),
+        ("Mein Bruder Tim arbeitet bei Skyforge Games.", ("Tim", "WORKS_AT", "Skyforge Games")),
+        ("Ich habe meinen Job bei Fernweg Logistik verloren.", ("Ada", "WORKS_AT", "Fernweg Logistik")),
+        ("Perdí mi trabajo en Fernway Logística.", ("Ada", "WORKS_AT", "Fernway Logística")),
+        ("Empecé a trabajar en Floristería Halden.", ("Ada", "WORKS_AT", "Floristería Halden")),
+        ("我在一家叫麦香坊的面包店上班了。", ("Ada", "WORKS_AT", "麦香坊")),
+    ]
+
+    for text, relation in cases:
+        assert relation in relations(text, speaker="Ada"), text
+    assert only("Since I lost my job at Door Dash, it is tough.", speaker="Ada").valid_to == SAID
+    assert relations("I'm thinking about a dog named Rex.", speaker="Ada") == []
+    assert relations("Si me dan el puesto en Harlow, tengo un gato, Óscar.", speaker="Ada") == []
