@@ -548,8 +548,14 @@ async def go(number):
             await worker(outbox, 2).work()
             number += 6
 
+def accepted():
+    path = root / "accepted"
+    return len(path.read_text(encoding="utf-8").split()) if path.exists() else 0
+
 chance = random.Random(7)
-for round in range(30):
+round = 0
+while round < 30 or accepted() <= 100:  # a busy machine gets little done before each kill
+    round += 1
     child = os.fork()
     if not child:
         asyncio.run(go(round * 100_000))
