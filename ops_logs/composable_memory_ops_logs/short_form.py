@@ -128,7 +128,7 @@ def full_lines(wire: Json) -> list[Json]:
         AttributeError, IndexError, KeyError, TypeError, ValueError: the line lies.
     """
     short: Json = dict(wire["detail"])
-    passages = list(_passages(short))
+    passages = _passages(short)
     lines, found = [], list[tuple[str, Json]]()
     for answer in short.pop("backends"):
         results = [
@@ -234,36 +234,34 @@ def _cut(text: str, most_bytes: int) -> str:
     return text.encode(errors="replace")[:most_bytes].decode(errors="ignore")
 
 
-def _passages(short: Json) -> Iterator[Json]:
-    """Yield a candidate of each passage, of which the score and the rank are those of no backend."""
+def _passages(short: Json) -> list[Json]:
+    """Return a candidate of each passage, of which the score and the rank are those of no backend."""
     paths, places = short["paths"], short["places"]
-    sources = {number: name for name, numbers in short.get("sources", {}).items() for number in numbers}
-    origins = {number: place for number, *place in _in_fours(short.get("origins", ()))}
-    outdated: dict[int, list[Json]] = {}
-    for number, *place in _in_fours(short.get("outdated", ())):
-        outdated.setdefault(number, []).append(_lines(paths, *place))
-    within = short.get("startChars", ())
-    start_chars = dict(zip(within[::2], within[1::2], strict=True))
     triples = zip(places[::3], places[1::3], places[2::3], strict=True)
-    rows = zip(triples, short["previews"], strict=True)
-    for number, ((path, start, length), preview) in enumerate(rows):
-        passage = {
+    passages: list[Json] = [
+        {
             "path": paths[path],
             "startLine": start,
             "endLine": start + length,
             "score": 0.0,
             "rank": 0,
-            "source": sources.get(number, "memory"),
+            "source": "memory",
             "snippetPreview": preview,
             "exact": False,
         }
-        if (origin := origins.get(number)) is not None:
-            passage["origin"] = _lines(paths, *origin)
-        if number in start_chars:
-            passage["startChar"] = start_chars[number]
-        if number in outdated:
-            passage["outdated"] = outdated[number]
-        yield passage
+        for (path, start, length), preview in zip(triples, short["previews"], strict=True)
+    ]
+    for name, numbers in short.get("sources", {}).items():
+        for number in numbers:
+            passages[number]["source"] = name
+    for number, *place in _in_fours(short.get("origins", ())):
+        passages[number]["origin"] = _lines(paths, *place)
+    within = short.get("startChars", ())
+    for number, start_char in zip(within[::2], within[1::2], strict=True):
+        passages[number]["startChar"] = start_char
+    for number, *place in _in_fours(short.get("outdated", ())):
+        passages[number].setdefault("outdated", []).append(_lines(paths, *place))
+    return passages
 
 
 def _in_fours(numbers: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -402,7 +400,10 @@ def _full_final(
         "support": support,
         "snippetPreview": candidate["snippetPreview"],
     }
-    return final | {name: candidate[name] for name in optional if name in candidate}
+    for name in optional:
+        if name in candidate:
+            final[name] = candidate[name]
+    return final
 
 
 def _full_dropped(
@@ -412,7 +413,7 @@ def _full_dropped(
         return row
     number, kind, *more = row
     (backend, candidate), (reason, before, after) = found[number], reasons[kind]
-    what = "".join(_named(one, found) for one in more)
+    what = "".join([_named(one, found) for one in more])
     dropped = {
         "path": candidate["path"],
         "startLine": candidate["startLine"],
@@ -421,7 +422,10 @@ def _full_dropped(
         "reason": reason,
         "detail": f"{before}{what}{after}",
     }
-    return dropped | {name: candidate[name] for name in optional if name in candidate}
+    for name in optional:
+        if name in candidate:
+            dropped[name] = candidate[name]
+    return dropped
 
 
 def _named(one: int | str, found: Sequence[tuple[str, Json]]) -> str:

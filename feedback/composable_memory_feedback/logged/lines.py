@@ -70,7 +70,7 @@ class CandidateColumns(Line):
         Raises:
             ValueError: they are no list of objects that have what every candidate has.
         """
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        if not isinstance(rows, list) or {*map(type, rows)} - {dict}:
             raise ValueError("candidates are a list of objects")
         try:
             columns = dict(zip(_REQUIRED, zip(*map(_required, rows), strict=True), strict=bool(rows)))
