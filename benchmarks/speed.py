@@ -38,13 +38,13 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
 from composable_memory_adapters.vectors import sqlite_vec
+from composable_memory_adapters.vectors.int8_codes import Codes, encode
+from composable_memory_adapters.vectors.mapped import Filed
 from composable_memory_adapters.vectors.resident import (
     ExactVectors,
     Ids,
     Matrix,
     Neighbour,
-    ResidentVectors,
-    SignBits,
     from_bytes,
     unit_rows,
 )
@@ -155,20 +155,21 @@ async def vector_engines(scale: Scale) -> AsyncIterator[Table]:
 def _compare_engines(connection: Connection, matrix: Matrix, asked: Matrix) -> Table:
     count, dims = matrix.shape
     sqlite_vec.load(connection)
-    exact, bits = ExactVectors(dims), SignBits(dims)
-    for engine in (exact, bits):
-        engine.add(range(1, count + 1), matrix)
+    exact, (codes, scales) = ExactVectors(dims), encode(matrix)
+    exact.add(range(1, count + 1), matrix)
+    kept = Codes(ids=np.arange(1, count + 1), scales=scales, matrix=codes)
+    filed = Filed(codes=kept, gone=np.empty(0, dtype=np.intp))
 
-    def fetch(ids: Ids) -> tuple[Ids, Matrix]:
-        return ids, from_bytes(read_queries.vectors_at(connection, ids.tolist(), dims), dims)
+    def fetch(ids: Ids) -> tuple[list[int], Matrix]:
+        found, blobs = read_queries.vectors(connection, ids.tolist(), dims)
+        return found, from_bytes(b"".join(blobs), dims)
 
     engines: dict[str, Callable[[Matrix], list[Neighbour]]] = {
         "numpy product": lambda query: _plain_product(matrix, query),
         "exact": lambda query: exact.search(query, K),
-        "bits": lambda query: bits.search(query, K, fetch),
+        "mapped": lambda query: filed.search(query, K, fetch),
         "sqlite-vec": lambda query: sqlite_vec.nearest(connection, KNN_TABLE, query.tobytes(), K),
     }
-    held: dict[str, ResidentVectors] = {"exact": exact, "bits": bits}
     times, recall = Times(), dict.fromkeys(engines, 0.0)
     for query in asked:
         truth = {id_ for id_, _ in _plain_product(matrix, query)}
@@ -178,7 +179,7 @@ def _compare_engines(connection: Connection, matrix: Matrix, asked: Matrix) -> T
             recall[name] += len(truth & {id_ for id_, _ in found}) / (K * len(asked))
     table = Table(
         title=f"{count:,} vectors of {dims} numbers, the {K} nearest",
-        columns=("engine", "CPU ms", "x product", "x sqlite-vec", f"recall@{K}", "bytes a vector"),
+        columns=("engine", "CPU ms", "x product", "x sqlite-vec", f"recall@{K}"),
     )
     for name in engines:
         table.rows.append(
@@ -188,7 +189,6 @@ def _compare_engines(connection: Connection, matrix: Matrix, asked: Matrix) -> T
                 f"{times.cpu(name) / times.cpu('numpy product'):.2f}",
                 f"{times.cpu(name) / times.cpu('sqlite-vec'):.3f}",
                 f"{recall[name]:.4f}",
-                f"{held[name].nbytes / count:.0f}" if name in held else "",
             )
         )
     return table

@@ -510,10 +510,14 @@ class FallbackStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorStatus:
-    """State of vector search; `available` is None until it was tried."""
+    """State of vector search; `available` is None until it was tried.
+
+    `engine` names what searches the vectors, or will.
+    """
 
     enabled: bool
     available: bool | None = None
+    engine: str | None = None
     extension_path: str | None = None
     load_error: str | None = None
     dims: int | None = None

@@ -616,6 +616,14 @@ COMPOSABLE = document(
                  f"{OWN_VECTORS}only_what_has_changed_is_read_to_follow_the_notes",
                  f"{OWN_VECTORS}a_rebuilt_index_is_compared_as_a_whole",
                  f"{OWN_VECTORS}changes_that_the_log_has_dropped_are_found_by_comparing"),
+            kept("own:vector:mapped", "the mapped file finds what the vectors would; killed, torn or "
+                 "forgotten, it is whole, or made again",
+                 "tests/contract/test_vectors.py::TestMapped",
+                 "tests/property/test_vector_stores_properties.py::test_numpy_finds_what_simsimd_finds",
+                 "tests/integration/test_vector_files.py::test_a_file_found_after_a_kill_is_whole",
+                 "tests/integration/test_vector_files.py::test_a_file_is_opened_again_and_made_again_when_torn",
+                 "tests/integration/test_forgetting.py::"
+                 "test_the_vectors_of_what_is_forgotten_go_from_every_file"),
             decided("vector:delete", "VectorAdapter.delete?(ids)", "a Protocol of its own: SupportsDelete",
                     f"{NAMES}a_promise_has_its_methods", f"{VECTORS}deleted_records_are_gone"),
             kept("vector:builtin", "the builtin memory searches its vectors by VectorAdapter, of any package",
@@ -906,7 +914,7 @@ DEEP_DIVE = document(
                     "has changed is seen by looking, which a status does not",
                     f"{BUILTIN}a_memory_that_was_never_synced_is_dirty_and_one_that_was_is_not",
                     f"{FAULTS}a_damaged_index_says_what_to_do_and_a_search_does_not_touch_it"),
-            kept("status:vector", "vector: available, extensionPath, loadError, dims",
+            kept("status:vector", "vector: available, extensionPath, loadError, dims, and the engine",
                  f"{BUILTIN_SEARCH}warming_loads_what_the_first_search_needs",
                  f"{BUILTIN_SEARCH}where_sqlite_vec_cannot_be_loaded_another_engine_answers_and_says_so"),
             decided("status:custom", "custom: searchMode, providerUnavailableReason",

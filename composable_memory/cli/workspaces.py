@@ -1,6 +1,7 @@
 """`cmem workspace`: which workspaces are known, what is kept of each, and which folder each of them is."""
 
 import asyncio
+import glob
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -235,8 +236,9 @@ def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
         return
-    for suffix in ("-wal", "-shm", ""):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    for beside in path.parent.glob(f"{glob.escape(path.name)}-*"):  # a log, and what is made of the file
+        beside.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
 
 
 def _print_workspace(one: _Kept) -> None:

@@ -27,6 +27,7 @@ HEAVY = (
     "redis",
     "rich",
     "safetensors",
+    "simsimd",
     "tokenizers",
     "typer",
     "watchdog",
@@ -81,6 +82,7 @@ DOORS = {
     "pypdf": ("composable_memory_adapters.builtin.notes.document_reader",),
     "redis": ("composable_memory_adapters.graphiti.database",),
     "rich": ("composable_memory.cli",),
+    "simsimd": ("composable_memory_adapters.vectors.int8_codes",),
     "starlette": ("composable_memory.http_server", "composable_memory.inspector"),
     "sqlite_vec": ("composable_memory_adapters.vectors.sqlite_vec",),
     "tokenizers": (

@@ -90,7 +90,7 @@ FIELDS: Mapping[type, str] = {
     types.CacheStatus: "enabled entries max_entries",
     types.FtsStatus: "enabled available error",
     types.FallbackStatus: "from_ reason",
-    types.VectorStatus: "enabled available extension_path load_error dims",
+    types.VectorStatus: "enabled available engine extension_path load_error dims",
     types.BatchStatus: (
         "enabled failures limit wait concurrency poll_interval_ms timeout_ms last_error last_provider"
     ),

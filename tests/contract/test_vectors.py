@@ -1,8 +1,10 @@
 """Every engine that searches vectors keeps the contract of a store."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -16,7 +18,11 @@ from composable_memory.interfaces import (
 from composable_memory.testing import Opener, VectorContract
 from composable_memory_adapters.sqlite_file import SqliteFile
 from composable_memory_adapters.vectors.in_memory import InMemoryVectors
+from composable_memory_adapters.vectors.mapped import MappedVectors
+from composable_memory_adapters.vectors.resident import ExactVectors, Fetch
 from composable_memory_adapters.vectors.sqlite_vec import SqliteVecVectors
+
+T = TypeVar("T")
 
 DIMENSIONS = VectorContract.dimensions
 
@@ -37,20 +43,32 @@ class TestInMemoryOfUnknownLength(TestInMemory):
         return lambda: nullcontext(InMemoryVectors())
 
 
-class TestSignBits(TestInMemory):
-    """What is found by signs is rescored with the vectors themselves."""
+class Elsewhere:
+    """Keeps the vectors that a mapped store takes its own from, as an index does."""
+
+    def __init__(self) -> None:
+        self.vectors = ExactVectors(DIMENSIONS)
+
+    async def run(self, work: Callable[[Fetch], T]) -> T:
+        return await asyncio.to_thread(work, self.vectors.fetch)
+
+    async def publish(self, made: Path, place: Path) -> None:
+        await asyncio.to_thread(made.replace, place)
+
+
+class TestMapped(TestInMemory):
+    """Nothing is in the file yet."""
 
     @pytest.fixture
-    def open_vectors(self) -> Opener[VectorAdapter]:
-        return lambda: nullcontext(InMemoryVectors(DIMENSIONS, exact_limit=0))
-
-
-class TestExactThenSignBits(TestInMemory):
-    """The vectors become signs while they are being stored."""
-
-    @pytest.fixture
-    def open_vectors(self) -> Opener[VectorAdapter]:
-        return lambda: nullcontext(InMemoryVectors(exact_limit=3))
+    def open_vectors(self, tmp_path: Path) -> Opener[VectorAdapter]:
+        return lambda: nullcontext(
+            MappedVectors(
+                tmp_path / "vectors",
+                key="contract",
+                dims=DIMENSIONS,
+                stored=Elsewhere(),
+            )
+        )
 
 
 class TestSqliteVec(VectorContract):

@@ -251,7 +251,7 @@ async def test_the_status_tells_everything_without_reading_anything(
         cache=CacheStatus(enabled=True, entries=status.chunks, max_entries=1000),
         fts=FtsStatus(enabled=True, available=True),
         fallback=None,
-        vector=VectorStatus(enabled=True, available=True, dims=64),
+        vector=VectorStatus(enabled=True, available=True, engine="exact", dims=64),
         batch=BatchStatus(enabled=False),
         custom={
             "searchMode": "hybrid",

@@ -252,7 +252,7 @@ async def test_no_query_is_read_as_syntax(notes: Notes, query: str) -> None:
     assert codes(await notes.searcher(without_embedder=True).answer(query)) == ["keyword-only"]
 
 
-@pytest.mark.parametrize("name", ["exact", "bits", "sqlite-vec"])
+@pytest.mark.parametrize("name", ["exact", "mapped", "sqlite-vec"])
 async def test_the_first_results_of_a_long_answer_are_the_short_answer(notes: Notes, name: str) -> None:
     await notes.add(*(f"note{number} speaks of topic{number % 7} and water" for number in range(150)))
     searcher = notes.searcher(engine(name))
@@ -292,9 +292,9 @@ async def test_the_snippet_shows_the_match_however_far_down(notes: Notes) -> Non
     ("settings", "expected"),
     [
         (engine("auto"), "exact"),
-        (engine("auto", exactLimit=2), "bits"),
+        (engine("auto", exactLimit=2), "mapped"),
         (engine("exact", exactLimit=0), "exact"),
-        (engine("bits"), "bits"),
+        (engine("mapped"), "mapped"),
         (engine("sqlite-vec"), "sqlite-vec"),
     ],
 )
@@ -315,7 +315,7 @@ async def test_all_engines_give_the_same_answer(notes: Notes) -> None:
 
     answers = [
         await notes.searcher(engine(name)).answer("garden2 water1", SearchOptions(max_results=30))
-        for name in ("exact", "bits", "sqlite-vec")
+        for name in ("exact", "mapped", "sqlite-vec")
     ]
 
     exact, *others = [[(result.path, result.score) for result in answer.results] for answer in answers]
@@ -333,7 +333,7 @@ async def test_growing_past_the_limit_changes_the_engine_in_the_open(notes: Note
     await notes.add("lunch with the team")
     after = await searcher.answer("tomatoes")
 
-    assert (before.engines["vector"], after.engines["vector"]) == ("exact", "bits")
+    assert (before.engines["vector"], after.engines["vector"]) == ("exact", "mapped")
     assert paths(after)[0] == "garden.md"
 
 
@@ -356,7 +356,7 @@ async def test_where_sqlite_vec_cannot_be_loaded_another_engine_answers_and_says
 # --- keeping up with the index ---
 
 
-@pytest.mark.parametrize("name", ["exact", "bits", "sqlite-vec"])
+@pytest.mark.parametrize("name", ["exact", "mapped", "sqlite-vec"])
 async def test_a_search_sees_what_was_added_and_removed_since_the_last(notes: Notes, name: str) -> None:
     searcher = notes.searcher(engine(name) | {"query": {"hybrid": {"enabled": False}}})
     await notes.add("deploy the staging server", "garden tomatoes")
@@ -580,7 +580,7 @@ async def test_a_broken_keyword_index_is_an_error_and_not_an_empty_answer(notes:
 # --- at the same time ---
 
 
-@pytest.mark.parametrize("name", ["exact", "bits", "sqlite-vec"])
+@pytest.mark.parametrize("name", ["exact", "mapped", "sqlite-vec"])
 async def test_concurrent_first_searches_agree(notes: Notes, name: str) -> None:
     await notes.add(*(f"note{number} speaks of water" for number in range(50)))
     searcher = notes.searcher(engine(name))

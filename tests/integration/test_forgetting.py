@@ -8,12 +8,14 @@ import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
+import apsw
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -29,7 +31,8 @@ from composable_memory.runtime.backup import back_up, restore
 from composable_memory.runtime.memory import Memory
 from composable_memory.state.workspaces import adopt
 from composable_memory.testing import FakeBackend
-from composable_memory.types import MemorySearchResult, SearchOptions
+from composable_memory.types import MemorySearchResult, QueryResponse, SearchOptions
+from composable_memory_adapters.vectors.int8_codes import encode
 from composable_memory_feedback.logged import LoggedQuery, read_queries
 
 SECRET = "The spare key lies under the turquoise flowerpot, code zebra-99117."
@@ -86,11 +89,54 @@ def files_with(words: Iterable[str], *folders: Path, but: Iterable[Path] = ()) -
     return found
 
 
+def files_with_bytes(pieces: Iterable[bytes], folder: Path) -> set[str]:
+    """Return the names of the files below a folder that hold one of the pieces."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.name for path in files if any(piece in path.read_bytes() for piece in pieces)}
+
+
+def vector_in_index(state: Path, text: str) -> bytes:
+    """Return the stored vector of the passage whose text is like that."""
+    (index,) = (state / "memory").glob("*.sqlite")
+    find = """
+    SELECT embedding FROM embedding_cache JOIN chunks ON embedding_id = embedding_cache.id WHERE text LIKE ?
+    """
+    with closing(apsw.Connection(str(index), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+        numbers: bytes = connection.execute(find, (text,)).get
+    return numbers
+
+
+def paths(response: QueryResponse) -> set[str]:
+    return {result.path for result in response.results}
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     place = Place(tmp_path)
     place.note.write_text(NOTE, encoding="utf-8")
     return place
+
+
+async def test_the_vectors_of_what_is_forgotten_go_from_every_file(place: Place) -> None:
+    said = "the copper lantern of the old harbour master"
+    place.write("memory/lantern.md", f"{said}\n")
+    by_meaning = {"store": {"vector": {"engine": "mapped"}}}
+    async with place.open(embedding={"provider": "wordllama"}, builtin=by_meaning) as memory:
+        await memory.sync()
+        assert paths(await memory.query("lantern")) >= {"memory/lantern.md"}
+        numbers = await asyncio.to_thread(vector_in_index, place.state, "%lantern%")
+        codes, _ = encode(np.frombuffer(numbers, dtype="<f4").reshape(1, -1))
+        before = await asyncio.to_thread(files_with_bytes, (numbers, codes.tobytes()), place.state)
+        plan = await memory.plan_forgetting("copper lantern harbour")
+        await memory.forget(plan.token)
+        after = await asyncio.to_thread(files_with_bytes, (numbers, codes.tobytes()), place.state)
+        again = await memory.query("lantern")
+        at_last = await asyncio.to_thread(files_with_bytes, (numbers, codes.tobytes()), place.state)
+
+    assert any(name.endswith("-vectors") for name in before)
+    assert after == at_last == set()
+    assert "memory/lantern.md" not in paths(again)
+    assert again.answers[0].engines["vector"] == "mapped"
 
 
 async def test_exactly_the_lines_of_the_plan_go_with_their_copies(place: Place) -> None:

@@ -46,7 +46,7 @@ def _checked_template(value: str) -> str:
     return value.strip()
 
 
-ENGINES = ("auto", "exact", "bits", "sqlite-vec")
+ENGINES = ("auto", "exact", "mapped", "sqlite-vec")
 """The engines of the builtin memory itself; packages offer others as entry points."""
 
 DocumentKind = Literal["pdf", "docx", "html", "epub"]
@@ -224,12 +224,19 @@ class VectorSettings(SettingsModel):
     enabled: bool = Field(default=True, description="Search by meaning, where there is an embedder.")
     engine: str = Field(
         default="auto",
-        description="`auto` (exact up to `exactLimit`, above it bits with rescoring), `exact`, `bits`, "
-        "`sqlite-vec`, or the id of a store of vectors that an installed package offers.",
+        description="`auto` (exact up to `exactLimit`, above it mapped), `exact`, `mapped` (codes in a file "
+        "beside the index; what they find is compared exactly), `sqlite-vec`, or the id of a store of "
+        "vectors that an installed package offers.",
     )
     exact_limit: int = Field(
         default=20_000, ge=0, description="Most vectors that `auto` compares one by one."
     )
+
+    def engine_for(self, count: int) -> str:
+        """Return the engine that is configured, or what `auto` chooses for so many vectors."""
+        if self.engine != "auto":
+            return self.engine
+        return "exact" if count <= self.exact_limit else "mapped"
 
 
 class KeywordSettings(SettingsModel):

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -74,10 +75,17 @@ def describe(settings: BuiltinSettings, services: BackendServices, now: MemorySt
         ),
         fts=FtsStatus(enabled=keywords, available=keywords),
         fallback=services.embedder_fallback,
-        vector=now.vector,
+        vector=_vector(settings, now),
         batch=embedder.batch_status() if isinstance(embedder, SupportsJobs) else BatchStatus(enabled=False),
         custom=_custom(settings, services, now),
     )
+
+
+def _vector(settings: BuiltinSettings, now: MemoryState) -> VectorStatus:
+    """Return the state of vector search, with the engine that the first search will use."""
+    if now.vector.available is False or now.vector.engine is not None:
+        return now.vector
+    return replace(now.vector, engine=settings.store.vector.engine_for(now.snapshot.embedded))
 
 
 def _custom(settings: BuiltinSettings, services: BackendServices, now: MemoryState) -> dict[str, JsonValue]:

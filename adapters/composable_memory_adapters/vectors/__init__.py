@@ -1,3 +1,3 @@
-"""Vector engines: exact products, sign bits with rescoring, and sqlite-vec."""
+"""Stores of vectors: in memory, in a mapped file of int8 codes, and in a table of sqlite-vec."""
 
 __all__: list[str] = []

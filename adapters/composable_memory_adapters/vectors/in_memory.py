@@ -1,11 +1,9 @@
-"""A store of vectors in memory: exact, or sign bits whose candidates are compared with the stored vectors."""
+"""A store of vectors in memory, each of which is compared with a query."""
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -14,17 +12,12 @@ from composable_memory.types import JsonValue
 from composable_memory.vector_values import Health, VectorMatch, VectorQuery, VectorQueryResult, VectorRecord
 from composable_memory_adapters.vectors.resident import (
     ExactVectors,
-    Fetch,
+    Ids,
     Matrix,
     Neighbour,
-    ResidentVectors,
-    SignBits,
     from_bytes,
     unit_rows,
 )
-from composable_memory_ops_logs.quick_dataclass import dataclass
-
-T = TypeVar("T")
 
 FIRST_NAMED_ROW = 2**62
 """Ids that are numbers are the rows of their vectors; the rows of all others begin here."""
@@ -32,52 +25,18 @@ MAX_DIGITS = 18
 NO_METADATA: Mapping[str, JsonValue] = MappingProxyType({})
 
 
-class StoredVectors(Protocol):
-    """Vectors that are kept elsewhere under the numbers that are their ids."""
-
-    async def run(self, work: Callable[[Fetch], T]) -> T:
-        """Run `work` in a thread, with a function that fetches vectors."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Engines:
-    """The vectors themselves, their signs, or both; a search uses the same ones from beginning to end."""
-
-    exact: ExactVectors | None
-    bits: SignBits | None
-
-    @property
-    def main(self) -> ResidentVectors:
-        """Return the engine that searches."""
-        engine = self.bits or self.exact
-        assert engine is not None
-        return engine
-
-    @property
-    def all(self) -> tuple[ResidentVectors, ...]:
-        """Return every engine that is there."""
-        return tuple(engine for engine in (self.exact, self.bits) if engine is not None)
-
-
 class InMemoryVectors:
     """Keeps records in memory; they are gone with the process.
 
-    `dims` is the length of the vectors; without it the first record decides. Up to `exact_limit` vectors each
-    one is compared (None: however many there are); above, only their signs are, and what these find is
-    compared with the vectors that `stored` fetches. Without `stored`, signs save time and no memory.
-
-    An id that is a plain number is the row of its vector. An index has such ids, and a dictionary of a
-    million others would take more memory than the signs of their vectors.
+    `dims` is the length of the vectors; without it the first record decides. An id that is a plain number, as
+    an index has them, is the row of its vector; others need a dictionary.
     """
 
-    def __init__(
-        self, dims: int | None = None, *, exact_limit: int | None = None, stored: StoredVectors | None = None
-    ) -> None:
+    engine = "exact"
+
+    def __init__(self, dims: int | None = None) -> None:
         self._dims = dims
-        self._exact_limit = exact_limit
-        self._stored = stored
-        self._engines = _Engines(ExactVectors(dims or 0), None)
+        self._vectors = ExactVectors(dims or 0)
         self._rows: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self._next_row = FIRST_NAMED_ROW
@@ -86,14 +45,19 @@ class InMemoryVectors:
         # A cancelled call lets go of the lock above while its thread still works.
         self._working = threading.Lock()
 
-    @property
-    def engine(self) -> str:
-        """Return how vectors are compared now: `exact` or `bits`."""
-        return self._engines.main.engine
+    def __len__(self) -> int:
+        return len(self._vectors.ids)
+
+    def plain(self) -> tuple[Ids, Matrix]:
+        """Return the vectors that have no metadata and a number as their id, with these."""
+        rows = self._vectors.ids
+        return self._vectors.fetch(
+            [row for row in rows.tolist() if row < FIRST_NAMED_ROW and row not in self._metadata]
+        )
 
     async def ids(self) -> Sequence[str]:
         """Return the ids of all records."""
-        return [self._id_of(row) for row in self._engines.main.ids.tolist()]
+        return [self._id_of(row) for row in self._vectors.ids.tolist()]
 
     async def upsert(self, records: Sequence[VectorRecord]) -> None:
         """Store `records`, replacing those with the same id.
@@ -136,19 +100,13 @@ class InMemoryVectors:
         Raises:
             DimensionMismatch: the query has another length than the vectors stored.
         """
-        engines = self._engines
-        if not len(engines.main.ids) or query.top_k < 1:
+        if not len(self) or query.top_k < 1:
             return VectorQueryResult()
         vector = np.asarray(query.vector, dtype=np.float32)
         if len(vector) != self._dims:
             raise DimensionMismatch("memory", "vectors", expected=self._dims or 0, got=len(vector))
         rows = self._rows_within(query.filter) if query.filter else None
-        search = partial(_nearest, engines.main, vector, query.top_k, rows)
-        if engines.exact is not None:
-            found = await asyncio.to_thread(search, engines.exact.fetch)
-        else:
-            assert self._stored is not None  # or the vectors themselves would have been kept
-            found = await self._stored.run(search)
+        found = await asyncio.to_thread(self._nearest, vector, query.top_k, rows)
         return VectorQueryResult(
             matches=tuple(
                 VectorMatch(id=self._id_of(row), score=cosine, metadata=self._metadata.get(row, NO_METADATA))
@@ -168,31 +126,24 @@ class InMemoryVectors:
 
     async def health(self) -> Health:
         """Report how many vectors are kept; a store in memory is always there."""
-        return Health(ok=True, message=f"{len(self._engines.main.ids)} vectors in memory")
+        return Health(ok=True, message=f"{len(self)} vectors in memory")
 
     def _add(self, rows: Sequence[int], matrix: Matrix) -> None:
         with self._working:
-            engines = self._engines_for(len(rows), matrix.shape[1])
-            for engine in engines.all:
-                engine.add(rows, matrix)
-            self._engines, self._dims = engines, matrix.shape[1]
+            if self._vectors.dims != matrix.shape[1]:  # the first record decides
+                self._vectors = ExactVectors(matrix.shape[1])
+            self._vectors.add(rows, matrix)
+            self._dims = matrix.shape[1]
 
     def _remove(self, rows: Sequence[int]) -> None:
         with self._working:
-            for engine in self._engines.all:
-                engine.remove(rows)
+            self._vectors.remove(rows)
 
-    def _engines_for(self, more: int, dims: int) -> _Engines:
-        """Return what to add to: what there is, as signs if it will be too much."""
-        exact, bits = self._engines.exact, self._engines.bits
-        if exact is not None and exact.dims != dims and not len(exact.ids):
-            exact = ExactVectors(dims)
-        is_few = exact is not None and len(exact.ids) + more <= (self._exact_limit or 0)
-        if exact is None or bits is not None or self._exact_limit is None or is_few:
-            return _Engines(exact, bits)
-        bits = SignBits(dims)
-        bits.add(*exact.fetch(exact.ids))
-        return _Engines(exact if self._stored is None else None, bits)
+    def _nearest(self, vector: Matrix, k: int, within: Sequence[int] | None) -> Sequence[Neighbour]:
+        if within is None:
+            return self._vectors.search(vector, k)
+        cosines = self._vectors.cosines(vector, within)
+        return sorted(cosines.items(), key=lambda found: (-found[1], found[0]))[:k]
 
     def _row_of(self, id_: str) -> int:
         """Return the row of `id_`. Rows of names are never used twice: a search under way may know one."""
@@ -219,15 +170,6 @@ class InMemoryVectors:
 
     def _rows_within(self, wanted: Mapping[str, JsonValue]) -> list[int]:
         return [row for row, metadata in self._metadata.items() if satisfies(metadata, wanted)]
-
-
-def _nearest(
-    engine: ResidentVectors, vector: Matrix, k: int, within: Sequence[int] | None, fetch: Fetch
-) -> Sequence[Neighbour]:
-    if within is None:
-        return engine.search(vector, k, fetch)
-    cosines = engine.cosines(vector, within, fetch)
-    return sorted(cosines.items(), key=lambda found: (-found[1], found[0]))[:k]
 
 
 def _numbers(ids: Sequence[str]) -> list[int] | None:

@@ -7,12 +7,15 @@ are deleted from it. Which these may be, the index logs; where its log does not 
 
 import asyncio
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
+from composable_memory.errors import IndexProblem
 from composable_memory.interfaces import SupportsDelete, SupportsIds, SupportsPackedVectors, VectorAdapter
 from composable_memory.vector_values import VectorRecord
-from composable_memory_adapters.builtin.store import read_queries
+from composable_memory_adapters.builtin.store import index_meta, read_queries
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.read_queries import VectorChanges
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
@@ -34,11 +37,12 @@ VECTORS_PER_STATEMENT = 8192
 class Followed:
     """The revision of the index that a store holds the vectors of, and how far these are.
 
-    `position` is how far the index's log of changed vectors had got. `sample` are passages from all over the
-    index, the same until it changes.
+    `forgotten` is how often something was forgotten for good, `position` how far the index's log of changed
+    vectors had got. `sample` are passages from all over the index, the same until it changes.
     """
 
     revision: int
+    forgotten: int
     position: int
     counts: read_queries.VectorCounts
     sample: Sequence[int]
@@ -48,6 +52,7 @@ class Followed:
         """Return the state of an index."""
         return cls(
             revision=read_queries.revision(connection),
+            forgotten=index_meta.forgotten(connection),
             position=read_queries.vector_position(connection),
             counts=read_queries.vector_counts(connection),
             sample=read_queries.sample(connection, SAMPLE_SIZE),
@@ -61,7 +66,20 @@ class IndexVectors:
         self.space = space
         self.followed: Followed | None = None
         """What the store that is searched holds; written by who keeps it up to date."""
+        self.forgotten = 0
+        """How often something had been forgotten when `key` was asked for."""
         self._file = file
+
+    async def state(self) -> Followed:
+        """Return the state of the index."""
+        return await self._file.read(Followed.of)
+
+    async def key(self) -> str:
+        """Return a name for the vectors of this index and space, another after something was forgotten."""
+        known = await self._file.read(index_meta.value, index_meta.IDENTITY)
+        identity = known or await self._file.write(index_meta.identity)
+        self.forgotten = await self._file.read(index_meta.forgotten)
+        return f"{identity}-{self.space.provider_key}-{self.forgotten}"
 
     async def is_current(self) -> bool:
         """Return whether the index is as it was when the store followed it."""
@@ -81,6 +99,18 @@ class IndexVectors:
             lambda connection: (read_queries.live_embedding_ids(connection), Followed.of(connection))
         )
 
+    async def all(self) -> AsyncIterator[tuple[list[int], bytes]]:
+        """Yield ids and float32 numbers of all vectors that some passage uses, some at a time."""
+        last = 0
+        while True:
+            ids, blobs = await self._file.read(
+                read_queries.vectors_after, last, VECTORS_PER_STATEMENT, self.space
+            )
+            if not ids:
+                return
+            yield ids, b"".join(blobs)
+            last = ids[-1]
+
     async def rows(self, ids: Sequence[int]) -> tuple[list[int], list[bytes]]:
         """Return ids and float32 numbers of those vectors among `ids` that belong to the space."""
         return await self._file.read(
@@ -91,22 +121,59 @@ class IndexVectors:
         """Run `work` in a reading thread, with a function that fetches stored vectors."""
         return await self._file.read(lambda connection: work(self._fetch(connection)))
 
+    async def publish(self, made: Path, place: Path) -> None:
+        """Move a file made of the vectors to its place, unless some were forgotten since `key` was asked for.
+
+        What forgets removes such files in a transaction of its own, and so misses none. Where the index
+        cannot be written, the file stays where it is.
+        """
+
+        def move(connection: Connection) -> None:
+            if index_meta.forgotten(connection) == self.forgotten:
+                with suppress(OSError):  # another process has removed it
+                    made.replace(place)
+                code_file.remove_unfinished(place)
+
+        from composable_memory_adapters.vectors import code_file
+
+        with suppress(IndexProblem):
+            await self._file.write(move)
+
     def _fetch(self, connection: Connection) -> "Fetch":
         """Return how to get stored vectors. In a file that has moved on, some of them may be gone."""
         from composable_memory_adapters.vectors.resident import from_bytes
 
         dims = self.space.dims
-        if self.followed is not None and read_queries.revision(connection) == self.followed.revision:
-            return lambda ids: (
-                ids,
-                from_bytes(read_queries.vectors_at(connection, ids.tolist(), dims), dims),
-            )
 
         def fetch(ids: "Ids") -> "tuple[Sequence[int], Matrix]":
             found, blobs = read_queries.vectors(connection, ids.tolist(), dims)
             return found, from_bytes(b"".join(blobs), dims)
 
         return fetch
+
+
+@runtime_checkable
+class SupportsPosition(Protocol):
+    """A store of vectors that outlives the process, and knows which changes of the index it has followed."""
+
+    @property
+    def position(self) -> int | None:
+        """The position of the index's log; None if that is not known."""
+        ...
+
+    async def open(self) -> None:
+        """Look at what is there, before anything else."""
+        ...
+
+    async def fill(
+        self, batches: Callable[[], AsyncIterator[tuple[Sequence[int], bytes]]], position: int
+    ) -> None:
+        """Hold these vectors, of ascending ids, and no others."""
+        ...
+
+    async def settle(self, position: int) -> None:
+        """Note that all changes up to a position were made."""
+        ...
 
 
 class VectorFollower:
@@ -123,7 +190,9 @@ class VectorFollower:
         if self._vectors.followed is None:
             async with self._working:
                 if self._vectors.followed is None:
-                    await self._compare_all()
+                    await self._follow(
+                        self._store.position if isinstance(self._store, SupportsPosition) else None
+                    )
 
     async def catch_up(self) -> bool:
         """Follow a change; return false at once where another call is doing so."""
@@ -131,20 +200,27 @@ class VectorFollower:
             return False
         async with self._working:
             before = self._vectors.followed
-            changes, followed = await self._vectors.changes(before.position if before else 0)
-            if changes is None:
-                await self._compare_all()
-            else:
-                await self._hand_over(new=changes.live, gone=changes.gone)
-                self._vectors.followed = followed
+            await self._follow(before.position if before else None)
         return True
 
-    async def _compare_all(self) -> None:
+    async def _follow(self, since: int | None) -> None:
+        changes, followed = await self._vectors.changes(since or 0)
+        if since is not None and changes is not None:
+            await self._hand_over(new=changes.live, gone=changes.gone)
+            if isinstance(self._store, SupportsPosition):
+                await self._store.settle(followed.position)
+        elif isinstance(self._store, SupportsPosition):
+            await self._store.fill(self._vectors.all, followed.position)
+        else:
+            followed = await self._compare_all()
+        self._vectors.followed = followed
+
+    async def _compare_all(self) -> Followed:
         live, followed = await self._vectors.live_ids()
         known = await self._known()
         new = [id_ for id_ in live if id_ not in known]
         await self._hand_over(new=new, gone=sorted(known.difference(live)))
-        self._vectors.followed = followed
+        return followed
 
     async def _hand_over(self, *, new: Sequence[int], gone: Sequence[int]) -> None:
         if gone and isinstance(self._store, SupportsDelete):

@@ -18,7 +18,11 @@ from composable_memory.registry import load_vectors
 from composable_memory.types import VectorStatus
 from composable_memory.vector_values import EmbedderInput, VectorQuery
 from composable_memory_adapters.builtin.embedder_calls import answer_within
-from composable_memory_adapters.builtin.search.index_vectors import IndexVectors, VectorFollower
+from composable_memory_adapters.builtin.search.index_vectors import (
+    IndexVectors,
+    SupportsPosition,
+    VectorFollower,
+)
 from composable_memory_adapters.builtin.search.ranking import Near
 from composable_memory_adapters.builtin.settings import ENGINES, VectorSettings
 from composable_memory_adapters.builtin.store import index_meta
@@ -38,14 +42,11 @@ class _Opened:
     """The store that is searched, and what keeps it as the index is."""
 
     engine: str
+    is_auto: bool
+    """Whether it was chosen by size."""
     store: VectorAdapter
     vectors: IndexVectors
     follower: VectorFollower
-
-    @property
-    def engine_now(self) -> str:
-        """Return the engine's name; the store in memory chooses between two."""
-        return str(getattr(self.store, "engine", self.engine))
 
 
 class VectorSearch:
@@ -67,6 +68,7 @@ class VectorSearch:
     ) -> None:
         self._file = file
         self._settings = settings
+        self._by_size = settings.model_copy(update={"engine": "auto"})
         self._embedder = embedder
         self._space = space
         self._embed_timeout_s = embed_timeout_s
@@ -85,7 +87,7 @@ class VectorSearch:
         """Return the name of the engine that searches; None until it was used."""
         if self._opened is None or self._opened.vectors.followed is None:
             return None
-        return self._opened.engine_now
+        return self._opened.engine
 
     @property
     def engine_problem(self) -> str | None:
@@ -149,8 +151,8 @@ class VectorSearch:
         """
         opened = await self._ready()
         if not await opened.vectors.is_current():
-            with self._blaming(opened.engine):
-                await opened.follower.catch_up()
+            await self.catch_up()
+            opened = await self._ready()
         followed = opened.vectors.followed
         assert followed is not None
         asked = VectorQuery(vector=vector, top_k=k)
@@ -162,7 +164,7 @@ class VectorSearch:
         return Near(
             vector=vector,
             embeddings=[(int(match.id), match.score) for match in found.matches if match.id.isdecimal()],
-            engine=opened.engine_now,
+            engine=opened.engine,
             followed=followed,
         )
 
@@ -170,7 +172,10 @@ class VectorSearch:
         """Let the store follow a change of the index; return false where another search is doing so."""
         opened = await self._ready()
         with self._blaming(opened.engine):
-            return await opened.follower.catch_up()
+            has_followed = await opened.follower.catch_up()
+        if self._opened is opened and self._is_outdated(opened):
+            self._opened = None
+        return has_followed
 
     async def close(self) -> None:
         """Close the store and let go of the vectors in memory; calling it again does nothing."""
@@ -182,6 +187,7 @@ class VectorSearch:
         return VectorStatus(
             enabled=True,
             available=True if self._opened else None,
+            engine=self.engine,
             extension_path=_extension_path() if self.engine == "sqlite-vec" else None,
             load_error=self._engine_problem,
             dims=self._space.dims,
@@ -196,28 +202,42 @@ class VectorSearch:
             await opened.follower.begin()
         return opened
 
+    def _is_outdated(self, opened: _Opened) -> bool:
+        """Return whether the index has outgrown its store, or that store may hold what was forgotten."""
+        followed = opened.vectors.followed
+        if followed is None:
+            return False
+        fitting = self._by_size.engine_for(followed.counts.with_vector)
+        has_outgrown = opened.is_auto and opened.engine == "exact" != fitting
+        return has_outgrown or followed.forgotten != opened.vectors.forgotten
+
     async def _choose(self) -> _Opened:
         """Open the configured engine; where that fails, what `auto` would choose."""
-        engine = self._settings.engine
         vectors = IndexVectors(self._file, self._space)
+        count = (await vectors.state()).counts.with_vector
+        engine = self._settings.engine_for(count)
         try:
             store = await self._open_store(engine, vectors)
         except IndexProblem:
             raise
         except ComposableMemoryError as error:
             self._engine_problem = str(error)
-            engine = "auto"
+            engine = self._by_size.engine_for(count)
             store = await self._open_store(engine, vectors)
         follower = VectorFollower(vectors, store)
-        return _Opened(engine=engine, store=store, vectors=vectors, follower=follower)
+        is_auto = engine != self._settings.engine
+        return _Opened(engine=engine, is_auto=is_auto, store=store, vectors=vectors, follower=follower)
 
     async def _open_store(self, engine: str, vectors: IndexVectors) -> VectorAdapter:
         if engine == "sqlite-vec":
             return await self._open_table()
         if engine not in ENGINES:
             return await self._open_foreign(engine)
-        limits = {"exact": None, "bits": 0}
-        return await asyncio.to_thread(_in_memory, vectors, limits.get(engine, self._settings.exact_limit))
+        key = await vectors.key()
+        store = await asyncio.to_thread(_exact_or_mapped, engine, self._file.path, key, vectors)
+        if isinstance(store, SupportsPosition):
+            await store.open()
+        return store
 
     async def _open_table(self) -> VectorAdapter:
         from composable_memory_adapters.vectors.sqlite_vec import SqliteVecVectors
@@ -256,11 +276,17 @@ class VectorSearch:
             ) from error
 
 
-def _in_memory(vectors: IndexVectors, exact_limit: int | None) -> VectorAdapter:
+def _exact_or_mapped(engine: str, index: Path, key: str, vectors: IndexVectors) -> VectorAdapter:
     # Imported here, in a thread, since numpy would cost every keyword search 0.1 s.
+    from composable_memory_adapters.vectors import code_file
     from composable_memory_adapters.vectors.in_memory import InMemoryVectors
+    from composable_memory_adapters.vectors.mapped import MappedVectors
 
-    return InMemoryVectors(vectors.space.dims, exact_limit=exact_limit, stored=vectors)
+    place = code_file.place_beside(index)
+    if engine == "exact":
+        code_file.remove(place)
+        return InMemoryVectors(vectors.space.dims)
+    return MappedVectors(place, key=key, dims=vectors.space.dims, stored=vectors)
 
 
 def _extension_path() -> str:

@@ -6,6 +6,7 @@ their vectors in the cache, where equal texts would find them again, and their b
 
 import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from composable_memory.forget.values import Forgetting
@@ -73,6 +74,10 @@ def unread(connection: Connection) -> list[str]:
 
 def purge(connection: Connection) -> None:
     """Remove what no passage needs: vectors, words, documents, the merged segments of the keyword index."""
+    from composable_memory_adapters.vectors import code_file  # late: it loads numpy
+
+    index_meta.count_forgotten(connection)
+    code_file.remove(code_file.place_beside(Path(connection.filename)))
     connection.execute(schema.DROP_REBUILD)
     connection.execute(UNUSED_VECTORS)
     rebuild.prune_kept(connection)

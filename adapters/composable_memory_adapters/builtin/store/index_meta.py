@@ -18,6 +18,9 @@ SPACE = "space"
 RECIPE = "recipe"
 CACHE_USE = "cache_use"
 IDENTITY = "identity"
+FORGOTTEN = "forgotten"
+"""Key of how often something was forgotten for good."""
+
 REBUILD = "rebuild"
 """Key of the token of the rebuild whose tables stand beside the live ones."""
 
@@ -177,6 +180,16 @@ def identity(connection: Connection) -> str:
         known = uuid4().hex[:16]
         set_value(connection, IDENTITY, known)
     return known
+
+
+def forgotten(connection: Connection) -> int:
+    """Return how often something was forgotten for good."""
+    return int(value(connection, FORGOTTEN) or 0)
+
+
+def count_forgotten(connection: Connection) -> None:
+    """Note that something is forgotten for good: what was made of the index before must not be kept."""
+    set_value(connection, FORGOTTEN, str(forgotten(connection) + 1))
 
 
 def value(connection: Connection, key: str) -> str | None:

@@ -48,6 +48,12 @@ FROM (SELECT DISTINCT embedding_id FROM vector_changes WHERE position > ?) AS ch
 """
 VECTORS = "SELECT id, embedding FROM embedding_cache WHERE id IN (SELECT value FROM json_each(?))"
 VECTORS_IN_SPACE = f"{VECTORS} AND provider_key = ? AND model = ? AND provider = ?"
+LIVE_VECTORS = """
+SELECT id, embedding FROM embedding_cache
+WHERE id > ? AND provider_key = ? AND model = ? AND provider = ?
+  AND EXISTS (SELECT 1 FROM chunks WHERE embedding_id = embedding_cache.id)
+ORDER BY id LIMIT ?
+"""
 TEXTS_AFTER = "SELECT id, CAST(text AS BLOB) FROM chunks WHERE id > ? ORDER BY id LIMIT ?"
 VECTOR_COUNTS = """
 SELECT (SELECT count(*) FROM chunks), (SELECT count(*) FROM chunks WHERE embedding_id IS NULL)
@@ -98,6 +104,11 @@ class VectorCounts:
 
     passages: int
     pending: int
+
+    @property
+    def with_vector(self) -> int:
+        """Return how many passages have their vector."""
+        return self.passages - self.pending
 
 
 def passages(connection: Connection, ids: Iterable[int]) -> Passages:
@@ -199,20 +210,11 @@ def vectors(connection: Connection, ids: Iterable[int], dims: int) -> tuple[list
     return _sound(connection.execute(VECTORS, (_json(ids),)), dims)
 
 
-def vectors_at(connection: Connection, ids: Sequence[int], dims: int) -> bytearray:
-    """Return the float32 numbers of the embeddings `ids`, one vector after the other.
-
-    Every id must be there and hold `dims` numbers. Half the work of a statement, which has to make a row of
-    Python objects for each vector.
-    """
-    size = 4 * dims
-    numbers = bytearray(size * len(ids))
-    if ids:
-        with connection.blob_open("main", "embedding_cache", "embedding", ids[0], False) as blob:
-            for place, id_ in enumerate(ids):
-                blob.reopen(id_)
-                blob.read_into(numbers, place * size, size)
-    return numbers
+def vectors_after(
+    connection: Connection, last: int, count: int, space: EmbeddingSpace
+) -> tuple[list[int], list[bytes]]:
+    """Return ids and float32 blobs of the next `count` embeddings in `space` that passages use."""
+    return _sound(connection.execute(LIVE_VECTORS, (last, *space.identity, count)), space.dims)
 
 
 def vectors_in_space(

@@ -1,0 +1,263 @@
+"""A store of vectors in a mapped file of int8 codes; what these find is compared with the vectors themselves.
+
+What is new is kept in memory, where it is compared exactly, until it is enough for a new file. The file knows
+which position of a log of changes it is of: whoever opens it reads only what has changed since.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeVar
+from uuid import uuid4
+
+import numpy as np
+
+from composable_memory.errors import BackendUnavailable, DimensionMismatch
+from composable_memory.vector_values import Health, VectorMatch, VectorQuery, VectorQueryResult, VectorRecord
+from composable_memory_adapters.vectors import code_file
+from composable_memory_adapters.vectors.code_file import CodeFileWriter, Label
+from composable_memory_adapters.vectors.in_memory import InMemoryVectors, number_of
+from composable_memory_adapters.vectors.int8_codes import Codes, Places, encode, no_codes
+from composable_memory_adapters.vectors.resident import (
+    Fetch,
+    Ids,
+    Matrix,
+    Neighbour,
+    direction,
+    from_bytes,
+    nearest,
+    places_of,
+    products,
+)
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+T = TypeVar("T")
+
+RECENT_BYTES = 8 * 2**20
+"""As many bytes of vectors are kept in memory before they are put into a new file."""
+
+GONE_SHARE = 8
+"""One of so many vectors of the file may be gone."""
+
+FEWEST_MORE = 24
+"""So many more than are wanted are compared with their vectors, or as many again."""
+
+ROWS_AT_ONCE = 8192
+
+Batches = Callable[[], AsyncIterator[tuple[Sequence[int], bytes]]]
+
+
+class StoredVectors(Protocol):
+    """Vectors that are kept elsewhere under the numbers that are their ids."""
+
+    async def run(self, work: Callable[[Fetch], T]) -> T:
+        """Run `work` in a thread, with a function that fetches vectors."""
+        ...
+
+    async def publish(self, made: Path, place: Path) -> None:
+        """Move a file to its place, unless vectors in it have been forgotten since it was begun."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filed:
+    """The codes in the file, and the places of those that are no longer of use."""
+
+    codes: Codes
+    gone: Places
+
+    def without(self, ids: Sequence[int] | Ids) -> "Filed":
+        """Return the same without some ids."""
+        places = places_of(self.codes.ids, ids)
+        if not len(places):
+            return self
+        gone = np.sort(np.concatenate([self.gone, places]))
+        is_first = np.concatenate([[True], gone[1:] != gone[:-1]])
+        return Filed(codes=self.codes, gone=gone[is_first])
+
+    def search(self, query: Sequence[float] | Matrix, k: int, fetch: Fetch) -> list[Neighbour]:
+        """Return the `k` nearest: more than enough by codes, and of these the best by their vectors."""
+        unit = direction(query)
+        if unit is None or k < 1 or not len(self.codes.ids):
+            return []
+        places = self.codes.nearest(unit, max(2 * k, k + FEWEST_MORE), self.gone)
+        ids, matrix = fetch(self.codes.ids[places])
+        return nearest(np.asarray(ids, dtype=np.int64), products(matrix, unit), k)
+
+
+class MappedVectors:
+    """Keeps records of `dims` numbers in the file at `path`, and those since then in memory.
+
+    A file of another `key`, or one that is not whole, is passed over. Only vectors without metadata, whose
+    ids are plain numbers, go into the file: `stored` has them, and outlives the store.
+    """
+
+    engine = "mapped"
+
+    def __init__(
+        self, path: Path, *, key: str, dims: int, stored: StoredVectors, recent_bytes: int = RECENT_BYTES
+    ) -> None:
+        self._path = path
+        self._key = key
+        self._dims = dims
+        self._stored = stored
+        self._most_recent = recent_bytes // (4 * dims)
+        self._recent = InMemoryVectors(dims)
+        self._filed = Filed(codes=no_codes(dims), gone=np.empty(0, dtype=np.intp))
+        self._changing = asyncio.Lock()
+        self._problem: str | None = None
+        self.position: int | None = None
+        """The position of the log up to which the store holds the vectors; None if that is not known."""
+
+    async def open(self) -> None:
+        """Map the file, if there is one."""
+        found = await asyncio.to_thread(code_file.read, self._path, self._key, self._dims)
+        if found is not None:
+            codes, self.position = found
+            self._filed = Filed(codes=codes, gone=np.empty(0, dtype=np.intp))
+
+    async def fill(self, batches: Batches, position: int) -> None:
+        """Hold these vectors, of unit length or zero and ascending ids, and no others, in a new file.
+
+        Raises:
+            BackendUnavailable: the file cannot be written.
+        """
+        async with self._changing:
+            made = self._beside()
+            try:
+                writer = await asyncio.to_thread(CodeFileWriter, made, self._dims)
+                try:
+                    async for ids, numbers in batches():
+                        await asyncio.to_thread(_append, writer, ids, from_bytes(numbers, self._dims))
+                    await asyncio.to_thread(writer.finish, Label(key=self._key, position=position))
+                finally:
+                    await asyncio.to_thread(writer.close)
+                await self._adopt(made, position)
+            except OSError as error:
+                problem = f"{self._path} cannot be written ({error})"
+                fix = "free some space, or set store.vector.engine to exact"
+                raise BackendUnavailable(self.engine, problem, fix=fix, operation="store vectors") from error
+            finally:
+                await asyncio.to_thread(made.unlink, missing_ok=True)
+
+    async def settle(self, position: int) -> None:
+        """Note that all changes up to a position were made; write a new file if they are many."""
+        async with self._changing:
+            self.position = position
+            filed = self._filed
+            are_few_gone = GONE_SHARE * len(filed.gone) <= len(filed.codes.ids)
+            if len(self._recent) <= self._most_recent and are_few_gone:
+                return
+            ids, matrix = self._recent.plain()
+            made = self._beside()
+            try:
+                await asyncio.to_thread(self._write, made, filed, ids, matrix, position)
+                await self._adopt(made, position)
+            except OSError as error:
+                self._problem = f"{self._path} cannot be written ({error})"  # what it lacks is in memory
+            finally:
+                await asyncio.to_thread(made.unlink, missing_ok=True)
+
+    async def ids(self) -> Sequence[str]:
+        """Return the ids of all records."""
+        filed = np.delete(self._filed.codes.ids, self._filed.gone).tolist()
+        return [*map(str, filed), *await self._recent.ids()]
+
+    async def upsert(self, records: Sequence[VectorRecord]) -> None:
+        """Store `records`, replacing those with the same id.
+
+        Raises:
+            DimensionMismatch: a record has another length than those stored; nothing is stored then.
+        """
+        async with self._changing:
+            await self._recent.upsert(records)
+            self._filed = self._filed.without(_numbers(record.id for record in records))
+
+    async def upsert_packed(self, ids: Sequence[str], numbers: bytes) -> None:
+        """Store vectors without metadata, of unit length or zero, packed as float32.
+
+        Raises:
+            DimensionMismatch: there are not as many numbers as the ids need; nothing is stored then.
+        """
+        async with self._changing:
+            await self._recent.upsert_packed(ids, numbers)
+            self._filed = self._filed.without(_numbers(ids))
+
+    async def delete(self, ids: Sequence[str]) -> None:
+        """Remove the records with these ids; unknown ids are fine."""
+        async with self._changing:
+            self._filed = self._filed.without(_numbers(ids))
+            await self._recent.delete(ids)
+
+    async def query(self, query: VectorQuery) -> VectorQueryResult:
+        """Return the `top_k` nearest by cosine, best first, equal ones in the order they were stored.
+
+        Raises:
+            DimensionMismatch: the query has another length than the vectors stored.
+        """
+        filed = self._filed  # before the others are asked for: a new file may take up what they are
+        if len(query.vector) != self._dims:
+            raise DimensionMismatch(self.engine, "vectors", expected=self._dims, got=len(query.vector))
+        found: dict[str, VectorMatch] = {}
+        if not query.filter:
+            search = partial(filed.search, query.vector, query.top_k)
+            for id_, cosine in await self._stored.run(search):
+                found[str(id_)] = VectorMatch(id=str(id_), score=cosine)
+        found |= {match.id: match for match in (await self._recent.query(query)).matches}
+        best = sorted(found.values(), key=lambda match: -match.score)[: max(0, query.top_k)]
+        return VectorQueryResult(matches=tuple(best))
+
+    async def health(self) -> Health:
+        """Report whether the last file could be written."""
+        return Health(ok=self._problem is None, message=self._problem)
+
+    def _beside(self) -> Path:
+        return self._path.with_name(f"{self._path.name}.{uuid4().hex}")
+
+    def _write(self, made: Path, filed: Filed, ids: Ids, matrix: Matrix, position: int) -> None:
+        with closing(CodeFileWriter(made, self._dims)) as writer:
+            for codes in _merged(filed, ids, matrix):
+                writer.add(codes.ids, codes.scales, codes.matrix)
+            writer.finish(Label(key=self._key, position=position))
+
+    async def _adopt(self, made: Path, position: int) -> None:
+        """Have a new file take the place of the one there is, and of the vectors in memory that it holds."""
+        # Mapped before it is moved: another process may put its own there in the next moment. Mapped, it is
+        # of use even where it could not be moved, and is gone with the process.
+        found = await asyncio.to_thread(code_file.read, made, self._key, self._dims)
+        if found is None:
+            raise OSError("what was written cannot be read")
+        await self._stored.publish(made, self._path)
+        self._filed = Filed(codes=found[0], gone=np.empty(0, dtype=np.intp))
+        self.position, self._problem = position, None
+        recent, _ = self._recent.plain()
+        await self._recent.delete([*map(str, recent.tolist())])
+
+
+def _append(writer: CodeFileWriter, ids: Sequence[int], matrix: Matrix) -> None:
+    codes, scales = encode(matrix)
+    writer.add(np.array(ids, dtype=np.int64), scales, codes)
+
+
+def _merged(filed: Filed, ids: Ids, matrix: Matrix) -> Iterator[Codes]:
+    """Yield the codes of a file and of further vectors in the order of their ids, some at a time."""
+    old = filed.codes
+    kept = np.delete(np.arange(len(old.ids)), filed.gone)
+    codes, scales = encode(matrix)
+    all_ids = np.concatenate([old.ids[kept], ids])
+    order = np.argsort(all_ids, kind="stable")
+    for start in range(0, len(order), ROWS_AT_ONCE):
+        rows = order[start : start + ROWS_AT_ONCE]
+        is_old = rows < len(kept)
+        from_old, from_new = kept[rows[is_old]], rows[~is_old] - len(kept)
+        block = np.empty((len(rows), codes.shape[1]), dtype=np.int8)
+        block_scales = np.empty(len(rows), dtype=np.float32)
+        block[is_old], block[~is_old] = old.matrix[from_old], codes[from_new]
+        block_scales[is_old], block_scales[~is_old] = old.scales[from_old], scales[from_new]
+        yield Codes(ids=all_ids[rows], scales=block_scales, matrix=block)
+
+
+def _numbers(ids: Iterator[str] | Sequence[str]) -> list[int]:
+    return [number for id_ in ids if (number := number_of(id_)) is not None]
