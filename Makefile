@@ -72,8 +72,11 @@ wheel: $(VENV)/.installed ## Build the wheel, install it in an empty environment
 
 check: lint types test wheel ## Everything above but the demo.
 
-bench: $(VENV)/.installed ## Run the speed benchmark (small sizes).
+bench: $(VENV)/.installed ## Measure speed (small sizes), beside QMD, LangChain and LlamaIndex where they are installed.
+	$(RUN)python benchmarks/orchestrator.py
+	$(RUN)python benchmarks/indexing.py
 	$(RUN)python benchmarks/speed.py
+	$(RUN)python benchmarks/cold_start.py $(addprefix --qmd ,$(wildcard $(VENV)/qmd/node_modules/.bin/qmd))
 
 clean: ## Remove the private environment and all caches.
 	rm -rf $(VENV) $(VENV)-* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
