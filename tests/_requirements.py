@@ -67,6 +67,7 @@ BLOCKING = "tests/integration/test_blocking_memory.py::test_"
 TRUST = "tests/integration/test_trust.py::test_"
 CONNECT = "tests/integration/test_connect.py::test_"
 CONNECT_TEXTS = "tests/unit/test_connect_texts.py::test_"
+POSTGRES = "tests/integration/test_postgres.py::"
 FRAMEWORKS = "tests/integration/frameworks/"
 FILES = "tests/integration/test_config_files.py::test_"
 SETTINGS = "tests/unit/test_settings.py::test_"
@@ -3340,6 +3341,29 @@ INTERFACES = document(
                  f"{SEARCH_REPORT}a_report_without_texts_has_only_places_and_numbers"),
             kept("own:api:systemd", "a socket that systemd has opened is served",
                  f"{HTTP}a_socket_that_systemd_has_opened_is_served_from_the_first_request_on"),
+        ],
+    ),
+    (
+        "PostgreSQL",
+        [
+            kept("own:postgres:order", "the results of the builtin memory, in its order",
+                 f"{POSTGRES}test_results_and_scores_are_those_of_the_builtin_memory"),
+            kept("own:postgres:machines", "many machines, one workspace; each removes only what is its own",
+                 f"{POSTGRES}test_folders_of_one_workspace_see_each_others_notes",
+                 f"{POSTGRES}test_what_one_clone_removes_stays_as_long_as_another_has_it",
+                 f"{POSTGRES}test_of_two_versions_of_a_note_the_later_one_counts_until_it_is_removed",
+                 f"{POSTGRES}test_writers_of_the_same_notes_leave_each_of_them_whole"),
+            kept("own:postgres:apart", "nothing is seen without a workspace, nor of another",
+                 f"{POSTGRES}test_workspaces_do_not_see_each_other_and_nothing_is_seen_without_one",
+                 f"{POSTGRES}test_a_connection_that_is_used_again_has_forgotten_its_workspace"),
+            kept("own:postgres:away", "a server that is away is named at once, and the local index answers",
+                 f"{POSTGRES}test_a_server_that_is_away_is_named_at_once",
+                 f"{POSTGRES}test_the_local_index_answers_while_the_server_is_away"),
+            kept("own:postgres:killed", "a server that is killed loses no note and tears none",
+                 f"{POSTGRES}test_kills_of_the_server_lose_no_note_and_tear_none"),
+            kept("own:postgres:tables", "tables are made and brought up to date by commands; newer ones stay",
+                 f"{POSTGRES}test_the_commands_make_tables_and_tell_how_the_server_is",
+                 f"{POSTGRES}test_tables_that_are_newer_are_left_alone"),
         ],
     ),
     (

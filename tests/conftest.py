@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Generator, Iterator
 from importlib.metadata import distribution
 from pathlib import Path
+from uuid import uuid4
 
 import apsw
 import hypothesis
@@ -21,8 +22,12 @@ from composable_memory.interfaces import BackendServices, EmbedderServices
 from composable_memory.testing import FIXED_NOW, SEED_NOTES
 from composable_memory.testing.contracts.opening import COVERAGE
 from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
+from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_adapters.rerankers import spec as late_interaction
 from composable_memory_ops_logs import MemorySink, OpsLog
+from tests.postgres_server import PostgresServer, make_tables
+from tests.postgres_server import missing as postgres_server_missing
+from tests.postgres_server import running as running_postgres
 
 HOUSES = [
     "composable_memory",
@@ -244,3 +249,22 @@ def services(workspace: Path, state_dir: Path, ops_log: OpsLog) -> BackendServic
         embedder_problem="no embedder is configured",
         is_long_lived=False,  # or a test that is slow would find syncs that it did not ask for
     )
+
+
+# --- PostgreSQL ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A server for all tests of a process; see `team_settings`."""
+    if (reason := postgres_server_missing()) is not None:
+        pytest.skip(reason)
+    with running_postgres() as server:
+        server.run("CREATE EXTENSION vector", "CREATE ROLE team LOGIN")
+        yield server
+
+
+@pytest.fixture
+async def team_settings(postgres_server: PostgresServer) -> PostgresSettings:
+    """Settings of a schema of its own with all tables, as a role that sees nothing without a workspace."""
+    return await make_tables(postgres_server, f"test_{uuid4().hex[:12]}")

@@ -39,6 +39,7 @@ DOORS = {
     "agents": ("composable_memory_adapters.integrations.openai_agents",),
     # vec0 raises errors of apsw, which only the room that loads it can tell apart.
     "anyio": ("composable_memory_adapters.external.guarded_stdio",),  # the streams of mcp
+    "asyncpg": ("composable_memory_adapters.postgres.server",),
     "apsw": (
         "composable_memory_adapters.sqlite_file",
         "composable_memory_adapters.vectors.sqlite_vec",
@@ -90,7 +91,11 @@ DOORS = {
         "composable_memory_adapters.rerankers.token_states",
     ),
     "uvicorn": ("composable_memory.http_server.listening",),
-    "typer": ("composable_memory.cli", "composable_memory_adapters.graphiti.cli"),
+    "typer": (
+        "composable_memory.cli",
+        "composable_memory_adapters.graphiti.cli",
+        "composable_memory_adapters.postgres.cli",
+    ),
     "watchdog": ("composable_memory_adapters.builtin.sync.watcher",),
     "yaml": (
         "composable_memory.config.yaml_reader",

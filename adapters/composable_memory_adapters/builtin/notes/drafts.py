@@ -51,7 +51,8 @@ class FileDraft:
     `seen` is the state in the index when the change was found; if it differs by now, another process has
     written the file and the draft is dropped. `chunks` is None if the content is unchanged; its fields then
     stay as well. `recipe` names how the chunks and their keywords were made; rows of another recipe are
-    rewritten. `problem` is what could not be read, `times` when the messages of a transcript were said.
+    rewritten. `text` is all that was read, `problem` what could not be read, `times` when the messages of a
+    transcript were said.
     """
 
     key: str
@@ -64,6 +65,7 @@ class FileDraft:
     problem: str | None = None
     times: Sequence[MessageTime] = ()
     fields: NoteFields = NO_FIELDS
+    text: str = ""
     chunks: Sequence[Chunk] | None
     seen: FileState | None
 
@@ -201,6 +203,7 @@ class Drafter:
             problem=note.problem if isinstance(note, Document) else None,
             times=note.times if isinstance(note, Transcript) else (),
             fields=fields,
+            text=note.text,
             chunks=chunks,
             seen=seen,
         )

@@ -1,0 +1,221 @@
+"""The PostgreSQL memory as a backend: search, reading notes, sync, and a status that asks nobody."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from composable_memory.errors import BackendError, ConfigError, EmbeddingError
+from composable_memory.interfaces import BackendServices, ProgressCallback
+from composable_memory.paths import resolve_memory_file
+from composable_memory.supervision.single_flight import Flight, SingleFlight
+from composable_memory.types import (
+    Degradation,
+    JsonValue,
+    MemoryEmbeddingProbeResult,
+    MemoryFileSlice,
+    MemoryProviderStatus,
+    MemorySearchResult,
+    SearchAnswer,
+    SearchOptions,
+    SourceCount,
+    SyncReport,
+    VectorStatus,
+)
+from composable_memory_adapters.builtin.embedder_calls import probe
+from composable_memory_adapters.builtin.notes.note_scope import choose, keep
+from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.excerpts import excerpt
+from composable_memory_adapters.postgres.searching import Searching
+from composable_memory_adapters.postgres.server import Server, address_of
+from composable_memory_adapters.postgres.settings import PostgresSettings
+from composable_memory_adapters.postgres.syncing import Syncing
+
+BODY = "SELECT body FROM notes WHERE tenant = $1 AND path = $2"
+
+
+@asynccontextmanager
+async def open_postgres(
+    settings: PostgresSettings, services: BackendServices
+) -> AsyncIterator["PostgresMemory"]:
+    """Yield the memory of a workspace; leaving the block ends its connections.
+
+    It opens where the server is away, too: what is asked of it then fails.
+
+    Raises:
+        ConfigError: the settings name no server.
+    """
+    memory = PostgresMemory(settings, services)
+    try:
+        with suppress(BackendError):  # each call says so
+            await memory.take_stock()
+        yield memory
+    finally:
+        await memory.close()
+
+
+class PostgresMemory:
+    """Notes of a workspace on a server; keeps `MemorySearchManager`, `SupportsAnswer` and `SupportsSync`."""
+
+    def __init__(self, settings: PostgresSettings, services: BackendServices) -> None:
+        self._settings = settings
+        self._services = services
+        self._id = services.backend_id or "postgres"
+        self._workspace = settings.workspace or services.workspace_id
+        self._server = Server(settings, address_of(settings, services.environ, self._id), self._id)
+        self._space = EmbeddingSpace.of(services.embedder) if services.embedder else None
+        self._searching = Searching(
+            self._server,
+            settings=settings.query,
+            clock=services.clock,
+            embedder=services.embedder,
+            space=self._space,
+            embedder_problem=services.embedder_problem,
+            backend_id=self._id,
+        )
+        self._tenant: int | None = None
+        self._owner: str | None = None
+        self._flights = SingleFlight(self._sync, backend_id=self._id)
+
+    async def search(
+        self, query: str, options: SearchOptions | None = None
+    ) -> tuple[MemorySearchResult, ...]:
+        """Return the passages that answer `query`, best first."""
+        return (await self.answer(query, options)).results
+
+    async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
+        """Search, and list what is missing."""
+        self._server.refuse_if_closed("search")
+        if not query.strip():
+            return SearchAnswer(results=())
+        tenant = await self._known_tenant("search")
+        if tenant is None:
+            reason = f"there is no workspace {self._workspace!r} on the server yet; run `cmem index`"
+            missing = Degradation(backend_id=self._id, code="never-indexed", reason=reason)
+            return SearchAnswer(results=(), degraded=(missing,))
+        return await self._searching.answer(query, options, tenant=tenant)
+
+    async def sync(
+        self, *, reason: str = "manual", force: bool = False, progress: ProgressCallback | None = None
+    ) -> SyncReport:
+        """Bring the notes of this folder to the server; with `force`, read and embed all of them anew."""
+        self._server.refuse_if_closed("sync")
+        return await self._flights.join(reason, force=force, progress=progress)
+
+    async def read_file(
+        self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
+    ) -> MemoryFileSlice:
+        """Return a note of the workspace, whoever gave it, or `lines` of its lines from `from_line` on."""
+        self._server.refuse_if_closed("read a file")
+        path = rel_path.strip()
+        if path.isprintable() and (tenant := await self._known_tenant("read a file")) is not None:
+            async with self._server.reading("read a file", tenant=tenant) as connection:
+                body = await connection.fetchval(BODY, tenant, path)
+            if body is not None:
+                text = await asyncio.to_thread(lambda: excerpt(body.decode(), from_line, lines))
+                return MemoryFileSlice(text=text, path=path)
+        await asyncio.to_thread(self._check_path, rel_path)
+        return MemoryFileSlice(text="", path=path)
+
+    def status(self) -> MemoryProviderStatus:
+        """Return what was known when the server was last asked; asks nobody."""
+        self._server.refuse_if_closed("report its status")
+        services, state = self._services, self._searching.state
+        embedder = services.embedder
+        custom: dict[str, JsonValue] = {
+            "searchMode": "hybrid" if embedder else "keyword-only",
+            "server": str(self._server.address),
+            "workspace": self._workspace,
+            "owner": self._owner,
+        }
+        if state is not None:
+            custom["revision"] = state.revision
+            custom["embedding"] = {"embedded": state.passages - state.pending, "total": state.passages}
+        if self._flights.failure is not None:
+            custom["lastSyncError"] = str(self._flights.failure)
+        if embedder is None and services.embedder_problem:
+            custom["providerUnavailableReason"] = services.embedder_problem
+        count = state and SourceCount(source="memory", files=state.notes, chunks=state.passages)
+        return MemoryProviderStatus(
+            backend=self._id,
+            provider=embedder.id if embedder else "none",
+            model=embedder.model if embedder else None,
+            requested_provider=services.requested_embedder,
+            files=state.notes if state else None,
+            chunks=state.passages if state else None,
+            dirty=state is None or not state.notes,
+            workspace_dir=str(services.workspace_dir),
+            extra_paths=tuple(str(path) for path in self._settings.extra_paths),
+            sources=("memory",),
+            source_counts=(count,) if count else (),
+            fallback=services.embedder_fallback,
+            vector=VectorStatus(enabled=True, available=embedder is not None and state is not None),
+            custom=custom,
+        )
+
+    async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
+        """Embed a word as a search would, and return whether it worked."""
+        self._server.refuse_if_closed("probe the embedder")
+        embedder, space = self._services.embedder, self._space
+        if embedder is None or space is None:
+            problem = self._services.embedder_problem or "no embedding provider is configured"
+            return MemoryEmbeddingProbeResult(ok=False, error=problem)
+        try:
+            await probe(embedder, space)
+        except EmbeddingError as error:
+            return MemoryEmbeddingProbeResult(ok=False, error=str(error))
+        return MemoryEmbeddingProbeResult(ok=True)
+
+    async def probe_vector_availability(self) -> bool:
+        """Return whether the server answers, and there are vectors to be searched with."""
+        self._server.refuse_if_closed("probe vector search")
+        try:
+            return self._space is not None and await self._server.version() > 0
+        except BackendError:
+            self._server.refuse_if_closed("probe vector search")
+            return False
+
+    async def close(self) -> None:
+        """Stop the sync and end the connections; calling it again does nothing."""
+        await self._server.close()
+        await self._flights.close()
+
+    async def take_stock(self) -> None:
+        """Look how much there is."""
+        if (tenant := await self._known_tenant("open")) is not None:
+            async with self._server.reading("open", tenant=tenant) as connection:
+                await self._searching.look(connection, tenant)
+
+    async def _known_tenant(self, operation: str) -> int | None:
+        if self._tenant is None:
+            self._tenant = await self._server.tenant(operation, self._workspace)
+        return self._tenant
+
+    async def _sync(self, flight: Flight) -> SyncReport:
+        scope = await asyncio.to_thread(choose, self._settings.of_notes(), self._services)
+        if scope.refusal:
+            raise BackendError(self._id, "sync", scope.refusal)
+        syncing = Syncing(
+            self._server,
+            settings=self._settings,
+            notes=scope.settings,
+            services=self._services,
+            space=self._space,
+            workspace=self._workspace,
+        )
+        self._owner = syncing.owner
+        report = await syncing.run(flight)
+        if report.files_indexed or report.files_unchanged:
+            with suppress(ConfigError):  # a registry that cannot be used now: the next sync tries again
+                await asyncio.to_thread(keep, scope, self._services)
+        with suppress(BackendError):  # all is written; the next search looks again
+            await self.take_stock()
+        return report
+
+    def _check_path(self, rel_path: str) -> None:
+        """Raise unless a path could be that of a note.
+
+        Raises:
+            MemoryPathError: it could not.
+        """
+        notes = choose(self._settings.of_notes(), self._services).settings
+        resolve_memory_file(rel_path, workspace=self._services.workspace_dir, extra_paths=notes.extra_paths)

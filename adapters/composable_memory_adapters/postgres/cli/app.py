@@ -1,0 +1,132 @@
+"""`cmem postgres`: make the tables on the server, bring them up to date, and say how it is."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+import typer
+
+from composable_memory.cli.plugin_api import AsJson, Target, command, print_json, print_line, warn
+from composable_memory.config.layers import load_settings, validate_backend_options
+from composable_memory.errors import ConfigError
+from composable_memory.json_documents import document
+from composable_memory.registry import discover_backends
+from composable_memory_adapters.postgres import PostgresSettings, schema, spec
+from composable_memory_adapters.postgres.cli import postgres as command_spec
+from composable_memory_adapters.postgres.schema import Migrated
+from composable_memory_adapters.postgres.server import Server, address_of
+
+postgres = typer.Typer(help=command_spec.summary, no_args_is_help=True)
+
+Which = Annotated[
+    str | None,
+    typer.Option("--backend", metavar="ID", help="The backend; default: the one in PostgreSQL."),
+]
+UrlEnv = Annotated[
+    str | None,
+    typer.Option(
+        "--url-env",
+        metavar="NAME",
+        help="The variable with the URL of the tables' owner; default: as in the settings.",
+    ),
+]
+
+
+@command(postgres, "init", epilog="Example: cmem postgres init --url-env ADMIN_URL --grant-to team")
+async def init(
+    target: Target,
+    *,
+    grant_to: Annotated[
+        str | None,
+        typer.Option("--grant-to", metavar="ROLE", help="Let this role read and write the tables."),
+    ] = None,
+    url_env: UrlEnv = None,
+    backend: Which = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make the extension and the tables; where they are there, bring them up to date."""
+    async with _server(target, backend, url_env) as server:
+        found = await server.migrate()
+        if grant_to:
+            await server.grant(grant_to)
+    _print_migrated(found, server, as_json=as_json)
+
+
+@command(postgres, "migrate", epilog="Example: cmem postgres migrate --url-env ADMIN_URL")
+async def migrate(
+    target: Target, *, url_env: UrlEnv = None, backend: Which = None, as_json: AsJson = False
+) -> None:
+    """Bring the tables up to date with this version."""
+    async with _server(target, backend, url_env) as server:
+        if not await server.version():
+            problem = f"there are no tables in {server.schema}; run `cmem postgres init`"
+            raise ConfigError("schema", problem)
+        found = await server.migrate()
+    _print_migrated(found, server, as_json=as_json)
+
+
+@command(postgres, "status", epilog="Example: cmem postgres status --json")
+async def status(
+    target: Target, *, url_env: UrlEnv = None, backend: Which = None, as_json: AsJson = False
+) -> None:
+    """Show whether the server answers, its version and that of the tables, and who sees what."""
+    async with _server(target, backend, url_env) as server:
+        facts = await server.facts()
+        version = await server.version()
+    if as_json:
+        about = document(address=str(server.address), schema=server.schema, tables=version)
+        print_json(about | document(known=schema.VERSION, **facts))
+    else:
+        vectors = facts["pgvector"] or "missing"
+        print_line(f"{server.address} answers: PostgreSQL {facts['server']}, pgvector {vectors}.")
+        print_line(f"The tables in {server.schema} are of version {version}, known is {schema.VERSION}.")
+    if facts["bypasses"]:
+        warn("this role passes by row-level security; let the memory connect as one that does not")
+
+
+@asynccontextmanager
+async def _server(target: Target, backend: str | None, url_env: str | None) -> AsyncIterator[Server]:
+    """Yield the server of a backend of this kind that the settings have.
+
+    Raises:
+        ConfigError: they have none of this id, or several and no id is given.
+    """
+    backend_id, settings = await asyncio.to_thread(_settings, target, backend)
+    if url_env:
+        settings = settings.model_copy(update={"url": None, "url_env": url_env})
+    server = Server(settings, address_of(settings, os.environ, backend_id), backend_id)
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+def _settings(target: Target, backend: str | None) -> tuple[str, PostgresSettings]:
+    registry = discover_backends()
+    loaded = load_settings(target.path(target.workspace), state_dir=target.state_dir, registry=registry)
+    memory = loaded.settings.memory
+    kinds = {spec.id: spec.id} | memory.kinds
+    ids = [id_ for id_ in memory.sections if kinds.get(id_) == spec.id and memory.section(id_).enabled]
+    if backend is None and len(ids) > 1:
+        raise ConfigError("--backend", f"there are several; name one of {', '.join(ids)}")
+    if backend is not None and backend not in ids:
+        raise ConfigError("--backend", f"no enabled backend {backend!r} is in PostgreSQL")
+    backend_id = backend or (ids[0] if ids else spec.id)
+    offered = registry.with_kinds(memory.kinds).backend(backend_id)
+    if offered is None or offered.spec is None or offered.missing:
+        problem = (offered.problem or offered.missing) if offered else "install composable-memory anew"
+        raise ConfigError("memory.backend", f"{backend_id}: {problem}")
+    settings = validate_backend_options(memory, offered.spec, loaded.origins)
+    assert isinstance(settings, PostgresSettings)
+    return backend_id, settings
+
+
+def _print_migrated(found: Migrated, server: Server, *, as_json: bool) -> None:
+    if as_json:
+        print_json(document(schema=server.schema, before=found.before, after=found.after))
+    elif found.before == found.after:
+        print_line(f"The tables in {server.schema} are of version {found.after} already.")
+    else:
+        print_line(f"The tables in {server.schema} are of version {found.after} now, at {server.address}.")

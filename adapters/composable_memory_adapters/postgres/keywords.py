@@ -1,0 +1,238 @@
+"""The keyword leg of the PostgreSQL memory: BM25 chooses in the server, what was chosen is scored here."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from composable_memory_adapters.builtin.search.compound_words import (
+    Asked,
+    CountPassages,
+    LongWords,
+    find_compounds,
+)
+from composable_memory_adapters.builtin.search.dating import MOST_LISTED
+from composable_memory_adapters.builtin.search.hybrid import KeywordHit
+from composable_memory_adapters.builtin.search.keyword_leg import (
+    ALSO_AT_ONCE,
+    ALSO_WITHIN,
+    COMMON_SHARE,
+    ROW_BUDGET,
+    KeywordAnswer,
+    LookupPlan,
+)
+from composable_memory_adapters.postgres.server import Connection
+from composable_memory_adapters.postgres.snapshot import WorkspaceState
+from composable_memory_adapters.postgres.words import Fields, Sought, fts5_rarity, fts5_score, sparse
+from composable_memory_adapters.text import compounds
+from composable_memory_adapters.text.query_terms import KeywordQuery, Lookup
+from composable_memory_adapters.text.stems import Stemmer
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+DEEPER = 4
+"""So many times the candidates are fetched: their order by the stored weights is nearly the true one."""
+
+MOST_WORDS = 500
+"""Of a beginning that more words have, so many are looked up."""
+
+BEGINNING = (
+    "SELECT word FROM vocabulary WHERE tenant = $1 AND word >= $2 AND word < $2 || chr(1114111)"
+    " ORDER BY word LIMIT $3"
+)
+WORDS = "SELECT word, passages FROM vocabulary WHERE tenant = $1 AND word = ANY ($2)"
+CANDIDATES = """
+SELECT id, words FROM passage_words
+WHERE tenant = $1 AND ((weights <#> $2) < 0 OR id = ANY ($5))
+ORDER BY id = ANY ($5) DESC, weights <#> $3, id LIMIT $4
+"""
+SAYING = """
+SELECT id FROM passage_words WHERE tenant = $1 AND (weights <#> $2) < 0 AND words ~ $3 ORDER BY id LIMIT $4
+"""
+ENDING_SO = """
+SELECT backwards FROM unnest($2::text[]) WITH ORDINALITY AS one (beginning, place) JOIN long_words
+ON tenant = $1 AND backwards > beginning AND backwards < beginning || chr(1114111)
+  AND length(backwards) >= length(beginning) + $3
+ORDER BY place, backwards
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """The tokens behind each string of a question, group by group, and how many passages have each."""
+
+    groups: Sequence[Sequence[Sought]]
+    counts: Sequence[Sequence[int]]
+    """Of each string."""
+    frequencies: Sequence[int]
+    """Of each group."""
+    tokens: Sequence[Sequence[frozenset[str]]]
+    """The words of the index that a string may stand for."""
+
+
+class Keywords:
+    """Looks for words in the passages of a tenant, within one transaction."""
+
+    def __init__(self, connection: Connection, tenant: int, state: WorkspaceState) -> None:
+        self._connection = connection
+        self._tenant = tenant
+        self._state = state
+        self._stemmer = Stemmer()
+
+    async def with_compounds(self, query: KeywordQuery) -> KeywordQuery:
+        """Return `query` with the compounds of its words that the workspace has."""
+        if query.language not in compounds.ENDINGS:
+            return query
+        search = find_compounds(query)
+        try:
+            asked = next(search)
+            while True:
+                asked = search.send(await self._answer(asked))
+        except StopIteration as end:
+            found: KeywordQuery = end.value
+            return found
+
+    async def saying(self, spellings: Iterable[str]) -> frozenset[int]:
+        """Return passages with any of some sequences of words."""
+        sought = [self._sought(Lookup(tuple(one.split()))) for one in spellings]
+        tokens = {token: 1.0 for one in sought for token in one.tokens}
+        if not tokens:
+            return frozenset()
+        pattern = "|".join(re.escape(one.text) for one in sought)
+        rows = await self._connection.fetch(SAYING, self._tenant, sparse(tokens), pattern, MOST_LISTED)
+        return frozenset(row["id"] for row in rows)
+
+    async def search(
+        self, query: KeywordQuery, *, limit: int, also: Sequence[int] = (), wordless: int | None = None
+    ) -> KeywordAnswer:
+        """Return the passages with the most of `query`, as `keyword_leg.search` does from the index file."""
+        listed = also[: limit if wordless is None else wordless]
+        if not query.groups or not self._state.passages:
+            return KeywordAnswer(hits=[*_unmatched(listed)], scale=1.0)
+        asked = await self._question(query)
+        passages = self._state.passages
+        # The builtin memory counts no further where it makes no difference, which its rarities show.
+        most = passages if passages <= ROW_BUDGET else int(passages * COMMON_SHARE) + 1
+        frequencies = [min(one, most) for one in asked.frequencies]
+        plan = LookupPlan.of(query, frequencies, passages=passages, tokens=self._state.length)
+        are_many = len(also) > ALSO_AT_ONCE * limit
+        depth = ALSO_WITHIN * limit if are_many else limit
+        found = await self._candidates(asked, plan, depth, also=() if are_many else also)
+        best = [id_ for id_, _, _ in found]
+        wanted = frozenset(also)
+        more = [id_ for id_ in best[:depth] if id_ in wanted][:limit] if are_many else also
+        ids = {*best[:limit], *more}
+        hits = [plan.hit(id_, [[[fields.length]], *places]) for id_, fields, places in found if id_ in ids]
+        hits.sort(key=lambda hit: (-hit.bm25, hit.id))
+        matched = {hit.id for hit in hits}
+        hits += _unmatched([id_ for id_ in listed if id_ not in matched])
+        return KeywordAnswer(hits=hits, scale=plan.relevance.scale, rarities=plan.rarities)
+
+    async def _candidates(
+        self, asked: _Question, plan: LookupPlan, depth: int, *, also: Sequence[int]
+    ) -> list[tuple[int, Fields, list[list[list[int]]]]]:
+        """Return the best passages in FTS5's order with their words and where the strings are in them.
+
+        Those of `also` that have any are among them.
+        """
+        passages = self._state.passages
+        choosing = plan.asked[: plan.choosing]
+        chosen = {token: 1.0 for at in choosing for some in asked.tokens[at] for token in some}
+        if not chosen:
+            return []
+        worth = {
+            token: fts5_rarity(passages, count)
+            for at in plan.asked
+            for some, count in zip(asked.tokens[at], asked.counts[at], strict=True)
+            for token in some
+        }
+        rows = await self._connection.fetch(
+            CANDIDATES,
+            self._tenant,
+            sparse(chosen),
+            sparse(worth),
+            DEEPER * depth + len(also),
+            also,
+        )
+        strings = [one for at in plan.asked for one in asked.groups[at]]
+        # In a query of FTS5 those that choose stand twice where there are others.
+        twice = sum(len(asked.groups[at]) for at in choosing) if plan.choosing < len(plan.asked) else 0
+        rarities = [
+            fts5_rarity(passages, count) * (2 if place < twice else 1)
+            for place, count in enumerate(count for at in plan.asked for count in asked.counts[at])
+        ]
+        average = self._state.tokens / passages
+        scored = []
+        for id_, words in rows:
+            fields = Fields(words)
+            places = [fields.places(one) for one in strings]
+            if any(any(columns) for columns in places):
+                score = fts5_score(places, rarities, tokens=fields.tokens, average=average)
+                scored.append((-score, id_, fields, places))
+        scored.sort(key=lambda one: one[:2])
+        kept = {*also}
+        return [
+            (id_, fields, places)
+            for rank, (_, id_, fields, places) in enumerate(scored)
+            if rank < depth or id_ in kept
+        ]
+
+    # --- frequencies --------------------------------------------------------------------------------------
+
+    def _sought(self, lookup: Lookup) -> Sought:
+        return Sought.of(lookup, self._stemmer)
+
+    async def _question(self, query: KeywordQuery) -> _Question:
+        groups = [[self._sought(one) for one in group] for group in query.groups]
+        tokens = [[await self._tokens(one) for one in group] for group in groups]
+        words = [*{token for group in groups for one in group if one.is_word for token in one.tokens}]
+        known = dict(await self._connection.fetch(WORDS, self._tenant, words))
+        counts: list[list[int]] = []
+        frequencies: list[int] = []
+        for group, some in zip(groups, tokens, strict=True):
+            each = [
+                known.get(one.tokens[0], 0) if one.is_word else await self._count([one], [own])
+                for one, own in zip(group, some, strict=True)
+            ]
+            counts.append(each)
+            there = [at for at, count in enumerate(each) if count]
+            if len(there) > 1:
+                frequencies.append(await self._count([group[at] for at in there], [some[at] for at in there]))
+            else:
+                frequencies.append(sum(each))
+        return _Question(groups, counts, frequencies, tokens)
+
+    async def _tokens(self, sought: Sought) -> frozenset[str]:
+        """Return the words of the index of which a passage with this has at least one."""
+        if not sought.is_open or not sought.tokens:
+            return frozenset(sought.tokens)
+        *before, last = sought.tokens
+        rows = await self._connection.fetch(BEGINNING, self._tenant, last, MOST_WORDS)
+        return frozenset([*before, *(row["word"] for row in rows)])
+
+    async def _count(self, strings: Sequence[Sought], tokens: Sequence[frozenset[str]]) -> int:
+        """Return how many passages have any of some strings."""
+        values: list[object] = [self._tenant]
+        either = []
+        for one, some in zip(strings, tokens, strict=True):
+            if not some:
+                continue
+            values.append(sparse(dict.fromkeys(some, 1.0)))
+            has_any = f"(weights <#> ${len(values)}) < 0"
+            if len(one.tokens) > 1:
+                values.append(one.text)
+                has_any = f"({has_any} AND position(${len(values)} IN words) > 0)"
+            either.append(has_any)
+        if not either:
+            return 0
+        query = f"SELECT count(*) FROM passage_words WHERE tenant = $1 AND ({' OR '.join(either)})"  # noqa: S608
+        return int(await self._connection.fetchval(query, *values))
+
+    async def _answer(self, asked: Asked) -> int | Sequence[str]:
+        if isinstance(asked, CountPassages):
+            sought = [self._sought(one) for one in asked.lookups]
+            return await self._count(sought, [await self._tokens(one) for one in sought])
+        assert isinstance(asked, LongWords)
+        rows = await self._connection.fetch(ENDING_SO, self._tenant, [*asked.beginnings], asked.more)
+        return [*dict.fromkeys(row["backwards"] for row in rows)][: asked.limit]
+
+
+def _unmatched(ids: Iterable[int]) -> Iterable[KeywordHit]:
+    return (KeywordHit(id=id_, bm25=0.0, exact=False) for id_ in ids)

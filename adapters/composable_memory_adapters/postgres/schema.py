@@ -1,0 +1,70 @@
+"""The tables of the PostgreSQL memory: numbered migrations, one transaction each, under one lock."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+MIGRATIONS = Path(__file__).with_name("migrations")
+LOCK = 0x636D656D
+"""The advisory lock under which tables are changed: the letters "cmem"."""
+
+VERSION = 1
+"""The version that this code reads and writes: the number of the last migration."""
+
+
+class Session(Protocol):
+    """What is needed of a connection."""
+
+    async def execute(self, query: str, /) -> object:
+        """Run statements."""
+        ...
+
+    async def fetchval(self, query: str, /, *values: object) -> object:
+        """Return the first value of the first row."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migrated:
+    """The version of the tables before and after; before the first there are none, which is 0."""
+
+    before: int
+    after: int
+
+
+def migrations() -> Sequence[str]:
+    """Return the statements of all migrations, in their order; reads files."""
+    return [path.read_text(encoding="utf-8") for path in sorted(MIGRATIONS.glob("*.sql"))]
+
+
+async def version(session: Session, schema: str) -> int:
+    """Return the version of the tables in a schema, 0 where there are none."""
+    table = f"{schema}.schema_version"
+    if await session.fetchval("SELECT to_regclass($1)::text", table) is None:
+        return 0
+    found = await session.fetchval(f"SELECT version FROM {table}")  # noqa: S608 - the schema's name is checked
+    return found if isinstance(found, int) else 0
+
+
+async def migrate(session: Session, schema: str, steps: Sequence[str]) -> Migrated:
+    """Bring the tables up to date within the caller's transaction; made where there are none.
+
+    Tables that are newer stay as they are.
+    """
+    assert re.fullmatch("[a-z_][a-z0-9_]*", schema)
+    await session.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
+    before = await version(session, schema)
+    if before == 0:
+        await session.execute(
+            f"CREATE SCHEMA IF NOT EXISTS {schema};"  # noqa: S608 - as above
+            f"CREATE TABLE {schema}.schema_version (version int NOT NULL);"
+            f"INSERT INTO {schema}.schema_version VALUES (0)"
+        )
+    for step in steps[before:]:
+        await session.execute(step)
+    after = max(before, len(steps))
+    await session.execute(f"UPDATE {schema}.schema_version SET version = {after}")  # noqa: S608
+    return Migrated(before=before, after=after)

@@ -1,0 +1,217 @@
+"""Answers a query from the server: both legs in SQL, what they find ranked as the builtin memory ranks."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime
+from functools import partial
+from math import hypot, isfinite
+
+from composable_memory.errors import EmbeddingError
+from composable_memory.interfaces import Clock, EmbedderAdapter
+from composable_memory.types import Degradation, DegradationCode, SearchAnswer, SearchOptions
+from composable_memory.vector_values import EmbedderInput
+from composable_memory_adapters.builtin.embedder_calls import answer_within
+from composable_memory_adapters.builtin.search import hybrid
+from composable_memory_adapters.builtin.search.dating import (
+    Dated,
+    asked_time,
+    dated_of,
+    spellings,
+    subject_of,
+)
+from composable_memory_adapters.builtin.search.ranking import (
+    Candidates,
+    Near,
+    Page,
+    RankingPolicy,
+    make_page,
+)
+from composable_memory_adapters.builtin.search.searcher import EMBED_TIMEOUT_S, WORDLESS
+from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.postgres.binary import direction_of
+from composable_memory_adapters.postgres.keywords import Keywords
+from composable_memory_adapters.postgres.server import Connection, Server
+from composable_memory_adapters.postgres.settings import PostgresQuerySettings
+from composable_memory_adapters.postgres.snapshot import (
+    Times,
+    WorkspaceState,
+    read_snapshot,
+    read_state,
+    read_times,
+)
+from composable_memory_adapters.postgres.writing import OTHER_SPACE, space_id
+from composable_memory_adapters.text.query_terms import analyse
+
+KEYWORD_ENGINE = "sparsevec"
+VECTOR_ENGINE = "pgvector"
+
+NEAREST = """
+SELECT id, -(vector <#> $2) AS cosine FROM vectors WHERE tenant = $1 ORDER BY vector <#> $2, id LIMIT $3
+"""
+
+
+class Searching:
+    """Searches one workspace on a server; concurrent calls are fine.
+
+    Without an embedder, or where embedding a query fails, keywords answer alone.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        settings: PostgresQuerySettings,
+        clock: Clock,
+        embedder: EmbedderAdapter | None,
+        space: EmbeddingSpace | None,
+        embedder_problem: str | None,
+        backend_id: str,
+    ) -> None:
+        self._server = server
+        self._settings = settings
+        self._clock = clock
+        self._embedder = embedder
+        self._space = space
+        self._embedder_problem = embedder_problem
+        self._id = backend_id
+        self._depth = max(hybrid.CANDIDATES, settings.hybrid.candidate_multiplier * settings.max_results)
+        self._times: tuple[int, Times] | None = None
+        self.state: WorkspaceState | None = None
+        """The workspace as it was last seen."""
+
+    async def answer(self, query: str, options: SearchOptions | None, *, tenant: int) -> SearchAnswer:
+        """Return the passages that answer `query`, best first, and in which way they may be too few.
+
+        Raises:
+            BackendError: the server does not answer, or refuses.
+        """
+        defaults = self._settings
+        options = options or SearchOptions(max_results=defaults.max_results, min_score=defaults.min_score)
+        subject = subject_of(query.strip(), options.intent)
+        vector, problem = await self._embedded(subject)
+        async with self._server.reading("search", tenant=tenant) as connection:
+            state = await self.look(connection, tenant)
+            if vector is not None and self._space and state.space != space_id(self._space):
+                vector = None
+                problem = OTHER_SPACE if state.space else None
+            keywords = Keywords(connection, tenant, state)
+            asked = await keywords.with_compounds(analyse(subject))
+            dated = await self._dated(connection, tenant, keywords, subject, options)
+            depth, page = self._depth, Page()
+            policy = RankingPolicy(hybrid=defaults.hybrid, today=self._today(options.now))
+            direction = direction_of(vector) if vector else None
+            while True:
+                by_words = None
+                if defaults.hybrid.enabled or direction is None:
+                    by_words = await keywords.search(
+                        asked,
+                        limit=depth,
+                        also=dated.ids if dated else (),
+                        wordless=None if dated is None or dated.asked.is_all else WORDLESS,
+                    )
+                near = None
+                if vector is not None and direction is not None:
+                    near = await _nearest(connection, tenant, vector, direction, depth, state)
+                found = Candidates(depth=depth, keyword=by_words, near=near)
+                reader = await read_snapshot(
+                    connection,
+                    tenant,
+                    ids=[hit.id for hit in by_words.hits] if by_words else [],
+                    embeddings=[id_ for id_, _ in near.embeddings] if near else [],
+                    direction=direction,
+                    sample=state.sample,
+                )
+                make = partial(
+                    make_page,
+                    reader,
+                    found=found,
+                    after=page,
+                    options=options,
+                    policy=policy,
+                    keywords=asked,
+                    dated=dated,
+                )
+                page = await asyncio.to_thread(make)
+                if page.is_enough or found.are_all:
+                    break
+                depth *= 2
+        engines = {"keyword": KEYWORD_ENGINE} if by_words else {}
+        if near:
+            engines["vector"] = VECTOR_ENGINE
+        return SearchAnswer(
+            results=page.results, degraded=(*self._degradations(state, problem),), engines=engines
+        )
+
+    async def look(self, connection: Connection, tenant: int) -> WorkspaceState:
+        """Return the state of the workspace, and keep it."""
+        self.state = await read_state(connection, tenant, known=self.state)
+        return self.state
+
+    def _today(self, now: datetime | None) -> date:
+        return (now or self._clock()).astimezone(UTC).date()
+
+    async def _embedded(self, text: str) -> tuple[Sequence[float] | None, str | None]:
+        """Return the vector of a query, None if it has no direction, or why there is none."""
+        embedder, space = self._embedder, self._space
+        if embedder is None or space is None:
+            return None, None
+        try:
+            asked = embedder.embed(EmbedderInput(text=text, kind="query"))
+            vector = await answer_within(EMBED_TIMEOUT_S, asked, space)
+            length = hypot(*vector)
+        except EmbeddingError as error:
+            return None, str(error)
+        except TypeError:
+            return None, "the query's vector is not a vector"
+        if len(vector) != space.dims or not isfinite(length):
+            return None, f"the query's vector does not fit {space.model}"
+        return (vector if length else None), None
+
+    async def _dated(
+        self, connection: Connection, tenant: int, keywords: Keywords, subject: str, options: SearchOptions
+    ) -> Dated | None:
+        """Return what the workspace has of the time that is asked for; None if none is."""
+        asked = asked_time(subject, options.intent, options.now or self._clock().astimezone())
+        if asked is None or self.state is None:
+            return None
+        revision = self.state.revision
+        if self._times is None or self._times[0] != revision:
+            self._times = (revision, await read_times(connection, tenant))
+        saying = await keywords.saying(spellings(asked))
+        return dated_of(self._times[1], asked, saying)
+
+    def _degradations(self, state: WorkspaceState, problem: str | None) -> Iterable[Degradation]:
+        if not state.notes:
+            yield self._degradation("never-indexed", "no note has been indexed yet; run `cmem index`")
+        if self._embedder is None:
+            why = self._embedder_problem or "no embedding provider is configured"
+            yield self._degradation("keyword-only", why)
+        elif problem is not None:
+            yield self._degradation("keyword-only", problem)
+        elif state.pending:
+            yield self._degradation(
+                "vectors-pending",
+                f"{state.pending} of {state.passages} passages have no vector yet; `cmem index` continues",
+            )
+        if not self._settings.hybrid.enabled and self._embedder is not None:
+            yield self._degradation("vector-only", "hybrid search is switched off (query.hybrid.enabled)")
+
+    def _degradation(self, code: DegradationCode, reason: str) -> Degradation:
+        return Degradation(backend_id=self._id, code=code, reason=reason)
+
+
+async def _nearest(
+    connection: Connection,
+    tenant: int,
+    vector: Sequence[float],
+    direction: bytes,
+    depth: int,
+    state: WorkspaceState,
+) -> Near:
+    rows = await connection.fetch(NEAREST, tenant, direction, depth)
+    return Near(
+        vector=vector,
+        embeddings=[(row["id"], row["cosine"]) for row in rows],
+        engine=VECTOR_ENGINE,
+        followed=state.followed,
+    )

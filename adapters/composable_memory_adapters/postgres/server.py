@@ -1,0 +1,353 @@
+"""The one door to asyncpg: connections to a server, transactions of a tenant, and its errors as ours."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import asyncpg
+
+from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable, ConfigError
+from composable_memory.supervision.backoff import RetryPolicy, Verdict, retry
+from composable_memory_adapters.postgres import schema
+from composable_memory_adapters.postgres.settings import PostgresSettings
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
+    Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
+else:
+    Connection = asyncpg.Connection
+    Pool = asyncpg.Pool
+
+T = TypeVar("T")
+
+IDLE_S = 60.0
+"""A connection that nobody uses is closed after this time."""
+
+AGAIN = RetryPolicy(tries=8, first_wait_s=0.1, max_wait_s=5.0)
+"""How often a transaction that writes is begun anew: a server that restarts takes some 5 s."""
+
+LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+BINARY_TYPES = ("vector", "sparsevec")
+
+_GONE = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # of one that dies while a connection is made
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+)
+"""What is raised where the server does not answer, or has gone away."""
+
+_REPEATABLE = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+_NO_ENTRY = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a server is, and who asks; its text holds no password."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+    database: str
+    sslmode: str
+
+    @classmethod
+    def of(cls, url: str) -> "Address":
+        """Return what a URL says; a folder as `host` among its parameters holds the server's socket.
+
+        Raises:
+            ValueError: it is no URL of a server.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in ("postgres", "postgresql"):
+            raise ValueError("it has to begin with postgresql://")
+        given = dict(parse_qsl(parts.query))
+        host = given.get("host") or parts.hostname or "localhost"
+        is_local = host in LOCAL_HOSTS or host.startswith("/")
+        return cls(
+            host=host,
+            port=parts.port or int(given.get("port", 5432)),
+            user=unquote(parts.username or "") or given.get("user", "postgres"),
+            password=unquote(parts.password or "") or given.get("password", ""),
+            database=unquote(parts.path.strip("/")) or "postgres",
+            sslmode=given.get("sslmode", "disable" if is_local else "require"),
+        )
+
+    def __str__(self) -> str:
+        """Return it without the password."""
+        return f"{self.user}@{self.host}:{self.port}/{self.database}"
+
+    def tls(self) -> ssl.SSLContext | Literal[False]:
+        """Return how the connection is kept secret; reads files."""
+        if self.sslmode == "disable":
+            return False
+        context = ssl.create_default_context()
+        if self.sslmode != "verify-full":
+            context.check_hostname = False
+            if self.sslmode != "verify-ca":
+                context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+def address_of(settings: PostgresSettings, environ: Mapping[str, str], backend_id: str) -> Address:
+    """Return where the server of some settings is.
+
+    Raises:
+        ConfigError: they name none.
+    """
+    given = settings.url.get_secret_value() if settings.url else environ.get(settings.url_env, "")
+    key = f"memory.{backend_id}.{'url' if settings.url else 'url_env'}"
+    if not given:
+        raise ConfigError(key, f"the variable {settings.url_env} is not set; let it hold the server's URL")
+    try:
+        return Address.of(given)
+    except ValueError as error:
+        raise ConfigError(key, f"this is no URL of a PostgreSQL server: {error}") from None
+
+
+class Server:
+    """Connections to one server, opened when they are needed; `close` ends them.
+
+    async with server.reading("search", tenant=5) as connection:
+        await connection.fetch("SELECT … WHERE tenant = $1", 5)
+    """
+
+    def __init__(self, settings: PostgresSettings, address: Address, backend_id: str) -> None:
+        self.schema = settings.schema_
+        self.address = address
+        self._settings = settings
+        self._id = backend_id
+        self._pool: Pool | None = None
+        self._opening = asyncio.Lock()
+        self._is_closed = False
+        self._is_checked = False
+        self._extension = "public"
+        """The schema of pgvector."""
+
+    async def close(self) -> None:
+        """End all connections, also those in use; calling it again does nothing."""
+        self._is_closed = True
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.terminate()
+
+    def refuse_if_closed(self, operation: str) -> None:
+        """Raise where it is closed.
+
+        Raises:
+            BackendUnavailable: it is.
+        """
+        if self._is_closed:
+            raise BackendUnavailable(self._id, "it is closed", fix="open it again", operation=operation)
+
+    @asynccontextmanager
+    async def reading(self, operation: str, *, tenant: int) -> AsyncIterator[Connection]:
+        """Yield a connection that sees one state of what belongs to a tenant, and changes nothing."""
+        async with self._connection(operation) as connection:
+            await self._check(connection, operation)
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                await connection.execute(self._within(tenant))
+                yield connection
+
+    async def read(self, operation: str, work: Callable[[Connection], Awaitable[T]], *, tenant: int) -> T:
+        """Read something of a tenant, again where the server goes away meanwhile."""
+
+        async def once() -> T:
+            async with self.reading(operation, tenant=tenant) as connection:
+                return await work(connection)
+
+        return await again(once)
+
+    async def write(self, operation: str, work: Callable[[Connection], Awaitable[T]], *, tenant: int) -> T:
+        """Do some work of a tenant in a transaction, again from its beginning where the server goes away.
+
+        What was stored though nobody said so is met again by `work`, which has to see that.
+        """
+        return await again(partial(self._written, operation, work, tenant))
+
+    async def _written(self, operation: str, work: Callable[[Connection], Awaitable[T]], tenant: int) -> T:
+        async with self._connection(operation) as connection:
+            await self._check(connection, operation)
+            async with connection.transaction():
+                await connection.execute(self._within(tenant))
+                return await work(connection)
+
+    async def tenant(self, operation: str, workspace: str, *, is_new: bool = False) -> int | None:
+        """Return the number of a workspace; None where there is none, unless it `is_new`, and then made."""
+        async with self._connection(operation) as connection:
+            await self._check(connection, operation)
+            async with connection.transaction():
+                await connection.execute("SELECT set_config('cmem.workspace', $1, true)", workspace)
+                find = "SELECT tenant FROM workspaces WHERE name = $1"
+                found = await connection.fetchval(find, workspace)
+                if found is None and is_new:
+                    await connection.execute(
+                        "INSERT INTO workspaces (name) VALUES ($1) ON CONFLICT DO NOTHING", workspace
+                    )
+                    found = await connection.fetchval(find, workspace)
+                return None if found is None else int(found)
+
+    async def migrate(self) -> schema.Migrated:
+        """Make the tables, or bring them up to date, and the extension if need be."""
+        steps = await asyncio.to_thread(schema.migrations)
+        async with self._connection("change its tables") as connection:
+            with suppress(asyncpg.DuplicateObjectError, asyncpg.UniqueViolationError):
+                await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            async with connection.transaction():
+                found = await schema.migrate(connection, self.schema, steps)
+        await self._forget()
+        return found
+
+    async def version(self) -> int:
+        """Return the version of the tables; 0 where there are none."""
+        async with self._connection("look at its tables") as connection:
+            return await schema.version(connection, self.schema)
+
+    async def grant(self, role: str) -> None:
+        """Let a role use the tables."""
+        name = '"' + role.replace('"', '""') + '"'
+        async with self._connection("grant rights") as connection:
+            await connection.execute(
+                f"GRANT USAGE ON SCHEMA {self.schema} TO {name};"
+                f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {self.schema} TO {name};"
+                f"GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA {self.schema} TO {name}"
+            )
+
+    async def facts(self) -> Mapping[str, str | bool]:
+        """Return what is worth knowing of the server: versions, and whether rows are kept apart for us."""
+        query = (
+            "SELECT current_setting('server_version') AS server,"
+            " coalesce((SELECT extversion FROM pg_extension WHERE extname = 'vector'), '') AS pgvector,"
+            " (SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user) AS bypasses"
+        )
+        async with self._connection("look at the server") as connection:
+            return dict(await connection.fetchrow(query) or {})
+
+    # --- connections ----------------------------------------------------------------------------------------
+
+    def _within(self, tenant: int) -> str:
+        # By SET LOCAL, which a coordinator of Citus hands on to its workers, as it does not `set_config`.
+        limit = self._settings.statement_timeout_ms
+        return (
+            f"SET LOCAL cmem.tenant = '{int(tenant)}'; SET LOCAL statement_timeout = {int(limit)};"
+            f'SET LOCAL search_path = {self.schema}, "{self._extension}"'
+        )
+
+    @asynccontextmanager
+    async def _connection(self, operation: str) -> AsyncIterator[Connection]:
+        self.refuse_if_closed(operation)
+        with self._translated(operation):
+            pool = await self._opened()
+            limit = self._settings.connect_timeout_ms / 1000
+            try:
+                async with asyncio.timeout(limit):
+                    connection = await pool.acquire()
+            except TimeoutError:
+                raise OSError(f"no connection within {limit:g} s") from None
+            try:
+                yield connection
+            finally:
+                with suppress(Exception):  # what broke it is raised above
+                    await pool.release(connection, timeout=limit)
+
+    async def _check(self, connection: Connection, operation: str) -> None:
+        """Raise unless the tables are there in the version that is known here."""
+        if self._is_checked:
+            return
+        found = await schema.version(connection, self.schema)
+        if found > schema.VERSION:
+            problem = f"its tables are of version {found}, and version {schema.VERSION} is known here"
+            raise BackendUnavailable(self._id, problem, fix="upgrade composable-memory", operation=operation)
+        if found < schema.VERSION:
+            what = f"its tables are of version {found}" if found else f"there are no tables in {self.schema}"
+            fix = "`cmem postgres migrate`" if found else "`cmem postgres init`"
+            raise BackendUnavailable(self._id, what, fix=f"run {fix}", operation=operation)
+        self._is_checked = True
+
+    async def _opened(self) -> Pool:
+        async with self._opening:
+            if self._pool is None:
+                address, settings = self.address, self._settings
+                tls = await asyncio.to_thread(address.tls)
+                self._pool = await asyncpg.create_pool(
+                    host=address.host,
+                    port=address.port,
+                    user=address.user,
+                    password=address.password,
+                    database=address.database,
+                    ssl=tls,
+                    timeout=settings.connect_timeout_ms / 1000,
+                    min_size=0,
+                    max_size=settings.connections,
+                    max_inactive_connection_lifetime=IDLE_S,
+                    init=self._prepare,
+                    server_settings={
+                        "application_name": "composable-memory",
+                        "search_path": f"{self.schema}, public",
+                    },
+                )
+            return self._pool
+
+    async def _forget(self) -> None:
+        """Open new connections from now on: those that are open do not know types that are new."""
+        pool, self._pool = self._pool, None
+        self._is_checked = False
+        if pool is not None:
+            pool.terminate()
+
+    async def _prepare(self, connection: Connection) -> None:
+        """Teach a new connection that vectors are sent as they are stored."""
+        place = await connection.fetchval(
+            "SELECT nspname FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace"
+            " WHERE extname = 'vector'"
+        )
+        self._extension = place or "public"
+        for name in BINARY_TYPES if place is not None else ():
+            await connection.set_type_codec(name, schema=place, encoder=bytes, decoder=bytes, format="binary")
+
+    @contextmanager
+    def _translated(self, operation: str) -> "Iterator[None]":
+        """Raise errors of the driver as ours."""
+        try:
+            yield
+        except (*_GONE, asyncpg.PostgresError) as error:
+            self.refuse_if_closed(operation)
+            raise self._as_ours(error, operation) from error
+
+    def _as_ours(self, error: Exception, operation: str) -> BackendError:
+        told = str(error) or type(error).__name__
+        if isinstance(error, asyncpg.QueryCanceledError):
+            limit_s = self._settings.statement_timeout_ms / 1000
+            return BackendTimeout(self._id, operation, limit_s=limit_s, elapsed_s=limit_s)
+        if isinstance(error, _NO_ENTRY):
+            problem, fix = f"{self.address} refuses: {told}", "look at the URL"
+        elif isinstance(error, asyncpg.InsufficientPrivilegeError):
+            problem = f"{self.address} refuses: {told}"
+            fix = "let its owner run `cmem postgres init --grant-to`"
+        elif isinstance(error, _GONE):
+            problem, fix = f"{self.address} does not answer ({told})", "start it, or look at the URL"
+        else:
+            return BackendError(self._id, operation, told)
+        return BackendUnavailable(self._id, problem, fix=fix, operation=operation)
+
+
+async def again(call: Callable[[], Awaitable[T]]) -> T:
+    """Await a call, again where the server goes away meanwhile, for as long as it takes to restart."""
+    return await retry(call, judge=_judge, policy=AGAIN)
+
+
+def _judge(error: Exception) -> Verdict:
+    cause = error.__cause__
+    return Verdict(may_pass=isinstance(cause, (*_GONE, *_REPEATABLE)))

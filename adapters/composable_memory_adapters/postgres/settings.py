@@ -1,0 +1,101 @@
+"""Settings of the PostgreSQL memory: which server, whose notes, how they are cut and searched."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
+
+from composable_memory.config.base_model import SettingsModel
+from composable_memory_adapters.builtin.settings import (
+    BuiltinSettings,
+    ChunkingSettings,
+    HybridSettings,
+    NotePath,
+)
+
+
+def _expanded(paths: tuple[NotePath, ...]) -> tuple[NotePath, ...]:
+    return tuple(dict.fromkeys(path.expanduser() for path in paths))
+
+
+class PostgresQuerySettings(SettingsModel):
+    """What a search returns when the caller does not say."""
+
+    max_results: int = Field(default=6, ge=1, le=1000, description="How many results.")
+    min_score: float = Field(
+        default=0.0,
+        ge=0.0,
+        le=1.0,
+        description="Least score; a hit that holds every word of the query is never cut.",
+    )
+    hybrid: HybridSettings = HybridSettings()
+
+
+class PostgresSettings(SettingsModel):
+    """Settings of a memory in a PostgreSQL server with pgvector."""
+
+    url: SecretStr | None = Field(
+        default=None,
+        description="The server and the database, `postgresql://user:password@host:5432/database`; TLS is "
+        "used unless it is on this machine, or `sslmode` says otherwise.",
+    )
+    url_env: str = Field(
+        default="DATABASE_URL", min_length=1, description="The variable that holds it, where `url` is unset."
+    )
+    schema_: str = Field(
+        default="composable_memory",
+        alias="schema",
+        pattern="^[a-z_][a-z0-9_]{0,62}$",
+        description="The schema with the tables.",
+    )
+    workspace: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="The name under which notes are shared: all who give it see each other's; unset, this "
+        "workspace alone.",
+    )
+    owner: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="The name of this folder among those that share the workspace; unset, machine and id.",
+    )
+    connections: int = Field(default=4, ge=1, le=100, description="Most connections to the server.")
+    connect_timeout_ms: int = Field(
+        default=3000, ge=1, le=600_000, description="How long it may take to connect."
+    )
+    statement_timeout_ms: int = Field(
+        default=10_000, ge=1, le=3_600_000, description="How long a question may take on the server."
+    )
+    scope: Literal["auto", "memory", "folder"] = Field(
+        default="auto",
+        description="The notes of the folder: `memory`, that is `MEMORY.md` and `memory/`, the whole"
+        " `folder`, or `auto`.",
+    )
+    extra_paths: Annotated[
+        tuple[NotePath, ...],
+        BeforeValidator(lambda paths: [one for one in paths if str(one).strip()]),
+        AfterValidator(_expanded),
+    ] = Field(default=(), description="Further folders and notes, as of the builtin memory.")
+    max_files: int = Field(
+        default=50_000, ge=1, description="Most notes that a whole folder may have before it is refused."
+    )
+    chunking: ChunkingSettings = ChunkingSettings()
+    query: PostgresQuerySettings = PostgresQuerySettings()
+
+    @model_validator(mode="after")
+    def _has_a_sound_url(self) -> Self:
+        if self.url is not None and not self.url.get_secret_value().startswith(
+            ("postgres://", "postgresql://")
+        ):
+            raise ValueError("`url` has to begin with postgresql://")
+        return self
+
+    def of_notes(self) -> BuiltinSettings:
+        """Return which notes are read, as the modules that read notes are told."""
+        return BuiltinSettings(
+            scope=self.scope,
+            extra_paths=self.extra_paths,
+            max_files=self.max_files,
+            chunking=self.chunking,
+        )

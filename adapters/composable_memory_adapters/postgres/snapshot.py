@@ -1,0 +1,204 @@
+"""What was read of a workspace on the server, for the code that ranks: it computes, and asks nobody."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime, tzinfo
+from fnmatch import fnmatchcase
+
+from composable_memory_adapters.builtin.search.index_vectors import SAMPLE_SIZE, Followed
+from composable_memory_adapters.builtin.store.message_times import SaidPassage
+from composable_memory_adapters.builtin.store.read_queries import (
+    Origin,
+    PassageRow,
+    Passages,
+    VectorCounts,
+)
+from composable_memory_adapters.postgres.server import Connection
+from composable_memory_adapters.postgres.writing import COUNT_PENDING
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+STATE = "SELECT revision, space FROM workspaces WHERE tenant = $1"
+COUNTS = """
+SELECT (SELECT count(*) FROM notes WHERE tenant = $1), count(*),
+  coalesce(sum(length), 0), coalesce(sum(tokens), 0)
+FROM passage_words WHERE tenant = $1
+"""
+SAMPLE = """
+SELECT id FROM (
+  SELECT id, row_number() OVER (ORDER BY id) - 1 AS place, count(*) OVER () AS passages
+  FROM passage_words WHERE tenant = $1
+) AS numbered
+WHERE place = ANY (SELECT (passages - 1) * one / ($2::int - 1) FROM generate_series(0, $2::int - 1) AS one)
+ORDER BY id
+"""
+ROWS = """
+SELECT id, passages.path, start_line, end_line, start_char, text, headings, title, mtime
+FROM passages JOIN notes ON notes.tenant = passages.tenant AND notes.path = passages.path
+WHERE passages.tenant = $1 AND id = ANY ($2)
+"""
+COSINES = """
+SELECT passages.id, -(vector <#> $3) AS cosine
+FROM passages JOIN vectors ON vectors.tenant = passages.tenant AND vectors.hash = passages.hash
+WHERE passages.tenant = $1 AND passages.id = ANY ($2)
+"""
+HOLDERS = """
+SELECT vectors.id AS embedding, passages.id
+FROM passages JOIN vectors ON vectors.tenant = passages.tenant AND vectors.hash = passages.hash
+WHERE passages.tenant = $1 AND vectors.id = ANY ($2) ORDER BY passages.id
+"""
+DAYS = "SELECT path, day FROM notes WHERE tenant = $1"
+PLACES = 'SELECT id, path FROM passages WHERE tenant = $1 ORDER BY path COLLATE "C", start_line, start_char'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceState:
+    """A workspace at one revision: how much there is, and some passages from all over it.
+
+    `length` counts the tokens of all texts, `tokens` those of names, headings and tags as well.
+    """
+
+    revision: int
+    space: str | None
+    notes: int
+    passages: int
+    length: int
+    tokens: int
+    sample: Sequence[int]
+    pending: int
+
+    @property
+    def followed(self) -> Followed:
+        """Return it as the code that ranks is told."""
+        counts = VectorCounts(passages=self.passages, pending=self.pending)
+        return Followed(revision=self.revision, forgotten=0, position=0, counts=counts, sample=self.sample)
+
+
+async def read_state(connection: Connection, tenant: int, *, known: WorkspaceState | None) -> WorkspaceState:
+    """Return the state of a workspace; what is `known` of the same revision is not read again."""
+    revision, space = await connection.fetchrow(STATE, tenant)
+    if known is not None and known.revision == revision:
+        return known
+    notes, passages, length, tokens = await connection.fetchrow(COUNTS, tenant)
+    sample = await connection.fetch(SAMPLE, tenant, SAMPLE_SIZE)
+    return WorkspaceState(
+        revision=revision,
+        space=space,
+        notes=notes,
+        passages=passages,
+        length=length,
+        tokens=tokens,
+        sample=[row["id"] for row in sample],
+        pending=await connection.fetchval(COUNT_PENDING, tenant),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Keeps `PassageReader` over the passages that were read; messages of transcripts are not on servers."""
+
+    rows: Mapping[int, PassageRow]
+    mtimes: Mapping[int, int]
+    held: Mapping[int, Sequence[int]]
+    near: Mapping[int, float]
+
+    def passages(self, ids: Iterable[int]) -> Passages:
+        """Return texts and places."""
+        return Passages(rows={id_: self.rows[id_] for id_ in ids if id_ in self.rows}, damaged=frozenset())
+
+    def origins(self, ids: Iterable[int]) -> Mapping[int, Origin]:
+        """Return the file of each."""
+        return {
+            id_: Origin(path=self.rows[id_].path, source="memory", mtime_ns=self.mtimes[id_])
+            for id_ in ids
+            if id_ in self.rows
+        }
+
+    def holders(self, embeddings: Iterable[int]) -> Mapping[int, Sequence[int]]:
+        """Return for each vector the passages that have it, ascending."""
+        return {one: self.held[one] for one in embeddings if one in self.held}
+
+    def cosines(self, vector: Sequence[float], ids: Iterable[int]) -> Mapping[int, float]:  # noqa: ARG002
+        """Return the cosine of each passage that has a vector, with the question that was asked."""
+        return {id_: self.near[id_] for id_ in ids if id_ in self.near}
+
+    def days_of(self, ids: Iterable[int], zone: tzinfo | None) -> Mapping[int, set[date]]:  # noqa: ARG002
+        """Return nothing: no messages of transcripts are here."""
+        return {}
+
+
+async def read_snapshot(
+    connection: Connection,
+    tenant: int,
+    *,
+    ids: Iterable[int],
+    embeddings: Sequence[int],
+    direction: bytes | None,
+    sample: Sequence[int],
+) -> Snapshot:
+    """Read what ranking will ask of some passages, and of those with some vectors."""
+    held: dict[int, list[int]] = {}
+    for embedding, id_ in await connection.fetch(HOLDERS, tenant, embeddings) if embeddings else ():
+        held.setdefault(embedding, []).append(id_)
+    wanted = [*{*ids, *(id_ for some in held.values() for id_ in some)}]
+    rows, mtimes = {}, {}
+    for id_, path, start, end, start_char, text, headings, title, mtime in await connection.fetch(
+        ROWS, tenant, wanted
+    ):
+        mtimes[id_] = mtime
+        rows[id_] = PassageRow(
+            id=id_,
+            path=path,
+            source="memory",
+            start_line=start,
+            end_line=end,
+            start_char=start_char,
+            text=text,
+            title=title,
+            headings=tuple(headings.split("\n")) if headings else (),
+        )
+    near: dict[int, float] = {}
+    if direction is not None:
+        found = await connection.fetch(COSINES, tenant, [*{*wanted, *sample}], direction)
+        near = {row["id"]: row["cosine"] for row in found}
+    return Snapshot(rows=rows, mtimes=mtimes, held=held, near=near)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Keeps `NoteTimes` over all notes of a workspace: their days, and the passages of each."""
+
+    days: Mapping[str, str]
+    places: Mapping[str, Sequence[int]]
+
+    def of_days(self, first: str, last: str) -> Iterable[tuple[str, str]]:
+        """Return the files whose front matter tells a day between two ISO dates, each with it."""
+        return [(path, day) for path, day in self.days.items() if first <= day <= last]
+
+    def files(self, pattern: str, first_ns: int, last_ns: int) -> Iterable[tuple[str, str, int]]:  # noqa: ARG002
+        """Return path and source of the notes whose path matches."""
+        return [(path, "memory", 0) for path in self.days if fnmatchcase(path, pattern)]
+
+    def passages(self, paths: Iterable[str], limit: int) -> Iterable[tuple[int, str]]:
+        """Return the passages of files with their paths, in the order in which they stand there."""
+        return [*self._passages(sorted({*paths}))][:limit]
+
+    def _passages(self, paths: Sequence[str]) -> Iterator[tuple[int, str]]:
+        for path in paths:
+            for id_ in self.places.get(path, ()):
+                yield id_, path
+
+    def timed_paths(self) -> frozenset[str]:
+        """Return nothing: no transcripts are on servers."""
+        return frozenset()
+
+    def said_between(self, since: datetime, until: datetime) -> Sequence[SaidPassage]:  # noqa: ARG002
+        """Return nothing: no transcripts are on servers."""
+        return []
+
+
+async def read_times(connection: Connection, tenant: int) -> Times:
+    """Read of what time all notes are."""
+    days = dict(await connection.fetch(DAYS, tenant))
+    places: dict[str, list[int]] = {}
+    for id_, path in await connection.fetch(PLACES, tenant):
+        places.setdefault(path, []).append(id_)
+    return Times(days=days, places=places)

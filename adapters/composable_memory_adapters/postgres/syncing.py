@@ -1,0 +1,207 @@
+"""One sync of a folder into its workspace on the server: what changed is written, what is gone removed."""
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from functools import partial
+
+from composable_memory.errors import EmbedderUnavailable, EmbeddingError
+from composable_memory.interfaces import BackendServices, EmbedderAdapter
+from composable_memory.supervision.single_flight import Flight, sync_complete
+from composable_memory.types import MemorySyncProgressUpdate, SyncReport
+from composable_memory.vector_values import EmbedderInput
+from composable_memory_adapters.builtin.embedder_calls import answer_within
+from composable_memory_adapters.builtin.notes.drafts import (
+    ChangedNote,
+    Drafter,
+    DraftGroup,
+    FileState,
+    gone_notes,
+)
+from composable_memory_adapters.builtin.notes.sources import ScanReport, scan
+from composable_memory_adapters.builtin.settings import BuiltinSettings
+from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace, pack
+from composable_memory_adapters.postgres import writing
+from composable_memory_adapters.postgres.binary import vector_of
+from composable_memory_adapters.postgres.server import Server, again
+from composable_memory_adapters.postgres.settings import PostgresSettings
+from composable_memory_adapters.postgres.writing import OTHER_SPACE, WordedFile, Written, space_id
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+BATCH = 64
+BATCH_TIMEOUT_S = 600.0
+FAILURES_IN_A_ROW = 4
+NOT_UTF8 = "it is not UTF-8; what could not be read was replaced"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """What a sync has found and done so far."""
+
+    scan: ScanReport
+    changed: Sequence[ChangedNote]
+    gone: Sequence[str]
+    indexed: int = 0
+    unread: int = 0
+    passages: int = 0
+    removed: int = 0
+    embedded: int = 0
+    pending: int = 0
+    problems: list[str]
+
+    def add(self, written: Written) -> None:
+        self.indexed += written.files
+        self.passages += written.passages
+        self.removed += written.removed
+
+
+class Syncing:
+    """Syncs the notes of one folder; `run` is called by one flight at a time."""
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        settings: PostgresSettings,
+        notes: BuiltinSettings,
+        services: BackendServices,
+        space: EmbeddingSpace | None,
+        workspace: str,
+    ) -> None:
+        self._server = server
+        self._notes = notes
+        self._services = services
+        self._space = space
+        self._workspace = workspace
+        self._drafter = Drafter(chunking=notes.chunking, keywords=True, hide=services.hide)
+        self.owner = settings.owner or f"{socket.gethostname()}:{services.workspace_id}"
+
+    async def run(self, flight: Flight) -> SyncReport:
+        """Sync once."""
+        tenant = await again(partial(self._server.tenant, "sync", self._workspace, is_new=True))
+        assert tenant is not None
+        run = await self._look(tenant, force=flight.force)
+        done = 0
+        total = len(run.changed)
+        flight.tell(MemorySyncProgressUpdate(completed=0, total=total, label="Indexing"))
+        while done < total:
+            group, files = await asyncio.to_thread(self._read, run.changed, done)
+            run.unread += len(group.unread)
+            run.problems += [f"{key}: {why}" for key, why in group.unread.items()]
+            run.problems += [f"{one.key}: {NOT_UTF8}" for one in group.drafts if not one.is_utf8]
+            write = partial(
+                writing.write_files, tenant=tenant, owner=self.owner, files=files, force=flight.force
+            )
+            run.add(await self._server.write("sync", write, tenant=tenant))
+            done = group.end
+            flight.tell(MemorySyncProgressUpdate(completed=done, total=total, label="Indexing"))
+        if run.gone:
+            remove = partial(writing.remove_files, tenant=tenant, owner=self.owner, paths=run.gone)
+            run.add(await self._server.write("sync", remove, tenant=tenant))
+        flight.mark_notes_indexed()
+        await self._embed(tenant, run, flight)
+        report = _report(run, flight)
+        self._services.ops_log.emit(
+            sync_complete(report, is_full=flight.force), backend=self._services.backend_id or "postgres"
+        )
+        return report
+
+    async def _look(self, tenant: int, *, force: bool) -> _Run:
+        """Compare the folder with what was given of it; what is known is read before the disk."""
+        find = partial(writing.known_files, tenant=tenant, owner=self.owner)
+        known = await self._server.read("sync", find, tenant=tenant)
+        if force:
+            known = {key: seen._replace(recipe="") for key, seen in known.items()}
+        return await asyncio.to_thread(self._compare, known)
+
+    def _compare(self, known: dict[str, FileState]) -> _Run:
+        notes = self._notes
+        found = scan(self._services.workspace_dir, notes.extra_paths, most=notes.max_files)
+        unreadable = [
+            f"{key or self._services.workspace_dir}: {why}" for key, why in found.unreadable.items()
+        ]
+        return _Run(
+            scan=found,
+            changed=self._drafter.changed(found, known),
+            gone=[*gone_notes(found, known)],
+            problems=[*unreadable, *found.remarks],
+        )
+
+    def _read(self, changed: Sequence[ChangedNote], start: int) -> tuple[DraftGroup, list[WordedFile]]:
+        group = self._drafter.group(changed, start)
+        return group, [writing.worded(draft) for draft in group.drafts]
+
+    # --- vectors ------------------------------------------------------------------------------------------
+
+    async def _embed(self, tenant: int, run: _Run, flight: Flight) -> None:
+        """Embed what has no vector in the workspace, whoever wrote it."""
+        embedder, space = self._services.embedder, self._space
+        if embedder is None or space is None:
+            return
+        claim = partial(writing.claim_space, tenant=tenant, space=space_id(space), force=flight.force)
+        look = partial(writing.pending_and_space, tenant=tenant)
+        run.pending, claimed = await self._server.read("sync", look, tenant=tenant)
+        if claimed is None or (flight.force and claimed != space_id(space)):
+            claimed = await self._server.write("sync", claim, tenant=tenant)
+        if claimed != space_id(space):
+            run.problems += [OTHER_SPACE] if run.pending else []
+            return
+        await self._embed_pending(embedder, space, tenant, run, flight)
+
+    async def _embed_pending(
+        self, embedder: EmbedderAdapter, space: EmbeddingSpace, tenant: int, run: _Run, flight: Flight
+    ) -> None:
+        refused: set[str] = set()
+        failures = 0
+        size = BATCH
+        while run.pending and failures < FAILURES_IN_A_ROW:
+            find = partial(writing.pending, tenant=tenant, without=refused, count=size)
+            texts = await self._server.read("sync", find, tenant=tenant)
+            if not texts:
+                break
+            try:
+                vectors = await _embedded(embedder, space, texts)
+            except EmbeddingError as error:
+                if isinstance(error, EmbedderUnavailable) or size == 1:
+                    run.problems.append(str(error))
+                    failures += 1
+                    refused |= texts.keys()
+                if isinstance(error, EmbedderUnavailable):
+                    break
+                size = 1  # so one text that is refused does not block the others
+                continue
+            failures = 0
+            write = partial(writing.write_vectors, tenant=tenant, space=space_id(space), vectors=vectors)
+            if not await self._server.write("sync", write, tenant=tenant):
+                run.problems.append(OTHER_SPACE)
+                break
+            run.embedded += len(vectors)
+            look = partial(writing.pending_and_space, tenant=tenant)
+            run.pending, _ = await self._server.read("sync", look, tenant=tenant)
+            done = len(run.changed) + run.embedded
+            flight.tell(MemorySyncProgressUpdate(completed=done, total=done + run.pending, label="Embedding"))
+
+
+async def _embedded(
+    embedder: EmbedderAdapter, space: EmbeddingSpace, texts: dict[str, str]
+) -> dict[str, bytes]:
+    inputs = [EmbedderInput(text=text, id=hash_) for hash_, text in texts.items()]
+    vectors = await answer_within(BATCH_TIMEOUT_S, embedder.embed_batch(inputs), space)
+    if len(vectors) != len(inputs):
+        problem = f"it returned {len(vectors)} vectors for {len(inputs)} texts"
+        raise EmbeddingError(space.provider, space.model, problem)
+    return {hash_: vector_of(pack(space, vector)) for hash_, vector in zip(texts, vectors, strict=True)}
+
+
+def _report(run: _Run, flight: Flight) -> SyncReport:
+    return SyncReport(
+        reason=flight.reason,
+        files_indexed=run.indexed,
+        files_unchanged=max(0, len(run.scan.files) - run.indexed - run.unread),
+        files_removed=run.removed,
+        chunks_written=run.passages,
+        embedded=run.embedded,
+        embeddings_pending=run.pending,
+        problems=tuple(run.problems),
+        passed_over=run.scan.passed_over,
+    )

@@ -1,0 +1,320 @@
+"""What a sync writes: files with their passages, words and vectors, each file whole in one transaction.
+
+A writer first raises the revision of its workspace, which locks it: writers take turns, so nobody overtakes
+another between looking and writing, and counts of words are exact. A question reads beside them.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from composable_memory_adapters.builtin.notes.drafts import FileDraft, FileState
+from composable_memory_adapters.builtin.notes.fields import keyword_row
+from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.chunking import Chunk
+from composable_memory_adapters.postgres.server import Connection
+from composable_memory_adapters.postgres.words import PassageWords, words_of
+from composable_memory_adapters.text.compounds import long_words
+from composable_memory_adapters.text.stems import Stemmer
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+LOCK = "UPDATE workspaces SET revision = revision + 1 WHERE tenant = $1"
+NOTES = """
+SELECT path, hash, mtime, recipe, EXISTS (
+  SELECT FROM copies WHERE copies.tenant = $1 AND copies.path = notes.path AND copies.hash = notes.hash
+  AND owner <> $3
+) AS is_others
+FROM notes WHERE tenant = $1 AND path = ANY ($2)
+"""
+KNOWN = """
+SELECT copies.path, copies.mtime, size, recipe, copies.hash, is_utf8
+FROM copies JOIN notes ON notes.tenant = copies.tenant AND notes.path = copies.path
+WHERE copies.tenant = $1 AND owner = $2
+"""
+PUT_COPY = """
+INSERT INTO copies (tenant, owner, path, hash, mtime, size, is_utf8) VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (tenant, owner, path) DO UPDATE
+SET hash = excluded.hash, mtime = excluded.mtime, size = excluded.size, is_utf8 = excluded.is_utf8
+"""
+PUT_NOTE = """
+INSERT INTO notes (tenant, path, hash, mtime, recipe, title, aliases, tags, type, day, body)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+ON CONFLICT (tenant, path) DO UPDATE
+SET hash = excluded.hash, mtime = excluded.mtime, recipe = excluded.recipe, title = excluded.title,
+  aliases = excluded.aliases, tags = excluded.tags, type = excluded.type, day = excluded.day,
+  body = excluded.body
+"""
+STORED = """
+SELECT path, start_line, end_line, start_char, hash, headings FROM passages
+WHERE tenant = $1 AND path = ANY ($2) ORDER BY id
+"""
+NEXT_IDS = "SELECT nextval('passage_ids') FROM generate_series(1, $1::int)"
+PUT_PASSAGE = """
+INSERT INTO passages (tenant, id, path, start_line, end_line, start_char, hash, headings, text)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+"""
+PUT_WORDS = """
+INSERT INTO passage_words (tenant, id, length, tokens, weights, words) VALUES ($1, $2, $3, $4, $5, $6)
+"""
+DELETE_PASSAGES = "DELETE FROM passages WHERE tenant = $1 AND path = ANY ($2) RETURNING id, hash"
+DELETE_WORDS = "DELETE FROM passage_words WHERE tenant = $1 AND id = ANY ($2) RETURNING words"
+COUNT_WORDS = """
+INSERT INTO vocabulary (tenant, word, passages) SELECT $1, * FROM unnest($2::text[], $3::int[])
+ON CONFLICT (tenant, word) DO UPDATE SET passages = vocabulary.passages + excluded.passages
+"""
+FORGET_WORDS = "DELETE FROM vocabulary WHERE tenant = $1 AND word = ANY ($2) AND passages <= 0"
+PUT_LONG_WORDS = """
+INSERT INTO long_words (tenant, backwards) SELECT $1, * FROM unnest($2::text[]) ON CONFLICT DO NOTHING
+"""
+DELETE_UNUSED_VECTORS = """
+DELETE FROM vectors WHERE tenant = $1 AND hash = ANY ($2) AND NOT EXISTS (
+  SELECT FROM passages WHERE passages.tenant = $1 AND passages.hash = vectors.hash
+)
+"""
+DELETE_COPIES = "DELETE FROM copies WHERE tenant = $1 AND owner = $2 AND path = ANY ($3)"
+NOBODYS = """
+SELECT path FROM notes WHERE tenant = $1 AND path = ANY ($2) AND NOT EXISTS (
+  SELECT FROM copies WHERE copies.tenant = $1 AND copies.path = notes.path
+)
+"""
+DELETE_NOTES = "DELETE FROM notes WHERE tenant = $1 AND path = ANY ($2)"
+READ_AGAIN = """
+UPDATE notes SET recipe = '' WHERE tenant = $1 AND path = ANY ($2) AND NOT EXISTS (
+  SELECT FROM copies
+  WHERE copies.tenant = $1 AND copies.path = notes.path AND copies.hash = notes.hash
+)
+"""
+SPACE = "SELECT space FROM workspaces WHERE tenant = $1"
+CLAIM_SPACE = "UPDATE workspaces SET space = $2 WHERE tenant = $1 AND space IS NULL"
+PENDING = """
+SELECT passages.hash, min(text) AS text FROM passages
+LEFT JOIN vectors ON vectors.tenant = passages.tenant AND vectors.hash = passages.hash
+WHERE passages.tenant = $1 AND vectors.id IS NULL AND NOT passages.hash = ANY ($2)
+GROUP BY passages.hash ORDER BY max(passages.id) DESC LIMIT $3
+"""
+COUNT_PENDING = """
+SELECT count(*) FROM passages
+LEFT JOIN vectors ON vectors.tenant = passages.tenant AND vectors.hash = passages.hash
+WHERE passages.tenant = $1 AND vectors.id IS NULL
+"""
+PUT_VECTOR = """
+INSERT INTO vectors (tenant, hash, vector)
+SELECT $1, $2, $3 WHERE EXISTS (SELECT FROM passages WHERE tenant = $1 AND hash = $2)
+ON CONFLICT DO NOTHING
+"""
+
+OTHER_SPACE = (
+    "the workspace holds vectors of another embedder, so passages are written without; use that embedder, or"
+    " embed all anew by `cmem index --force`"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WordedFile:
+    """A file as it is to be written, with the words of each passage."""
+
+    draft: FileDraft
+    words: Sequence[PassageWords]
+
+    @property
+    def chunks(self) -> Sequence[Chunk]:
+        """Return its passages; none where they are as they were."""
+        return self.draft.chunks or ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Written:
+    """How many files and passages were written, and how many files went."""
+
+    files: int = 0
+    passages: int = 0
+    removed: int = 0
+
+
+def worded(draft: FileDraft) -> WordedFile:
+    """Return a file with the words of its passages; takes about 2 ms for each, so call it in a thread."""
+    stemmer = Stemmer()
+    rows = (
+        keyword_row(draft.key, draft.fields, "\n".join(chunk.headings), chunk.text)
+        for chunk in draft.chunks or ()
+    )
+    return WordedFile(draft=draft, words=[words_of(row, stemmer) for row in rows])
+
+
+async def known_files(connection: Connection, tenant: int, owner: str) -> dict[str, FileState]:
+    """Return the files that an owner has given, as they were then."""
+    rows = await connection.fetch(KNOWN, tenant, owner)
+    return {
+        path: FileState(mtime, size, recipe, hash_, is_utf8=is_utf8)
+        for path, mtime, size, recipe, hash_, is_utf8 in rows
+    }
+
+
+async def write_files(
+    connection: Connection, tenant: int, owner: str, files: Sequence[WordedFile], *, force: bool = False
+) -> Written:
+    """Write the files of an owner; where somebody else has a newer one of that name, that stays.
+
+    Done again, it changes nothing. With `force`, files count as written though they are as they were.
+    """
+    written = Written()
+    await connection.execute(LOCK, tenant)
+    paths = [one.draft.key for one in files]
+    rows = await connection.fetch(NOTES, tenant, paths, owner)
+    stored = {row["path"]: row for row in rows}
+    changed = []
+    for one in files:
+        draft, found = one.draft, stored.get(one.draft.key)
+        if draft.chunks is None:
+            continue
+        is_same = found is not None and (found["hash"], found["recipe"]) == (draft.hash, draft.recipe)
+        is_newer = (
+            found is not None
+            and found["hash"] != draft.hash
+            and found["mtime"] > draft.mtime_ns
+            and found["is_others"]
+        )
+        if not is_newer and (force or not is_same):
+            changed.append(one)
+    await _replace_notes(connection, tenant, changed, written)
+    copies = [_copy(tenant, owner, one.draft) for one in files]
+    await connection.executemany(PUT_COPY, copies)
+    return written
+
+
+async def remove_files(connection: Connection, tenant: int, owner: str, paths: Sequence[str]) -> Written:
+    """Remove what an owner has no more; what others have stays, and is read again if it was another's."""
+    await connection.execute(LOCK, tenant)
+    await connection.execute(DELETE_COPIES, tenant, owner, paths)
+    gone = [row["path"] for row in await connection.fetch(NOBODYS, tenant, paths)]
+    await _remove_passages(connection, tenant, gone)
+    await connection.execute(DELETE_NOTES, tenant, gone)
+    await connection.execute(READ_AGAIN, tenant, paths)
+    return Written(removed=len(paths))
+
+
+async def _replace_notes(
+    connection: Connection, tenant: int, files: Sequence[WordedFile], written: Written
+) -> None:
+    await connection.executemany(PUT_NOTE, [_note(tenant, one) for one in files])
+    written.files += len(files)
+    places: dict[str, list[tuple[object, ...]]] = {one.draft.key: [] for one in files}
+    for path, *place in await connection.fetch(STORED, tenant, [*places]):
+        places[path].append(tuple(place))
+    # One that is read again and is as it was keeps its passages, and their ids.
+    changed = [one for one in files if places[one.draft.key] != [_place(chunk) for chunk in one.chunks]]
+    counts, hashes = await _taken_out(connection, tenant, [one.draft.key for one in changed])
+    new = [(one, chunk, words) for one in changed for chunk, words in zip(one.chunks, one.words, strict=True)]
+    written.passages += len(new)
+    ids = [row[0] for row in await connection.fetch(NEXT_IDS, len(new))] if new else []
+    await connection.executemany(
+        PUT_PASSAGE,
+        [
+            (tenant, id_, one.draft.key, *_place(chunk), _storable(chunk.text))
+            for id_, (one, chunk, _) in zip(ids, new, strict=True)
+        ],
+    )
+    await connection.executemany(
+        PUT_WORDS,
+        [
+            (tenant, id_, words.length, words.tokens, words.weights, words.words)
+            for id_, (_, _, words) in zip(ids, new, strict=True)
+        ],
+    )
+    for _, _, words in new:
+        counts.update(words.different)
+    await _count_words(connection, tenant, counts)
+    backwards = sorted({word[::-1] for word in long_words(chunk.text for _, chunk, _ in new)})
+    await connection.execute(PUT_LONG_WORDS, tenant, backwards)
+    await connection.execute(DELETE_UNUSED_VECTORS, tenant, hashes)
+
+
+async def _remove_passages(connection: Connection, tenant: int, paths: Sequence[str]) -> None:
+    counts, hashes = await _taken_out(connection, tenant, paths)
+    await _count_words(connection, tenant, counts)
+    await connection.execute(DELETE_UNUSED_VECTORS, tenant, hashes)
+
+
+async def _taken_out(
+    connection: Connection, tenant: int, paths: Sequence[str]
+) -> tuple[Counter[str], list[str]]:
+    """Remove passages; return how often each word went, as numbers below 0, and the hashes of the texts."""
+    counts: Counter[str] = Counter()
+    if not paths:
+        return counts, []
+    gone = await connection.fetch(DELETE_PASSAGES, tenant, paths)
+    for (words,) in await connection.fetch(DELETE_WORDS, tenant, [row["id"] for row in gone]):
+        counts.subtract({*words.split()})
+    return counts, [row["hash"] for row in gone]
+
+
+async def _count_words(connection: Connection, tenant: int, counts: Mapping[str, int]) -> None:
+    changed = sorted(word for word, count in counts.items() if count)
+    if changed:
+        await connection.execute(COUNT_WORDS, tenant, changed, [counts[word] for word in changed])
+        await connection.execute(FORGET_WORDS, tenant, [word for word in changed if counts[word] < 0])
+
+
+def _copy(tenant: int, owner: str, draft: FileDraft) -> tuple[object, ...]:
+    return (tenant, owner, draft.key, draft.hash, draft.mtime_ns, draft.size, draft.is_utf8)
+
+
+def _note(tenant: int, one: WordedFile) -> tuple[object, ...]:
+    draft = one.draft
+    fields = map(_storable, draft.fields)
+    body = draft.text.encode("utf-8", "replace")
+    return (tenant, draft.key, draft.hash, draft.mtime_ns, draft.recipe, *fields, body)
+
+
+def _place(chunk: Chunk) -> tuple[object, ...]:
+    headings = _storable("\n".join(chunk.headings))
+    return (chunk.start_line, chunk.end_line, chunk.start_char, chunk.hash, headings)
+
+
+def _storable(text: str) -> str:
+    """Return a text without what PostgreSQL does not take."""
+    return text.replace("\0", "\ufffd")
+
+
+# --- vectors ------------------------------------------------------------------------------------------------
+
+
+def space_id(space: EmbeddingSpace) -> str:
+    """Return what names the space of vectors in the row of a workspace."""
+    return f"{space.provider}/{space.model}/{space.dims}/{space.provider_key}"
+
+
+async def claim_space(connection: Connection, tenant: int, space: str, *, force: bool) -> str:
+    """Return the space of the vectors of a workspace: that of the first who embeds, or of who insists.
+
+    Vectors of another space then go.
+    """
+    await connection.execute(LOCK, tenant)
+    if force and await connection.fetchval(SPACE, tenant) not in (None, space):
+        await connection.execute("DELETE FROM vectors WHERE tenant = $1", tenant)
+        await connection.execute("UPDATE workspaces SET space = NULL WHERE tenant = $1", tenant)
+    await connection.execute(CLAIM_SPACE, tenant, space)
+    return str(await connection.fetchval(SPACE, tenant))
+
+
+async def pending(
+    connection: Connection, tenant: int, *, without: Iterable[str], count: int
+) -> dict[str, str]:
+    """Return texts that have no vector by their hashes, the newest first."""
+    rows = await connection.fetch(PENDING, tenant, [*without], count)
+    return {row["hash"]: row["text"] for row in rows}
+
+
+async def pending_and_space(connection: Connection, tenant: int) -> tuple[int, str | None]:
+    """Return how many passages have no vector, and the space of those that have one."""
+    return await connection.fetchval(COUNT_PENDING, tenant), await connection.fetchval(SPACE, tenant)
+
+
+async def write_vectors(
+    connection: Connection, tenant: int, space: str, vectors: Mapping[str, bytes]
+) -> bool:
+    """Store vectors by the hashes of their texts; return false where those of another space have come."""
+    await connection.execute(LOCK, tenant)
+    if await connection.fetchval(SPACE, tenant) != space:
+        return False
+    await connection.executemany(PUT_VECTOR, [(tenant, hash_, one) for hash_, one in vectors.items()])
+    return True

@@ -1,0 +1,455 @@
+"""The PostgreSQL memory on a real server: ranking, several machines, borders, a server that goes away."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from benchmarks.names_and_dates import NOW, make_notes, make_questions
+from composable_memory import open_memory
+from composable_memory.cli import app
+from composable_memory.errors import BackendError, BackendUnavailable, MemoryPathError
+from composable_memory.interfaces import BackendServices
+from composable_memory.testing import FIXED_NOW, HashEmbedder
+from composable_memory.types import SearchOptions, SyncReport
+from composable_memory_adapters import builtin, postgres
+from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
+from composable_memory_adapters.postgres.settings import PostgresSettings
+from tests.postgres_server import PostgresServer, make_tables, missing, running
+
+if (reason := missing()) is not None:
+    pytest.skip(reason, allow_module_level=True)
+
+from composable_memory_adapters.postgres.backend import PostgresMemory, open_postgres
+
+TABLES = ("notes", "copies", "passages", "passage_words", "vectors", "vocabulary", "long_words")
+
+
+def write(folder: Path, notes: Mapping[str, str]) -> None:
+    for path, text in notes.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+
+
+def shared(settings: PostgresSettings, **more: object) -> PostgresSettings:
+    return settings.model_copy(update={"workspace": "team", **more})
+
+
+@asynccontextmanager
+async def machine(
+    settings: PostgresSettings, services: BackendServices, folder: Path
+) -> AsyncIterator[PostgresMemory]:
+    """Open a shared workspace from a folder of its own."""
+    await asyncio.to_thread(folder.mkdir, exist_ok=True)
+    own = replace(services, workspace_dir=folder, state_dir=folder / ".state", workspace_id=folder.name)
+    async with open_postgres(shared(settings, owner=folder.name), own) as memory:
+        yield memory
+
+
+async def paths(memory: PostgresMemory, query: str) -> list[str]:
+    return [hit.path for hit in await memory.search(query, SearchOptions(max_results=12))]
+
+
+# --- the same ranking ---------------------------------------------------------------------------------------
+
+
+async def test_results_and_scores_are_those_of_the_builtin_memory(
+    services: BackendServices,
+    team_settings: PostgresSettings,
+    word_vectors: WordLlamaEmbedder,
+    tmp_path: Path,
+) -> None:
+    """English, German, Spanish and Chinese notes and questions, with names, dates, headings and tags."""
+    folder = tmp_path / "vault"
+    everything = make_notes()
+    notes = {path: everything[path] for path in sorted(everything)[::6]}
+    await asyncio.to_thread(write, folder, notes)
+    questions = [one.text for one in make_questions(everything)][::3]
+    options = SearchOptions(max_results=24, now=NOW)
+    here = replace(services, workspace_dir=folder, embedder=word_vectors, embedder_problem=None)
+    off = builtin.BuiltinSettings.model_validate({"scope": "folder", "query": {"rerank": "off"}})
+    there = team_settings.model_copy(update={"scope": "folder"})
+
+    async with builtin.spec.open(off, here) as one, postgres.spec.open(there, here) as other:
+        assert isinstance(other, PostgresMemory)
+        await one.sync()  # type: ignore[attr-defined]
+        await other.sync()
+        expected = {question: list(await one.search(question, options)) for question in questions}
+        found = {question: list(await other.search(question, options)) for question in questions}
+
+    for question in questions:
+        places = [(hit.path, hit.start_line, hit.start_char, hit.snippet) for hit in found[question]]
+        wanted = [(hit.path, hit.start_line, hit.start_char, hit.snippet) for hit in expected[question]]
+        assert places == wanted, question
+        scores = [hit.score for hit in found[question]]
+        assert scores == pytest.approx([hit.score for hit in expected[question]], abs=1e-5), question
+
+
+# --- several machines ---------------------------------------------------------------------------------------
+
+
+async def test_folders_of_one_workspace_see_each_others_notes(
+    services: BackendServices, team_settings: PostgresSettings, tmp_path: Path
+) -> None:
+    async with (
+        machine(team_settings, services, tmp_path / "ada") as ada,
+        machine(team_settings, services, tmp_path / "bob") as bob,
+    ):
+        await asyncio.to_thread(write, tmp_path / "ada", {"memory/harbour.md": "The harbour pilot is Una.\n"})
+        await asyncio.to_thread(write, tmp_path / "bob", {"memory/boat.md": "The harbour boat is green.\n"})
+        await ada.sync()
+        await bob.sync()
+
+        assert {*await paths(ada, "harbour")} == {*await paths(bob, "harbour")}
+        assert {*await paths(ada, "harbour")} == {"memory/harbour.md", "memory/boat.md"}
+        assert (await bob.read_file("memory/harbour.md")).text == "The harbour pilot is Una.\n"
+
+
+async def test_what_one_clone_removes_stays_as_long_as_another_has_it(
+    services: BackendServices, team_settings: PostgresSettings, tmp_path: Path
+) -> None:
+    notes = {"memory/harbour.md": "The harbour pilot is Una.\n", "memory/boat.md": "The harbour boat.\n"}
+    async with (
+        machine(team_settings, services, tmp_path / "ada") as ada,
+        machine(team_settings, services, tmp_path / "bob") as bob,
+    ):
+        for folder in ("ada", "bob"):
+            await asyncio.to_thread(write, tmp_path / folder, notes)
+        first, second = await ada.sync(), await bob.sync()
+        (tmp_path / "ada" / "memory/boat.md").unlink()
+        await ada.sync()
+        kept = await paths(ada, "harbour")
+        (tmp_path / "bob" / "memory/boat.md").unlink()
+        await bob.sync()
+
+        assert (first.files_indexed, second.files_indexed) == (2, 0)
+        assert {*kept} == {*notes}
+        assert await paths(ada, "harbour") == ["memory/harbour.md"]
+
+
+async def test_of_two_versions_of_a_note_the_later_one_counts_until_it_is_removed(
+    services: BackendServices, team_settings: PostgresSettings, tmp_path: Path
+) -> None:
+    async with (
+        machine(team_settings, services, tmp_path / "ada") as ada,
+        machine(team_settings, services, tmp_path / "bob") as bob,
+    ):
+        await asyncio.to_thread(write, tmp_path / "ada", {"MEMORY.md": "The pilot is Una.\n"})
+        await asyncio.to_thread(write, tmp_path / "bob", {"MEMORY.md": "The pilot is Finn.\n"})
+        _made_at(tmp_path / "ada/MEMORY.md", 1)
+        _made_at(tmp_path / "bob/MEMORY.md", 2)
+        await bob.sync()
+        await ada.sync()
+        latest = (await ada.read_file("MEMORY.md")).text
+        (tmp_path / "bob/MEMORY.md").unlink()
+        await bob.sync()
+        await ada.sync()
+
+        assert latest == "The pilot is Finn.\n"
+        assert (await bob.read_file("MEMORY.md")).text == "The pilot is Una.\n"
+
+
+async def test_an_embedder_with_other_vectors_writes_words_and_says_so(
+    services: BackendServices, team_settings: PostgresSettings, tmp_path: Path
+) -> None:
+    one = replace(services, embedder=HashEmbedder(dimensions=16), embedder_problem=None)
+    other = replace(services, embedder=HashEmbedder(dimensions=24), embedder_problem=None)
+    async with (
+        machine(team_settings, one, tmp_path / "ada") as ada,
+        machine(team_settings, other, tmp_path / "bob") as bob,
+    ):
+        await asyncio.to_thread(write, tmp_path / "ada", {"memory/a.md": "The harbour pilot is Una.\n"})
+        await asyncio.to_thread(write, tmp_path / "bob", {"memory/b.md": "The harbour boat is green.\n"})
+        await ada.sync()
+        refused = await bob.sync()
+        answer = await bob.answer("harbour boat")
+        anew = await bob.sync(force=True)
+
+        assert refused.embeddings_pending == 1
+        assert refused.problems
+        assert answer.results[0].path == "memory/b.md"
+        assert [one.code for one in answer.degraded] == ["keyword-only"]
+        assert (anew.embedded, anew.embeddings_pending) == (2, 0)
+
+
+def _made_at(path: Path, hours: int) -> None:
+    at = (FIXED_NOW + timedelta(hours=hours)).timestamp()
+    os.utime(path, (at, at))
+
+
+# --- borders ------------------------------------------------------------------------------------------------
+
+
+async def test_workspaces_do_not_see_each_other_and_nothing_is_seen_without_one(
+    services: BackendServices,
+    team_settings: PostgresSettings,
+    postgres_server: PostgresServer,
+    workspace: Path,
+) -> None:
+    one = replace(services, workspace_id="one", embedder=HashEmbedder(), embedder_problem=None)
+    other = replace(services, workspace_id="other")
+    async with open_postgres(team_settings, one) as mine, open_postgres(team_settings, other) as theirs:
+        await mine.sync()
+        nothing = await theirs.answer("ferry pump coffee")
+        (workspace / "memory").rename(workspace / "gone")
+        (workspace / "MEMORY.md").write_text("The other workspace holds a lighthouse.\n")
+        await theirs.sync()
+
+        assert nothing.results == ()
+        assert [one.code for one in nothing.degraded] == ["never-indexed"]
+        assert {hit.path for hit in await theirs.search("ferry pump lighthouse")} == {"MEMORY.md"}
+        assert all("lighthouse" not in hit.snippet for hit in await mine.search("lighthouse"))
+
+    schema = team_settings.schema_
+    tenant = postgres_server.run(f"SELECT tenant FROM {schema}.workspaces WHERE name = 'one'").strip()
+    as_team = f"SET ROLE team; SET search_path = {schema}, public;"
+    for table in (*TABLES, "workspaces"):
+        of_all = f"SELECT count(*), count(*) FILTER (WHERE tenant <> {tenant}) FROM {table}"
+        unseen = postgres_server.run(as_team, of_all)
+        seen = postgres_server.run(as_team, f"SET cmem.tenant = '{tenant}'", of_all)
+        assert unseen.strip() == "0|0", table
+        assert table == "long_words" or int(seen.split("|")[0]) > 0, table
+        assert seen.strip().endswith("|0"), table
+    with pytest.raises(RuntimeError, match="row-level security"):
+        postgres_server.run(
+            as_team, f"SET cmem.tenant = '{tenant}'", "INSERT INTO long_words VALUES (999, 'epmup')"
+        )
+    changed = postgres_server.run(
+        as_team, f"SET cmem.tenant = '{tenant}'", f"DELETE FROM notes WHERE tenant <> {tenant} RETURNING path"
+    )
+    assert changed.strip() == ""
+
+
+async def test_a_connection_that_is_used_again_has_forgotten_its_workspace(
+    services: BackendServices, team_settings: PostgresSettings
+) -> None:
+    one_at_a_time = team_settings.model_copy(update={"connections": 1})
+    async with open_postgres(one_at_a_time, services) as memory:
+        await memory.sync()
+        await memory.search("ferry")
+        other = replace(services, workspace_id="another")
+        async with open_postgres(one_at_a_time, other) as stranger:
+            assert (await stranger.search("ferry")) == ()
+            with pytest.raises(MemoryPathError):
+                await stranger.read_file("memory/../../etc/passwd")
+
+
+async def test_tables_that_are_newer_are_left_alone(
+    services: BackendServices, team_settings: PostgresSettings, postgres_server: PostgresServer
+) -> None:
+    postgres_server.run(f"UPDATE {team_settings.schema_}.schema_version SET version = 99")
+    async with open_postgres(team_settings, services) as memory:
+        with pytest.raises(BackendUnavailable, match="99"):
+            await memory.search("ferry")
+        with pytest.raises(BackendUnavailable, match="99"):
+            await memory.sync()
+
+
+async def test_words_are_counted_exactly_however_notes_change(
+    services: BackendServices,
+    team_settings: PostgresSettings,
+    postgres_server: PostgresServer,
+    workspace: Path,
+) -> None:
+    async with open_postgres(team_settings, services) as memory:
+        await memory.sync()
+        for round_ in range(3):
+            text = f"# Pumps\n\nPump number {round_} of the ferry, and the Wasserpumpe.\n"
+            await asyncio.to_thread(write, workspace, {"memory/pumps.md": text})
+            await memory.sync()
+        (workspace / "memory/pumps.md").unlink()
+        await memory.sync()
+
+    schema = team_settings.schema_
+    counted = postgres_server.run(
+        f"SELECT word, passages FROM {schema}.vocabulary ORDER BY word",
+    )
+    true = postgres_server.run(
+        f"SELECT word, count(DISTINCT id) FROM {schema}.passage_words,"
+        " regexp_split_to_table(trim(words, E' \\n'), '\\s+') AS word WHERE word <> ''"
+        ' GROUP BY word ORDER BY word COLLATE "C"'
+    )
+    assert counted == true
+
+
+# --- a server that goes away --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_server() -> Iterator[PostgresServer]:
+    """A server that a test may kill."""
+    with running() as server:
+        server.run("CREATE EXTENSION vector", "CREATE ROLE team LOGIN")
+        yield server
+
+
+async def test_the_local_index_answers_while_the_server_is_away(
+    workspace: Path, state_dir: Path, tmp_path: Path
+) -> None:
+    nowhere = tmp_path / "no-server"
+    section = {"url": f"postgresql://team@localhost/db?host={nowhere}"}
+    config = {
+        "memory": {"backend": "postgres", "postgres": section, "builtin": {"query": {"rerank": "off"}}},
+    }
+    async with open_memory(workspace, state_dir, config=config, long_lived=False) as memory:
+        response = await memory.query("When does the ferry leave?")
+
+        assert response.results
+        assert {"fallback"} <= {one.code for one in response.degraded}
+
+
+async def test_a_server_that_is_away_is_named_at_once(
+    services: BackendServices, team_settings: PostgresSettings, tmp_path: Path
+) -> None:
+    away = PostgresSettings.model_validate({"url": f"postgresql://team@localhost/db?host={tmp_path}/none"})
+    async with open_postgres(away, services) as memory:
+        for call in (memory.search("ferry"), memory.read_file("MEMORY.md")):
+            with pytest.raises(BackendUnavailable, match="none"):
+                await call
+        assert memory.status().files is None
+        assert await memory.probe_vector_availability() is False
+
+
+async def test_kills_of_the_server_lose_no_note_and_tear_none(
+    services: BackendServices, own_server: PostgresServer, tmp_path: Path
+) -> None:
+    """Two machines replace whole notes of several passages and somebody asks, while the server is killed."""
+    made = await make_tables(own_server, "team_memory")
+    settings = made.model_copy(update={"chunking": made.chunking.model_copy(update={"tokens": 20})})
+    stop = asyncio.Event()
+    torn: list[str] = []
+
+    def text_of(name: str, version: int) -> str:
+        return "".join(f"The {name} log, line {line}, version v{version}.\n\n" for line in range(12))
+
+    async def replace_notes(memory: PostgresMemory, folder: Path) -> int:
+        version = 0
+        while not stop.is_set():
+            version += 1
+            await asyncio.to_thread(
+                write, folder, {f"memory/{folder.name}.md": text_of(folder.name, version)}
+            )
+            await memory.sync()
+        return version
+
+    async def ask(memory: PostgresMemory) -> None:
+        while not stop.is_set():
+            with suppress(BackendError):
+                hits = await memory.search("log line version", SearchOptions(max_results=50))
+                for name in ("ada", "bob"):
+                    versions = {
+                        w for hit in hits if hit.path.endswith(f"{name}.md") for w in _versions(hit.text)
+                    }
+                    torn.extend(versions if len(versions) > 1 else ())
+            await asyncio.sleep(0)
+
+    async with (
+        machine(settings, services, tmp_path / "ada") as ada,
+        machine(settings, services, tmp_path / "bob") as bob,
+        machine(settings, services, tmp_path / "reader") as reader,
+    ):
+        writing = [
+            asyncio.create_task(replace_notes(ada, tmp_path / "ada")),
+            asyncio.create_task(replace_notes(bob, tmp_path / "bob")),
+        ]
+        reading = asyncio.create_task(ask(reader))
+        for _ in range(3):
+            await _some_are_written(reader, *writing)
+            await asyncio.to_thread(own_server.kill)
+            await asyncio.to_thread(own_server.start)
+        await _some_are_written(reader, *writing)
+        stop.set()
+        versions = await asyncio.gather(*writing)
+        await reading
+
+        assert torn == []
+        for name, version in zip(("ada", "bob"), versions, strict=True):
+            assert (await reader.read_file(f"memory/{name}.md")).text == text_of(name, version)
+
+
+async def _some_are_written(memory: PostgresMemory, *writing: asyncio.Task[int]) -> None:
+    """Wait until both notes have changed, or a writer has failed."""
+    seen: dict[str, set[str]] = {"ada": set(), "bob": set()}
+    while min(map(len, seen.values())) < 2 and not any(task.done() for task in writing):
+        with suppress(BackendError):
+            for name, texts in seen.items():
+                texts.add((await memory.read_file(f"memory/{name}.md")).text)
+        await asyncio.sleep(0)
+
+
+def _versions(text: str) -> set[str]:
+    return {word.strip(".") for word in text.split() if word.startswith("v") and word[1:2].isdigit()}
+
+
+async def test_writers_of_the_same_notes_leave_each_of_them_whole(
+    services: BackendServices, team_settings: PostgresSettings, tmp_path: Path
+) -> None:
+    settings = team_settings.model_copy(
+        update={"chunking": team_settings.chunking.model_copy(update={"tokens": 20})}
+    )
+    names = [f"memory/{number}.md" for number in range(5)]
+
+    async def writer(number: int) -> list[SyncReport]:
+        folder = tmp_path / f"writer{number}"
+        async with machine(settings, services, folder) as memory:
+            reports = []
+            for round_ in range(4):
+                text = "".join(f"Line {line} by w{number}r{round_}.\n\n" for line in range(8))
+                await asyncio.to_thread(write, folder, dict.fromkeys(names, text))
+                reports.append(await memory.sync())
+            return reports
+
+    reports = await asyncio.gather(*(writer(number) for number in range(4)))
+    async with machine(settings, services, tmp_path / "reader") as memory:
+        for name in names:
+            text = (await memory.read_file(name)).text
+            said = {word.strip(".") for word in text.split() if word.startswith("w")}
+            assert len(said) == 1, text
+        hits = await memory.search("line by", SearchOptions(max_results=200))
+        for name in names:
+            text = (await memory.read_file(name)).text
+            assert all(hit.text in text for hit in hits if hit.path == name)
+    assert not any(report.problems for some in reports for report in some)
+
+
+# --- the commands -------------------------------------------------------------------------------------------
+
+
+def test_the_commands_make_tables_and_tell_how_the_server_is(
+    postgres_server: PostgresServer, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("memory: {backends: {team: {kind: postgres, schema: made_by_command}}}\n")
+    monkeypatch.setenv("COMPOSABLE_MEMORY_CONFIG", str(config))
+    monkeypatch.setenv("OWNER_URL", postgres_server.url())
+    monkeypatch.setenv("DATABASE_URL", postgres_server.url("team"))
+
+    def cmem(*words: str) -> Result:
+        return CliRunner().invoke(app, [*words, "-w", str(workspace), "--state-dir", str(tmp_path / "state")])
+
+    early = cmem("postgres", "migrate")
+    first = cmem("postgres", "init", "--url-env", "OWNER_URL", "--grant-to", "team", "--json")
+    again = cmem("postgres", "migrate", "--url-env", "OWNER_URL", "--json")
+    told = cmem("postgres", "status", "--json")
+    indexed = cmem("index", "--json")
+    found = cmem("search", "When does the ferry leave?", "--json")
+
+    assert early.exit_code != 0
+    assert "cmem postgres init" in early.stderr
+    assert json.loads(first.stdout) == {"schema": "made_by_command", "before": 0, "after": 1}
+    assert json.loads(again.stdout) == {"schema": "made_by_command", "before": 1, "after": 1}
+    about = json.loads(told.stdout)
+    assert (about["tables"], about["known"], about["bypasses"]) == (1, 1, False)
+    assert about["pgvector"]
+    assert indexed.exit_code == found.exit_code == 0
+    backends = {one["id"]: one for one in json.loads(found.stdout)["backends"]}
+    assert backends["team"]["engines"] == {"keyword": "sparsevec", "vector": "pgvector"}
+    assert backends["team"]["resultCount"] > 0
