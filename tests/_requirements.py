@@ -3321,6 +3321,8 @@ INTERFACES = document(
                  f"{INSPECTOR}a_search_by_keyboard_says_why_and_why_not",
                  f"{INSPECTOR}the_list_of_traces_goes_on_by_itself",
                  f"{INSPECTOR}traces_are_filtered"),
+            kept("own:inspector:day", "a question is asked as if it were another day",
+                 f"{INSPECTOR}a_question_is_asked_as_if_it_were_another_day"),
             kept("own:inspector:graph", "the graph page finds, shows what held on a day, and what is near",
                  f"{INSPECTOR}the_graph_shows_what_has_these_words_what_held_on_a_day_and_what_is_near"),
             kept("own:inspector:what-if", "sliders rank again; weights are adopted through the checks",

@@ -1,10 +1,14 @@
 // Live forms, the live list, judging by keyboard. Every page works without it.
 const part = { headers: { "x-part": "1" } };
 
+const turns = new WeakMap();
+
 async function put(url, target, options = part) {
+  const turn = {};
+  turns.set(target, turn);
   try {
-    const answer = await fetch(url, options);
-    target.innerHTML = await answer.text(); // escaped where it was made
+    const answer = await fetch(url, options), html = await answer.text();
+    if (turns.get(target) === turn) target.innerHTML = html; // escaped where it was made
     return answer.ok;
   } catch {
     target.textContent = "The server does not answer; is it still running?";

@@ -10,6 +10,7 @@ from composable_memory.inspector.markup import Child, Markup, el, page
 from composable_memory.inspector.traffic import Search, TracesRequest, logged_searches
 from composable_memory.inspector.tuning import choice, sliders, weights_history
 from composable_memory.interfaces import Capability
+from composable_memory.runtime.opening import moment_given
 from composable_memory.tools import (
     MemoryExplainRequest,
     MemorySearchRequest,
@@ -70,6 +71,7 @@ class Inspector:
         ask = el(
             "form",
             el("label", "Question", field, class_="grow"),
+            el("label", "As if it were", _input("now", form, type="date")),
             _check("weak", "Also what hardly matches", form),
             el("button", "Search"),
             action=f"{self.base}/", role="search",
@@ -77,7 +79,9 @@ class Inspector:
         if not asked:
             latest = await logged_searches(self.memory, TracesRequest(limit=LATELY))
             return self.framed("Search", "", ask, el("section", el("h2", "Asked lately"), self._rows(latest)))
-        response = await query_cited(self.memory, MemorySearchRequest(query=asked, weak=bool(weak) or None))
+        now = moment_given(form["now"], "now") if form.get("now") else None
+        request = MemorySearchRequest(query=asked, weak=bool(weak) or None, now=now)
+        response = await query_cited(self.memory, request)
         failure = why_unavailable(response)
         problem = el("p", failure, class_="problem") if failure else None
         found = await self._why(response.trace_id, {}) or el("p", NO_LOG, class_="problem")

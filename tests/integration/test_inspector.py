@@ -316,6 +316,16 @@ def test_the_graph_shows_what_has_these_words_what_held_on_a_day_and_what_is_nea
         assert json.loads(page.run(VIOLATIONS)) == []
 
 
+def test_a_question_is_asked_as_if_it_were_another_day(site: Site) -> None:
+    asked = "/?q=what happened yesterday?&weak=1&now="
+
+    first = site.get(f"{asked}2026-05-05").text.partition('class="where"')[2]
+
+    assert "memory/2026-05-04.md" in first.partition("</li>")[0]
+    assert 'value="2026-05-05"' in site.get(f"{asked}2026-05-05").text
+    assert site.get(f"{asked}someday").status_code == 400
+
+
 def test_what_is_not_there_or_not_understood_is_said_so(site: Site) -> None:
     trace = site.trace(QUESTION)
 
