@@ -305,7 +305,8 @@ class SearchOptions:
     `max_results` is at least 1. `min_score` in [0, 1] acts on calibrated scores and never cuts an exact
     hit. `session_key` names the conversation that asks. `intent` is what the query is about, as whoever asks
     several memories has read it; None where nobody has. `now` is the clock of whoever asks, which "yesterday"
-    is counted from; None is the present.
+    is counted from; None is the present. `by_word` asks a backend that knows it to say in the metadata what
+    each word gave: `words`, a list of `{"word": …, "score": …}`, which add up to `by_words`.
     """
 
     max_results: int = DEFAULT_MAX_RESULTS
@@ -314,6 +315,7 @@ class SearchOptions:
     intent: QueryIntent | None = None
     filters: SearchFilters = NO_FILTERS
     now: datetime | None = None
+    by_word: bool = False
 
     def __post_init__(self) -> None:
         require("filters", self.filters, SearchFilters, "SearchFilters")

@@ -36,6 +36,7 @@ FOREIGN_MAPPINGS = {
     "byIntent",
     "incomplete",
     "passedOver",
+    "legs",
     "server",
     "hooks",
 }

@@ -91,8 +91,10 @@ def _legs(one: Row) -> str:
 
 
 def _reasons(row: Row) -> list[str]:
-    matched = row.get("matched")
+    matched, given = row.get("matched"), row.get("words")
     words = f"matches {', '.join(map(str, matched))}" if isinstance(matched, list) and matched else ""
+    if isinstance(given, list) and given:
+        words = "matches " + ", ".join(f"{one['word']} {_score(one, 'score')}" for one in given)
     legs = [
         f"{name} {_score(row, key)}"
         for name, key in (("by words", "byWords"), ("by meaning", "byMeaning"))

@@ -208,8 +208,10 @@ def _marked(line: Line) -> Iterator[Child]:
 def _score_of(row: Row) -> Markup:
     """Return what made a score, from the words that match to the weight of the backend."""
     words, backend = row.get("matched", ()), row.get("backend")
+    given = row.get("words") or ()
     steps: list[tuple[Child, object, str]] = [
         ("by words" + (f": {', '.join(words)}" if words else ""), row.get("byWords"), "words"),
+        *((el("span", one["word"], class_="leg"), one["score"], "words") for one in given),
         ("by meaning", row.get("byMeaning"), "meaning"),
         (f"in {backend}, as number {row.get('backendRank')}", row.get("rawScore"), ""),
         ("on the common scale", row.get("calibratedScore"), ""),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 POLICY = "default-src 'none'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
 """No network and no script: whatever a note says, it cannot run."""
-TEXTS = ("title", "headings", "snippet", "snippetPreview", "text", "highlights", "facts", "matched")
+TEXTS = ("title", "headings", "snippet", "snippetPreview", "text", "highlights", "facts", "matched", "words")
 LEFT_OUT = "(left out)"
 LONGEST = 2000
 """So many characters of a passage are shown that had a secret in it."""
@@ -80,8 +80,15 @@ def _masked(was: Row, now: Row) -> Row:
     if masked == passage and now.get("snippet") == was.get("snippet"):
         return now
     kept = [word for word in now.get("matched", ()) if word in masked.casefold()]
+    words = [one for one in now.get("words", ()) if one["word"] in masked.casefold()]
     snippet = now.get("snippet", "") if masked == passage else masked[:LONGEST]
-    return {**now, "snippet": snippet, "matched": kept, "highlights": _spans(snippet, kept)}
+    return {
+        **now,
+        "snippet": snippet,
+        "matched": kept,
+        "words": words,
+        "highlights": _spans(snippet, kept),
+    }
 
 
 def _spans(text: str, words: Sequence[str]) -> list[list[int]]:

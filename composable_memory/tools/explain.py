@@ -186,7 +186,7 @@ async def _asked_again(
     if not paths or not words.strip():
         return []
     filters = SearchFilters(paths=tuple(paths))
-    options = SearchOptions(max_results=MOST_PASSAGES, filters=filters, now=moment)
+    options = SearchOptions(max_results=MOST_PASSAGES, filters=filters, now=moment, by_word=True)
     # The backends themselves: a query of the composite would be logged, and be the last one from now on.
     backends = memory.manager.backends_with(Capability.ANSWER)
     found = await all_of(*(_search(one, backend, words, options) for one, backend in backends.items()))
@@ -271,7 +271,7 @@ def _said(one: MemorySearchResult, again: Sequence[tuple[str, MemorySearchResult
 def _shares(one: MemorySearchResult) -> dict[str, JsonValue]:
     words = dict.fromkeys(one.snippet[begin:end].casefold() for begin, end in one.highlights)
     legs = {name: one.metadata.get(name) for name in LEGS}
-    return filled(document(matched=[*words], **legs))
+    return filled(document(matched=[*words], words=one.metadata.get("words"), **legs))
 
 
 async def _why(

@@ -1,6 +1,7 @@
 """Why a note came up or not, held against what the log has of the search."""
 
 import json
+import re
 from pathlib import Path
 from random import Random
 
@@ -66,10 +67,13 @@ def test_the_last_search_is_explained_in_words(workspace: Path, state_dir: Path)
     why = cmem(workspace, state_dir, "explain", "--why-not", "memory/dock.md#L3")
 
     assert "1." in told
-    assert "matches dock" in told
+    assert re.search(r"matches .*dock 0\.\d", told)
     assert again["query"] == "which port does the dock listen on?"
     assert {"dock", "port"} <= set(again["results"][0]["matched"])
     assert again["results"][0]["byWords"] > 0.5
+    given = {one["word"]: one["score"] for one in again["results"][0]["words"]}
+    assert given.keys() >= {"dock", "port"}
+    assert sum(given.values()) == pytest.approx(again["results"][0]["byWords"], abs=0.01)
     assert {"changes", "keyword"} <= again["backends"][0]["legs"].keys()
     assert "it is result 1 of" in why
 

@@ -66,6 +66,18 @@ class Relevance:
             bm25 += rarity * count * (K1 + 1) / (count + penalty)
         return bm25 + WINDOW_SHARE * self._densest_window(match.places)
 
+    def by_term(self, match: PassageMatch) -> list[float]:
+        """Return what each term adds to the relevance; together they are what `of` returns."""
+        penalty = K1 * self.length_norm(match.length)
+        counts = match.counts if match.counts is not None else [len(one) for one in match.places]
+        found = sorted([(at, term) for term, positions in enumerate(match.places) for at in positions])
+        windows = [{term for at, term in found if end - WINDOW_TOKENS <= at <= end} for end, _ in found]
+        densest = max(windows, key=lambda terms: sum(self.rarities[term] for term in terms), default=set())
+        return [
+            rarity * (count * (K1 + 1) / (count + penalty) + WINDOW_SHARE * (term in densest))
+            for term, (rarity, count) in enumerate(zip(self.rarities, counts, strict=True))
+        ]
+
     def _densest_window(self, places: Sequence[Sequence[int]]) -> float:
         """Return the largest sum of rarities of different terms within `WINDOW_TOKENS`."""
         rarities = self.rarities

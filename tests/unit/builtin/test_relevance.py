@@ -1,6 +1,8 @@
 """How relevant a passage is by where the words of the question are in it."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from composable_memory_adapters.text.relevance import PassageMatch, Relevance, rarity
 
@@ -65,3 +67,19 @@ def test_the_fewer_passages_have_a_word_the_more_it_is_worth() -> None:
 
     assert worth == sorted(worth, reverse=True)
     assert len(set(worth)) == 11
+
+
+@given(
+    places=st.lists(
+        st.lists(st.integers(0, 200), max_size=6, unique=True).map(sorted), min_size=3, max_size=3
+    ),
+    length=st.integers(1, 400),
+)
+def test_what_the_terms_add_is_what_the_passage_has(places: list[list[int]], length: int) -> None:
+    relevance = Relevance(rarities=[3.0, 1.5, 0.25], average_length=100)
+    match = PassageMatch(places=places, length=length)
+
+    given_by = relevance.by_term(match)
+
+    assert sum(given_by) == pytest.approx(relevance.of(match))
+    assert [bool(one) for one in given_by] == [bool(one) for one in places]

@@ -58,6 +58,8 @@ class KeywordHit:
     bm25: float
     exact: bool
     named: bool = False
+    words: Mapping[str, float] | None = None
+    """What each word gave to the relevance, where that was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,6 +97,7 @@ def search(
     also: Sequence[int] = (),
     wordless: int | None = None,
     row_budget: int = ROW_BUDGET,
+    by_word: bool = False,
 ) -> KeywordAnswer:
     """Return the `limit` passages with the most of `query`; runs within the caller's transaction.
 
@@ -104,6 +105,7 @@ def search(
     `wordless` of them (None: `limit`) returned even if they have no word of it. With `reserved`, the `limit`
     passages of that source that have the most of it are returned as well, so that another source does not
     crowd it out. `row_budget` is how many passages SQLite may score, unless the rarest word alone is in more.
+    With `by_word` hits say what each word gave.
     """
     match_any = query.match_any()
     size = connection.execute(COLLECTION, (match_any,)).get if match_any else None
@@ -132,7 +134,8 @@ def search(
         of_source = connection.execute(CANDIDATES_OF_SOURCE, (match, reserved, *FIELD_WEIGHTS, limit))
         ids = [*dict.fromkeys([*ids, *(row[0] for row in of_source)])]
     places = connection.execute(PLACES, (match, _json(ids), len(ids)))
-    hits = [plan.hit(passage_id, orjson.loads(where)) for passage_id, where in places]
+    words = query.terms if by_word else ()
+    hits = [plan.hit(passage_id, orjson.loads(where), words) for passage_id, where in places]
     hits.sort(key=lambda hit: (-hit.bm25, hit.id))
     if also:
         matched = {hit.id for hit in hits}
@@ -202,10 +205,13 @@ class LookupPlan:
             rarities=[rarity(passages, count) if count else 0.0 for count in frequencies[:first_phrase]],
         )
 
-    def hit(self, passage_id: int, found: Sequence[Sequence[list[int]]]) -> KeywordHit:
+    def hit(
+        self, passage_id: int, found: Sequence[Sequence[list[int]]], words: Sequence[str] = ()
+    ) -> KeywordHit:
         """Return what a passage is worth.
 
-        `found` is the length of its text, then where each string begins: token numbers by column.
+        `found` is the length of its text, then where each string begins: token numbers by column. With the
+        `words` of the terms it says what each of them gave.
         """
         ((length,),), *strings = found
         norm = self.relevance.length_norm(length)
@@ -227,12 +233,18 @@ class LookupPlan:
             places.append(text)
             counts.append(count)
         present = {at for at, positions in zip(self.asked, places, strict=True) if positions}
+        match = PassageMatch(places=places, counts=counts, length=length)
         return KeywordHit(
             id=passage_id,
-            bm25=self.relevance.of(PassageMatch(places=places, counts=counts, length=length)),
+            bm25=self.relevance.of(match),
+            words=self._by_word(match, words) if words else None,
             exact=self.needed is not None and self.needed <= present,
             named=bool(self.terms) and self.terms <= in_names,
         )
+
+    def _by_word(self, match: PassageMatch, words: Sequence[str]) -> dict[str, float]:
+        given = zip(self.asked, self.relevance.by_term(match), strict=True)
+        return {words[at]: value for at, value in given if at < len(words) and value}
 
 
 def _flat(lookups: Sequence[Sequence[str]], numbers: Sequence[int]) -> list[str]:

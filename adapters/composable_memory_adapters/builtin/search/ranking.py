@@ -137,7 +137,8 @@ def make_page(
     good = [hit for hit in ranked if hit.exact or hit.score >= options.min_score]
     is_below = bool(ranked) and ranked[-1].score < options.min_score
     snippets = SnippetMaker(keywords, found.keyword.rarities if found.keyword else None)
-    results, damaged = _results(reader, good, snippets, wanted=options.max_results)
+    words = {hit.id: hit.words for hit in found.keyword.hits if hit.words} if found.keyword else {}
+    results, damaged = _results(reader, good, snippets, wanted=options.max_results, words=words)
     is_enough = is_below or len(results) >= options.max_results
     return Page(results=results, is_enough=is_enough, ranked=ranked, damaged=damaged)
 
@@ -146,7 +147,7 @@ def listed_page(reader: PassageReader, ids: Sequence[int], options: SearchOption
     """Return the first of `ids` as results that are all that was asked for."""
     hits = [FusedHit(id=id_, score=1.0, keyword_score=None, vector_score=None, exact=True) for id_ in ids]
     snippets = SnippetMaker(KeywordQuery(terms=(), phrases=()))
-    results, damaged = _results(reader, hits, snippets, wanted=options.max_results)
+    results, damaged = _results(reader, hits, snippets, wanted=options.max_results, words={})
     return Page(results=results, is_enough=True, ranked=tuple(hits), damaged=damaged)
 
 
@@ -287,7 +288,12 @@ def _extended(ranked: Sequence[FusedHit], deeper: Sequence[FusedHit]) -> tuple[F
 
 
 def _results(
-    reader: PassageReader, hits: Sequence[FusedHit], snippets: SnippetMaker, *, wanted: int
+    reader: PassageReader,
+    hits: Sequence[FusedHit],
+    snippets: SnippetMaker,
+    *,
+    wanted: int,
+    words: Mapping[int, Mapping[str, float]],
 ) -> tuple[tuple[MemorySearchResult, ...], frozenset[str]]:
     """Return the first `wanted` passages that are still there, and the files of those that are damaged.
 
@@ -303,13 +309,15 @@ def _results(
             if (row := found.rows.get(hit.id)) is not None:
                 says = (row.path, row.start_line, row.end_line, row.text)
                 if says not in results:
-                    results[says] = _result(row, hit, snippets)
+                    results[says] = _result(row, hit, snippets, words.get(hit.id))
         if len(results) >= wanted:
             break
     return tuple(results.values())[:wanted], damaged
 
 
-def _result(row: PassageRow, hit: FusedHit, snippets: SnippetMaker) -> MemorySearchResult:
+def _result(
+    row: PassageRow, hit: FusedHit, snippets: SnippetMaker, words: Mapping[str, float] | None
+) -> MemorySearchResult:
     shown = snippets.snippet(row.text)
     return MemorySearchResult(
         path=row.path,
@@ -324,11 +332,21 @@ def _result(row: PassageRow, hit: FusedHit, snippets: SnippetMaker) -> MemorySea
         text=row.text,
         title=row.title,
         headings=row.headings,
-        metadata=_shares(hit),
+        metadata=_shares(hit, words),
     )
 
 
-def _shares(hit: FusedHit) -> dict[str, JsonValue]:
-    """Return what each leg gave, from 0 to 1, for whoever asks how the score came about."""
+def _shares(hit: FusedHit, words: Mapping[str, float] | None) -> dict[str, JsonValue]:
+    """Return what each leg gave, from 0 to 1, for whoever asks how the score came about.
+
+    What the words gave is divided among them as they add to the relevance.
+    """
     legs = {"by_words": hit.keyword_score, "by_meaning": hit.vector_score}
-    return {leg: round(score, 3) for leg, score in legs.items() if score is not None}
+    shares: dict[str, JsonValue] = {leg: round(score, 3) for leg, score in legs.items() if score is not None}
+    if words and hit.keyword_score:
+        part = hit.keyword_score / sum(words.values())
+        shares["words"] = [
+            {"word": word, "score": round(part * value, 3)}
+            for word, value in sorted(words.items(), key=lambda one: -one[1])
+        ]
+    return shares

@@ -80,6 +80,7 @@ class _Asked:
     among: Sequence[int] | None = None
     """The passages that pass the filters; None where there are none."""
     dated: Dated | None = None
+    by_word: bool = False
     is_embedded: bool = False
     vector: Sequence[float] | None = None
     problem: str | None = None
@@ -159,7 +160,12 @@ class Searcher:
         if not text:
             return await self._listed(options) if options.filters else SearchAnswer(results=())
         subject = subject_of(text, options.intent)
-        asked = _Asked(text=subject, keywords=await self._keywords(subject), among=await self._among(options))
+        asked = _Asked(
+            text=subject,
+            keywords=await self._keywords(subject),
+            among=await self._among(options),
+            by_word=options.by_word,
+        )
         asked.dated = await self._dated(subject, options, asked.among)
         depth, page, policy = self._depth, Page(), self._policy(options.now)
         generation, has_caught_up = await self._known_generation(), False
@@ -360,6 +366,7 @@ class Searcher:
                 among=asked.among,
                 also=asked.dated.ids if asked.dated else (),
                 wordless=None if asked.dated is None or asked.dated.asked.is_all else WORDLESS,
+                by_word=asked.by_word,
             )
 
         with asked.timed("keyword"):
