@@ -82,6 +82,7 @@ DIVERSITY = "tests/unit/builtin/test_diversity.py::test_"
 SOURCES = "tests/unit/builtin/test_sources.py::test_"
 TRANSCRIPTS = "tests/unit/builtin/test_sessions.py::test_"
 SERVE = "tests/integration/test_cli_serve.py::test_"
+KEPT_OPEN = "tests/integration/test_kept_memory.py::test_"
 SYNC_SCHEDULER = "tests/unit/builtin/test_sync_scheduler.py::test_"
 REDACTION = "tests/unit/ops_logs/test_redaction.py::test_"
 BUILTIN = "tests/integration/test_builtin_backend.py::test_"
@@ -1798,6 +1799,11 @@ INTERFACES = document(
                  f"{INDEXING}after_a_refresh_the_next_search_looks_at_the_notes_however_lately_one_did"),
             kept("own:refresh:failed", "what is not as one that is opened now says so",
                  f"{INDEXING}a_memory_whose_embedder_failed_is_not_as_one_that_is_opened_now"),
+            kept("own:refresh:kept", "it is lent only where one that is opened would be the same",
+                 f"{KEPT_OPEN}it_is_lent_again_also_to_several_at_once",
+                 f"{KEPT_OPEN}what_was_read_of_the_environment_counts_and_nothing_else",
+                 f"{KEPT_OPEN}one_in_use_is_closed_by_the_last_who_has_it",
+                 f"{KEPT_OPEN}what_something_is_wrong_with_or_cannot_be_refreshed_is_opened_each_time"),
             kept("own:refresh:commands", "the memory that a server keeps open answers as one that is opened",
                  f"{SERVE}the_memory_that_stays_open_sees_each_change_of_notes_and_weights",
                  f"{SERVE}a_server_answers_to_the_byte_what_the_command_alone_would"),
