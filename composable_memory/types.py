@@ -196,7 +196,7 @@ class SearchAnswer:
     degraded: tuple[Degradation, ...] = ()
     engines: Mapping[str, str] = field(default_factory=dict)
     is_filtered: bool = False
-    legs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    legs: Mapping[str, tuple[float, float]] = field(default_factory=dict, compare=False)
 
 
 def _require_aware(name: str, moment: object) -> None:
@@ -362,7 +362,7 @@ class BackendAnswer:
     took_ms: float = 0.0
     skipped: SkipReason | None = None
     engines: Mapping[str, str] = field(default_factory=dict)
-    legs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    legs: Mapping[str, tuple[float, float]] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
