@@ -42,7 +42,8 @@ async def test_a_store_of_an_earlier_version_is_moved_with_all_that_is_beside_it
 
 
 def _as_before(path: Path, folder: Path) -> None:
-    """Put a store, and a copy of it, where earlier versions had them."""
+    """Put a store, and its copy, where earlier versions had them."""
     folder.mkdir(exist_ok=True)
-    (folder / f"feedback-{path.name}.2026-03-10.copy").write_bytes(path.read_bytes())
+    (copy,) = path.parent.glob("*.copy")
+    copy.rename(folder / f"feedback-{path.name}.2026-03-10.copy")
     path.rename(folder / f"feedback-{path.name}")

@@ -185,10 +185,18 @@ class Database:
         if self._has_copy:
             return
         self._has_copy = True
+        if not copy_of(self.path, self._clock()).exists() and connection.execute(_HAS_ROWS).fetchone():
+            self._copy_today()
+
+    def _renew_copy(self) -> None:
+        """Take what is seldom stored, and lost with the file, into the copy of the day at once."""
+        with self._held():
+            self._copy_today()
+
+    def _copy_today(self) -> None:
         try:
-            if not copy_of(self.path, self._clock()).exists() and connection.execute(_HAS_ROWS).fetchone():
-                self._mend()  # a copy of what is damaged would take the place of a sound one
-                keep_copy(self._opened(), self.path, self._clock())
+            self._mend()  # a copy of what is damaged would take the place of a sound one
+            keep_copy(self._opened(), self.path, self._clock())
         except (sqlite3.Error, OSError) as error:
             self.remark = self.remark or f"no copy of the feedback store could be kept: {error}"
 

@@ -93,6 +93,7 @@ class WeightRows(Database):
                 gain=gain,
             )
             _add(connection, change, base)
+        self._renew_copy()
         return adopted
 
     def current(self) -> StoredWeights | None:
@@ -152,6 +153,7 @@ class WeightRows(Database):
                 reason=_way_back(latest["version"], version),
             )
             _add(connection, change, adopted_over if base is None else base)
+        self._renew_copy()
         return table
 
     def put_shadow(self, proposal: Proposal, at: datetime) -> None:

@@ -202,6 +202,25 @@ def test_a_copy_a_day_is_kept_and_the_oldest_go(path: Path) -> None:
         assert len(copy.judgements()) == 8, "from before the first word of its day"
 
 
+def test_weights_put_in_force_after_the_copy_of_the_day_outlive_the_file(path: Path) -> None:
+    with FeedbackStore.open(path, clock=lambda: NOON) as store:
+        store.add([judgement()])
+    with FeedbackStore.open(path, clock=lambda: NOON + DAY) as store:
+        store.add([judgement("b.md")])
+        adopted = store.adopt(table(), base={}, actor="Ada", at=NOON)
+    path.write_bytes(b"no database " * 1_000)
+
+    with FeedbackStore.open(path, clock=lambda: NOON + DAY) as store:
+        stored = store.current()
+        assert stored is not None
+        assert stored.table == adopted
+        store.rollback("settings", actor="Ada", at=NOON + DAY)
+    path.write_bytes(b"no database " * 1_000)
+
+    with FeedbackStore.open(path, clock=lambda: NOON + DAY) as store:
+        assert [one.action for one in store.history()] == ["reset", "adopt"]
+
+
 def test_that_no_copy_can_be_kept_stops_nobody_and_is_told(path: Path) -> None:
     path = path.with_name(f"{'f' * 220}.sqlite")  # a file beside it would have too long a name
     with FeedbackStore.open(path, clock=lambda: NOON) as store:
@@ -229,10 +248,13 @@ def golden_records(*questions: str) -> list[GoldenRecord]:
 
 
 def with_much_learnt(path: Path) -> None:
+    """Make a store with some of everything in it, and no copy of it yet."""
     with FeedbackStore.open(path, clock=lambda: NOON) as store:
         store.add([judgement("a.md", rationale="it names the key"), judgement("b.md")])
         store.adopt(table(0.25, reason="it is better"), base={}, actor="cli", at=NOON)
         store.put_golden(golden_records("where is the key?", "who has it?"))
+    for copy in copies_of(path):
+        copy.unlink()
 
 
 DAMAGED_ROWS = {
