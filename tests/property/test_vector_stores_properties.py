@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -173,12 +174,22 @@ TestFollowsAnIndex.settings = settings(max_examples=15, stateful_step_count=25)
 def test_numpy_finds_what_simsimd_finds(seed: int, dims: int, count: int, k: int) -> None:
     pytest.importorskip("simsimd")
     codes, _ = encode(random_units(count, seed, dims))
-    ((asked,), _), found = encode(random_units(1, seed + 1, dims)), np.empty((1, count))
+    (asked,), _ = encode(random_units(1, seed + 1, dims))
 
-    by_numpy = int8_codes.numpy_products(codes, asked, found).copy()
+    by_numpy = int8_codes.numpy_products(codes, asked)
 
-    assert np.array_equal(int8_codes.products(codes, asked, found), by_numpy)
-    assert np.array_equal(by_numpy[0], codes.astype(np.int64) @ asked.astype(np.int64))
+    assert np.array_equal(int8_codes.products(codes, asked), by_numpy)
+    assert np.array_equal(by_numpy, codes.astype(np.int64) @ asked.astype(np.int64))
+
+
+def test_searching_takes_no_reference_from_none() -> None:
+    codes, _ = encode(random_units(10, 0))
+    before = sys.getrefcount(None)
+
+    for _ in range(10_000):
+        int8_codes.products(codes, codes[0])
+
+    assert sys.getrefcount(None) > before - 5_000
 
 
 @given(seed=seeds, gone=st.lists(st.integers(min_value=0, max_value=199), unique=True))

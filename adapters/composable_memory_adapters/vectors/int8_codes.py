@@ -55,12 +55,10 @@ class Codes:
         """Return the places of the `count` nearest to a unit vector, ascending, without those `gone`."""
         (asked,), _ = encode(direction[None, :])
         places, best = np.empty(0, dtype=np.intp), np.empty(0, dtype=np.float64)
-        found = np.empty((1, BLOCK), dtype=np.float64)
         floor = -np.inf
         for start in range(0, len(self.ids), BLOCK):
             codes = self.matrix[start : start + BLOCK]
-            (scores,) = products(codes, asked, found[:, : len(codes)])
-            scores *= self.scales[start : start + BLOCK]
+            scores = products(codes, asked) * self.scales[start : start + BLOCK]
             first, last = np.searchsorted(gone, (start, start + BLOCK))
             scores[gone[first:last] - start] = -np.inf
             # A later vector does not replace one that is as near.
@@ -92,21 +90,23 @@ def encode(matrix: Matrix) -> tuple[CodeMatrix, Scales]:
     return np.rint(scaled).clip(-LARGEST, LARGEST).astype(np.int8), scales
 
 
-def products(codes: CodeMatrix, asked: Code, out: Products) -> Products:
-    """Put the exact product of each row with `asked` into the one row of `out`, and return that."""
+def products(codes: CodeMatrix, asked: Code) -> Products:
+    """Return the exact product of each row, of at least one, with `asked`."""
     if CDIST is None:
-        return numpy_products(codes, asked, out)
-    CDIST(asked[None, :], codes, "dot", out=out)
-    return out
+        return numpy_products(codes, asked)
+    # Its argument `out` would save a copy, but then each call takes a reference from None, until Python 3.11,
+    # where None is counted like any other object, aborts.
+    found: Products = np.asarray(CDIST(asked[None, :], codes, "dot"), dtype=np.float64)
+    return found.reshape(-1)
 
 
-def numpy_products(codes: CodeMatrix, asked: Code, out: Products) -> Products:
+def numpy_products(codes: CodeMatrix, asked: Code) -> Products:
     """Do what `products` does, by numpy alone."""
-    out[:] = 0.0
+    found = np.zeros(len(codes), dtype=np.float64)
     wanted = asked.astype(np.float32)
     for left in range(0, codes.shape[1], EXACT_DIMS):
         columns = slice(left, left + EXACT_DIMS)
         for start in range(0, len(codes), NUMPY_BLOCK):
             rows = slice(start, start + NUMPY_BLOCK)
-            out[0, rows] += codes[rows, columns].astype(np.float32) @ wanted[columns]
-    return out
+            found[rows] += codes[rows, columns].astype(np.float32) @ wanted[columns]
+    return found
