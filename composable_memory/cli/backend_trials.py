@@ -16,10 +16,10 @@ from composable_memory.cli.command import Target, command
 from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import AsJson
 from composable_memory.cli.output import counted, error, print_json, print_line, warn, warn_degraded
+from composable_memory.cli.own_settings import text_of
 from composable_memory.cli.render import print_details
 from composable_memory.config.layers import default_state_dir, user_config_path
 from composable_memory.config.section_text import UnsafeEdit, as_yaml, with_section
-from composable_memory.config.settings_file import read_settings_file
 from composable_memory.connect.edits import Edit, write
 from composable_memory.errors import BackendError
 from composable_memory.interfaces import Capability, SupportsRawAnswer
@@ -118,7 +118,7 @@ async def backends_add(
     section |= {"env" if kind == "mcp" else "headers_env": dict(variables)} if variables else {}
     section |= {name: _json(value) for name, value in (_pair(one, "--set") for one in more or ())}
     file = await asyncio.to_thread(user_config_path(os.environ).resolve)  # it may be a link
-    before = await asyncio.to_thread(_text_of, file)
+    before = await asyncio.to_thread(text_of, file)
     await asyncio.to_thread(_entered, before, file, backend_id, section)  # what cannot be is told first
     if question is None and as_json:
         raise typer.BadParameter("--json needs a --question")
@@ -168,11 +168,6 @@ def _json(text: str) -> JsonValue:
     except ValueError:
         return text
     return value
-
-
-def _text_of(file: Path) -> str | None:
-    read_settings_file(file)  # says what is wrong with it
-    return file.read_bytes().decode() if file.exists() else None
 
 
 def _entered(text: str | None, file: Path, backend_id: str, section: Mapping[str, JsonValue]) -> str | None:

@@ -1,6 +1,8 @@
 """`cmem import` and `cmem export`: in from other memories, and out for them."""
 
+import asyncio
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,7 +12,8 @@ from composable_memory.cli.command import Target, command
 from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import AsJson, Strict
 from composable_memory.cli.output import one_line, print_json, print_line, warn
-from composable_memory.config.layers import user_config_path
+from composable_memory.cli.own_settings import enter_section
+from composable_memory.config.layers import default_state_dir, user_config_path
 from composable_memory.imports.importing import import_export
 from composable_memory.json_documents import document
 from composable_memory.runtime.export import export_memory
@@ -30,13 +33,21 @@ async def import_(
     ],
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be imported.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Have conversations searched, without asking.")
+    ] = False,
     strict: Strict = False,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Import what another memory has exported, as notes and transcripts."""
+    """Import what another memory has exported, as notes and transcripts.
+
+    Where conversations are not searched yet, asks whether to search them, and enters that in your settings.
+    """
     async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
         done = await import_export(memory, origin, export, dry_run=dry_run)
         is_searched = "sessions" in memory.status().sources or "conversation" not in done.found
+    if not is_searched and not dry_run and (yes or (not as_json and sys.stdin.isatty() and _wants_them())):
+        is_searched = await _have_them_searched(target)
     if as_json:
         print_json(document(done))
     else:
@@ -53,6 +64,21 @@ async def import_(
     if not done.found:
         return ExitCode.FAILED
     return ExitCode.DEGRADED if strict and (problems or conflicts) else ExitCode.FINE
+
+
+def _wants_them() -> bool:
+    question = "Conversations are not searched yet. Search them, in all your workspaces?"
+    return typer.confirm(question, default=True, err=True)
+
+
+async def _have_them_searched(target: Target) -> bool:
+    """Enter transcripts as a source in the own settings, and index them; return whether they are one."""
+    state = target.state_dir or default_state_dir(os.environ)
+    if not await asyncio.to_thread(enter_section, "builtin", {"sources": ["memory", "sessions"]}, state):
+        return False
+    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+        await memory.sync(reason="import")
+        return "sessions" in memory.status().sources
 
 
 @command(app, "export", epilog="Example: cmem export ~/notes-2026-07-02")

@@ -533,6 +533,23 @@ def test_the_command_tells_what_it_did_and_what_is_left_to_do(place: Place) -> N
     assert cmem(place, "import", "elsewhere", str(memories)).exit_code == 2
 
 
+def test_imported_conversations_are_found_by_whoever_wants_them_searched(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = place.folder / "own.yaml"
+    own.write_text("memory:\n  query:\n    max_results: 7\n")
+    monkeypatch.setenv("COMPOSABLE_MEMORY_CONFIG", str(own))
+    chats = str(place.write("conversations.json", CHATGPT))
+    assert "sources" in cmem(place, "import", "chatgpt", chats).stderr
+    assert "sessions/" not in cmem(place, "search", "turf roof").stdout
+
+    done = cmem(place, "import", "chatgpt", chats, "--yes")
+
+    assert (done.exit_code, "sources" in done.stderr) == (0, False)
+    assert "sessions/chatgpt-" in cmem(place, "search", "turf roof").stdout
+    assert "max_results: 7" in own.read_text()
+
+
 async def test_an_export_is_read_by_its_description_and_holds_nothing_forgotten(place: Place) -> None:
     await place.take("mem0", place.write("mem0.json", MEM0))
     async with place.open() as memory:

@@ -180,9 +180,17 @@ class McpSource:
             yield _Session(client=client, tool=tool.name, arguments=given)
 
     def _tool(self, tools: Sequence[Tool]) -> Tool:
-        wanted = self._settings.search_tool
+        wanted, arguments = self._settings.search_tool, self._settings.arguments
         if wanted is None:
-            found = sorted((tool for tool in tools if _searches(tool)), key=_preference)
+            likely = sorted((tool for tool in tools if _is_named_as_search(tool)), key=_preference)
+            found = [tool for tool in likely if arguments or _arguments_for(tool)]
+            if likely and not found:
+                name, needed = likely[0].name, self._told(", ".join(_required(likely[0])))
+                raise BackendUnavailable(
+                    self._id,
+                    f"its tool {name} takes no question alone; it requires: {needed or 'nothing'}",
+                    fix="set `arguments`, with `{query}` where the question goes",
+                )
         else:
             found = [tool for tool in tools if tool.name == wanted]
         if not found:
@@ -219,8 +227,12 @@ class McpSource:
         )
 
 
-def _searches(tool: Tool) -> bool:
-    return any(word in tool.name.lower() for word in _SEARCHES) and bool(_arguments_for(tool))
+def _is_named_as_search(tool: Tool) -> bool:
+    return any(word in tool.name.lower() for word in _SEARCHES)
+
+
+def _required(tool: Tool) -> list[str]:
+    return [str(name) for name in tool.input_schema.get("required") or ()]
 
 
 def _preference(tool: Tool) -> tuple[int, int]:
@@ -232,7 +244,7 @@ def _preference(tool: Tool) -> tuple[int, int]:
 def _arguments_for(tool: Tool) -> dict[str, JsonValue]:
     """Return the arguments that a tool's schema asks for, as far as they can be told; empty if not."""
     known = tool.input_schema.get("properties") or {}
-    required = set(tool.input_schema.get("required") or ())
+    required = set(_required(tool))
     question = next((name for name in _QUESTIONS if name in known), None)
     if question is None or not required <= {question, *_LIMITS}:
         return {}

@@ -52,7 +52,7 @@ MCP_PRESETS: Mapping[str, Mapping[str, Any]] = {
         "results": "results",
         "map": {"text": "text", "id": "id", "date": "mentioned_at"},
     },
-    "mem0": _MEM0,
+    "mem0": {"map": _MEM0["map"]},  # a list, or `results`: its servers differ
     "memsearch": {
         "search_tool": "memory_search",
         "arguments": {"query": "{query}", "top_k": "{limit}"},

@@ -64,6 +64,17 @@ async def search_notes(query: str, ctx: Context, limit: int = 10) -> dict[str, A
     return {"results": rows}
 
 
+if FAULT == "wants-more":
+
+    @server.tool(name="search-vault")
+    async def search_vault(vault: str, query: str) -> str:
+        """Search the notes of a vault."""
+        found = await memory.search(query)
+        return f"{vault}: {found[0].snippet}"
+
+    server.remove_tool("search_notes")
+
+
 @server.tool(name="show")
 def show(path: str) -> str:
     """Show a note."""

@@ -44,7 +44,7 @@ server = MCPServer("preset")
 
 def search_memories(query: str, filters: dict[str, Any] | None = None, limit: int | None = None) -> str:
     """Answer as mem0's server does."""
-    return json.dumps({"results": [MEM0][:limit]}, indent=2)
+    return json.dumps([MEM0][:limit] if sys.argv[2:] else {"results": [MEM0][:limit]}, indent=2)
 
 
 def search_memory_facts(

@@ -81,6 +81,7 @@ async def test_what_a_server_says_besides_does_no_harm(notes: Path, state_dir: P
         ("flood", "16 MiB"),
         ("refuse", "the notes are locked"),
         ("no-search", "renamed"),
+        ("wants-more", "search-vault takes no question alone; it requires: vault, query"),
         ("no-start", "the database is locked"),
         ("other-shape", "map.text"),
     ],
@@ -94,6 +95,13 @@ async def test_a_fault_is_named_and_the_others_answer(
     assert [*found(response)] == ["memory/timer.md"]
     assert named in lost(response)
     assert "a1B2a1B2" not in lost(response)  # the key that the server told
+
+
+async def test_a_tool_that_requires_more_than_a_question_is_given_it(notes: Path, state_dir: Path) -> None:
+    arguments = {"vault": "Greenhouse", "query": "{query}"}
+    async with joined(notes, state_dir, "wants-more", arguments=arguments) as memory:
+        response = await memory.query(QUERY)
+    assert [one for one in found(response).values() if one.startswith("Greenhouse: ")]
 
 
 async def test_a_server_that_died_is_started_anew(

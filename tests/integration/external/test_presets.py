@@ -197,6 +197,13 @@ async def test_a_server_is_asked_and_read_as_its_source_says(preset: str, servic
         assert result.metadata["date"] == _DATED
 
 
+async def test_a_bare_list_of_mem0_is_read_as_well(services: BackendServices) -> None:
+    (result,) = await found(
+        mcp, services, preset="mem0", command=[sys.executable, str(SERVER), "mem0", "list"]
+    )
+    assert (result.path, result.text) == ("away://m1", PUMP)
+
+
 async def test_a_header_of_a_preset_can_be_left_out(
     services: BackendServices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
