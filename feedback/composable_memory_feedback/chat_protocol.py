@@ -67,24 +67,33 @@ class Manner:
         body: dict[str, object] = {
             "model": question.model,
             "messages": messages,
-            self.limit: question.max_tokens,
+            **self.limits(question.max_tokens),
             "stream": False,
         }
-        if self.has_temperature:
-            body["temperature"] = 0
         if question.schema is not None and self.form != "plain":
             body["response_format"] = self._format(question.schema, question.schema_name)
         return json.dumps(body).encode()
+
+    def limits(self, max_tokens: int) -> dict[str, object]:
+        """Return what bounds an answer in a request."""
+        return {self.limit: max_tokens, **({"temperature": 0} if self.has_temperature else {})}
+
+    def with_other_limits(self, said: str) -> "Manner | None":
+        """Return the manner to try next where a refusal is about what bounds an answer, else None."""
+        said = said.lower()
+        if self.limit == "max_tokens" and "max_completion_tokens" in said:
+            return replace(self, limit="max_completion_tokens")
+        if self.has_temperature and "temperature" in said:
+            return replace(self, has_temperature=False)
+        return None
 
     def instead(self, refused: Refused, question: Question) -> "Manner | None":
         """Return the manner to try next, or None where the refusal is about something else."""
         said = refused.said.lower()
         if refused.status not in UNFIT:
             return None
-        if self.limit == "max_tokens" and "max_completion_tokens" in said:
-            return replace(self, limit="max_completion_tokens")
-        if self.has_temperature and "temperature" in said:
-            return replace(self, has_temperature=False)
+        if (other := self.with_other_limits(said)) is not None:
+            return other
         is_about_json = question.schema is not None and any(word in said for word in SPEAKS_OF_JSON)
         if is_about_json and self.has_bounds and "maxlength" in said:
             return replace(self, has_bounds=False)

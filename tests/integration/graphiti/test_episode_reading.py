@@ -250,6 +250,30 @@ async def test_the_form_that_the_endpoint_understands_is_found_and_remembered(
     assert set(forms[len(refused) :]) == {used}
 
 
+async def test_a_model_may_want_another_name_of_the_limit_and_no_temperature(
+    graph_database: CypherDatabase, group_id: str
+) -> None:
+    def script(call: Call) -> Reply:
+        if "max_tokens" in call.body:
+            said = "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+            return Reply(text=said, status=400)
+        if "temperature" in call.body:
+            return Reply(text="'temperature' does not support 0 with this model.", status=400)
+        return facts_of(call)
+
+    with ChatEndpoint(script) as endpoint:
+        async with reader(graph_database, endpoint) as reading:
+            assert (await reading.read(draft(group_id))).facts == 2
+
+        bounds = [
+            {"max_tokens", "max_completion_tokens", "temperature"} & {*call.body} for call in endpoint.calls
+        ]
+        forms = {call.form for call in endpoint.calls}
+    assert bounds[:2] == [{"max_tokens", "temperature"}, {"max_completion_tokens", "temperature"}]
+    assert all(one == {"max_completion_tokens"} for one in bounds[2:])
+    assert forms == {"json_schema"}
+
+
 async def test_an_endpoint_that_refuses_everything_is_told(
     graph_database: CypherDatabase, group_id: str
 ) -> None:

@@ -25,7 +25,7 @@ from composable_memory_adapters.graphiti.library.core import (
 )
 from composable_memory_adapters.graphiti.settings import LlmSettings
 from composable_memory_feedback.chat import ChatClient, ChatEndpoint, ChatError
-from composable_memory_feedback.chat_protocol import UNFIT
+from composable_memory_feedback.chat_protocol import UNFIT, Manner
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.language_model import ChatReply, json_object_in
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -63,7 +63,8 @@ class ChatModel(LLMClient):  # type: ignore[misc]  # graphiti-core is not typed 
     def __init__(self, client: ChatClient, settings: LlmSettings) -> None:
         super().__init__(LLMConfig(model=settings.model, temperature=0, max_tokens=settings.max_tokens))
         self._client = client
-        self._limits: dict[str, object] = {"temperature": 0, "max_tokens": settings.max_tokens}
+        self._max_tokens = settings.max_tokens
+        self._manner = Manner()
         self._timeout_s = settings.timeout_ms / 1000
         self._forms = _forms(settings)
         self._is_proven = False
@@ -124,13 +125,17 @@ class ChatModel(LLMClient):  # type: ignore[misc]  # graphiti-core is not typed 
         while True:
             form = forms[0]
             asked, response_format = _request(form, messages, model)
-            body = {"model": self._client.model, "messages": asked, **self._limits}
+            body = {"model": self._client.model, "messages": asked, **self._manner.limits(self._max_tokens)}
             if response_format is not None:
                 body["response_format"] = response_format
             self.usage = replace(self.usage, calls=self.usage.calls + 1)
             try:
                 reply = await self._client.ask(body)
             except ChatError as error:
+                other = self._manner.with_other_limits(error.said) if error.status in UNFIT else None
+                if other is not None:
+                    self._manner = other
+                    continue
                 forms.pop(0)
                 if error.status in UNFIT and forms:
                     continue
