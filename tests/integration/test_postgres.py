@@ -23,6 +23,7 @@ from composable_memory_adapters import builtin, postgres
 from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 from composable_memory_adapters.postgres.settings import PostgresSettings
 from tests.postgres_server import PostgresServer, make_tables, missing, running
+from tests.rounds import rounds
 
 if (reason := missing()) is not None:
     pytest.skip(reason, allow_module_level=True)
@@ -361,7 +362,7 @@ async def test_kills_of_the_server_lose_no_note_and_tear_none(
             asyncio.create_task(replace_notes(bob, tmp_path / "bob")),
         ]
         reading = asyncio.create_task(ask(reader))
-        for _ in range(3):
+        for _ in range(rounds(3, explore=20)):
             await _some_are_written(reader, *writing)
             await asyncio.to_thread(own_server.kill)
             await asyncio.to_thread(own_server.start)

@@ -158,10 +158,11 @@ class Keywords:
             fts5_rarity(passages, count) * (2 if place < twice else 1)
             for place, count in enumerate(count for at in plan.asked for count in asked.counts[at])
         ]
+        wanted = {token for at in plan.asked for some in asked.tokens[at] for token in some}
         average = self._state.tokens / passages
         scored = []
         for id_, words in rows:
-            fields = Fields(words)
+            fields = Fields(words, wanted)
             places = [fields.places(one) for one in strings]
             if any(any(columns) for columns in places):
                 score = fts5_score(places, rarities, tokens=fields.tokens, average=average)
