@@ -112,7 +112,7 @@ async def _searched(notes: OpenNotes, text: str) -> tuple[list[MemorySearchResul
     degraded: list[Degradation] = []
     for backend_id, outcome in zip(backends, outcomes, strict=True):
         if isinstance(outcome, ComposableMemoryError | TimeoutError):
-            reason = f"not searched for what is known already: {outcome or f'no answer in {LOOK_S:g} s'}"
+            reason = f"not searched for what is known already: {str(outcome) or f'no answer in {LOOK_S:g} s'}"
             degraded.append(Degradation(backend_id=backend_id, code="failed", reason=reason))
         elif isinstance(outcome, BaseException):
             raise outcome
