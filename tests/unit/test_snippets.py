@@ -35,6 +35,21 @@ def test_a_long_text_is_shown_from_its_beginning_when_nothing_better_is_further_
     assert beginning.endswith("much…")
 
 
+def test_front_matter_is_passed_over_unless_it_is_what_was_asked_for() -> None:
+    head = "---\ntitle: Boat licence\n---\n"
+
+    def of_note(body: str, question: str) -> Snippet:
+        return SnippetMaker(analyse(question)).snippet(f"{head}{body}", head=len(head))
+
+    found = of_note("\nThe pump leaks.\n", "pump")
+
+    assert found.text == "The pump leaks.\n"
+    assert marked(found) == ["pump"]
+    assert of_note("The pump leaks.\n", "boat pump").text == f"{head}The pump leaks.\n"
+    assert of_note("\n", "pump").text == f"{head}\n"
+    assert of_note("", "pump").text == head
+
+
 def test_lines_with_many_words_of_the_question_are_shown_whole() -> None:
     found = shown(f"zanzibar\n{FILLER}\nthe zanzibar trip in may\n{FILLER}", "zanzibar trip")
 

@@ -88,13 +88,17 @@ class SnippetMaker:
         self._total = sum(self._weights) or 1.0
         self._likely: dict[tuple[int, int, int], float] = {}
 
-    def snippet(self, text: str, *, limit: int = MAX_SNIPPET_CHARS) -> Snippet:
+    def snippet(self, text: str, *, limit: int = MAX_SNIPPET_CHARS, head: int = 0) -> Snippet:
         """Return at most `limit` characters of `text`: the part that most likely answers the question.
 
         It begins and ends with a sentence or a word where that can be, with "…" where something is left out.
-        Of parts that are equally likely the first is taken. No character is parted from its marks.
+        Of parts that are equally likely the first is taken. No character is parted from its marks. The first
+        `head` characters, such as front matter, are passed over if no word of the question is in them and
+        anything follows.
         """
         found = sorted({*self._matches(text)})
+        if head and not text[head:].isspace() and head < len(text) and (not found or found[0][0] >= head):
+            return self.snippet(text[head:].lstrip("\n"), limit=limit)
         begin, end = 0, len(text)
         if end > limit:
             begin, end = self._part(text, found, max(1, limit - 2 * len(ELLIPSIS)))

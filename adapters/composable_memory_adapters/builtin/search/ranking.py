@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import date
 from itertools import accumulate
 
+from composable_memory.front_matter import front_matter
 from composable_memory.types import JsonValue, MemorySearchResult, SearchOptions
 from composable_memory_adapters.builtin.search import hybrid
 from composable_memory_adapters.builtin.search.dating import Dated, rescored
@@ -318,7 +319,8 @@ def _results(
 def _result(
     row: PassageRow, hit: FusedHit, snippets: SnippetMaker, words: Mapping[str, float] | None
 ) -> MemorySearchResult:
-    shown = snippets.snippet(row.text)
+    head = front_matter(row.text).length if row.start_line <= 1 else 0
+    shown = snippets.snippet(row.text, head=head)
     return MemorySearchResult(
         path=row.path,
         start_line=row.start_line,
