@@ -139,7 +139,7 @@ class StoredVector:
     def is_whole(self) -> bool:
         """Return whether the vector is what was written."""
         *_, blob, dims, _, checksum = self.values
-        return len(blob) == 4 * dims and checksum == zlib.crc32(blob)
+        return isinstance(blob, bytes) and len(blob) == 4 * dims and checksum == zlib.crc32(blob)
 
 
 def vectors_of(connection: Connection, *, after: int) -> list[StoredVector]:
