@@ -31,6 +31,7 @@ QUESTION = "which port does the dock listen on?"
 
 pytestmark = [
     pytest.mark.security,
+    pytest.mark.timeout(400),  # the first one starts the server and the browser, and indexes 5 MB
     pytest.mark.skipif(sys.platform == "win32", reason="the pipe to the browser is one of Unix"),
 ]
 
