@@ -1,36 +1,14 @@
 """The PostgreSQL memory: notes of many machines on one server with pgvector, a tenant for each workspace."""
 
-from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
-from composable_memory.config.trust import anything, paths_inside
-from composable_memory.interfaces import BackendSpec, Capability, OpenBackend
-from composable_memory.supervision.resource import lazy_backend
-from composable_memory_adapters.postgres.settings import PostgresSettings
+from composable_memory_ops_logs.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from composable_memory_adapters.postgres.plugin import spec
+    from composable_memory_adapters.postgres.settings import PostgresSettings
 
 __all__ = ["PostgresSettings", "spec"]
 
-
-def _load() -> OpenBackend:
-    from composable_memory_adapters.postgres.backend import open_postgres
-
-    return open_postgres
-
-
-def _missing() -> str | None:
-    if find_spec("asyncpg") is None:
-        return "asyncpg is not installed; pip install 'composable-memory[postgres]'"
-    return None
-
-
-spec = BackendSpec(
-    id="postgres",
-    summary="Notes of many machines in a PostgreSQL server with pgvector, searched by words and by meaning",
-    settings=PostgresSettings,
-    open=lazy_backend(_load),
-    capabilities=frozenset({Capability.ANSWER, Capability.CALIBRATED, Capability.READ_FILE, Capability.SYNC}),
-    missing=_missing,
-    trust={
-        **dict.fromkeys(("scope", "chunking.*", "query.*"), anything),
-        "extra_paths": paths_inside,
-    },
-)
+if not TYPE_CHECKING:  # `cmem --help` lists the commands of this package without its settings
+    __getattr__, __dir__ = lazy_names(__name__, {"plugin": "PostgresSettings spec"})

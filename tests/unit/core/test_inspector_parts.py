@@ -34,9 +34,12 @@ def test_legs_stand_below_their_backend() -> None:
         {**step, "action": "query.backend_result", "startMs": 0.2, "backend": "notes"},
     ]
 
-    page = report_page({**told(), "steps": steps})
+    _, _, trace = report_page({**told(), "steps": steps}).partition("The steps of this trace")
 
-    assert page.index("start") < page.index("notes: backend result") < page.index('class="leg">embed')
+    asked, backend, leg = (
+        trace.index(f"{part}</span>") for part in (">asked", ">notes", 'class="leg">embed')
+    )
+    assert asked < backend < leg
 
 
 def test_what_is_wrong_with_a_backend_stands_beside_what_mends_it() -> None:
