@@ -2,9 +2,8 @@
 
 A secret is known by what it is *called* (`OPENAI_API_KEY=…`, "the password is …"), by what it *looks like*
 (`ghp_…`, a private key) or by where it *stands* (`curl -u bob:…`, a column under `password`). All rules read
-the text as it was written and the places that they find are masked at once, so that one pass is enough. Time
-is linear in the text: where it is made of little but words that rules begin with, a bounded part of them is
-judged, and what is left is masked unread.
+the text as it was written and the places that they find are masked at once, so that one pass is enough; time
+is linear in the text.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -14,6 +13,7 @@ from composable_memory_ops_logs.events import JsonValue
 from composable_memory_ops_logs.redaction.addresses import ADDRESS_RULES
 from composable_memory_ops_logs.redaction.assignments import ASSIGNMENT_RULES
 from composable_memory_ops_logs.redaction.commands import COMMAND_RULES
+from composable_memory_ops_logs.redaction.floods import Flood
 from composable_memory_ops_logs.redaction.numbers import NUMBER_RULES, find_numbers
 from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.prose import PROSE_RULES
@@ -110,34 +110,33 @@ def _found(text: Text) -> Iterator[Span]:
 
 
 def _announced(text: Text) -> list[Span]:
-    """Return the secrets that words announce; where these are too many to be judged, all is taken for one."""
+    """Return the secrets that words announce. What repeats itself is judged once for all of it."""
     found: list[Span] = []
     read = [0] * len(RULES)
-    judged, resume = 0, 0
-    for place, word in _SCANNER.places(text.low):
+    flood: Flood | None = None
+    resume = 0
+    for count, (place, word) in enumerate(_SCANNER.places(text.low)):
         if place < resume:
             continue
+        resume = 0
+        if flood is not None and place >= flood.next_cut:
+            resume = flood.cut(place, found, read) if place < flood.end else 0
+            flood = flood if place < flood.end else None
+            if resume:
+                continue
+        elif flood is None and not count % _LOOK_EVERY:
+            flood = Flood.at(text.raw, place)
         for number, at in _BY_WORD[word]:
             if place >= read[number]:
-                judged += 1
                 for span in at(text, place):
                     read[number] = span.end
                     if span.end > span.start:
                         found.append(span)
-        if judged > _JUDGED_AT_ONCE + place // _CHARS_FOR_EACH:
-            found.append(Span(place, place + _UNREAD))
-            resume = place + _UNREAD - _REACH
     return found
 
 
-_JUDGED_AT_ONCE = 4_000
-"""How often rules are asked about a text of any length; and once more for so many characters of it:"""
-_CHARS_FOR_EACH = 40
-"""Prose and logs ask once in 100 characters; the densest text known, 330 kB of `code=` in XML, once in 31."""
-_UNREAD = 40_000
-"""How many characters are masked unread where that is not enough."""
-_REACH = 8_192
-"""No rule looks so far ahead, or it says by the end of a span how far it has read."""
+_LOOK_EVERY = 64
+"""After how many words a text is looked at for a flood of equal pieces."""
 
 
 def _is_unmasked(text: str, span: Span) -> bool:

@@ -575,6 +575,7 @@ def test_long_hostile_texts_come_to_an_end() -> None:
 
 
 def test_each_secret_of_a_flood_is_masked_and_nothing_beside_it() -> None:
+    """A stretch that repeats itself is judged once for all of it; at its ends each word is looked at."""
     pieces = {
         "密码是a1b2c3d4 ": "密码是*** ",
         "see notes, password: hunter2\n": "see notes, password: ***\n",
@@ -584,7 +585,7 @@ def test_each_secret_of_a_flood_is_masked_and_nothing_beside_it() -> None:
         "key=": "key=",
     }
     parts = [
-        ("We met. " * 9 + piece * (6_000 // len(piece)), piece, masked) for piece, masked in pieces.items()
+        ("We met. " * 9 + piece * (60_000 // len(piece)), piece, masked) for piece, masked in pieces.items()
     ]
     text = "\n\nA line between. password=hunter2\n\n".join(flood for flood, _, _ in parts)
     expected = "\n\nA line between. password=***\n\n".join(
@@ -593,33 +594,6 @@ def test_each_secret_of_a_flood_is_masked_and_nothing_beside_it() -> None:
 
     assert redact(text) == expected
     assert redact(text[7:-7]) == expected[7:-7]
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_no_secret_hides_among_more_words_than_rules_judge(seed: int) -> None:
-    """What is not read is masked, so that neither time nor a secret gets out of hand."""
-    draw = random.Random(seed)
-    words = [draw.choice(HOSTILE) + "x " * draw.randrange(2) for _ in range(40_000)]
-    for place in range(50, len(words), draw.randrange(97, 997)):
-        words[place] = "\npassword=hunter2\n"
-    ordinary = "We met on Monday and decided to keep the parser.\n" * 1_000
-
-    masked = redact(ordinary + "".join(words) + ordinary)
-
-    assert "hunter2" not in masked
-    assert masked.startswith(ordinary)
-    assert masked.endswith(ordinary[-2_000:])
-
-
-def test_a_long_table_of_names_that_rules_begin_with_is_judged_to_its_end() -> None:
-    """As dense as lists of codes of countries are, of which none is a secret."""
-    entries = [
-        f'<entry\n\tcode="AD-{number:03}"\n\tname="A parish by the sea, number {number}" />\n'
-        for number in range(5_000)
-    ]
-    table = "".join(entries)
-
-    assert redact(table) == table
 
 
 # What a reader sees from the context alone; a rule for these would mask ordinary lines as well.
