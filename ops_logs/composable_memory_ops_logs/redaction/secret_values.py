@@ -8,8 +8,8 @@ from composable_memory_ops_logs.redaction.words import CIPHERS, PLACEHOLDERS, PR
 
 _MASKED = Pattern(r"\*{3}|[*…]+\Z|.{1,12}….{0,8}", re.DOTALL)
 _PLACEHOLDER = Pattern(
-    r"""\$(?:[{(]|[a-z_]\w*(?:[,;)\]}"']{0,2}\Z|\[|->|::))|\{\{|\{[a-z_.]{0,40}\}|<[^>]{0,60}>?\Z|<your|%[(sd{]|%[a-z_]{1,40}%
-    |-----begin|[a-z]{2,4}-(?:\.{3})?\Z
+    r"""\$(?:[{(]|[a-z_]\w*(?:[,;)\]}"']{0,2}\Z|\[|->|::))|\{\{|\{[a-z_.]{0,40}\}|<[^>]{0,60}>?\Z|<your
+    |%[({]|%[sd](?!\w)|%[a-z_]{1,40}%(?!\w)|-----begin|[a-z]{2,4}-(?:\.{3})?\Z
     |x{3,}\W{0,2}\Z|\.{3}|\[?\(?(?:redacted|hidden|masked|filtered)|your[-_ ]|\#\{|!env
     |!secret|!vault|vault:|op://|arn:
     |(?:/run|/etc|/var|/home|/opt|/usr|/tmp|~|\.|\.\.)/|@[a-z_]{1,40}@|secrets\.|env\.|var\.|local\.

@@ -484,6 +484,21 @@ def test_other_names_are_not() -> None:
     assert [name for name in names if is_secret_name(name)] == []
 
 
+def test_a_password_that_begins_with_a_percent_sign_is_no_placeholder() -> None:
+    for password in ("%sfec43H7Hx4m7", "%vm%uBuhtahgGk", "%DFhcb6a9tgtwm"):
+        assert password not in redact(f"name,password\nana,{password}\n")
+    for placeholder in ("%s", "%(password)s", "%{password}", "%PASSWORD%"):
+        assert placeholder in redact(f"password={placeholder}")
+
+
+def test_a_table_after_much_text_about_secrets_is_masked_and_the_text_is_left() -> None:
+    text = '"auth.password.reset": "Reset your password"\n' * 900
+    redacted = redact(f"{text}\nname,password\nana,tr4ktorGruen!7\n")
+
+    assert redacted.startswith(text)
+    assert "tr4ktorGruen" not in redacted
+
+
 def test_a_masked_key_stays_masked_when_its_lines_are_joined() -> None:
     joined = " ".join(redact(KEY_LINES).split())
 
