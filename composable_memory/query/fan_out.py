@@ -40,6 +40,10 @@ SCORE_TOLERANCE = 1e-6
 DEEPER_TO_FILTER = 4
 """So many times more results are asked for where there are filters."""
 
+MAX_LEGS = 20
+MAX_LEG_CHARS = 40
+"""What a backend says of its legs goes into the log, and from there into pictures."""
+
 T = TypeVar("T")
 
 SOURCES = get_args(MemorySource)
@@ -174,7 +178,7 @@ async def _answer_of(handle: BackendHandle, query: str, options: SearchOptions) 
         raise _garbled(handle, answer, "a SearchAnswer")
     if not isinstance(answer.engines, Mapping):
         raise _garbled(handle, answer.engines, "engines by name")
-    if not isinstance(answer.legs, Mapping) or not all(map(_is_span, answer.legs.values())):
+    if not _are_legs(answer.legs):
         raise _garbled(handle, answer.legs, "the beginning and the duration of legs by name")
     if not all(_is_degradation(one) for one in _listed(handle, answer.degraded)):
         raise _garbled(handle, answer.degraded, "Degradations with a known code")
@@ -348,8 +352,21 @@ def _is_name(path: object) -> TypeGuard[str]:
     return isinstance(path, str) and problem_with_text(path) is None
 
 
+def _are_legs(legs: object) -> bool:
+    return (
+        isinstance(legs, Mapping)
+        and len(legs) <= MAX_LEGS
+        and all(isinstance(name, str) and len(name) <= MAX_LEG_CHARS for name in legs)
+        and all(map(_is_span, legs.values()))
+    )
+
+
 def _is_span(one: object) -> bool:
-    return isinstance(one, tuple) and len(one) == 2 and all(isinstance(ms, int | float) for ms in one)
+    return (
+        isinstance(one, tuple)
+        and len(one) == 2
+        and all(isinstance(ms, int | float) and isfinite(ms) and ms >= 0 for ms in one)
+    )
 
 
 def _is_degradation(one: object) -> bool:

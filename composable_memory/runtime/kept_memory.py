@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -97,7 +97,10 @@ class KeptMemory:
             opened.users += 1
         try:
             if before is not None:
-                await before.leave()
+                with suppress(
+                    ComposableMemoryError, FeedbackError, OSError
+                ):  # it was another's, as its log is
+                    await before.leave()
             try:
                 yield opened.memory
             finally:
@@ -121,18 +124,20 @@ class _Open:
         self,
         request: Request,
         folder: FolderIdentity,
-        asked: Mapping[str, str | None],
+        environ: "_ReadEnvironment",
         resource: Resource[Memory],
     ) -> None:
         self.memory = resource.value
         self.users = 0
-        self._request, self._folder, self._asked, self._resource = request, folder, asked, resource
+        self._request, self._folder, self._environ, self._resource = request, folder, environ, resource
 
     @classmethod
     async def of(cls, request: Request) -> "_Open":
         environ = _ReadEnvironment(request.environ)
         folder = await asyncio.to_thread(FolderIdentity.at, request.workspace)
-        return cls(request, folder, environ.asked, await open_resource(partial(request.open, environ)))
+        resource = await open_resource(partial(request.open, environ))
+        environ.is_complete = True
+        return cls(request, folder, environ, resource)
 
     def is_well(self) -> bool:
         """Return whether nothing is wrong with it that opening it anew might mend."""
@@ -141,6 +146,7 @@ class _Open:
         breakers = memory.manager.status().custom["breakers"]
         return (
             is_embedding
+            and not self._environ.was_read_late
             and choice.is_local
             and choice.fallback is None
             and not memory.unavailable()
@@ -176,7 +182,7 @@ class _Open:
         here = identify(memory.state_dir, memory.workspace_dir, now=now, name=settings.id)
         return (
             memory_id_of(settings.agent_id, here.id) == memory.context.memory_id
-            and all(environ.get(name) == value for name, value in self._asked.items())
+            and all(environ.get(name) == value for name, value in self._environ.asked.items())
             and not memory.forgotten.is_unfinished(memory.manager.backends_with(Capability.FORGET))
         )
 
@@ -187,14 +193,21 @@ class _Open:
 
 
 class _ReadEnvironment(Mapping[str, str]):
-    """An environment that keeps what was read of it; None for what was looked for in vain."""
+    """An environment that keeps what was read of it; None for what was looked for in vain.
+
+    What is read first when it `is_complete` is read for another command, whose own may differ there.
+    """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self.asked: dict[str, str | None] = {}
+        self.is_complete = self.was_read_late = False
 
     def __getitem__(self, name: str) -> str:
-        self.asked[name] = self._environ.get(name)
+        if self.is_complete:
+            self.was_read_late |= name not in self.asked
+        else:
+            self.asked[name] = self._environ.get(name)
         return self._environ[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -164,6 +164,10 @@ UNREADABLE: dict[str, Lie] = {
         result(), degraded=(Degradation(backend_id="liar", code="stale", reason=cast("str", None)),)
     ),
     "engines that are a text": says(result(), engines="vectors"),
+    "legs that take no number of time": says(result(), legs={"vector": (0.0, nan)}),
+    "legs that took less than nothing": says(result(), legs={"vector": (-1.0, 2.0)}),
+    "legs without names": says(result(), legs={7: (0.0, 1.0)}),
+    "countless legs": says(result(), legs={f"leg {n}": (0.0, 1.0) for n in range(1000)}),
     "an exception": throws(RuntimeError("boom")),
     "an exception that cannot be shown": throws(type("Shy", (Exception,), {"__str__": lambda _: 1 / 0})()),
     "out of memory": throws(MemoryError()),

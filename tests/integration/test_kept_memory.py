@@ -2,15 +2,19 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from composable_memory.errors import BackendUnavailable, ConfigError
-from composable_memory.registry import discover_backends
+from composable_memory.interfaces import BackendSpec, Capability
+from composable_memory.registry import Found, discover_backends
 from composable_memory.runtime.kept_memory import KeptMemory, Request
 from composable_memory.runtime.memory import Memory
+from composable_memory.testing import fakes
+from composable_memory.types import SearchAnswer, SearchOptions
 
 OFF: Mapping[str, str] = {"COMPOSABLE_MEMORY__EMBEDDING__PROVIDER": "none"}
 
@@ -64,6 +68,46 @@ async def test_what_was_read_of_the_environment_counts_and_nothing_else(request_
 
     assert same is first
     assert other is not first
+    assert await is_closed(first)
+    await kept.close()
+
+
+class ReadsLate(fakes.InMemoryBackend):
+    """One that looks into the environment when it is asked, long after it was opened."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        super().__init__(backend_id="late")
+        self._environ = environ
+
+    async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
+        self._environ.get("WHOSE_TOKEN")
+        return await super().answer(query, options)
+
+    async def refresh(self) -> bool:
+        return True
+
+
+async def test_one_that_reads_more_of_the_environment_later_is_not_lent_to_another(request_: Request) -> None:
+    spec = BackendSpec(
+        id="late",
+        summary="reads its token when it is asked",
+        settings=fakes.InMemorySettings,
+        open=lambda _settings, services: nullcontext(ReadsLate(services.environ)),
+        capabilities=frozenset({*ReadsLate({}).capabilities, Capability.REFRESH}),
+    )
+    known = request_.registry
+    offers = known.backends.preceded_by([Found(id="late", origin="a test", spec=spec)])
+    environ = {
+        **request_.environ,
+        "COMPOSABLE_MEMORY__BACKENDS": '{"builtin": {}, "late": {"enabled": true}}',
+    }
+    asked = replace(request_, environ=environ, registry=replace(known, backends=offers))
+    kept = KeptMemory()
+    await ready(kept, asked)
+
+    first, second = await lent(kept, asked), await lent(kept, asked)
+
+    assert first is not second
     assert await is_closed(first)
     await kept.close()
 
