@@ -237,3 +237,19 @@ async def test_an_engine_that_nobody_offers_is_refused_with_those_there_are(
             pass
 
     assert all(name in str(refused.value) for name in ("fasst", *NAMES))
+
+
+async def test_a_store_is_not_opened_anew_after_something_was_forgotten(folders: tuple[Path, Path]) -> None:
+    workspace, _ = folders
+    async with open_memory(*folders, engine("plain")) as memory:
+        await memory.sync()
+        await memory.query(QUESTION)
+        plan = await memory.plan_forgetting("tomatoes want water every evening")
+        await memory.forget(plan.token)
+        for number in range(2):
+            (workspace / f"memory/{number}.md").write_text(f"The ship is in yard {number}.", "utf-8")
+            await memory.sync()
+            response = await memory.query(QUESTION)
+
+    assert response.answers[0].engines["vector"] == "plain"
+    assert sys.modules["vectors_of_this_test"].calls.count("closed") == 1

@@ -9,6 +9,7 @@ import json
 import os
 import zlib
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,8 +51,11 @@ class CodeFileWriter:
         self._ids.append(ids)
         self._scales.append(scales)
 
-    def finish(self, label: Label) -> None:
-        """Complete the file, and return when it is on the disk."""
+    def finish(self, label: Label) -> Codes:
+        """Complete the file; return the codes in it, mapped, when it is on the disk.
+
+        They stay of use where another process removes the file.
+        """
         file, ids = self._file, np.concatenate(self._ids)
         for part in (ids, np.concatenate(self._scales)):
             file.write(bytes(-file.tell() % WORD))
@@ -65,6 +69,11 @@ class CodeFileWriter:
         file.write(_header(about | {"sum": _sum_of(rest)}))
         file.flush()
         os.fsync(file.fileno())
+        file.seek(0)
+        written = _read(file, label.key, self._dims)
+        if written is None:
+            raise OSError("what was written cannot be read")
+        return written[0]
 
     def close(self) -> None:
         """Let go of the file."""
@@ -75,11 +84,18 @@ def read(path: Path, key: str, dims: int) -> tuple[Codes, int] | None:
     """Map a file and return its codes and their position; None if it is not whole, or not of `key`."""
     try:
         with path.open("rb") as file:
-            about = _about(file.read(HEADER_BYTES))
-            if about is None or (about["key"], about["dims"]) != (key, dims):
-                return None
-            words = np.memmap(file, np.uint64, "r", HEADER_BYTES) if about["count"] else NOTHING
-    except (OSError, ValueError):  # ValueError: of a length that cannot be mapped
+            return _read(file, key, dims)
+    except OSError:
+        return None
+
+
+def _read(file: BinaryIO, key: str, dims: int) -> tuple[Codes, int] | None:
+    about = _about(file.read(HEADER_BYTES))
+    if about is None or (about["key"], about["dims"]) != (key, dims):
+        return None
+    try:
+        words = np.memmap(file, np.uint64, "r", HEADER_BYTES) if about["count"] else NOTHING
+    except ValueError:  # it is of a length that cannot be mapped
         return None
     count = int(about["count"])
     ids_at = _padded(count * dims)
@@ -96,7 +112,8 @@ def read(path: Path, key: str, dims: int) -> tuple[Codes, int] | None:
 
 
 def place_beside(index: Path) -> Path:
-    """Return where the codes of an index are."""
+    """Return where the codes of an index are: beside the file itself where `index` is a link to it."""
+    index = index.resolve()
     return index.with_name(f"{index.name}-vectors")
 
 

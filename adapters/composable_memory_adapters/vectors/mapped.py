@@ -131,10 +131,10 @@ class MappedVectors:
                 try:
                     async for ids, numbers in batches():
                         await asyncio.to_thread(_append, writer, ids, from_bytes(numbers, self._dims))
-                    await asyncio.to_thread(writer.finish, Label(key=self._key, position=position))
+                    codes = await asyncio.to_thread(writer.finish, Label(key=self._key, position=position))
                 finally:
                     await asyncio.to_thread(writer.close)
-                await self._adopt(made, position)
+                await self._adopt(codes, made, position)
             except OSError as error:
                 problem = f"{self._path} cannot be written ({error})"
                 fix = "free some space, or set store.vector.engine to exact"
@@ -153,8 +153,8 @@ class MappedVectors:
             ids, matrix = self._recent.plain()
             made = self._beside()
             try:
-                await asyncio.to_thread(self._write, made, filed, ids, matrix, position)
-                await self._adopt(made, position)
+                codes = await asyncio.to_thread(self._write, made, filed, ids, matrix, position)
+                await self._adopt(codes, made, position)
             except OSError as error:
                 self._problem = f"{self._path} cannot be written ({error})"  # what it lacks is in memory
             finally:
@@ -197,15 +197,18 @@ class MappedVectors:
         Raises:
             DimensionMismatch: the query has another length than the vectors stored.
         """
-        filed = self._filed  # before the others are asked for: a new file may take up what they are
         if len(query.vector) != self._dims:
             raise DimensionMismatch(self.engine, "vectors", expected=self._dims, got=len(query.vector))
-        found: dict[str, VectorMatch] = {}
-        if not query.filter:
-            search = partial(filed.search, query.vector, query.top_k)
-            for id_, cosine in await self._stored.run(search):
-                found[str(id_)] = VectorMatch(id=str(id_), score=cosine)
-        found |= {match.id: match for match in (await self._recent.query(query)).matches}
+        while True:
+            found: dict[str, VectorMatch] = {}
+            filed = self._filed
+            if not query.filter:
+                search = partial(filed.search, query.vector, query.top_k)
+                for id_, cosine in await self._stored.run(search):
+                    found[str(id_)] = VectorMatch(id=str(id_), score=cosine)
+            found |= {match.id: match for match in (await self._recent.query(query)).matches}
+            if self._filed.codes is filed.codes:  # else a new file has taken up the others meanwhile
+                break
         best = sorted(found.values(), key=lambda match: -match.score)[: max(0, query.top_k)]
         return VectorQueryResult(matches=tuple(best))
 
@@ -216,21 +219,20 @@ class MappedVectors:
     def _beside(self) -> Path:
         return self._path.with_name(f"{self._path.name}.{uuid4().hex}")
 
-    def _write(self, made: Path, filed: Filed, ids: Ids, matrix: Matrix, position: int) -> None:
+    def _write(self, made: Path, filed: Filed, ids: Ids, matrix: Matrix, position: int) -> Codes:
         with closing(CodeFileWriter(made, self._dims)) as writer:
             for codes in _merged(filed, ids, matrix):
                 writer.add(codes.ids, codes.scales, codes.matrix)
-            writer.finish(Label(key=self._key, position=position))
+            return writer.finish(Label(key=self._key, position=position))
 
-    async def _adopt(self, made: Path, position: int) -> None:
-        """Have a new file take the place of the one there is, and of the vectors in memory that it holds."""
-        # Mapped before it is moved: another process may put its own there in the next moment. Mapped, it is
-        # of use even where it could not be moved, and is gone with the process.
-        found = await asyncio.to_thread(code_file.read, made, self._key, self._dims)
-        if found is None:
-            raise OSError("what was written cannot be read")
+    async def _adopt(self, codes: Codes, made: Path, position: int) -> None:
+        """Have a new file take the place of the one there is, and of the vectors in memory that it holds.
+
+        Its codes are mapped: another process may remove it or put its own there in the next moment, and they
+        are of use even where it could not be moved.
+        """
         await self._stored.publish(made, self._path)
-        self._filed = Filed(codes=found[0], gone=np.empty(0, dtype=np.intp))
+        self._filed = Filed(codes=codes, gone=np.empty(0, dtype=np.intp))
         self.position, self._problem = position, None
         recent, _ = self._recent.plain()
         await self._recent.delete([*map(str, recent.tolist())])

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
-from composable_memory.errors import IndexProblem
+from composable_memory.errors import BackendUnavailable, IndexProblem
 from composable_memory.interfaces import SupportsDelete, SupportsIds, SupportsPackedVectors, VectorAdapter
 from composable_memory.vector_values import VectorRecord
 from composable_memory_adapters.builtin.store import index_meta, read_queries
@@ -66,8 +66,8 @@ class IndexVectors:
         self.space = space
         self.followed: Followed | None = None
         """What the store that is searched holds; written by who keeps it up to date."""
-        self.forgotten = 0
-        """How often something had been forgotten when `key` was asked for."""
+        self.forgotten: int | None = None
+        """How often something had been forgotten when `note_forgotten` was called last; None before."""
         self._file = file
 
     async def state(self) -> Followed:
@@ -76,10 +76,19 @@ class IndexVectors:
 
     async def key(self) -> str:
         """Return a name for the vectors of this index and space, another after something was forgotten."""
-        known = await self._file.read(index_meta.value, index_meta.IDENTITY)
-        identity = known or await self._file.write(index_meta.identity)
-        self.forgotten = await self._file.read(index_meta.forgotten)
+        identity = await self._file.read(index_meta.value, index_meta.IDENTITY)
+        if identity is None:
+            try:
+                identity = await self._file.write(index_meta.identity)
+            except IndexProblem as error:
+                fix = "set store.vector.engine to exact"
+                raise BackendUnavailable("mapped", str(error), fix=fix, operation="store vectors") from error
+        await self.note_forgotten()
         return f"{identity}-{self.space.provider_key}-{self.forgotten}"
+
+    async def note_forgotten(self) -> None:
+        """Note how often something was forgotten: what is read from now on is without it."""
+        self.forgotten = await self._file.read(index_meta.forgotten)
 
     async def is_current(self) -> bool:
         """Return whether the index is as it was when the store followed it."""

@@ -3,8 +3,9 @@
 import asyncio
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from composable_memory.errors import (
     BackendUnavailable,
@@ -20,7 +21,6 @@ from composable_memory.vector_values import EmbedderInput, VectorQuery
 from composable_memory_adapters.builtin.embedder_calls import answer_within
 from composable_memory_adapters.builtin.search.index_vectors import (
     IndexVectors,
-    SupportsPosition,
     VectorFollower,
 )
 from composable_memory_adapters.builtin.search.ranking import Near
@@ -29,6 +29,9 @@ from composable_memory_adapters.builtin.store import index_meta
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.sqlite_file import SqliteFile
 from composable_memory_ops_logs.quick_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from composable_memory_adapters.vectors.mapped import MappedVectors
 
 TABLE = "chunks_vec"
 
@@ -209,7 +212,7 @@ class VectorSearch:
             return False
         fitting = self._by_size.engine_for(followed.counts.with_vector)
         has_outgrown = opened.is_auto and opened.engine == "exact" != fitting
-        return has_outgrown or followed.forgotten != opened.vectors.forgotten
+        return has_outgrown or opened.vectors.forgotten not in (None, followed.forgotten)
 
     async def _choose(self) -> _Opened:
         """Open the configured engine; where that fails, what `auto` would choose."""
@@ -233,10 +236,12 @@ class VectorSearch:
             return await self._open_table()
         if engine not in ENGINES:
             return await self._open_foreign(engine)
+        if engine == "exact":
+            await vectors.note_forgotten()
+            return await asyncio.to_thread(_exact, self._file.path, self._space.dims)
         key = await vectors.key()
-        store = await asyncio.to_thread(_exact_or_mapped, engine, self._file.path, key, vectors)
-        if isinstance(store, SupportsPosition):
-            await store.open()
+        store = await asyncio.to_thread(_mapped, self._file.path, key, vectors)
+        await store.open()
         return store
 
     async def _open_table(self) -> VectorAdapter:
@@ -276,17 +281,23 @@ class VectorSearch:
             ) from error
 
 
-def _exact_or_mapped(engine: str, index: Path, key: str, vectors: IndexVectors) -> VectorAdapter:
-    # Imported here, in a thread, since numpy would cost every keyword search 0.1 s.
+# Imported where they are needed, in a thread, since numpy would cost every keyword search 0.1 s.
+
+
+def _exact(index: Path, dims: int) -> VectorAdapter:
     from composable_memory_adapters.vectors import code_file
     from composable_memory_adapters.vectors.in_memory import InMemoryVectors
+
+    with suppress(OSError):
+        code_file.remove(code_file.place_beside(index))
+    return InMemoryVectors(dims)
+
+
+def _mapped(index: Path, key: str, vectors: IndexVectors) -> "MappedVectors":
+    from composable_memory_adapters.vectors import code_file
     from composable_memory_adapters.vectors.mapped import MappedVectors
 
-    place = code_file.place_beside(index)
-    if engine == "exact":
-        code_file.remove(place)
-        return InMemoryVectors(vectors.space.dims)
-    return MappedVectors(place, key=key, dims=vectors.space.dims, stored=vectors)
+    return MappedVectors(code_file.place_beside(index), key=key, dims=vectors.space.dims, stored=vectors)
 
 
 def _extension_path() -> str:

@@ -1,0 +1,80 @@
+"""The store of mapped vectors beside other processes, and while it makes a new file."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from composable_memory.content import VectorQuery
+from composable_memory_adapters.vectors import code_file
+from composable_memory_adapters.vectors.mapped import MappedVectors
+from composable_memory_adapters.vectors.resident import ExactVectors, Fetch
+
+T = TypeVar("T")
+
+DIMS = 8
+UNITS = np.eye(DIMS, dtype=np.float32)
+
+
+class Elsewhere:
+    """Has all vectors; what is to happen while it is asked, or while a file is moved, comes first."""
+
+    def __init__(self) -> None:
+        self.vectors = ExactVectors(DIMS)
+        self.vectors.add(range(DIMS), UNITS)
+        self.before_it_answers: MappedVectors | None = None
+
+    async def run(self, work: Callable[[Fetch], T]) -> T:
+        store, self.before_it_answers = self.before_it_answers, None
+        found = work(self.vectors.fetch)
+        if store is not None:
+            await store.settle(2)
+        return found
+
+    async def publish(self, made: Path, place: Path) -> None:
+        with suppress(FileNotFoundError):
+            await asyncio.to_thread(made.replace, place)
+
+
+async def all_but_the_last() -> AsyncIterator[tuple[Sequence[int], bytes]]:
+    yield range(DIMS - 1), UNITS[:-1].tobytes()
+
+
+def store_at(folder: Path, elsewhere: Elsewhere) -> MappedVectors:
+    return MappedVectors(folder / "vectors", key="index", dims=DIMS, stored=elsewhere, recent_bytes=0)
+
+
+async def nearest(store: MappedVectors, number: int) -> str:
+    found = await store.query(VectorQuery(vector=UNITS[number].tolist(), top_k=1))
+    return found.matches[0].id
+
+
+async def test_a_file_that_another_process_removes_while_it_is_written_is_of_use(tmp_path: Path) -> None:
+    async def while_another_publishes() -> AsyncIterator[tuple[Sequence[int], bytes]]:
+        async for batch in all_but_the_last():
+            yield batch
+        await asyncio.to_thread(code_file.remove, tmp_path / "vectors")
+
+    store = store_at(tmp_path, Elsewhere())
+
+    await store.fill(while_another_publishes, 1)
+
+    assert await nearest(store, 3) == "3"
+    assert (await store.health()).ok
+
+
+async def test_a_query_beside_a_new_file_misses_none_of_the_vectors_that_it_takes_up(tmp_path: Path) -> None:
+    elsewhere = Elsewhere()
+    store = store_at(tmp_path, elsewhere)
+    await store.fill(all_but_the_last, 1)
+    last = DIMS - 1
+    await store.upsert_packed([str(last)], UNITS[last].tobytes())
+    elsewhere.before_it_answers = store
+
+    assert await nearest(store, last) == str(last)
+    reopened = store_at(tmp_path, elsewhere)
+    await reopened.open()
+    assert await reopened.ids() == [*map(str, range(DIMS))]
