@@ -13,12 +13,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from composable_memory_adapters.postgres.settings import PostgresSettings
 
 NOBODY = 65534
 PASSWORDLESS = ("-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C", "--no-instructions")
+START_S = 60.0
 LIMITS = ("listen_addresses=", "fsync=off", "shared_buffers=32MB", "max_connections=60")
 
 
@@ -35,7 +37,14 @@ class PostgresServer:
         return f"postgresql://{role}@localhost/{database}?host={self.folder}"
 
     def start(self) -> None:
-        """Start, and return when it answers."""
+        """Start, and return when it answers; after a kill, when the last of its processes has noticed."""
+        until = monotonic() + START_S
+        while not self._has_started():
+            log = (self.folder / "log").read_text()[-2000:]
+            assert "still in use" in log, log
+            assert monotonic() < until, log
+
+    def _has_started(self) -> bool:
         settings = [word for one in LIMITS for word in ("-c", one)]
         data = self.folder / "data"
         command: list[str | Path] = [self.programs / "postgres", "-D", data, "-k", self.folder, *settings]
@@ -45,7 +54,9 @@ class PostgresServer:
             )
         ready: list[str | Path] = [self.programs / "pg_isready", "-h", self.folder, "-t", "1"]
         while subprocess.run(ready, capture_output=True, check=False).returncode:
-            assert self.process.poll() is None, (self.folder / "log").read_text()[-2000:]
+            if self.process.poll() is not None:
+                return False
+        return True
 
     def run(self, *statements: str) -> str:
         """Run statements as the owner of everything; return what they print."""
@@ -65,7 +76,7 @@ class PostgresServer:
         return str(done.stdout)
 
     def kill(self) -> None:
-        """Kill all of its processes at once, as a machine that loses its power does."""
+        """Kill it as a machine that loses its power does; its other processes end when they notice."""
         assert self.process is not None
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()

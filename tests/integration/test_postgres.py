@@ -3,19 +3,21 @@
 import asyncio
 import json
 import os
+import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import certifi
 import pytest
 from typer.testing import CliRunner, Result
 
 from benchmarks.names_and_dates import NOW, make_notes, make_questions
 from composable_memory import open_memory
 from composable_memory.cli import app
-from composable_memory.errors import BackendError, BackendUnavailable, MemoryPathError
+from composable_memory.errors import BackendError, BackendUnavailable, ConfigError, MemoryPathError
 from composable_memory.interfaces import BackendServices
 from composable_memory.testing import FIXED_NOW, HashEmbedder
 from composable_memory.types import SearchOptions, SyncReport
@@ -29,6 +31,7 @@ if (reason := missing()) is not None:
     pytest.skip(reason, allow_module_level=True)
 
 from composable_memory_adapters.postgres.backend import PostgresMemory, open_postgres
+from composable_memory_adapters.postgres.server import Address, address_of
 
 TABLES = ("notes", "copies", "passages", "passage_words", "vectors", "vocabulary", "long_words")
 
@@ -243,6 +246,52 @@ async def test_a_connection_that_is_used_again_has_forgotten_its_workspace(
                 await stranger.read_file("memory/../../etc/passwd")
 
 
+async def test_after_tables_were_made_anew_no_number_leads_into_another_workspace(
+    services: BackendServices,
+    team_settings: PostgresSettings,
+    postgres_server: PostgresServer,
+    workspace: Path,
+) -> None:
+    one, other = replace(services, workspace_id="one"), replace(services, workspace_id="other")
+    async with open_postgres(team_settings, one) as mine, open_postgres(team_settings, other) as theirs:
+        await mine.sync()
+        assert await mine.search("ferry")
+        postgres_server.run(f"DROP SCHEMA {team_settings.schema_} CASCADE")
+        await make_tables(postgres_server, team_settings.schema_)
+        empty = await mine.answer("ferry")
+        await theirs.sync()
+        others = await mine.answer("ferry")
+        unread = postgres_server.run(f"SELECT name FROM {team_settings.schema_}.workspaces").strip()
+
+        assert unread == "other"
+        assert (empty.results, others.results) == ((), ())
+        assert [one.code for one in others.degraded] == ["never-indexed"]
+        await mine.sync()
+        assert await mine.search("ferry")
+
+
+def test_a_url_tells_how_the_server_is_trusted_and_no_error_tells_its_password() -> None:
+    far = "postgresql://team:secret@db.example.org/memory"
+    roots = "?sslmode=require&sslrootcert=" + certifi.where()
+
+    assert Address.of(far).tls().verify_mode is ssl.CERT_NONE  # type: ignore[union-attr]
+    assert Address.of(far + roots).tls().verify_mode is ssl.CERT_REQUIRED  # type: ignore[union-attr]
+    assert Address.of("postgresql://team@localhost/memory").tls() is False
+    assert "secret" not in repr(Address.of(far)) + str(Address.of(far))
+    for wrong in (
+        far + "?sslmode=verify_full",
+        far + "?channel=1",
+        far + "?port=sesame",
+        "postgresql://team:sesame/rest@db/memory",
+        "postgresql://team:sesame#rest@db/memory",
+        "postgresql://team:sesame?rest@db/memory",
+    ):
+        with pytest.raises(ConfigError) as raised:
+            address_of(PostgresSettings.model_validate({"url": wrong}), {}, "team")
+        assert "sesame" not in str(raised.value)
+        assert "secret" not in str(raised.value)
+
+
 async def test_tables_that_are_newer_are_left_alone(
     services: BackendServices, team_settings: PostgresSettings, postgres_server: PostgresServer
 ) -> None:
@@ -279,6 +328,54 @@ async def test_words_are_counted_exactly_however_notes_change(
         ' GROUP BY word ORDER BY word COLLATE "C"'
     )
     assert counted == true
+
+
+async def test_long_words_go_with_the_last_note_that_has_them(
+    services: BackendServices,
+    team_settings: PostgresSettings,
+    postgres_server: PostgresServer,
+    workspace: Path,
+) -> None:
+    listed = f"SELECT reverse(backwards) FROM {team_settings.schema_}.long_words"
+    text = "Die alte Wasserpumpe und der Fensterrahmen sind nicht in der Werkstatt, sagt Una.\n"
+    async with open_postgres(team_settings, services) as memory:
+        await asyncio.to_thread(
+            write, workspace, {"memory/a.md": text, "memory/b.md": text[:40] + "da ist.\n"}
+        )
+        await memory.sync()
+        both = postgres_server.run(listed).split()
+        (workspace / "memory/a.md").unlink()
+        await memory.sync()
+        one = postgres_server.run(listed).split()
+
+    assert {"wasserpumpe", "fensterrahmen"} <= {*both}
+    assert "wasserpumpe" in one
+    assert "fensterrahmen" not in one
+
+
+async def test_a_forced_sync_makes_the_words_of_unchanged_notes_anew(
+    services: BackendServices, team_settings: PostgresSettings, postgres_server: PostgresServer
+) -> None:
+    listed = f"SELECT string_agg(words, '' ORDER BY words) FROM {team_settings.schema_}.passage_words"
+    async with open_postgres(team_settings, services) as memory:
+        await memory.sync()
+        made = postgres_server.run(listed)
+        postgres_server.run(f"UPDATE {team_settings.schema_}.passage_words SET words = ' gone '")
+        await memory.sync(force=True)
+
+    assert postgres_server.run(listed) == made
+
+
+async def test_a_phrase_is_found_among_many_passages_that_have_its_words_apart(
+    services: BackendServices, team_settings: PostgresSettings, workspace: Path
+) -> None:
+    apart = {f"memory/{n}.md": f"new new new, and a project: project project {n}\n" for n in range(220)}
+    beside = "A new project began. " + "Much else was said that day about boats and weather. " * 20
+    async with open_postgres(team_settings, services) as memory:
+        await asyncio.to_thread(write, workspace, {**apart, "memory/phrase.md": f"{beside}\n"})
+        await memory.sync()
+
+        assert (await paths(memory, '"new project"'))[0] == "memory/phrase.md"
 
 
 # --- a server that goes away --------------------------------------------------------------------------------

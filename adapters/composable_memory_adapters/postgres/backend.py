@@ -1,8 +1,9 @@
 """The PostgreSQL memory as a backend: search, reading notes, sync, and a status that asks nobody."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import TypeVar
 
 from composable_memory.errors import BackendError, ConfigError, EmbeddingError
 from composable_memory.interfaces import BackendServices, ProgressCallback
@@ -26,9 +27,11 @@ from composable_memory_adapters.builtin.notes.note_scope import choose, keep
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.excerpts import excerpt
 from composable_memory_adapters.postgres.searching import Searching
-from composable_memory_adapters.postgres.server import Server, address_of
+from composable_memory_adapters.postgres.server import Server, WorkspaceGone, address_of
 from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_adapters.postgres.syncing import Syncing
+
+T = TypeVar("T")
 
 BODY = "SELECT body FROM notes WHERE tenant = $1 AND path = $2"
 
@@ -87,12 +90,13 @@ class PostgresMemory:
         self._server.refuse_if_closed("search")
         if not query.strip():
             return SearchAnswer(results=())
-        tenant = await self._known_tenant("search")
-        if tenant is None:
-            reason = f"there is no workspace {self._workspace!r} on the server yet; run `cmem index`"
-            missing = Degradation(backend_id=self._id, code="never-indexed", reason=reason)
-            return SearchAnswer(results=(), degraded=(missing,))
-        return await self._searching.answer(query, options, tenant=tenant)
+        reason = f"there is no workspace {self._workspace!r} on the server yet; run `cmem index`"
+        missing = Degradation(backend_id=self._id, code="never-indexed", reason=reason)
+        return await self._in_workspace(
+            "search",
+            lambda tenant: self._searching.answer(query, options, tenant=tenant),
+            otherwise=SearchAnswer(results=(), degraded=(missing,)),
+        )
 
     async def sync(
         self, *, reason: str = "manual", force: bool = False, progress: ProgressCallback | None = None
@@ -107,9 +111,14 @@ class PostgresMemory:
         """Return a note of the workspace, whoever gave it, or `lines` of its lines from `from_line` on."""
         self._server.refuse_if_closed("read a file")
         path = rel_path.strip()
-        if path.isprintable() and (tenant := await self._known_tenant("read a file")) is not None:
+
+        async def read(tenant: int) -> bytes | None:
             async with self._server.reading("read a file", tenant=tenant) as connection:
-                body = await connection.fetchval(BODY, tenant, path)
+                found: bytes | None = await connection.fetchval(BODY, tenant, path)
+                return found
+
+        if path.isprintable():
+            body = await self._in_workspace("read a file", read, otherwise=None)
             if body is not None:
                 text = await asyncio.to_thread(lambda: excerpt(body.decode(), from_line, lines))
                 return MemoryFileSlice(text=text, path=path)
@@ -181,14 +190,31 @@ class PostgresMemory:
 
     async def take_stock(self) -> None:
         """Look how much there is."""
-        if (tenant := await self._known_tenant("open")) is not None:
+
+        async def look(tenant: int) -> None:
             async with self._server.reading("open", tenant=tenant) as connection:
                 await self._searching.look(connection, tenant)
 
-    async def _known_tenant(self, operation: str) -> int | None:
-        if self._tenant is None:
-            self._tenant = await self._server.tenant(operation, self._workspace)
-        return self._tenant
+        await self._in_workspace("open", look, otherwise=None)
+
+    async def _in_workspace(self, operation: str, work: Callable[[int], Awaitable[T]], *, otherwise: T) -> T:
+        """Return what `work` makes of the number of the workspace, `otherwise` where there is no workspace.
+
+        Where its tables were made anew, its number is looked up again.
+        """
+        for is_again in (False, True):
+            if self._tenant is None:
+                self._tenant = await self._server.tenant(operation, self._workspace)
+            if self._tenant is None:
+                break
+            try:
+                return await work(self._tenant)
+            except WorkspaceGone:
+                self._tenant = None
+                self._searching.forget()
+                if is_again:
+                    raise
+        return otherwise
 
     async def _sync(self, flight: Flight) -> SyncReport:
         scope = await asyncio.to_thread(choose, self._settings.of_notes(), self._services)

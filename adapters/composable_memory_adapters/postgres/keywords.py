@@ -27,6 +27,14 @@ from composable_memory_adapters.text.query_terms import KeywordQuery, Lookup
 from composable_memory_adapters.text.stems import Stemmer
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
+PHRASE = """
+SELECT id, words FROM passage_words
+WHERE tenant = $1 AND (weights <#> $2) < 0 AND position($5 IN words) > 0
+ORDER BY weights <#> $3, id LIMIT $4
+"""
+MOST_PHRASES = 4
+"""So many phrases of a question are looked for as such: the words of one may stand apart in many passages."""
+
 DEEPER = 4
 """So many times the candidates are fetched: their order by the stored weights is nearly the true one."""
 
@@ -152,6 +160,15 @@ class Keywords:
             also,
         )
         strings = [one for at in plan.asked for one in asked.groups[at]]
+        if len(rows) >= DEEPER * depth:
+            texts = dict(map(tuple, rows))
+            for one in [one for one in strings if len(one.tokens) > 1][:MOST_PHRASES]:
+                tokens = sparse(dict.fromkeys(one.tokens[: -1 if one.is_open else None], 1.0))
+                more = await self._connection.fetch(
+                    PHRASE, self._tenant, tokens, sparse(worth), DEEPER * depth, one.text
+                )
+                texts |= dict(map(tuple, more))
+            rows = [*texts.items()]
         # In a query of FTS5 those that choose stand twice where there are others.
         twice = sum(len(asked.groups[at]) for at in choosing) if plan.choosing < len(plan.asked) else 0
         rarities = [

@@ -142,6 +142,10 @@ class Searching:
             results=page.results, degraded=(*self._degradations(state, problem),), engines=engines
         )
 
+    def forget(self) -> None:
+        """Forget what is known of the workspace: there is another in its place."""
+        self.state = self._times = None
+
     async def look(self, connection: Connection, tenant: int) -> WorkspaceState:
         """Return the state of the workspace, and keep it."""
         self.state = await read_state(connection, tenant, known=self.state)

@@ -4,6 +4,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -33,6 +34,18 @@ IDLE_S = 60.0
 AGAIN = RetryPolicy(tries=8, first_wait_s=0.1, max_wait_s=5.0)
 """How often a transaction that writes is begun anew: a server that restarts takes some 5 s."""
 
+WRITE_S = 300.0
+"""How long a statement that writes may take, waiting for those who write before it included."""
+
+MARGIN_S = 30.0
+"""So much later than the server's own limit a statement is given up: the network is gone."""
+
+OLDEST_PGVECTOR = (0, 7)
+"""The first with sparse vectors."""
+
+SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+PARAMETERS = ("host", "port", "user", "password", "sslmode", "sslrootcert")
+
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 BINARY_TYPES = ("vector", "sparsevec")
 
@@ -48,6 +61,11 @@ _GONE = (
 )
 """What is raised where the server does not answer, or has gone away."""
 
+
+class WorkspaceGone(BackendUnavailable):
+    """The number of a workspace is no longer its own: the tables were made anew."""
+
+
 _REPEATABLE = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _NO_ENTRY = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError)
 
@@ -59,30 +77,40 @@ class Address:
     host: str
     port: int
     user: str
-    password: str
+    password: str = field(repr=False)
     database: str
     sslmode: str
+    sslrootcert: str | None = None
 
     @classmethod
     def of(cls, url: str) -> "Address":
         """Return what a URL says; a folder as `host` among its parameters holds the server's socket.
 
         Raises:
-            ValueError: it is no URL of a server.
+            ValueError: it is no URL of a server; the text holds nothing of it but names of parameters.
         """
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            given = dict(parse_qsl(parts.query))
+            port = parts.port or int(given.get("port", 5432))
+        except ValueError:  # whose text may hold a part of the password
+            raise ValueError("its parts cannot be told apart; write / # ? @ in a password as %2F …") from None
         if parts.scheme not in ("postgres", "postgresql"):
             raise ValueError("it has to begin with postgresql://")
-        given = dict(parse_qsl(parts.query))
+        if unknown := sorted(given.keys() - {*PARAMETERS}):
+            raise ValueError(f"{', '.join(unknown)} is not understood; there are {', '.join(PARAMETERS)}")
+        if given.get("sslmode", "disable") not in SSL_MODES:
+            raise ValueError(f"sslmode has to be one of {', '.join(SSL_MODES)}")
         host = given.get("host") or parts.hostname or "localhost"
         is_local = host in LOCAL_HOSTS or host.startswith("/")
         return cls(
             host=host,
-            port=parts.port or int(given.get("port", 5432)),
+            port=port,
             user=unquote(parts.username or "") or given.get("user", "postgres"),
             password=unquote(parts.password or "") or given.get("password", ""),
             database=unquote(parts.path.strip("/")) or "postgres",
             sslmode=given.get("sslmode", "disable" if is_local else "require"),
+            sslrootcert=given.get("sslrootcert"),
         )
 
     def __str__(self) -> str:
@@ -93,10 +121,10 @@ class Address:
         """Return how the connection is kept secret; reads files."""
         if self.sslmode == "disable":
             return False
-        context = ssl.create_default_context()
+        context = ssl.create_default_context(cafile=self.sslrootcert)
         if self.sslmode != "verify-full":
             context.check_hostname = False
-            if self.sslmode != "verify-ca":
+            if self.sslmode != "verify-ca" and self.sslrootcert is None:
                 context.verify_mode = ssl.CERT_NONE
         return context
 
@@ -114,7 +142,7 @@ def address_of(settings: PostgresSettings, environ: Mapping[str, str], backend_i
     try:
         return Address.of(given)
     except ValueError as error:
-        raise ConfigError(key, f"this is no URL of a PostgreSQL server: {error}") from None
+        raise ConfigError(key, f"the URL of the PostgreSQL server cannot be used: {error}") from None
 
 
 class Server:
@@ -133,6 +161,8 @@ class Server:
         self._opening = asyncio.Lock()
         self._is_closed = False
         self._is_checked = False
+        self._names: dict[int, str] = {}
+        """The workspaces whose numbers were looked up."""
         self._extension = "public"
         """The schema of pgvector."""
 
@@ -154,11 +184,16 @@ class Server:
 
     @asynccontextmanager
     async def reading(self, operation: str, *, tenant: int) -> AsyncIterator[Connection]:
-        """Yield a connection that sees one state of what belongs to a tenant, and changes nothing."""
-        async with self._connection(operation) as connection:
+        """Yield a connection that sees one state of what belongs to a tenant, and changes nothing.
+
+        Raises:
+            WorkspaceGone: the number is no longer that of the workspace for which it was looked up.
+        """
+        limit_s = self._settings.statement_timeout_ms / 1000
+        async with self._connection(operation, limit_s) as connection:
             await self._check(connection, operation)
             async with connection.transaction(isolation="repeatable_read", readonly=True):
-                await connection.execute(self._within(tenant))
+                await self._enter(connection, tenant, limit_s, operation)
                 yield connection
 
     async def read(self, operation: str, work: Callable[[Connection], Awaitable[T]], *, tenant: int) -> T:
@@ -178,10 +213,10 @@ class Server:
         return await again(partial(self._written, operation, work, tenant))
 
     async def _written(self, operation: str, work: Callable[[Connection], Awaitable[T]], tenant: int) -> T:
-        async with self._connection(operation) as connection:
+        async with self._connection(operation, WRITE_S) as connection:
             await self._check(connection, operation)
             async with connection.transaction():
-                await connection.execute(self._within(tenant))
+                await self._enter(connection, tenant, WRITE_S, operation)
                 return await work(connection)
 
     async def tenant(self, operation: str, workspace: str, *, is_new: bool = False) -> int | None:
@@ -197,7 +232,10 @@ class Server:
                         "INSERT INTO workspaces (name) VALUES ($1) ON CONFLICT DO NOTHING", workspace
                     )
                     found = await connection.fetchval(find, workspace)
-                return None if found is None else int(found)
+                if found is None:
+                    return None
+                self._names[int(found)] = workspace
+                return int(found)
 
     async def migrate(self) -> schema.Migrated:
         """Make the tables, or bring them up to date, and the extension if need be."""
@@ -205,7 +243,9 @@ class Server:
         async with self._connection("change its tables") as connection:
             with suppress(asyncpg.DuplicateObjectError, asyncpg.UniqueViolationError):
                 await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            await self._prepare(connection)
             async with connection.transaction():
+                await connection.execute(self._search_path())
                 found = await schema.migrate(connection, self.schema, steps)
         await self._forget()
         return found
@@ -237,18 +277,25 @@ class Server:
 
     # --- connections ----------------------------------------------------------------------------------------
 
-    def _within(self, tenant: int) -> str:
+    async def _enter(self, connection: Connection, tenant: int, limit_s: float, operation: str) -> None:
+        """Let a transaction see what belongs to a tenant, and nothing else."""
         # By SET LOCAL, which a coordinator of Citus hands on to its workers, as it does not `set_config`.
-        limit = self._settings.statement_timeout_ms
-        return (
-            f"SET LOCAL cmem.tenant = '{int(tenant)}'; SET LOCAL statement_timeout = {int(limit)};"
-            f'SET LOCAL search_path = {self.schema}, "{self._extension}"'
+        await connection.execute(
+            f"SET LOCAL cmem.tenant = '{int(tenant)}';"
+            f"SET LOCAL statement_timeout = {int(limit_s * 1000)}; {self._search_path()}"
         )
+        name = await connection.fetchval("SELECT name FROM workspaces WHERE tenant = $1", tenant)
+        if name != self._names.get(tenant):
+            problem = "the tables were made anew"
+            raise WorkspaceGone(self._id, problem, fix="run `cmem index`", operation=operation)
+
+    def _search_path(self) -> str:
+        return f'SET LOCAL search_path = {self.schema}, "{self._extension}"'
 
     @asynccontextmanager
-    async def _connection(self, operation: str) -> AsyncIterator[Connection]:
+    async def _connection(self, operation: str, limit_s: float = WRITE_S) -> AsyncIterator[Connection]:
         self.refuse_if_closed(operation)
-        with self._translated(operation):
+        with self._translated(operation, limit_s):
             pool = await self._opened()
             limit = self._settings.connect_timeout_ms / 1000
             try:
@@ -292,6 +339,7 @@ class Server:
                     min_size=0,
                     max_size=settings.connections,
                     max_inactive_connection_lifetime=IDLE_S,
+                    command_timeout=WRITE_S + MARGIN_S,
                     init=self._prepare,
                     server_settings={
                         "application_name": "composable-memory",
@@ -308,28 +356,38 @@ class Server:
             pool.terminate()
 
     async def _prepare(self, connection: Connection) -> None:
-        """Teach a new connection that vectors are sent as they are stored."""
-        place = await connection.fetchval(
-            "SELECT nspname FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace"
-            " WHERE extname = 'vector'"
+        """Teach a connection that vectors are sent as they are stored; without the extension, nothing.
+
+        Raises:
+            BackendUnavailable: the extension is too old.
+        """
+        found = await connection.fetchrow(
+            "SELECT nspname, extversion FROM pg_extension JOIN pg_namespace"
+            " ON pg_namespace.oid = extnamespace WHERE extname = 'vector'"
         )
-        self._extension = place or "public"
-        for name in BINARY_TYPES if place is not None else ():
+        if found is None:
+            return
+        place, version = found
+        if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_PGVECTOR:
+            problem = f"its pgvector is {version}, and 0.7 is needed"
+            fix = "install a newer one and run ALTER EXTENSION vector UPDATE"
+            raise BackendUnavailable(self._id, problem, fix=fix, operation="connect")
+        self._extension = place
+        for name in BINARY_TYPES:
             await connection.set_type_codec(name, schema=place, encoder=bytes, decoder=bytes, format="binary")
 
     @contextmanager
-    def _translated(self, operation: str) -> "Iterator[None]":
+    def _translated(self, operation: str, limit_s: float) -> "Iterator[None]":
         """Raise errors of the driver as ours."""
         try:
             yield
         except (*_GONE, asyncpg.PostgresError) as error:
             self.refuse_if_closed(operation)
-            raise self._as_ours(error, operation) from error
+            raise self._as_ours(error, operation, limit_s) from error
 
-    def _as_ours(self, error: Exception, operation: str) -> BackendError:
+    def _as_ours(self, error: Exception, operation: str, limit_s: float) -> BackendError:
         told = str(error) or type(error).__name__
         if isinstance(error, asyncpg.QueryCanceledError):
-            limit_s = self._settings.statement_timeout_ms / 1000
             return BackendTimeout(self._id, operation, limit_s=limit_s, elapsed_s=limit_s)
         if isinstance(error, _NO_ENTRY):
             problem, fix = f"{self.address} refuses: {told}", "look at the URL"

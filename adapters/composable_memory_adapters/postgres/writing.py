@@ -4,8 +4,9 @@ A writer first raises the revision of its workspace, which locks it: writers tak
 another between looking and writing, and counts of words are exact. A question reads beside them.
 """
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from composable_memory_adapters.builtin.notes.drafts import FileDraft, FileState
 from composable_memory_adapters.builtin.notes.fields import keyword_row
@@ -55,7 +56,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 PUT_WORDS = """
 INSERT INTO passage_words (tenant, id, length, tokens, weights, words) VALUES ($1, $2, $3, $4, $5, $6)
 """
-DELETE_PASSAGES = "DELETE FROM passages WHERE tenant = $1 AND path = ANY ($2) RETURNING id, hash"
+DELETE_PASSAGES = "DELETE FROM passages WHERE tenant = $1 AND path = ANY ($2) RETURNING id, hash, text"
 DELETE_WORDS = "DELETE FROM passage_words WHERE tenant = $1 AND id = ANY ($2) RETURNING words"
 COUNT_WORDS = """
 INSERT INTO vocabulary (tenant, word, passages) SELECT $1, * FROM unnest($2::text[], $3::int[])
@@ -65,6 +66,8 @@ FORGET_WORDS = "DELETE FROM vocabulary WHERE tenant = $1 AND word = ANY ($2) AND
 PUT_LONG_WORDS = """
 INSERT INTO long_words (tenant, backwards) SELECT $1, * FROM unnest($2::text[]) ON CONFLICT DO NOTHING
 """
+USED_WORDS = "SELECT word FROM vocabulary WHERE tenant = $1 AND word = ANY ($2)"
+DELETE_LONG_WORDS = "DELETE FROM long_words WHERE tenant = $1 AND backwards = ANY ($2)"
 DELETE_UNUSED_VECTORS = """
 DELETE FROM vectors WHERE tenant = $1 AND hash = ANY ($2) AND NOT EXISTS (
   SELECT FROM passages WHERE passages.tenant = $1 AND passages.hash = vectors.hash
@@ -161,7 +164,7 @@ async def write_files(
     paths = [one.draft.key for one in files]
     rows = await connection.fetch(NOTES, tenant, paths, owner)
     stored = {row["path"]: row for row in rows}
-    changed = []
+    changed, anew = [], set[str]()
     for one in files:
         draft, found = one.draft, stored.get(one.draft.key)
         if draft.chunks is None:
@@ -175,7 +178,9 @@ async def write_files(
         )
         if not is_newer and (force or not is_same):
             changed.append(one)
-    await _replace_notes(connection, tenant, changed, written)
+            if force or found is None or found["recipe"] not in ("", draft.recipe):
+                anew.add(draft.key)
+    await _replace_notes(connection, tenant, changed, written, anew=anew)
     copies = [_copy(tenant, owner, one.draft) for one in files]
     await connection.executemany(PUT_COPY, copies)
     return written
@@ -193,7 +198,7 @@ async def remove_files(connection: Connection, tenant: int, owner: str, paths: S
 
 
 async def _replace_notes(
-    connection: Connection, tenant: int, files: Sequence[WordedFile], written: Written
+    connection: Connection, tenant: int, files: Sequence[WordedFile], written: Written, *, anew: Set[str]
 ) -> None:
     await connection.executemany(PUT_NOTE, [_note(tenant, one) for one in files])
     written.files += len(files)
@@ -201,8 +206,12 @@ async def _replace_notes(
     for path, *place in await connection.fetch(STORED, tenant, [*places]):
         places[path].append(tuple(place))
     # One that is read again and is as it was keeps its passages, and their ids.
-    changed = [one for one in files if places[one.draft.key] != [_place(chunk) for chunk in one.chunks]]
-    counts, hashes = await _taken_out(connection, tenant, [one.draft.key for one in changed])
+    changed = [
+        one
+        for one in files
+        if one.draft.key in anew or places[one.draft.key] != [_place(chunk) for chunk in one.chunks]
+    ]
+    counts, hashes, texts = await _taken_out(connection, tenant, [one.draft.key for one in changed])
     new = [(one, chunk, words) for one in changed for chunk, words in zip(one.chunks, one.words, strict=True)]
     written.passages += len(new)
     ids = [row[0] for row in await connection.fetch(NEXT_IDS, len(new))] if new else []
@@ -223,28 +232,46 @@ async def _replace_notes(
     for _, _, words in new:
         counts.update(words.different)
     await _count_words(connection, tenant, counts)
+    await _forget_long_words(connection, tenant, texts)
     backwards = sorted({word[::-1] for word in long_words(chunk.text for _, chunk, _ in new)})
     await connection.execute(PUT_LONG_WORDS, tenant, backwards)
     await connection.execute(DELETE_UNUSED_VECTORS, tenant, hashes)
 
 
 async def _remove_passages(connection: Connection, tenant: int, paths: Sequence[str]) -> None:
-    counts, hashes = await _taken_out(connection, tenant, paths)
+    counts, hashes, texts = await _taken_out(connection, tenant, paths)
     await _count_words(connection, tenant, counts)
+    await _forget_long_words(connection, tenant, texts)
     await connection.execute(DELETE_UNUSED_VECTORS, tenant, hashes)
 
 
 async def _taken_out(
     connection: Connection, tenant: int, paths: Sequence[str]
-) -> tuple[Counter[str], list[str]]:
-    """Remove passages; return how often each word went, as numbers below 0, and the hashes of the texts."""
+) -> tuple[Counter[str], list[str], list[str]]:
+    """Remove passages; return how often each word went, as numbers below 0, and hashes and texts."""
     counts: Counter[str] = Counter()
     if not paths:
-        return counts, []
+        return counts, [], []
     gone = await connection.fetch(DELETE_PASSAGES, tenant, paths)
     for (words,) in await connection.fetch(DELETE_WORDS, tenant, [row["id"] for row in gone]):
         counts.subtract({*words.split()})
-    return counts, [row["hash"] for row in gone]
+    return counts, [row["hash"] for row in gone], [row["text"] for row in gone]
+
+
+async def _forget_long_words(connection: Connection, tenant: int, texts: Sequence[str]) -> None:
+    """Remove the long words of texts that went, unless another passage has them, in whatever form."""
+    if not texts:
+        return
+    tokens = await asyncio.to_thread(_tokens_of_long_words, texts)
+    used = await connection.fetch(USED_WORDS, tenant, [*{one for some in tokens.values() for one in some}])
+    known = {row["word"] for row in used}
+    gone = [word[::-1] for word, some in tokens.items() if not known.issuperset(some)]
+    await connection.execute(DELETE_LONG_WORDS, tenant, gone)
+
+
+def _tokens_of_long_words(texts: Sequence[str]) -> dict[str, list[str]]:
+    stemmer = Stemmer()
+    return {word: [*stemmer.of_forms(word)] for word in long_words(texts)}
 
 
 async def _count_words(connection: Connection, tenant: int, counts: Mapping[str, int]) -> None:
