@@ -308,7 +308,7 @@ class ComposableMemoryManager:
         One that fails is named in `problems`.
 
         Raises:
-            BackendError: every one of them failed, or is unavailable.
+            BackendError: every one of them failed, or is unavailable; or what was forgotten cannot be read.
             UnsupportedOperation: no backend keeps an index.
         """
         self.require_usable("sync")
@@ -322,6 +322,8 @@ class ComposableMemoryManager:
         ]
         if not syncing:
             raise self._incapable("sync")
+        if self._forgotten is not None:
+            await asyncio.to_thread(self._forgotten.now)
         with trace():
             outcomes = await asyncio.gather(
                 *(one.sync(reason=reason, force=force, progress=progress) for _, one in syncing),
