@@ -27,18 +27,18 @@ _TYPES = {letter: name for name, letter in _LETTERS.items()}
 _ENTITY = r"@(?:\[\[([^\[\]\n]+)\]\]|([^\s:：@,\[\]]+))"
 _LINE = re.compile(
     r"[ \t]{0,3}[-*+][ \t]+(?P<letter>[WBOS])(?:\(c=(?P<confidence>[01]?\.?\d+)\))?"
-    rf"(?P<entities>(?:[ \t,]+{_ENTITY})*)[ \t]*[:：][ \t]*(?P<rest>\S.*?)[ \t]*"
+    rf"(?P<entities>(?:[ \t,]+{_ENTITY})*)[ \t]*[:：][ \t]*(?P<rest>\S.*)"
 )
 _ENTITIES = re.compile(_ENTITY)
-_ENDING = re.compile(
-    r"(?P<text>.*?)(?P<tags>(?:[ \t]+#(?=[\w/-]*[^\W\d])[\w/-]+)*)(?:[ \t]+\^(?P<id>[A-Za-z0-9-]+))?"
-)
-_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t#]*")
+_WORD = re.compile(r"[^ \t]+")
+_TAG = re.compile(r"#((?=[\w/-]*[^\W\d])[\w/-]+)")
+_ID = re.compile(r"\^([A-Za-z0-9-]+)")
+_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*)")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,}|<!--)")
 _COMMENT, _COMMENT_ENDS = "<!--", "-->"
 _TAKES_NO_ITEM = re.compile(r"(?!#{1,6}[ \t]|[ \t]|[-*+][ \t]|`{3}|~{3}).*\S.*")
 """A line below which a list begins only after a blank one: text, a table, HTML."""
-_CONTINUED = re.compile(r"(?:[ ]{2,}|\t)[ \t]*(?![-*+][ \t])(\S.*?)[ \t]*")
+_CONTINUED = re.compile(r"(?:[ ]{2,}|\t)[ \t]*(?![-*+][ \t])(\S.*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,21 +72,34 @@ def format_retained_line(line: RetainedLine) -> str:
 def read_retained_line(text: str) -> RetainedLine | None:
     """Return what one line of Markdown retains; None where it is no retained line."""
     match = _LINE.fullmatch(text)
-    ending = _ENDING.fullmatch(match["rest"]) if match else None
-    if match is None or ending is None or not ending["text"].strip():
+    if match is None:
         return None
     confidence = float(match["confidence"]) if match["confidence"] else None
     if confidence is not None and confidence > 1:
         return None
+    sentence, tags, id_ = _parted(match["rest"])
     names = (linked or bare for linked, bare in _ENTITIES.findall(match["entities"]))
     return RetainedLine(
         type=_TYPES[match["letter"]],
-        text=ending["text"].strip(),
+        text=sentence,
         entities=tuple(dict.fromkeys(name.strip() for name in names)),
         confidence=confidence,
-        tags=tuple(tag.lstrip("#") for tag in ending["tags"].split()),
-        id=ending["id"],
+        tags=tags,
+        id=id_,
     )
+
+
+def _parted(rest: str) -> tuple[str, tuple[str, ...], str | None]:
+    """Return the sentence, and the tags and the id behind it."""
+    words = [*_WORD.finditer(rest)]
+    id_ = _ID.fullmatch(words[-1][0]) if len(words) > 1 else None
+    if id_:
+        words.pop()
+    tags: list[str] = []
+    while len(words) > 1 and (tag := _TAG.fullmatch(words[-1][0])):
+        tags.append(tag[1])
+        words.pop()
+    return rest[: words[-1].end()].strip(), tuple(reversed(tags)), id_[1] if id_ else None
 
 
 def retained_lines(note: str, *, everywhere: bool = False) -> Iterator[RetainedLine]:
@@ -141,7 +154,8 @@ def _places(note: str, lines: Sequence[str]) -> Iterator[_Place]:
             code = _code_after(text, code)
         elif number >= head and (heading := _HEADING.fullmatch(text)):
             is_deeper = level and len(heading[1]) > level
-            level = level if is_deeper else len(heading[1]) * (heading[2].strip().lower() == "retain")
+            title = heading[2].rstrip(" \t#").strip()
+            level = level if is_deeper else len(heading[1]) * (title.lower() == "retain")
         yield _Place(level > 0, is_code, code)
 
 
@@ -153,7 +167,7 @@ def _whole(lines: Sequence[str], first: int) -> Iterator[RetainedLine]:
     end = first + 1
     parts = [lines[first]]
     while end < len(lines) and (more := _CONTINUED.fullmatch(lines[end])):
-        parts.append(more[1])
+        parts.append(more[1].rstrip(" \t"))
         end += 1
     if line := read_retained_line(" ".join(parts)):
         yield RetainedLine(

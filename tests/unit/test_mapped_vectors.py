@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+import pytest
 
 from composable_memory.content import VectorQuery
 from composable_memory_adapters.vectors import code_file
@@ -78,3 +79,20 @@ async def test_a_query_beside_a_new_file_misses_none_of_the_vectors_that_it_take
     reopened = store_at(tmp_path, elsewhere)
     await reopened.open()
     assert await reopened.ids() == [*map(str, range(DIMS))]
+
+
+@pytest.mark.parametrize(
+    "left", [0, 300, code_file.HEADER_BYTES - 1, code_file.HEADER_BYTES, code_file.HEADER_BYTES + 8]
+)
+async def test_a_file_that_was_cut_is_not_read(tmp_path: Path, left: int) -> None:
+    store = store_at(tmp_path, Elsewhere())
+    await store.fill(all_but_the_last, 1)
+    place = tmp_path / "vectors"
+    content = place.read_bytes()
+    place.write_bytes(content[:left])
+
+    reopened = store_at(tmp_path, Elsewhere())
+    await reopened.open()
+
+    assert len(content) > left
+    assert reopened.position is None

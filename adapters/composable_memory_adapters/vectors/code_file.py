@@ -95,7 +95,7 @@ def _read(file: BinaryIO, key: str, dims: int) -> tuple[Codes, int] | None:
         return None
     try:
         words = np.memmap(file, np.uint64, "r", HEADER_BYTES) if about["count"] else NOTHING
-    except ValueError:  # it is of a length that cannot be mapped
+    except (OverflowError, ValueError):  # it is of a length that cannot be mapped
         return None
     count = int(about["count"])
     ids_at = _padded(count * dims)

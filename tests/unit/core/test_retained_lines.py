@@ -94,3 +94,18 @@ def test_only_items_below_the_heading_count_and_keep_their_places() -> None:
         "Two.",
         "after",
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [
+        ("# 2026 " + "\t" * 100_000 + "x", 0),
+        ("# Retain\n- W @Ana: moved" + "\t" * 100_000 + "home", 1),
+        ("# Retain\n- W @Ana: moved\n  home" + " " * 100_000 + "x", 1),
+        ("# Retain\n- W @Ana: moved" + " #home" * 100_000 + " x", 1),
+    ],
+    ids=["heading", "sentence", "continued", "tags"],
+)
+def test_a_line_of_any_length_is_read_in_the_time_of_its_length(line: str, count: int) -> None:
+    """The second power of it would be minutes."""
+    assert len([*retained_lines(line)]) == count
