@@ -3370,6 +3370,8 @@ INTERFACES = document(
             kept("own:postgres:away", "a server that is away is named at once, and the local index answers",
                  f"{POSTGRES}test_a_server_that_is_away_is_named_at_once",
                  f"{POSTGRES}test_the_local_index_answers_while_the_server_is_away"),
+            kept("own:postgres:followed", "what stays open brings changes, also when the server is back",
+                 POSTGRES + "test_changes_are_followed_and_brought_when_the_server_is_back"),
             kept("own:postgres:killed", "a server that is killed loses no note and tears none",
                  f"{POSTGRES}test_kills_of_the_server_lose_no_note_and_tear_none"),
             kept("own:postgres:tables", "tables are made and brought up to date by commands; newer ones stay",

@@ -24,12 +24,14 @@ from composable_memory.types import SearchOptions, SyncReport
 from composable_memory_adapters import builtin, postgres
 from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 from composable_memory_adapters.postgres.settings import PostgresSettings
+from composable_memory_ops_logs import OpsEvent, SyncFailed
 from tests.postgres_server import PostgresServer, make_tables, missing, running
 from tests.rounds import rounds
 
 if (reason := missing()) is not None:
     pytest.skip(reason, allow_module_level=True)
 
+from composable_memory_adapters.postgres import server
 from composable_memory_adapters.postgres.backend import PostgresMemory, open_postgres
 from composable_memory_adapters.postgres.server import Address, address_of
 
@@ -414,6 +416,42 @@ async def test_a_server_that_is_away_is_named_at_once(
                 await call
         assert memory.status().files is None
         assert await memory.probe_vector_availability() is False
+
+
+async def test_changes_are_followed_and_brought_when_the_server_is_back(
+    services: BackendServices, own_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "AGAIN", replace(server.AGAIN, tries=1))  # one sync gives up at once
+    made = await make_tables(own_server, "team_memory")
+    sync = made.sync.model_copy(update={"watch_debounce_ms": 20})
+    open_long = replace(services, is_long_lived=True)
+    folder = tmp_path / "ada"
+    async with machine(made.model_copy(update={"sync": sync}), open_long, folder) as memory:
+        await memory.sync()
+        failed, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def hear(event: OpsEvent) -> None:
+            if isinstance(event.detail, SyncFailed):
+                loop.call_soon_threadsafe(failed.set)
+
+        unsubscribe = services.ops_log.subscribe(hear)
+        await asyncio.to_thread(write, folder, {"memory/port.md": "The harbour opens at six.\n"})
+        await _until_found(memory, "harbour", "memory/port.md")
+
+        await asyncio.to_thread(own_server.kill)
+        await asyncio.to_thread(write, folder, {"memory/ferry.md": "The ferry leaves at nine.\n"})
+        await failed.wait()
+        await asyncio.to_thread(own_server.start)
+        await _until_found(memory, "ferry", "memory/ferry.md")
+        unsubscribe()
+
+
+async def _until_found(memory: PostgresMemory, query: str, path: str) -> None:
+    found: list[str] = []
+    while path not in found:
+        await asyncio.sleep(0.01)
+        with suppress(BackendError):  # the server is not back yet
+            found = await paths(memory, query)
 
 
 async def test_kills_of_the_server_lose_no_note_and_tear_none(

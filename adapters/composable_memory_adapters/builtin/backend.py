@@ -101,6 +101,7 @@ class BuiltinMemory:
             open_watch=self._open_watch,
             sync=self._flights.attempt,
             ops_log=services.ops_log,
+            backend_id=BACKEND_ID,
         )
         self._release = Once(self._let_go, name="builtin-close")
 

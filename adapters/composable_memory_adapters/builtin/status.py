@@ -116,7 +116,7 @@ def _custom(settings: BuiltinSettings, services: BackendServices, now: MemorySta
     if now.running is not None:
         custom["sync"] = _progress(now.running)
     if now.watch is not None:
-        custom["watch"] = _watch(now.watch, settings.sync.interval_minutes)
+        custom["watch"] = now.watch.document(settings.sync.interval_minutes)
     if now.recovery.attempts:
         custom["recovery"] = _recovery(now.recovery)
     return custom
@@ -189,15 +189,6 @@ def _progress(flight: Flight) -> dict[str, JsonValue]:
         "completed": progress.completed,
         "total": progress.total,
     }
-
-
-def _watch(watch: WatchStatus, interval_minutes: int) -> dict[str, JsonValue]:
-    status: dict[str, JsonValue] = {"state": watch.state, "roots": list(watch.folders)}
-    if watch.reason is not None:
-        status["reason"] = watch.reason
-    if interval_minutes:
-        status["intervalMinutes"] = interval_minutes
-    return status
 
 
 def _iso(milliseconds: int) -> str:

@@ -1,14 +1,16 @@
 """The PostgreSQL memory as a backend: search, reading notes, sync, and a status that asks nobody."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from time import perf_counter
 from typing import TypeVar
 
 from composable_memory.errors import BackendError, ConfigError, EmbeddingError
 from composable_memory.interfaces import BackendServices, ProgressCallback
 from composable_memory.paths import resolve_memory_file
-from composable_memory.supervision.single_flight import Flight, SingleFlight
+from composable_memory.supervision.single_flight import Flight, SingleFlight, sync_complete
 from composable_memory.types import (
     Degradation,
     JsonValue,
@@ -23,13 +25,19 @@ from composable_memory.types import (
     VectorStatus,
 )
 from composable_memory_adapters.builtin.embedder_calls import probe
+from composable_memory_adapters.builtin.notes.documents import note_suffixes
 from composable_memory_adapters.builtin.notes.note_scope import choose, keep
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.builtin.sync.debounce import Debounce
+from composable_memory_adapters.builtin.sync.sync_scheduler import FolderWatch, SyncScheduler
+from composable_memory_adapters.builtin.sync.watch_scope import WatchScope, survey
 from composable_memory_adapters.excerpts import excerpt
 from composable_memory_adapters.postgres.searching import Searching
 from composable_memory_adapters.postgres.server import Server, WorkspaceGone, address_of
 from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_adapters.postgres.syncing import Syncing
+from composable_memory_ops_logs import ErrorInfo, Status, SyncComplete, SyncFailed
+from composable_memory_ops_logs.tracing import trace
 
 T = TypeVar("T")
 
@@ -51,6 +59,7 @@ async def open_postgres(
     try:
         with suppress(BackendError):  # each call says so
             await memory.take_stock()
+        memory.follow()
         yield memory
     finally:
         await memory.close()
@@ -78,6 +87,22 @@ class PostgresMemory:
         self._tenant: int | None = None
         self._owner: str | None = None
         self._flights = SingleFlight(self._sync, backend_id=self._id)
+        sync = settings.of_notes().sync
+        self._debounce = Debounce(sync.watch_debounce_ms / 1000)
+        self._scheduler = SyncScheduler(
+            sync,
+            self._debounce,
+            open_watch=self._open_watch,
+            sync=self._flights.attempt,
+            ops_log=services.ops_log,
+            backend_id=self._id,
+        )
+
+    def follow(self) -> None:
+        """Bring notes to the server as they change, if the memory stays open and its settings say so."""
+        sync = self._settings.sync
+        if self._services.is_long_lived and (sync.watch or sync.interval_minutes):
+            self._scheduler.start()
 
     async def search(
         self, query: str, options: SearchOptions | None = None
@@ -139,6 +164,8 @@ class PostgresMemory:
         if state is not None:
             custom["revision"] = state.revision
             custom["embedding"] = {"embedded": state.passages - state.pending, "total": state.passages}
+        if self._scheduler.is_running:
+            custom["watch"] = self._scheduler.status.document(self._settings.sync.interval_minutes)
         if self._flights.failure is not None:
             custom["lastSyncError"] = str(self._flights.failure)
         if embedder is None and services.embedder_problem:
@@ -185,6 +212,7 @@ class PostgresMemory:
 
     async def close(self) -> None:
         """Stop the sync and end the connections; calling it again does nothing."""
+        await self._scheduler.stop()
         await self._server.close()
         await self._flights.close()
 
@@ -217,6 +245,27 @@ class PostgresMemory:
         return otherwise
 
     async def _sync(self, flight: Flight) -> SyncReport:
+        started = perf_counter()
+        report = None
+        with trace():
+            try:
+                report = await self._sync_notes(flight)
+            finally:
+                self._log_end(flight, report, took_ms=(perf_counter() - started) * 1000)
+        return report
+
+    def _log_end(self, flight: Flight, report: SyncReport | None, *, took_ms: float) -> None:
+        ended: SyncComplete | SyncFailed
+        if report is not None:
+            ended = sync_complete(report, is_full=flight.force)
+            status: Status = "partial" if report.problems else "success"
+        elif isinstance(error := sys.exception(), Exception):
+            ended, status = SyncFailed(reason=flight.reason, error=ErrorInfo.of(error)), "failure"
+        else:  # it was cancelled
+            return
+        self._services.ops_log.emit(ended, status=status, backend=self._id, duration_ms=took_ms)
+
+    async def _sync_notes(self, flight: Flight) -> SyncReport:
         scope = await asyncio.to_thread(choose, self._settings.of_notes(), self._services)
         if scope.refusal:
             raise BackendError(self._id, "sync", scope.refusal)
@@ -229,13 +278,26 @@ class PostgresMemory:
             workspace=self._workspace,
         )
         self._owner = syncing.owner
+        began = asyncio.get_running_loop().time()
         report = await syncing.run(flight)
+        self._debounce.forget_before(began)
         if report.files_indexed or report.files_unchanged:
             with suppress(ConfigError):  # a registry that cannot be used now: the next sync tries again
                 await asyncio.to_thread(keep, scope, self._services)
         with suppress(BackendError):  # all is written; the next search looks again
             await self.take_stock()
         return report
+
+    def _open_watch(self, on_change: Callable[[], None]) -> FolderWatch:
+        # Imported late: a single command watches nothing, and importing watchdog takes long.
+        from composable_memory_adapters.builtin.sync.watcher import Watcher
+
+        def survey_notes() -> WatchScope:
+            notes = choose(self._settings.of_notes(), self._services).settings
+            suffixes = note_suffixes(notes.documents)
+            return survey(self._services.workspace_dir, notes.extra_paths, suffixes=suffixes)
+
+        return Watcher(survey_notes, on_change)
 
     def _check_path(self, rel_path: str) -> None:
         """Raise unless a path could be that of a note.

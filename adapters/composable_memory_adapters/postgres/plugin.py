@@ -28,7 +28,7 @@ spec = BackendSpec(
     capabilities=frozenset({Capability.ANSWER, Capability.CALIBRATED, Capability.READ_FILE, Capability.SYNC}),
     missing=_missing,
     trust={
-        **dict.fromkeys(("scope", "chunking.*", "query.*"), anything),
+        **dict.fromkeys(("scope", "chunking.*", "sync.*", "query.*"), anything),
         "extra_paths": paths_inside,
     },
 )

@@ -7,7 +7,7 @@ from functools import partial
 
 from composable_memory.errors import EmbedderUnavailable, EmbeddingError
 from composable_memory.interfaces import BackendServices, EmbedderAdapter
-from composable_memory.supervision.single_flight import Flight, sync_complete
+from composable_memory.supervision.single_flight import Flight
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory.vector_values import EmbedderInput
 from composable_memory_adapters.builtin.embedder_calls import answer_within
@@ -100,11 +100,7 @@ class Syncing:
             run.add(await self._server.write("sync", remove, tenant=tenant))
         flight.mark_notes_indexed()
         await self._embed(tenant, run, flight)
-        report = _report(run, flight)
-        self._services.ops_log.emit(
-            sync_complete(report, is_full=flight.force), backend=self._services.backend_id or "postgres"
-        )
-        return report
+        return _report(run, flight)
 
     async def _look(self, tenant: int, *, force: bool) -> _Run:
         """Compare the folder with what was given of it; what is known is read before the disk."""

@@ -129,7 +129,12 @@ async def scheduled(notes: Notes, ops_log: OpsLog, **options: object) -> AsyncIt
     settings = SyncSettings.model_validate({"watchDebounceMs": DEBOUNCE_S * 1000, **options})
     notes.debounce = Debounce(DEBOUNCE_S)
     scheduler = SyncScheduler(
-        settings, notes.debounce, open_watch=notes.watch, sync=notes.look, ops_log=ops_log
+        settings,
+        notes.debounce,
+        open_watch=notes.watch,
+        sync=notes.look,
+        ops_log=ops_log,
+        backend_id="builtin",
     )
     scheduler.start()
     try:
@@ -346,7 +351,12 @@ def test_nobody_waits_for_a_watch_that_ends_by_a_defect(hasty: Hasty, ops_log: O
     async def test() -> None:
         debounce = Debounce(DEBOUNCE_S)
         scheduler = SyncScheduler(
-            SyncSettings(), debounce, open_watch=fail, sync=Notes().look, ops_log=ops_log
+            SyncSettings(),
+            debounce,
+            open_watch=fail,
+            sync=Notes().look,
+            ops_log=ops_log,
+            backend_id="builtin",
         )
         scheduler.start()
         await debounce.is_watch_ready.wait()

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Literal, Protocol
 
 from composable_memory.supervision.backoff import backoff_s
+from composable_memory.types import JsonValue
 from composable_memory_adapters.builtin.settings import SyncSettings
 from composable_memory_adapters.builtin.sync.debounce import Debounce
 from composable_memory_adapters.builtin.sync.watch_scope import WatchReport
@@ -56,6 +57,15 @@ class WatchStatus:
             state="partial" if found.folders else "failed", folders=found.folders, reason=found.problem
         )
 
+    def document(self, interval_minutes: int) -> dict[str, JsonValue]:
+        """Return what `MemoryProviderStatus.watch` says of it."""
+        told: dict[str, JsonValue] = {"state": self.state, "roots": list(self.folders)}
+        if self.reason is not None:
+            told["reason"] = self.reason
+        if interval_minutes:
+            told["intervalMinutes"] = interval_minutes
+        return told
+
 
 class SyncScheduler:
     """Watches the notes and starts syncs, from `start` to `stop`.
@@ -72,8 +82,10 @@ class SyncScheduler:
         open_watch: Callable[[Callable[[], None]], FolderWatch],
         sync: Callable[[str], Awaitable[bool]],
         ops_log: OpsLog,
+        backend_id: str,
     ) -> None:
         self._settings = settings
+        self._backend_id = backend_id
         self._open_watch = open_watch
         self._sync = sync
         self._ops_log = ops_log
@@ -113,7 +125,7 @@ class SyncScheduler:
             self.status = WatchStatus(state="starting")
         self._debounce.is_watch_ready.clear()
         # In an empty context, so that later syncs do not belong to the trace of this call.
-        self._task = asyncio.create_task(self._follow(), name="builtin-follow", context=Context())
+        self._task = asyncio.create_task(self._follow(), name=f"{self._backend_id}-follow", context=Context())
         self._task.add_done_callback(self._end)
 
     async def stop(self) -> None:
@@ -170,7 +182,7 @@ class SyncScheduler:
             self._ops_log.emit(
                 BackendDegraded(what="watch", level=self.status.state, reason=self.status.reason),
                 status="partial",
-                backend="builtin",
+                backend=self._backend_id,
             )
         return found.is_new
 
