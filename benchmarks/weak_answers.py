@@ -30,7 +30,7 @@ from federation import STAYS, Split, lay_out
 from composable_memory import open_memory
 from composable_memory.interfaces import Capability
 from composable_memory.query.backend_handle import ComposableBackendEntry
-from composable_memory.query.calibration import LEAD_SHARE, STRONG
+from composable_memory.query.calibration import LEAD_SHARE, STRONG, STRONG_HYBRID
 from composable_memory.query.filters import day_in_path
 from composable_memory.query.intent import parse_query_intent
 from composable_memory.query.manager import ComposableMemoryManager
@@ -263,7 +263,7 @@ def main() -> None:
             "| way | share of the lead | threshold | foreign answered | in the vault |\n|---|---|---|---|---|"
         )
     else:
-        print(f"Weak below {STRONG:g}, share of the lead {LEAD_SHARE:g}\n")
+        print(f"Weak below {STRONG_HYBRID:g}, by words alone {STRONG:g}, share of the lead {LEAD_SHARE:g}\n")
         print("| way | notes | right answers called weak | foreign questions answered |\n|---|---|---|---|")
     asyncio.run(run(arguments))
 

@@ -13,6 +13,8 @@ RANK_HALF = 8
 
 STRONG = 0.43
 """From this strength on a list has an answer; `benchmarks/weak_answers.py` fits it and shows its price."""
+STRONG_HYBRID = 0.37
+"""The same where vectors took part: they lower the scores of passages that only share words."""
 NOISE = 0.05
 """A passage with a lower absolute score shares next to nothing with the question."""
 LEAD_SHARE = 0.3

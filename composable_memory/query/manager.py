@@ -400,6 +400,7 @@ class ComposableMemoryManager:
             terms.rules,
             weights=terms.weights,
             policy=self._policy,
+            hybrid={one.backend_id for one in answers if "vector" in one.engines},
         )
         ranking, draw = rank_active(answers, terms, request.options, min_depth=depth, trace_id=trace_id)
         response = QueryResponse(

@@ -1,10 +1,10 @@
 """Makes one ranking of several answers: calibration, merge, and depth that only ever appends (pure)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Generic
 
-from composable_memory.query.calibration import STRONG, Calibration, calibrate, strength
+from composable_memory.query.calibration import STRONG, STRONG_HYBRID, Calibration, calibrate, strength
 from composable_memory.query.fusion import DEFAULT_RRF_K, BackendList, Dedup, Fusion, Merged, T, merge
 from composable_memory.query.near_duplicates import NearTexts
 from composable_memory.types import SearchOptions
@@ -109,24 +109,26 @@ def is_weak(
     *,
     weights: Mapping[str, float],
     policy: MergePolicy,
+    hybrid: Set[str] = frozenset(),
 ) -> bool:
     """Return whether something was found, and nothing that matches the question well.
 
-    Scores of a backend that only order its own list cannot tell: what it found counts as good.
+    Scores of a backend that only order its own list cannot tell: what it found counts as good. `hybrid` names
+    the backends whose scores come from vectors as well as from words.
     """
     lists = [
-        (rules[id_], results[: policy.depth])
+        (rules[id_], results[: policy.depth], STRONG_HYBRID if id_ in hybrid else STRONG)
         for id_, results in found.items()
         if results and weights[id_] > 0.0
     ]
-    return bool(lists) and not any(_has_strong(rule, results) for rule, results in lists)
+    return bool(lists) and not any(_has_strong(*one) for one in lists)
 
 
-def _has_strong(rule: CalibrationRule, results: Sequence[T]) -> bool:
+def _has_strong(rule: CalibrationRule, results: Sequence[T], least: float) -> bool:
     scores = [result.score for result in results]
     calibrated, method = calibrate(scores, rule.method, absolute=rule.is_absolute)
     is_telling = method is Calibration.IDENTITY
-    return not is_telling or any(one.exact for one in results) or strength(sorted(calibrated)[::-1]) >= STRONG
+    return not is_telling or any(one.exact for one in results) or strength(sorted(calibrated)[::-1]) >= least
 
 
 def _append(first: Ranking[T], deeper: Ranking[T]) -> Ranking[T]:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from composable_memory import open_memory
 from composable_memory.hooks import recall_for_prompt
 from composable_memory.query.backend_handle import ComposableBackendEntry
-from composable_memory.query.calibration import NOISE, Calibration, strength
+from composable_memory.query.calibration import NOISE, STRONG, STRONG_HYBRID, Calibration, strength
 from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.query.ranking import CalibrationRule, MergePolicy, is_weak
 from composable_memory.runtime.memory import Memory
 from composable_memory.testing.fakes import InMemoryBackend
 from composable_memory.tools import (
@@ -21,7 +23,7 @@ from composable_memory.tools import (
     memory_search,
     query_cited,
 )
-from composable_memory.types import QueryRequest, SearchOptions
+from composable_memory.types import MemorySearchResult, QueryRequest, SearchOptions
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLogReader
 
@@ -207,6 +209,23 @@ async def test_one_backend_with_a_good_match_suffices() -> None:
 
     assert not (await composite.query("In which city sits the parliament of Australia?")).weak
     assert (await composite.query("Which old men of all the world play chess in the rain?")).weak
+
+
+def test_scores_that_vectors_took_part_in_need_less() -> None:
+    best, others = STRONG - 0.02, [STRONG - 0.03] * 5
+    scores = [best, *others]
+    found = {
+        "notes": [
+            MemorySearchResult(path="a.md", start_line=line, end_line=line, score=score, snippet="a")
+            for line, score in enumerate(scores)
+        ]
+    }
+    rules = {"notes": CalibrationRule(method=Calibration.IDENTITY, is_absolute=True)}
+    weak = partial(is_weak, found, rules, weights={"notes": 1.0}, policy=MergePolicy())
+
+    assert STRONG_HYBRID < strength(scores) < STRONG
+    assert weak()
+    assert not weak(hybrid={"notes"})
 
 
 def test_a_result_that_stands_out_is_stronger() -> None:
