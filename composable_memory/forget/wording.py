@@ -18,9 +18,9 @@ Words = tuple[str, ...]
 _CJK = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
 _IS_CJK = re.compile(rf"[{_CJK}]")
-_LEAD = re.compile(r"\s*(?:[-*+]|\d{1,4}[.)])\s+(?:\[[ xX]\]\s+)?")
+_LEAD = re.compile(r"(?:[-*+]|\d{1,4}[.)])\s+(?:\[[ xX]\]\s+)?")
 _BLOCK_ID = re.compile(r"\s\^[A-Za-z0-9-]+\s*$")
-_STRUCTURE = re.compile(r"\s*(?:#{1,6}\s|`{3}|~{3}|[-*_=|: ]+$)")
+_STRUCTURE = re.compile(r"#{1,6}\s|`{3}|~{3}|[-*_=|: ]+$")
 
 TELLING = 4
 """So many words in a row are somebody's statement; fewer may stand anywhere by chance."""
@@ -53,7 +53,7 @@ class Statement:
     @property
     def is_telling(self) -> bool:
         """Return whether it says enough to be known again: a heading or a single plain word does not."""
-        if _STRUCTURE.match(self.text):
+        if _STRUCTURE.match(self.text.lstrip()):
             return False
         return len(self.words) > 1 or any(map(_has_digits, self.words))
 

@@ -12,6 +12,7 @@ from composable_memory.content import MemoryContentObject, MemoryProvenance, Mem
 from composable_memory.front_matter import front_matter
 from composable_memory.ingest.extract import RETAINED
 from composable_memory.ingest.normalize import citation_of
+from composable_memory.markdown import CodeReader, heading_in
 from composable_memory.reflect.pages import is_own_line
 from composable_memory.retain.lines import RetainedLine, retained_lines
 from composable_memory.transcripts import messages_of
@@ -25,8 +26,6 @@ TRANSCRIPT_SUFFIX = ".jsonl"
 LEAST_WORDS = 3
 """A turn of a talk in which nobody speaks twice has so many words; less is rather `Port: 8080`."""
 
-_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*)")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _DATE = r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2}(?::\d{2})?))?"
 _DATED_HEADING = re.compile(rf"(?:\w+[:,]\s*)?{_DATE}")
 _DATED_NAME = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?!\d)")
@@ -181,36 +180,16 @@ def _under_headings(lines: Sequence[str], start: int) -> Iterator[tuple[list[str
     """Yield the headings above each part of a note, outermost first, with the part's lines."""
     path: list[tuple[int, str]] = []
     body: _Lines = []
-    fence = ""
+    code = CodeReader()
     for number, line in enumerate(lines[start:], start=start + 1):
-        fence = _fence_after(line, fence)
-        heading = None if fence else _HEADING.fullmatch(line)
+        heading = None if code.is_code(line) else heading_in(line)
         if heading is None:
             body.append((number, line))
             continue
         yield [title for _, title in path], body
-        level = len(heading[1])
-        path = [*((above, title) for above, title in path if above < level), (level, _title(heading[2]))]
+        path = [*((above, title) for above, title in path if above < heading.level), heading]
         body = []
     yield [title for _, title in path], body
-
-
-def _title(words: str) -> str:
-    """Return the words of a heading without the marks that may close it, as in `## Title ##`."""
-    bare = words.strip(" \t")
-    opened = bare.rstrip("#")
-    return bare if opened and opened[-1] not in " \t" else opened.rstrip(" \t")
-
-
-def _fence_after(line: str, fence: str) -> str:
-    """Return the fence of the code block that is open below `line`, empty if none is."""
-    match = _FENCE.match(line)
-    if match is None:
-        return fence
-    if not fence:
-        return match[1]
-    closes = match[1].startswith(fence) and not line[match.end() :].strip()
-    return "" if closes else fence
 
 
 def _paragraphs(body: _Lines) -> Iterator[_Lines]:

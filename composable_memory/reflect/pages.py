@@ -9,15 +9,28 @@ import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import field
 from hashlib import sha256
+from typing import NamedTuple
 
+from composable_memory.markdown import CodeReader, heading_in
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 CHECK_CHARS = 4
 
-_OWN = re.compile(
-    rf"(?P<body>\s*[-*+]\s+.*\S)\s+\^(?P<key>[A-Za-z0-9-]+)-(?P<check>[0-9a-f]{{{CHECK_CHARS}}})\s*"
-)
-_HEADING = re.compile(r"(#{1,6})\s+(.*?)(?:\s+#+)?\s*")
+_ITEM = re.compile(r"\s*[-*+]\s+\S")
+_KEY = re.compile(rf"([A-Za-z0-9-]+)-([0-9a-f]{{{CHECK_CHARS}}})")
+
+
+class _OwnLine(NamedTuple):
+    """A line in the form of ours: what it says, whose it is, and what its check should be."""
+
+    body: str
+    key: str
+    check: str
+
+    @property
+    def is_intact(self) -> bool:
+        """Return whether nobody has changed it."""
+        return self.check == _check(self.body, self.key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +82,8 @@ def revised(page: str, entries: Sequence[Entry], valid: Set[str], *, head: str) 
     for entry in wanted.values():
         if entry.key not in present:
             new.setdefault(entry.section, []).append(f"{entry.line}{ending}")
+    if new and (fence := _left_open(kept)):
+        kept.append(f"{fence}{ending}")
     for section, added in new.items():
         at = _end_of_section(kept, section)
         if at is None:
@@ -81,14 +96,14 @@ def revised(page: str, entries: Sequence[Entry], valid: Set[str], *, head: str) 
 
 def is_own_line(line: str) -> bool:
     """Return whether a line was written here and is unchanged."""
-    found = _OWN.fullmatch(line) if "^" in line else None
-    return found is not None and _is_intact(found)
+    found = _own_line(line)
+    return found is not None and found.is_intact
 
 
 def own_lines(page: str) -> dict[str, str]:
     """Return the lines of a page that were written here and are unchanged, by their keys."""
-    found = (_OWN.fullmatch(line) for line in page.split("\n"))
-    return {one["key"]: one["body"] for one in found if one and _is_intact(one)}
+    found = map(_own_line, page.split("\n"))
+    return {one.key: one.body for one in found if one and one.is_intact}
 
 
 def made_key(prefix: str, *parts: str) -> str:
@@ -102,12 +117,12 @@ def _kept(lines: Sequence[str], wanted: Mapping[str, Entry], valid: Set[str]) ->
     kept: list[str] = []
     present: set[str] = set()
     for line in lines:
-        found = _OWN.fullmatch(line)
+        found = _own_line(line)
         if found is None:
             kept.append(line)
             continue
-        key = found["key"]
-        if not _is_intact(found):
+        key = found.key
+        if not found.is_intact:
             kept.append(line)
         elif key not in valid or key in present:
             continue
@@ -119,20 +134,31 @@ def _kept(lines: Sequence[str], wanted: Mapping[str, Entry], valid: Set[str]) ->
 
 def _end_of_section(lines: Sequence[str], section: str) -> int | None:
     """Return where a line has to be put to be the last under a heading; None where there is none."""
-    level, end = 0, None
+    level, end, code = 0, None, CodeReader()
     for number, line in enumerate(lines):
-        heading = _HEADING.fullmatch(line)
-        if level and heading and len(heading[1]) <= level:
+        heading = None if code.is_code(line) else heading_in(line)
+        if level and heading and heading.level <= level:
             break
-        if not level and heading and len(heading[1]) > 1 and heading[2] == section:
-            level, end = len(heading[1]), number + 1
+        if not level and heading and heading.level > 1 and heading.text == section:
+            level, end = heading.level, number + 1
         elif level and line.strip():
             end = number + 1
     return end
 
 
-def _is_intact(found: re.Match[str]) -> bool:
-    return found["check"] == _check(found["body"], found["key"])
+def _left_open(lines: Sequence[str]) -> str:
+    """Return the fence of code that goes on to the end of a page, empty where none does."""
+    code = CodeReader()
+    for line in lines:
+        code.is_code(line)
+    return code.left_open
+
+
+def _own_line(line: str) -> _OwnLine | None:
+    body, mark, last = line.rstrip().rpartition("^")
+    found = _KEY.fullmatch(last) if mark and body[-1:].isspace() else None
+    body = body.rstrip()
+    return _OwnLine(body, found[1], found[2]) if found and _ITEM.match(body) else None
 
 
 def _check(body: str, key: str) -> str:

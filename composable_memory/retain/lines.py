@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
 from composable_memory.front_matter import front_matter
+from composable_memory.markdown import COMMENT, COMMENT_ENDS, CodeReader, heading_in
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 RETAIN_HEADING = "## Retain"
@@ -33,9 +34,6 @@ _ENTITIES = re.compile(_ENTITY)
 _WORD = re.compile(r"[^ \t]+")
 _TAG = re.compile(r"#((?=[\w/-]*[^\W\d])[\w/-]+)")
 _ID = re.compile(r"\^([A-Za-z0-9-]+)")
-_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*)")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,}|<!--)")
-_COMMENT, _COMMENT_ENDS = "<!--", "-->"
 _TAKES_NO_ITEM = re.compile(r"(?!#{1,6}[ \t]|[ \t]|[-*+][ \t]|`{3}|~{3}).*\S.*")
 """A line below which a list begins only after a blank one: text, a table, HTML."""
 _CONTINUED = re.compile(r"(?:[ ]{2,}|\t)[ \t]*(?![-*+][ \t])(\S.*)")
@@ -130,7 +128,7 @@ def with_retained_line(note: str, line: RetainedLine) -> str:
     elif _TAKES_NO_ITEM.fullmatch(lines[last]):
         new = ["", *new]
     if last >= 0 and (left_open := places[last].left_open):
-        new = [_COMMENT_ENDS if left_open == _COMMENT else left_open, *new]
+        new = [COMMENT_ENDS if left_open == COMMENT else left_open, *new]
     before, after = note.split("\n")[: last + 1], note.split("\n")[last + 1 :]
     if "\r\n" in note:
         before[-1:] = [one.removesuffix("\r") + "\r" for one in before[-1:]]
@@ -147,16 +145,13 @@ class _Place(NamedTuple):
 
 
 def _places(note: str, lines: Sequence[str]) -> Iterator[_Place]:
-    level, code, head = 0, "", front_matter(note).lines
+    level, code, head = 0, CodeReader(comments=True), front_matter(note).lines
     for number, text in enumerate(lines):
-        is_code = number >= head and bool(code or _FENCE.match(text))
-        if is_code:
-            code = _code_after(text, code)
-        elif number >= head and (heading := _HEADING.fullmatch(text)):
-            is_deeper = level and len(heading[1]) > level
-            title = heading[2].rstrip(" \t#").strip()
-            level = level if is_deeper else len(heading[1]) * (title.lower() == "retain")
-        yield _Place(level > 0, is_code, code)
+        is_code = number >= head and code.is_code(text)
+        if number >= head and not is_code and (heading := heading_in(text)):
+            is_deeper = level and heading.level > level
+            level = level if is_deeper else heading.level * (heading.text.lower() == "retain")
+        yield _Place(level > 0, is_code, code.left_open)
 
 
 def _split(note: str) -> list[str]:
@@ -180,18 +175,6 @@ def _whole(lines: Sequence[str], first: int) -> Iterator[RetainedLine]:
             start_line=first + 1,
             end_line=end,
         )
-
-
-def _code_after(text: str, code: str) -> str:
-    """Return the mark of the code or comment that is open after a line, empty where none is."""
-    match = _FENCE.match(text)
-    if not code:
-        code = match[1] if match else ""
-        return "" if code == _COMMENT and _COMMENT_ENDS in text else code
-    if code == _COMMENT:
-        return "" if _COMMENT_ENDS in text else code
-    closes = match is not None and match[1].startswith(code) and not text.strip().strip(code[0])
-    return "" if closes else code
 
 
 def _mention(name: str) -> str:

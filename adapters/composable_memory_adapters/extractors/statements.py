@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from composable_memory.content import MemoryContentObject
 from composable_memory.front_matter import front_matter
+from composable_memory.markdown import CodeReader, heading_in
 from composable_memory_adapters.extractors.word_lists import ABBREVIATIONS, LABELS, NOT_NAMES
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -14,8 +15,6 @@ MAX_SENTENCE_CHARS = 600
 
 MAX_RULE_CHARS = 300
 
-_FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})")
-_HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*)")
 _ITEM = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+(?:\[[xX]\]\s+)?")
 _RULE = re.compile(r"\s*(?:[-*_=]\s*){3,}|[\s|:+-]*-[\s|:+-]*")
 _TURN = re.compile(
@@ -94,7 +93,7 @@ def _paragraphs(text: str, speakers: frozenset[str]) -> Iterator[str]:
     """Yield the words of each paragraph, item or turn, wrapped lines joined; headings state nothing."""
     held: list[str] = []
     for line in _lines_outside_code(text):
-        title = _HEADING.fullmatch(line)
+        title = heading_in(line)
         item = _ITEM.match(line)
         begins = bool(title or item or _turn(line, speakers)[0])
         if held and (begins or not line.strip() or line.lstrip().startswith("|")):
@@ -116,12 +115,9 @@ def _without_mark(line: str) -> str:
 
 
 def _lines_outside_code(text: str) -> Iterator[str]:
-    fence = ""
+    code = CodeReader()
     for line in text[front_matter(text).length :].removeprefix("\ufeff").splitlines():
-        mark = _FENCE.match(line)
-        if mark and (not fence or mark[1].startswith(fence)):
-            fence = "" if fence else mark[1]
-        elif not fence:
+        if not code.is_code(line):
             yield line
 
 

@@ -11,21 +11,23 @@ from dataclasses import field
 from typing import Literal
 
 from composable_memory.front_matter import FrontMatter, front_matter
+from composable_memory.markdown import closes_fence, heading_in, opening_fence
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_HEADING_CHARS = 120
+MAX_LINKED_CHARS = 1000
+"""So much of a heading is looked through for links; each `[` is looked behind to the end."""
 MAX_PATH = 6
 
 BlockKind = Literal["heading", "paragraph", "list", "whole"]
 
 _PLAIN = re.compile(r"[^\s#`~|\-*+=:\d]")
 """A line with such a beginning only goes on with what it stands in, or begins a paragraph."""
-_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?")
-_FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 _ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*")
 _RULE = re.compile(r" {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})")
-_DELIMITER = re.compile(r" {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-*:?[ \t]*)+")
+# Each blank and colon is tried once: a row of empty cells would take the power of their number.
+_DELIMITER = re.compile(r" {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*+:?+-*+:?+[ \t]*+)+")
 _LINK = re.compile(r"!?\[\[(?:[^\]|]*\|)?([^\]]*)\]\]|!?\[([^\]]*)\]\([^)]*\)")
 
 
@@ -102,7 +104,7 @@ def outline(text: str) -> Outline:
 
 def heading_text(text: str) -> str:
     """Return a heading or a title on one line, without links and marks, cut where it is too long."""
-    text = _LINK.sub(lambda link: link[1] or link[2] or "", text)
+    text = _LINK.sub(lambda link: link[1] or link[2] or "", text[:MAX_LINKED_CHARS])
     text = " ".join(text.replace("`", "").replace("**", "").split())
     return text if len(text) <= MAX_HEADING_CHARS else f"{text[: MAX_HEADING_CHARS - 1].rstrip()}…"
 
@@ -134,8 +136,7 @@ class _Reader:
 
     def _in_code(self, number: int, line: str) -> None:
         self.found.blocks[-1].end = number + 1
-        bare = line.strip()
-        if bare.startswith(self._fence) and not bare.strip(self._fence[0]):
+        if closes_fence(line, self._fence):
             self._fence = ""
             self._is_new = True
 
@@ -148,12 +149,12 @@ class _Reader:
             self._go_on(number)
             if _ITEM.match(line):
                 self.found.items.append(number)
-        elif match := _HEADING.fullmatch(line.rstrip()):
+        elif heading := heading_in(line):
             self._begin(number, "heading")
-            self._name(number, len(match[1]), _unclosed(match[2] or ""))
-        elif match := _FENCE.match(line):
+            self._name(number, heading.level, heading.text)
+        elif fence := opening_fence(line):
             self._begin(number, "whole")
-            self._fence = match[1]
+            self._fence = fence
         elif not self._is_new and last and last.kind == "paragraph" and self._is_underlined(number, line):
             last.kind, last.end = "heading", number + 1
             self._name(last.start, 1 if "=" in line else 2, self._before)
@@ -200,10 +201,3 @@ class _Reader:
     def _name(self, line: int, level: int, text: str) -> None:
         if text := heading_text(text):
             self.found.headings.append(Heading(line, level, text))
-
-
-def _unclosed(words: str) -> str:
-    """Return the words of a heading without the marks that may close it, as in `## Title ##`."""
-    bare = words.strip()
-    opened = bare.rstrip("#")
-    return bare if opened and opened[-1] not in " \t" else opened.rstrip()
