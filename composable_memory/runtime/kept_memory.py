@@ -2,16 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from composable_memory.config.layers import LoadedSettings, load_settings
 from composable_memory.errors import ComposableMemoryError
 from composable_memory.folder_identity import FolderIdentity
-from composable_memory.interfaces import Capability, SupportsRefresh
+from composable_memory.interfaces import Capability, EmbedderServices, SupportsRefresh
 from composable_memory.learning.active_weights import activate
 from composable_memory.registry import Registry
+from composable_memory.runtime.embedder_choice import plan_embedder
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
 from composable_memory.state.folders import existing_folder, memory_id_of
@@ -21,6 +23,8 @@ from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 CLOSED = "closed"
+CLOSING_ERRORS = (ComposableMemoryError, FeedbackError, OSError)
+"""What closing a memory that others had may raise: they have their answers, and its log tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +77,8 @@ class KeptMemory:
         self.opened = 0
         """How often a memory had to be opened."""
         self._kept: _Open | None = None
-        self._deciding = asyncio.Lock()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """A lock for each memory that is asked for: its opening holds up those alone who want the same."""
 
     @asynccontextmanager
     async def lent(self, request: Request) -> AsyncIterator[Memory]:
@@ -88,27 +93,36 @@ class KeptMemory:
             async with request.open() as memory:
                 yield memory
             return
-        async with self._deciding:
-            before, opened = None, self._kept
-            if opened is None or not await opened.serves(request, loaded):
-                self.opened += 1
-                opened = await _Open.of(request)
-                before, self._kept = self._kept, opened if opened.is_well() else None
-            opened.users += 1
+        wanted = repr((request.workspace, request.state_dir, loaded))
+        async with AsyncExitStack() as stack:
+            async with self._turns.setdefault(wanted, asyncio.Lock()):
+                opened = self._kept
+                if opened is not None:
+                    await stack.enter_async_context(self._in_use(opened, tolerating=CLOSING_ERRORS))
+                if opened is None or not await opened.serves(request, loaded):
+                    self.opened += 1
+                    opened = await _Open.of(request)
+                    await stack.enter_async_context(self._in_use(opened))
+                    if opened.is_well():
+                        before, self._kept = self._kept, opened
+                        if before is not None:  # if nobody else has it, this request closes it
+                            await stack.enter_async_context(self._in_use(before, tolerating=CLOSING_ERRORS))
+            stack.push_async_callback(opened.memory.ops_log.flush)
+            yield opened.memory
+
+    @asynccontextmanager
+    async def _in_use(
+        self, opened: "_Open", *, tolerating: tuple[type[Exception], ...] = ()
+    ) -> AsyncIterator[None]:
+        """Count a user of a memory until the block ends; the last one closes it, unless it is kept."""
+        opened.users += 1
         try:
-            if before is not None:
-                with suppress(
-                    ComposableMemoryError, FeedbackError, OSError
-                ):  # it was another's, as its log is
-                    await before.leave()
-            try:
-                yield opened.memory
-            finally:
-                await opened.memory.ops_log.flush()
+            yield
         finally:
             opened.users -= 1
             if opened is not self._kept:
-                await opened.leave()
+                with suppress(*tolerating):
+                    await opened.leave()
 
     async def close(self) -> None:
         """Close it when the last one who has it is done."""
@@ -129,6 +143,7 @@ class _Open:
     ) -> None:
         self.memory = resource.value
         self.users = 0
+        self._refreshing = asyncio.Lock()
         self._request, self._folder, self._environ, self._resource = request, folder, environ, resource
 
     @classmethod
@@ -162,8 +177,9 @@ class _Open:
             return False
         able = self.memory.manager.backends_with(Capability.REFRESH).values()
         try:
-            await activate(self.memory.context, self.memory.weights)
-            return all([await one.refresh() for one in able if isinstance(one, SupportsRefresh)])
+            async with self._refreshing:
+                await activate(self.memory.context, self.memory.weights)
+                return all([await one.refresh() for one in able if isinstance(one, SupportsRefresh)])
         except (ComposableMemoryError, FeedbackError):  # whoever opens it anew is told why
             return False
 
@@ -178,8 +194,14 @@ class _Open:
         # Only then, for it tells just once that another folder is there.
         if FolderIdentity.at(memory.workspace_dir) != self._folder:
             return False
-        settings, now = memory.settings.memory, memory.context.clock()
-        here = identify(memory.state_dir, memory.workspace_dir, now=now, name=settings.id)
+        settings, clock = memory.settings.memory, memory.context.clock
+        services = EmbedderServices(
+            state_dir=memory.state_dir, environ=environ, ops_log=memory.ops_log, clock=clock
+        )
+        plan = plan_embedder(loaded, memory.registry, services)
+        if plan.first.passed_over != memory.embedder.considered:  # such as one whose model is there now
+            return False
+        here = identify(memory.state_dir, memory.workspace_dir, now=clock(), name=settings.id)
         return (
             memory_id_of(settings.agent_id, here.id) == memory.context.memory_id
             and all(environ.get(name) == value for name, value in self._environ.asked.items())

@@ -1,15 +1,21 @@
 """The memory that a server keeps open: lent again as long as one that is opened now would be the same."""
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from composable_memory.errors import BackendUnavailable, ConfigError
-from composable_memory.interfaces import BackendSpec, Capability
+from composable_memory.interfaces import (
+    BackendServices,
+    BackendSpec,
+    Capability,
+    EmbedderSpec,
+)
 from composable_memory.registry import Found, discover_backends
 from composable_memory.runtime.kept_memory import KeptMemory, Request
 from composable_memory.runtime.memory import Memory
@@ -72,7 +78,101 @@ async def test_what_was_read_of_the_environment_counts_and_nothing_else(request_
     await kept.close()
 
 
-class ReadsLate(fakes.InMemoryBackend):
+class Refreshable(fakes.InMemoryBackend):
+    """One that may stay open between commands."""
+
+    async def refresh(self) -> bool:
+        return True
+
+
+def with_backend(request: Request, spec: BackendSpec) -> Request:
+    """Return a request for a memory with one more backend."""
+    offers = request.registry.backends.preceded_by([Found(id=spec.id, origin="a test", spec=spec)])
+    environ = {
+        **request.environ,
+        "COMPOSABLE_MEMORY__BACKENDS": f'{{"builtin": {{}}, "{spec.id}": {{"enabled": true}}}}',
+    }
+    return replace(request, environ=environ, registry=replace(request.registry, backends=offers))
+
+
+async def test_a_slow_opening_holds_up_nobody_who_asks_for_another_memory(
+    request_: Request, tmp_path: Path
+) -> None:
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+
+    @asynccontextmanager
+    async def opened_slowly(_settings: BaseModel, _services: BackendServices) -> AsyncIterator[Refreshable]:
+        begun.set()
+        await goes_on.wait()
+        yield Refreshable(backend_id="slow")
+
+    spec = BackendSpec(
+        id="slow",
+        summary="opens when it is told to",
+        settings=fakes.InMemorySettings,
+        open=opened_slowly,
+        capabilities=frozenset({*Refreshable().capabilities, Capability.REFRESH}),
+    )
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "MEMORY.md").write_text("The harbour opens at six.\n", "utf-8")
+    other, slow = replace(request_, workspace=tmp_path / "other"), with_backend(request_, spec)
+    kept, before = KeptMemory(), KeptMemory()
+    await ready(before, request_)
+    await before.close()
+
+    waiting = [asyncio.create_task(lent(kept, slow)) for _ in range(3)]
+    await begun.wait()
+    async with kept.lent(other) as memory:
+        assert (await memory.query("harbour")).results
+    assert not any(one.done() for one in waiting)
+    goes_on.set()
+    first, *others = await asyncio.gather(*waiting)
+
+    assert all(one is first for one in others)
+    assert kept.opened == 2
+    assert await is_closed(memory)
+    await kept.close()
+    assert await is_closed(first)
+
+
+async def test_a_model_that_is_there_now_is_taken_by_the_next(request_: Request, tmp_path: Path) -> None:
+    class Hashing(BaseModel):
+        model: str | None = None
+
+    other = EmbedderSpec(
+        id="wordllama",
+        summary="needs no model",
+        settings=Hashing,
+        open=lambda _settings, _services: nullcontext(fakes.HashEmbedder(32)),
+        local=True,
+    )
+    first_of_all = replace(
+        other,
+        id="local",
+        open=lambda _settings, _services: nullcontext(fakes.HashEmbedder(64)),
+        lacks=lambda _settings, _services: None if (tmp_path / "model").exists() else "it has no model",
+    )
+    offers = request_.registry.embedders.preceded_by(
+        Found(id=one.id, origin="a test", spec=one) for one in (first_of_all, other)
+    )
+    environ = {name: value for name, value in request_.environ.items() if name not in OFF}
+    asked = replace(request_, environ=environ, registry=replace(request_.registry, embedders=offers))
+    kept = KeptMemory()
+    await ready(kept, asked)
+
+    first, again = await lent(kept, asked), await lent(kept, asked)
+    (tmp_path / "model").touch()
+    now = await lent(kept, asked)
+
+    assert again is first
+    assert now is not first
+    assert now.embedder.embedder is not None
+    assert now.embedder.embedder.dimensions == 64
+    assert await is_closed(first)
+    await kept.close()
+
+
+class ReadsLate(Refreshable):
     """One that looks into the environment when it is asked, long after it was opened."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -83,9 +183,6 @@ class ReadsLate(fakes.InMemoryBackend):
         self._environ.get("WHOSE_TOKEN")
         return await super().answer(query, options)
 
-    async def refresh(self) -> bool:
-        return True
-
 
 async def test_one_that_reads_more_of_the_environment_later_is_not_lent_to_another(request_: Request) -> None:
     spec = BackendSpec(
@@ -95,13 +192,7 @@ async def test_one_that_reads_more_of_the_environment_later_is_not_lent_to_anoth
         open=lambda _settings, services: nullcontext(ReadsLate(services.environ)),
         capabilities=frozenset({*ReadsLate({}).capabilities, Capability.REFRESH}),
     )
-    known = request_.registry
-    offers = known.backends.preceded_by([Found(id="late", origin="a test", spec=spec)])
-    environ = {
-        **request_.environ,
-        "COMPOSABLE_MEMORY__BACKENDS": '{"builtin": {}, "late": {"enabled": true}}',
-    }
-    asked = replace(request_, environ=environ, registry=replace(known, backends=offers))
+    asked = with_backend(request_, spec)
     kept = KeptMemory()
     await ready(kept, asked)
 
