@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import tomllib
 from collections.abc import Generator, Iterator
 from importlib.metadata import distribution
@@ -52,6 +53,15 @@ CAP_DAC_READ_SEARCH = 1 << 2
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in the background of a shell; all that the tests start would ignore it as well.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+IN_MEMORY = Path("/dev/shm")
+ROOM = 2 << 30
+if IN_MEMORY.is_dir() and not {"TMPDIR", "TEMP", "TMP"} & os.environ.keys():
+    # On a disk, most of the time of a run is waiting until indexes, ledgers and logs are flushed to it.
+    # A folder that is too small, or from which no program may be run, as some tests write one, is left alone.
+    shared = os.statvfs(IN_MEMORY)
+    if shared.f_bavail * shared.f_frsize >= ROOM and not shared.f_flag & os.ST_NOEXEC:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(IN_MEMORY)
 
 # The same examples in every run: a red run is never just an unlucky one. `make explore` looks for new ones.
 hypothesis.settings.register_profile(
