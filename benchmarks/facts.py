@@ -197,7 +197,7 @@ def _gold(words: str) -> Gold:
     flags = re.match(r"[-?]*", words)[0]  # type: ignore[index]  # it matches nothing as well
     words, _, time = words[len(flags) :].partition(" @")
     is_optional = time == "" and words.endswith(" ?")
-    words, _, maybe = words.partition(" ?@")
+    words, is_any_time, maybe = words.partition(" ?@")
     start, _, end = (time or maybe).partition("..")
     ways: list[list[str]] = []
     for part in words.split("|"):
@@ -210,7 +210,7 @@ def _gold(words: str) -> Gold:
         optional="?" in flags or is_optional,
         start=_day(start),
         end=_day(end),
-        any_time=bool(maybe) or words.endswith(" ?"),
+        any_time=bool(is_any_time) or words.endswith(" ?"),
     )
 
 

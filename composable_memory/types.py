@@ -219,8 +219,9 @@ class TimeHint:
 
     `date` is set for an absolute hint: an ISO date, or its beginning, as in 2026 and 2026-03, or a quarter,
     2026-Q1. Where the query names no year it starts with `-`: `--03`, `--03-01`, `--Q1`, and `-W-1` for a
-    Monday; an `offset` of -1 beside it means "last Monday", which is never today. `until` is the last time of
-    a stretch that begins at `date`.
+    Monday. Beside these an `offset` of -1 means "last Monday", which is never today, 1 the next that has not
+    begun, and 0 the next that is not over, as in "what is planned for May". `until` is the last time of a
+    stretch that begins at `date`.
     """
 
     phrase: str

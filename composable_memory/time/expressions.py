@@ -29,6 +29,11 @@ class TimeMention:
 def time_mentions(text: str) -> list[TimeMention]:
     """Return the times that `text` speaks of, in their order; no two of them overlap."""
     found = sorted(_found(text), key=lambda one: one.start)
+    if any(_is_undecided(one.hint) for one in found) and _AHEAD.search(text) and not _BEHIND.search(text):
+        found = [
+            replace(one, hint=replace(one.hint, offset=0)) if _is_undecided(one.hint) else one
+            for one in found
+        ]
     mentions: list[TimeMention] = []
     number = 0
     while number < len(found):
@@ -145,6 +150,14 @@ _WORDS: Mapping[str, tuple[TimeUnit, int]] = {
     "diesen monat": ("month", 0), "diesem monat": ("month", 0), "letztes jahr": ("year", -1),
     "letzten jahr": ("year", -1), "voriges jahr": ("year", -1), "vergangenes jahr": ("year", -1),
     "dieses jahr": ("year", 0), "diesem jahr": ("year", 0),
+    "übermorgen": ("day", 2), "nächste woche": ("week", 1), "nächster woche": ("week", 1),
+    "nächsten woche": ("week", 1), "kommende woche": ("week", 1), "nächsten monat": ("month", 1),
+    "nächstes jahr": ("year", 1), "nächsten jahr": ("year", 1), "pasado mañana": ("day", 2),
+    "la próxima semana": ("week", 1), "la semana que viene": ("week", 1), "el próximo mes": ("month", 1),
+    "el mes que viene": ("month", 1), "el próximo año": ("year", 1), "el año que viene": ("year", 1),
+    "后天": ("day", 2), "下周": ("week", 1), "下个星期": ("week", 1), "下星期": ("week", 1),
+    "下个月": ("month", 1), "下月": ("month", 1), "明年": ("year", 1), "demain": ("day", 1),
+    "la semaine prochaine": ("week", 1), "le mois prochain": ("month", 1), "l'année prochaine": ("year", 1),
 }  # fmt: skip
 _DIRECTION = {
     "last": -1,
@@ -186,10 +199,10 @@ _COUNTED_THINGS = (
 
 _RELATIONS: Mapping[TimeRelation, str] = {
     "as-of": r"as (?:of|at)|(?:by|at) the end of|al? final(?:es)? de|a fecha de|截至|截止",
-    "since": r"(?:ever )?since|starting (?:in|on|from)|desde|a partir de|seit|自从|自從|自",
-    "until": r"(?:up )?until|up to|till|through|hasta|bis|直到",
-    "before": r"before|prior to|earlier than|antes de|vor",
-    "after": r"after|later than|después de|despues de|tras|nach",
+    "since": r"(?:ever )?since|starting (?:in|on|from)|desde|a partir de|seit|depuis|自从|自從|自",
+    "until": r"(?:up )?until|up to|till|through|hasta|bis|jusqu['’](?:en|à|au)|直到",
+    "before": r"before|prior to|earlier than|antes de|vor|avant",
+    "after": r"after|later than|después de|despues de|tras|nach|après",
 }
 _RELATION = "|".join(f"(?P<{name.replace('-', '_')}>{words})" for name, words in _RELATIONS.items())
 _FILLER = (
@@ -206,12 +219,12 @@ _AFTER = (
 
 _NOTES = r"(?:notes?|diary|journal|log|entry|entries) (?:from|of|for)"
 _BEFORE_A_MONTH = (
-    rf"(?:back )?in|during|throughout|over|last|this|past|early|mid|late|{_NOTES}|en|durante|notas de|"
+    rf"(?:back )?in|for|during|throughout|over|last|this|past|early|mid|late|{_NOTES}|en|durante|notas de|"
     "principios de|mediados de|finales de|"
-    "im|anfang|mitte|ende|aus dem|vom|letzten|diesen"
+    "im|anfang|mitte|ende|aus dem|vom|für|letzten|diesen|para|début|fin"
 )
 _BEFORE_A_YEAR = "(?:back )?in|during|throughout|over|for|from|of|early|mid|late|en|durante|de|im|aus dem"
-_BEFORE_A_WEEKDAY = "on|last|this|past|from|am|letzten|vergangenen|vom|el|este|le"
+_BEFORE_A_WEEKDAY = "on|last|this|past|from|for|am|letzten|vergangenen|diesen|vom|für|el|este|le"
 _BEFORE_A_DAY = "am|vom|zum|seit|bis"
 
 _DIGIT = r"\d"
@@ -220,7 +233,9 @@ _SEASON_NAME = "|".join(sorted({name[:4] for name in _SEASONS}))
 _MONTH_NAME = "|".join(sorted({name[:3] for name in _MONTHS}))
 _WORD = "|".join(sorted({name[:3] for name in (*_WORDS, *_WEEKDAYS, *_QUARTERS)}))
 _WEEKDAY = rf"\b(?P<weekday>{'|'.join(_WEEKDAYS)})\b"
-_LAST = "last|past|previous|(?:letzt|vergangen|vorig)e[nm]|pasado"
+_NAMED = rf"(?:{_WEEKDAY}|(?!(?-i:may)\b){_MONTH}|{_SEASON})"
+_LAST = "last|past|previous|(?:letzt|vergangen|vorig)e[nmrs]?|pasad[oa]"
+_NEXT = "next|(?:nächst|kommend)e[nmrs]?|próxim[oa]"
 _WAY = "last|past|previous|this|next|últim|ago|hace|il y a|vor|letzten|vergangenen"
 
 _RULES: tuple[tuple[str, str, str], ...] = (
@@ -277,12 +292,19 @@ _RULES: tuple[tuple[str, str, str], ...] = (
     (_WAY, r"\b(?P<way>last|past|previous|this|next)\s+(?P<unit>day|week|month|year)\b", ""),
     (_WORD, rf"(?P<word>{_any_of(_WORDS)})", ""),
     (_DIGIT, r"\bQ(?P<quarter>[1-4])\b(?!\s*\d)", _BEFORE_A_YEAR),
-    (_WORD, rf"\b(?:(?:the|am|el)\s+)?(?P<back>{_LAST})\s+{_WEEKDAY}", ""),
-    (_WORD, rf"\b(?:(?:el|le)\s+)?{_WEEKDAY}\s+(?P<back>pasado|dernier)\b", ""),
+    (
+        _NEXT,
+        rf"\b(?:(?:on|for|im|am|el|la)\s+)?(?P<ahead>{_NEXT})\s+{_NAMED}(?!\w){_NOT_A_VERB}",
+        "",
+    ),
+    ("que viene", rf"\b(?:(?:el|la|en)\s+)?{_NAMED}\s+(?P<ahead>que viene)\b", ""),
+    (_LAST, rf"\b(?:(?:the|am|im|el|la)\s+)?(?P<back>{_LAST})\s+{_NAMED}(?!\w){_NOT_A_VERB}", ""),
+    ("pasad|dernier", rf"\b(?:(?:el|le|la)\s+)?{_NAMED}\s+(?P<back>pasad[oa]|dernier)\b", ""),
     (_WORD, _WEEKDAY, _BEFORE_A_WEEKDAY),
     (_DIGIT, rf"{_NOT_INSIDE}{_YEAR}-(?P<number>0[1-9]|1[0-2])(?![\d/-]|\.\w)", _BEFORE_A_YEAR),
     (_DIGIT, rf"{_NOT_INSIDE}{_YEAR}(?![A-Za-z_%:/-]|[.,]\d){_COUNTED_THINGS}", _BEFORE_A_YEAR),
     (_SEASON_NAME, _SEASON, _BEFORE_A_MONTH),
+    ("mars", r"(?:(?<=\ben )|(?<=\bdepuis )|(?<=\bavant )|(?<=\baprès )|(?<=\bentre ))(?P<month>mars)\b", ""),
     (_MONTH_NAME, rf"{_SURE_MONTH}(?!\w){_NOT_A_VERB}", _BEFORE_A_MONTH),
     (
         _MONTH_NAME,
@@ -296,6 +318,39 @@ The more a rule takes in, the earlier it stands. Patterns are compiled when they
 questions speak of no time, and need none.
 """
 _SIGNS = tuple(dict.fromkeys(sign for sign, _, _ in _RULES))
+
+_AHEAD = re.compile(
+    r"\b(?:will|shall|won['’]t|going to|gonna|upcoming|coming up|plan(?:s|ned|ning)?|scheduled|due"
+    r"|werde[nt]?|wird|geplant|plan(?:en|st|t)|vor(?:haben|habe|hast)|anstehen\w*|machen wir|mache ich"
+    r"|v(?:oy|as?|amos|an) a|\w+(?:aré|ará|arán|aremos|eré|erá|erán|eremos|iré|irá|irán|iremos)"
+    r"|plan(?:es|ead[oa]s?)|previst[oa]s?|pendientes?)\b|\w['’]ll\b"
+    r"|将(?!军)|(?<![主重需必])要(?!求)|打算|计划|准备|安排|即将",
+    re.IGNORECASE,
+)
+_BEHIND = re.compile(
+    r"\b(?:was(?! (?:ist|mach|passier|steh|wird|werd))|were|had|did|have (?:i|we) (?!to)\w+ed"
+    r"|war(?:en)?|hatten?|wurden?|haben? (?:ich|wir) .*\b(?-i:ge\w+(?:t|en))"
+    r"|fue(?:ron)?|había\w*|hubo|hicimos|hice|tuv\w+|estaban?)\b|了|过|曾",
+    re.IGNORECASE,
+)
+"""Words of a text about what is to come, and of one about what has been: the latter decide."""
+
+
+def _is_undecided(hint: TimeHint) -> bool:
+    """Return whether a hint may mean the last such time or the next."""
+    return (
+        hint.date is not None
+        and hint.date.startswith("-")
+        and hint.offset is None
+        and hint.relation
+        in (
+            None,
+            "during",
+            "until",
+            "before",
+        )
+    )
+
 
 _FROM = r"(?<![\w-])(?:between|from|entre|desde|del?|zwischen|vo[nm]|从|從)\s*(?:the\s+|el\s+|dem\s+)?$"
 _TO = (
@@ -384,11 +439,11 @@ def _hint(match: re.Match[str]) -> TimeHint | None:
         return _counted(
             _UNITS[said["unit"]], number * _DIRECTION[said.get("way", "last")], is_span="ago" not in said
         )
+    offset = -1 if "back" in said else 1 if "ahead" in said else None
     if "season" in said:
-        return _season(_SEASONS[said["season"]], said.get("year", "-"))
+        return replace(_season(_SEASONS[said["season"]], said.get("year", "-")), offset=offset)
     named = _date(said)
-    back = -1 if "back" in said else None
-    return TimeHint(phrase="", type="absolute", date=named, offset=back) if named else None
+    return TimeHint(phrase="", type="absolute", date=named, offset=offset) if named else None
 
 
 def _season(month: int, year: str) -> TimeHint:

@@ -73,8 +73,9 @@ def window_of(hints: Sequence[TimeHint], now: datetime) -> TimeWindow | None:
     A named time is all of it: "last month" and "March 2024" are calendar months, "yesterday" is a day, weeks
     begin on Mondays, in the time zone of `now`. "The last 5 days" begin with the day five days ago and end
     now. "Since" ends now and "before" begins with `FAR_PAST`. "As of" asks for one moment: the end of what is
-    named, or `now` if that lies ahead; it goes before all other times. A month, quarter, day or weekday
-    without a year is the latest that has begun, within the year that another hint names if there is one.
+    named, or `now` if that lies ahead; it goes before all other times. A month, quarter, season, day or
+    weekday without a year is that of the year another hint names, else the latest that has begun, or the
+    next where the question asks for what is to come.
 
     Several hints ask for what they share; those that share nothing, for all from the first to the last.
 
@@ -133,7 +134,7 @@ def _latest_day(windows: Sequence[TimeWindow], now: datetime, *, weekday: bool) 
     """
     shortest = _ALMOST_A_WEEK if weekday else _ALMOST_A_YEAR
     years = [one for one in windows if shortest < one.end - one.start < 2 * _ALMOST_A_YEAR]
-    return min([now, *(one.end for one in years)]).astimezone(now.tzinfo).date()
+    return min((one.end for one in years), default=now).astimezone(now.tzinfo).date()
 
 
 def _shared(windows: Sequence[TimeWindow]) -> TimeWindow | None:
@@ -179,17 +180,34 @@ def _days(hint: TimeHint, today: date, latest: date) -> _Days | None:
         return (
             _counted_span(hint.unit, hint.offset, today) if is_span else _unit(hint.unit, hint.offset, today)
         )
-    if hint.offset and latest == today:  # "last Monday", said on a Monday, is that of the week before
-        latest = _moved(latest, hint.offset)
-    first = _named(hint.date, latest)
+    first = _first_days(hint.date, hint, today, latest)
     if first is None or hint.until is None:
         return first
-    last = _named(hint.until, latest)
-    if last is None:
-        return first
-    if last[1] < first[0] and _is_without_year(hint):  # "between November and March" goes over the new year
-        first = _named(hint.date, last[1]) or first
-    return min(first[0], last[0]), max(first[1], last[1])
+    last = _coming(hint.until, first[0])  # "between November and March" goes over the new year
+    return (min(first[0], last[0]), max(first[1], last[1])) if last else first
+
+
+def _first_days(named: str, hint: TimeHint, today: date, latest: date) -> _Days | None:
+    """Return the days that a hint begins with: of the last such time, the last that is over, or the next."""
+    if hint.offset is None or latest != today:  # another hint names the year, or the week
+        return _named(named, latest)
+    if hint.offset >= 0:
+        return _coming(named, today, later=hint.offset > 0)
+    first = _named(named, _moved(today, -1))
+    last = _coming(hint.until or named, first[0]) if first else None
+    return _named(named, _moved(first[0], -1)) if first and last and last[1] >= today else first
+
+
+def _coming(text: str, today: date, *, later: bool = False) -> _Days | None:
+    """Return the days that `TimeHint.date` names; without a year, the next that is not over."""
+    if weekday := _WEEKDAY.fullmatch(text):
+        day = _moved(today, (int(weekday[1]) - today.isoweekday() - later) % 7 + later)
+        return day, day
+    named = _NAMED.fullmatch(text)
+    if named is None or named["year"] != "-":
+        return _named(text, today)
+    found = (_in_year(year, named) for year in range(today.year, min(today.year + 9, date.max.year + 1)))
+    return next((days for days in found if days and (days[0] > today if later else days[1] >= today)), None)
 
 
 def _named(text: str, latest: date) -> _Days | None:

@@ -230,7 +230,7 @@ def in_time(stated: Stated, said: Said, fact: str, observed_at: datetime | None)
         start, end = None, None
     elif mood in ("ended", "over"):
         start, end = None, end or time.at or observed_at
-        if end is None:
+        if end is None or (time.at and observed_at and end > observed_at):
             return None
     elif stated.mood == "past" and start is None:
         start, end = (None, end) if end else (time.at, time.until)

@@ -19,6 +19,15 @@ _DAYS = (
 )  # fmt: skip
 MONTH_NAMES = {name: n for n, names in enumerate(_MONTHS, 1) for name in names.split()}
 DAY_NAMES = {name: n for n, names in enumerate(_DAYS) for name in names.split()}
+_SEASONS = {
+    name: month
+    for month, names in {
+        3: "spring frühling frühjahr primavera 春", 6: "summer sommer verano 夏",
+        9: "autumn fall herbst otoño 秋", 12: "winter invierno 冬",
+    }.items()
+    for name in names.split()
+}  # fmt: skip
+"""The month that a season of the north begins with."""
 _NUMBERS = {
     word: n
     for n, words in enumerate(
@@ -31,13 +40,30 @@ _NUMBERS = {
 _CHINESE_NUMBERS = {word: n for n, word in enumerate("一 二 三 四 五 六 七 八 九 十 十一 十二".split(), 1)}
 _UNITS = {"day": 1, "tag": 1, "día": 1, "week": 7, "woche": 7, "semana": 7, "month": 30, "monat": 30}
 _UNITS |= {"mes": 30, "year": 365, "jahr": 365, "año": 365, "天": 1, "周": 7, "个月": 30, "年": 365}
-_BACK = {
+DAYS_BACK = {
     "today": 0, "this morning": 0, "heute": 0, "hoy": 0, "今天": 0, "yesterday": 1, "last night": 1,
     "gestern": 1, "ayer": 1, "昨天": 1, "last week": 7, "last weekend": 7, "letzte woche": 7,
     "la semana pasada": 7, "上周": 7, "last month": 30, "letzten monat": 30, "el mes pasado": 30,
     "上个月": 30, "last year": 365, "letztes jahr": 365, "el año pasado": 365, "去年": 365,
 }  # fmt: skip
 HALF_A_YEAR = timedelta(days=183)
+_CHINESE_YEARS = {"前年": -2, "去年": -1, "今年": 0, "明年": 1}
+
+_PAST = re.compile(
+    r"(?<!\w)(?:was|were|had|did|got|took|began|left|met|went|came|bought|sold|quit|lost|found|gave|saw|became"
+    r"|grew|flew|drove|made|told|(?<!is )(?<!are )(?<!am )(?!need|indeed|feed|speed)[a-z]{2,}ed"
+    r"|war(?:en)?|hatten?|wurden?|traf(?:en)?|zog(?:en)?|ging(?:en)?|kam(?:en)?|fuhr(?:en)?|verließ(?:en)?"
+    r"|begann(?:en)?|fing(?:en)?|bekam(?:en)?|(?:arbeit|besuch|gründ|heirat|kauf|kündig|leb|leit|lern|nutz"
+    r"|spiel|start|verkauf|wechsel|wohn)e?ten?"
+    r"|(?-i:hat|habe|haben|ist|bin|sind)\b[^,;]*\b"
+    r"(?-i:(?:[a-zäöü]*ge|be|ent|er|ver)[a-zäöüß]+(?:t|en)|[a-zäöü]+iert)"
+    r"|fue(?:ron)?|fu[ie](?:mos)?|era[ns]?|estuv\w+|tuv\w+|hubo|había\w*|hizo|hice|hicimos|vino|vimos"
+    r"|dij\w+|conocimos|(?:viv|ten)ían?|trabajaban?|(?:he|ha|hemos|han) \w+(?:ado|ido|to|cho)"
+    r"|\w{2,}(?:ó|[ai]eron|aron)"
+    r"|(?!(?:ah|all|aqu|as|caf|jos|porqu)[éí]\b)\w{2,}[éí])(?!\w)|了|过|曾|当时",
+    re.IGNORECASE,
+)
+"""Words of a clause that tells of the past, where "in May" is the last one."""
 
 
 def _any_of(words: object) -> str:
@@ -45,6 +71,10 @@ def _any_of(words: object) -> str:
 
 
 _MONTH = f"(?:{_any_of(MONTH_NAMES)})"
+_WHICH = (
+    "(?:last|this|next|past|(?:letzt|vergangen|dies|nächst|kommend)e[nmrs]?|pasad[oa]|est[ea]|próxim[oa])"
+)
+_PASSED = r"(?:\s+pasad[oa]\b)?"
 _LEAD = (
     r"(?P<from>since|(?:starting|beginning)(?: on| in| from)?|from|as of|effective|seit|ab|von|desde"
     r"|a partir del?)"
@@ -54,28 +84,30 @@ _LEAD = (
 )
 _OF = r"(?:\s+(?:of|de|del))?"
 _TIME = re.compile(
-    rf"(?<!\w)(?:(?:{_LEAD})\s+)?(?:the\s+|dem\s+|den\s+|el\s+)?(?:"
+    rf"(?<!\w)(?:(?:{_LEAD})\s+)?(?:the\s+|dem\s+|den\s+|el\s+|la\s+)?(?:"
     r"(?P<y0>\d{4})-(?P<m0>\d{2})-(?P<d0>\d{2})(?![\w-])"
     rf"|(?P<m1>{_MONTH})\.?\s+(?P<d1>\d{{1,2}})(?:st|nd|rd|th)?(?:,?\s+(?P<y1>\d{{4}}))?(?![\d:])"
     rf"|(?P<d2>\d{{1,2}})(?:st|nd|rd|th|\.)?{_OF}\s+(?P<m2>{_MONTH})\b\.?(?:(?:{_OF}|,)\s+(?P<y2>\d{{4}}))?"
-    rf"|(?P<last>last|this|letzten|diesen)?\s*(?P<m3>{_MONTH})\b(?:(?:{_OF}|,)\s+(?P<y3>\d{{4}})"
-    rf"|(?P<y5>))(?!\w)"
+    rf"|(?P<last>{_WHICH})?\s*(?P<m3>{_MONTH})\b(?:(?:{_OF}|,)\s+(?P<y3>\d{{4}})"
+    rf"|(?P<y5>){_PASSED})(?!\w)"
+    rf"|(?P<lastseason>{_WHICH})?\s*(?P<season>{_any_of(one for one in _SEASONS if len(one) > 1)})\b"
+    rf"(?:{_OF}\s+(?P<y6>\d{{4}}))?{_PASSED}"
     r"|(?P<y4>(?:19|20)\d{2})(?![\w-])(?!\s*(?:ms|mm|kg|km|eur|%))"
     rf"|(?:vor\s+|hace\s+)?(?P<n>\d{{1,3}}|(?:a\s+)?(?:{_any_of(_NUMBERS)}))(?:\s+of)?\s+"
     r"(?P<unit>day|week|month|year|tag|woche|monat|jahr|día|semana|mes|año)(?:s|en|e|n|es)?(?P<ago>\s+ago)?"
-    rf"|(?P<lastday>last|letzten|this|next)?\s*(?P<weekday>{_any_of(DAY_NAMES)})s?(?:\s+pasado)?"
-    rf"|(?P<word>{_any_of(word for word in _BACK if word.isascii() or word[0] < 'ÿ')})"
+    rf"|(?P<lastday>{_WHICH})?\s*(?<!\blos )(?P<weekday>{_any_of(DAY_NAMES)})(?P<each>s(?<!es))?{_PASSED}"
+    rf"|(?P<word>{_any_of(word for word in DAYS_BACK if word.isascii() or word[0] < 'ÿ')})"
     r")(?!\w)",
     re.IGNORECASE,
 )
 _CHINESE_DAY = r"(?P<y>\d{4})年(?:(?P<m>\d{1,2})月(?:(?P<d>\d{1,2})[日号])?)?"
 _CHINESE = re.compile(
-    rf"(?:在|于)?(?P<from>从|自从?)?(?P<to>到|至|直到)?(?:{_CHINESE_DAY}|(?P<m2>\d{{1,2}}|十[一二]?"
-    rf"|[一二三四五六七八九])月份?"
-    rf"(?:(?P<d2>\d{{1,2}})[日号])?(?![\w])?|(?P<n>\d{{1,3}}|[一二两三四五六七八九十])(?P<unit>天|周"
-    rf"|个月|年)前"
-    rf"|(?P<weekday>(?:上|下|这)?(?:周|星期|礼拜)[一二三四五六日天])"
-    rf"|(?P<word>{_any_of(w for w in _BACK if w[0] > 'ÿ')}))"
+    rf"(?:在|于)?(?P<from>从|自从?)?(?P<to>到|至|直到)?(?:{_CHINESE_DAY}"
+    rf"|(?P<year>{'|'.join(_CHINESE_YEARS)})?(?:(?P<m2>\d{{1,2}}|十[一二]?|[一二三四五六七八九])月份?"
+    rf"(?:(?P<d2>\d{{1,2}})[日号])?(?![\w])?|(?P<season>[春夏秋冬])[天季])"
+    rf"|(?P<n>\d{{1,3}}|[一二两三四五六七八九十])(?P<unit>天|周|个月|年)前"
+    rf"|(?P<which>[上下这]个?)?(?P<weekday>(?:周|星期|礼拜)[一二三四五六日天])"
+    rf"|(?P<word>{_any_of(w for w in DAYS_BACK if w[0] > 'ÿ')}))"
     r"(?P<since>起|以来|开始)?(?P<till>为止|止)?，?"
 )
 
@@ -101,8 +133,10 @@ def without_times(text: str, said: datetime | None) -> tuple[str, Validity]:
     """Return a sentence without what it says of time, and what that is; "yesterday" counts from `said`."""
     start = end = at = until = None
     kept, last = [], 0
+    is_past = _PAST.search(text) is not None
     for match in (*_found(text),):
-        span = _span(match, said) if match.re is _TIME else _chinese_span(match, said)
+        read = _span if match.re is _TIME else _chinese_span
+        span = read(match, said, is_past=is_past)
         lead = _lead(match)
         if lead == "from":
             start = start or (span and span[0])
@@ -137,6 +171,8 @@ def _is_no_time(match: re.Match[str]) -> bool:
         return not (match["from"] or match["to"] or match["at"])
     if match["unit"]:
         return not (match["ago"] or match[0].lower().startswith(("vor ", "hace ")))
+    if match["season"]:
+        return not (match["from"] or match["to"] or match["at"] or match["lastseason"])
     month = match["m1"] or match["m2"] or match["m3"]
     if month and month[0].islower() and (month in ("may", "mar") or match["y5"] is not None):
         return not (match["from"] or match["to"] or match["at"]) or month == "mar"
@@ -159,21 +195,35 @@ def _end(span: _Span) -> datetime:
     return span[1] if span[1] - span[0] > timedelta(days=1) else span[0]
 
 
-def _span(match: re.Match[str], said: datetime | None) -> _Span | None:
-    if match["word"] or match["unit"] or match["weekday"]:
-        return _relative(match, said)
-    year = match["y0"] or match["y1"] or match["y2"] or match["y3"] or match["y4"]
+def _span(match: re.Match[str], said: datetime | None, *, is_past: bool) -> _Span | None:
+    if match["word"] or match["unit"]:
+        return _counted(match, said)
+    which = (match["last"] or match["lastseason"] or match["lastday"] or "").lower()
+    is_next = which.startswith(("next", "nächst", "kommend", "próxim"))
+    is_last = which.startswith(("last", "past", "letzt", "vergangen", "pasad")) or "pasad" in match[0].lower()
+    is_past = (
+        is_past or is_last or (match["from"] or "").lower() in ("since", "seit", "desde")
+    ) and not is_next
+    if match["weekday"]:
+        if match["each"] or not (is_past or is_next or match["from"]) or said is None:
+            return None  # "on Mondays", and "on Monday", which may be the last or the next
+        day = DAY_NAMES[match["weekday"].lower()]
+        if is_next:
+            return _days_before(said, (said.weekday() - day) % 7 - 7)
+        return _days_before(said, (said.weekday() - day - is_last) % 7 + is_last)  # never today: last Monday
+    year = int(match["y0"] or match["y1"] or match["y2"] or match["y3"] or match["y4"] or match["y6"] or 0)
+    if match["season"]:
+        return _calendar(year, _SEASONS[match["season"].lower()], 0, said, is_past=is_past, months=3)
     name = match["m1"] or match["m2"] or match["m3"]
     month = MONTH_NAMES[name.lower()] if name else int(match["m0"] or 0)
     day = int(match["d0"] or match["d1"] or match["d2"] or 0)
-    is_past = match["last"] or (match["from"] or "").lower() in ("since", "seit", "desde")
-    return _calendar(int(year or 0), month, day, said, is_past=bool(is_past))
+    return _calendar(year, month, day, said, is_past=is_past)
 
 
 def _calendar(
-    year: int, month: int, day: int, said: datetime | None, *, is_past: bool = False
+    year: int, month: int, day: int, said: datetime | None, *, is_past: bool, months: int = 1
 ) -> _Span | None:
-    """Return a year, a month or a day; without a year, the one that is meant when it was said."""
+    """Return a year, some months or a day; without a year, the last one if it is past, else the nearest."""
     if not year:
         if said is None:
             return None
@@ -185,35 +235,42 @@ def _calendar(
         return None
     if day:
         return first, first + timedelta(days=1)
-    following = _date(year + 1, 1, 1) if month in (0, 12) else _date(year, month + 1, 1)
+    over = (month or 1) - 1 + (months if month else 12)
+    following = _date(year + over // 12, over % 12 + 1, 1)
     return (first, following) if following else None
 
 
-def _relative(match: re.Match[str], said: datetime | None) -> _Span | None:
+def _counted(match: re.Match[str], said: datetime | None) -> _Span | None:
+    """Return the day that words such as "yesterday" and "two weeks ago" count back to."""
     if said is None:
         return None
     if match["word"]:
-        return _days_before(said, _BACK[" ".join(match["word"].lower().split())])
-    if match["unit"]:
-        number = match["n"].lower().removeprefix("a ")
-        count = _NUMBERS.get(number) or (int(number) if number.isdigit() else 1)
-        return _days_before(said, count * _UNITS[match["unit"].lower()])
-    is_past = match["from"] or (match["lastday"] or "").lower() in ("last", "letzten") or "pasado" in match[0]
-    if not is_past:  # "on Monday" may be the last or the next
-        return None
-    return _days_before(said, (said.weekday() - DAY_NAMES[match["weekday"].lower()] - 1) % 7 + 1)
+        return _days_before(said, DAYS_BACK[" ".join(match["word"].lower().split())])
+    number = match["n"].lower().removeprefix("a ")
+    count = _NUMBERS.get(number) or (int(number) if number.isdigit() else 1)
+    return _days_before(said, count * _UNITS[match["unit"].lower()])
 
 
-def _chinese_span(match: re.Match[str], said: datetime | None) -> _Span | None:
+def _chinese_span(match: re.Match[str], said: datetime | None, *, is_past: bool) -> _Span | None:
     if match["y"]:
-        return _calendar(int(match["y"]), int(match["m"] or 0), int(match["d"] or 0), said)
-    if match["m2"]:
+        return _calendar(int(match["y"]), int(match["m"] or 0), int(match["d"] or 0), said, is_past=is_past)
+    if match["m2"] or match["season"]:
+        year = said.year + _CHINESE_YEARS[match["year"]] if said and match["year"] else 0
+        if match["season"]:
+            return _calendar(year, _SEASONS[match["season"]], 0, said, is_past=is_past, months=3)
         month = _CHINESE_NUMBERS.get(match["m2"]) or (int(match["m2"]) if match["m2"].isdigit() else 0)
-        return _calendar(0, month, int(match["d2"] or 0), said) if 0 < month <= 12 else None
-    if said is None or match["weekday"]:
+        day = int(match["d2"] or 0)
+        return _calendar(year, month, day, said, is_past=is_past) if 0 < month <= 12 else None
+    if said is None:
         return None
+    if match["weekday"]:
+        day = "一二三四五六日".index(match["weekday"][-1].replace("天", "日"))
+        which = (match["which"] or "")[:1]
+        if which in ("上", "下"):
+            return _days_before(said, said.weekday() - day + (7 if which == "上" else -7))
+        return _days_before(said, (said.weekday() - day) % 7) if is_past else None
     if match["word"]:
-        return _days_before(said, _BACK[match["word"]])
+        return _days_before(said, DAYS_BACK[match["word"]])
     count = 2 if match["n"] == "两" else _CHINESE_NUMBERS.get(match["n"]) or int(match["n"])
     return _days_before(said, count * _UNITS[match["unit"]])
 

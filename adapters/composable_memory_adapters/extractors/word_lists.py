@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from composable_memory_adapters.extractors.sentence_times import DAY_NAMES, MONTH_NAMES
+from composable_memory_adapters.extractors.sentence_times import DAY_NAMES, DAYS_BACK, MONTH_NAMES
 
 
 def _words(text: str) -> frozenset[str]:
@@ -38,6 +38,7 @@ NOT_NAMES: Final = (
     | LANGUAGES
     | frozenset(MONTH_NAMES)
     | frozenset(DAY_NAMES)
+    | frozenset(DAYS_BACK)
     | _words(
         """a about above after again all almost also although always am an and another any anyone anything are
     around as at back be because been before being below between both but by can can't could
@@ -98,8 +99,9 @@ GERMAN_NOUNS: Final = _words(
     datenbank rechner vegetarier vegetarierin bergsteigen abend abends ampel ampeln anfang angst
     anzeigen arbeit auto bahn bar bericht bett bild boden brot buch chef chefin dach dank datum
     dienst dinge eis ende erde essen fahrrad fall familie farbe fenster ferien feuer fisch flug
-    folge frage frau freitag freund freundin garten gast geburtstag geld gerücht gerüchte geschichte
-    glück grün grund gruppe haus hause heft herz hilfe hof holz hund hunger idee jahr jahre job
+    folge frage frau freitag freund freundin frühjahr frühling garten gast geburtstag geld gerücht gerüchte
+    geschichte
+    glück grün grund gruppe haus hause heft herbst herz hilfe hof holz hund hunger idee jahr jahre job
     kaffee kasse katze keller kind kinder kirche klasse klavier kollege kollegin kompressor kopf
     kraft küche lampe land landkarten leben lehrer leiter leiterin leute licht liebe liste luft mal
     mann markt mensch menschen milch minute minuten mitglied mittag monat morgen musik mutter nacht

@@ -137,3 +137,28 @@ def test_last_monday_is_never_today() -> None:
         assert days(query, monday) == ("2026-06-08", "2026-06-08"), query
     assert days("since last Monday", monday) == ("2026-06-01", "2026-06-08")
     assert days("the last Tuesday in March 2026", monday) == ("2026-03-31", "2026-03-31")
+
+
+def test_without_a_year_a_question_of_plans_asks_for_the_next_and_any_other_for_the_last() -> None:
+    wednesday = datetime(2026, 3, 4, 9, tzinfo=UTC)
+    cases = {
+        ("2025-05-01", "2025-05-31"): "where did we meet in May?|Was war im Mai?|¿qué hicimos en mayo?"
+        "|我们五月做了什么|what was planned for May?|last May|el mayo pasado|letztes Jahr im Mai",
+        ("2026-05-01", "2026-05-31"): "what will we do in May?|what is planned for May?|next May"
+        "|Was ist für Mai geplant?|Was machen wir im Mai?|¿qué haremos en mayo?|¿qué planes hay para mayo?"
+        "|我们五月要做什么|this year in May|今年五月",
+        ("2026-03-01", "2026-03-31"): "in March|what will we do in March?",
+        ("2025-03-01", "2025-03-31"): "last March|im letzten März",
+        ("2027-03-01", "2027-03-31"): "next March|nächsten März",
+        ("2026-03-01", "2026-05-31"): "in spring|what is planned for spring?",
+        ("2025-03-01", "2025-05-31"): "last spring|la primavera pasada|去年春天",
+        ("2026-09-01", "2026-11-30"): "next autumn|im nächsten Herbst|el próximo otoño|计划秋天去哪里",
+        ("2026-02-27", "2026-02-27"): "on Friday|am Freitag|el viernes|周五",
+        ("2026-03-06", "2026-03-06"): "next Friday|what is planned for Friday?|el viernes que viene"
+        "|am kommenden Freitag",
+        ("2026-03-13", "2026-03-13"): "下周五|am Freitag nächster Woche",
+        ("2026-03-09", "2026-03-15"): "next week|nächste Woche|la próxima semana|下周|la semaine prochaine",
+    }
+    for (first, last), queries in cases.items():
+        for query in queries.split("|"):
+            assert days(query, wednesday) == (first, last), query

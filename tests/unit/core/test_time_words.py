@@ -157,6 +157,11 @@ def test_times_are_read_in_german_spanish_and_chinese() -> None:
         "a principios de mayo": "--05",
         "en avril": "--04",
         "mars 2026": "2026-03",
+        "en mars": "--03",
+        "depuis mars": "--03",
+        "avant mai": "--05",
+        "jusqu'en juin": "--06",
+        "depuis lundi": "-W-1",
         "14-04-2026": "2026-04-14",
         "04/14/2026": "2026-04-14",
     }

@@ -41,6 +41,30 @@ def test_a_moment_is_understood() -> None:
         assert validity_of(text) == Validity(at=day(at), until=day(until)), text
 
 
+def test_without_a_year_the_past_is_the_last_one_and_the_future_the_next() -> None:
+    said = datetime(2026, 3, 4, 12, tzinfo=UTC)  # a Wednesday
+    cases: list[tuple[str, str, str]] = [
+        ("2025-05-01", "2025-06-01", ("We met in May.|Trafen wir uns im Mai.|Wir haben uns im Mai getroffen."
+         "|Nos conocimos en mayo.|我们五月见过面。|We moved last May.|El pasado mayo me mudé.")),
+        ("2026-05-01", "2026-06-01", ("We meet in May.|Wir treffen uns im Mai.|Nos vemos en mayo."
+         "|我们五月见面。|We are off next May.|Im nächsten Mai ist frei.")),
+        ("2026-02-27", "2026-02-28", ("We met on Friday.|Wir haben uns am Freitag getroffen."
+         "|Nos vimos el viernes.|我们周五见了面。|我们上周五见面。")),
+        ("2026-03-06", "2026-03-07", "Next Friday it is closed.|Am nächsten Freitag ist zu."),
+        ("2026-03-13", "2026-03-14", "我们下周五见面。"),
+        ("2025-09-01", "2025-12-01", ("We met in autumn.|Wir trafen uns im Herbst.|Nos conocimos en otoño."
+         "|我们秋天见过面。|Last autumn it rained.|去年秋天下雨。")),
+        ("2025-12-01", "2026-03-01", "We met in the winter of 2025."),
+    ]  # fmt: skip
+    for at, until, texts in cases:
+        for text in texts.split("|"):
+            assert validity_of(text, said) == Validity(at=day(at), until=day(until)), text
+    for text in ("On Fridays we met.", "Los lunes llegó tarde.", "Wir treffen uns am Freitag."):
+        assert validity_of(text, said) == Validity(), text
+    assert validity_of("Tom lived in Leeds until May.", said).end == day("2025-06-01")
+    assert validity_of("Tom lives in Leeds until May.", said).end == day("2026-06-01")
+
+
 def test_a_span_has_two_ends_and_lasts_to_the_end_of_a_month_or_a_year() -> None:
     cases: list[tuple[str, str | None, str | None]] = [
         ("He is away from 2026-03-01 to 2026-04-01.", "2026-03-01", "2026-04-01"),
