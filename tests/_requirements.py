@@ -3362,6 +3362,8 @@ INTERFACES = document(
         [
             kept("own:postgres:order", "the results of the builtin memory, in its order",
                  f"{POSTGRES}test_results_and_scores_are_those_of_the_builtin_memory"),
+            kept("own:postgres:filters", "filters let pass what those of the builtin memory do",
+                 f"{POSTGRES}test_filters_let_pass_what_those_of_the_builtin_memory_do"),
             kept("own:postgres:machines", "many machines, one workspace; each removes only what is its own",
                  f"{POSTGRES}test_folders_of_one_workspace_see_each_others_notes",
                  f"{POSTGRES}test_what_one_clone_removes_stays_as_long_as_another_has_it",

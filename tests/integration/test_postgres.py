@@ -18,9 +18,9 @@ from benchmarks.names_and_dates import NOW, make_notes, make_questions
 from composable_memory import open_memory
 from composable_memory.cli import app
 from composable_memory.errors import BackendError, BackendUnavailable, ConfigError, MemoryPathError
-from composable_memory.interfaces import BackendServices
+from composable_memory.interfaces import BackendServices, SupportsAnswer
 from composable_memory.testing import FIXED_NOW, HashEmbedder
-from composable_memory.types import SearchOptions, SyncReport
+from composable_memory.types import SearchFilters, SearchOptions, SyncReport
 from composable_memory_adapters import builtin, postgres
 from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 from composable_memory_adapters.postgres.settings import PostgresSettings
@@ -97,6 +97,47 @@ async def test_results_and_scores_are_those_of_the_builtin_memory(
         assert places == wanted, question
         scores = [hit.score for hit in found[question]]
         assert scores == pytest.approx([hit.score for hit in expected[question]], abs=1e-5), question
+
+
+FILTERS = (
+    SearchFilters(since=NOW - timedelta(days=60), until=NOW),
+    SearchFilters(paths=("*a*",)),
+    SearchFilters(tags=("boats",)),
+    SearchFilters(types=("world", "note")),
+    SearchFilters(phrases=("Winter storage",)),
+    SearchFilters(without=("the", "water")),
+    SearchFilters(sources=("sessions",)),
+)
+
+
+async def test_filters_let_pass_what_those_of_the_builtin_memory_do(
+    services: BackendServices,
+    team_settings: PostgresSettings,
+    word_vectors: WordLlamaEmbedder,
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "vault"
+    everything = make_notes()
+    notes = {path: everything[path] for path in sorted(everything)[::3]}
+    await asyncio.to_thread(write, folder, notes | {"memory/lines.md": "- W: The water is cold.\n"})
+    questions = ["", *(one.text for one in make_questions(everything)[::25])]
+    here = replace(services, workspace_dir=folder, embedder=word_vectors, embedder_problem=None)
+    off = builtin.BuiltinSettings.model_validate({"scope": "folder", "query": {"rerank": "off"}})
+    there = team_settings.model_copy(update={"scope": "folder"})
+
+    async with builtin.spec.open(off, here) as one, postgres.spec.open(there, here) as other:
+        assert isinstance(one, SupportsAnswer)
+        assert isinstance(other, SupportsAnswer)
+        await one.sync()  # type: ignore[attr-defined]
+        await other.sync()  # type: ignore[attr-defined]
+        for filters in FILTERS:
+            options = SearchOptions(max_results=24, now=NOW, filters=filters)
+            for question in questions:
+                expected, found = await one.answer(question, options), await other.answer(question, options)
+                places = [(hit.path, hit.start_line, hit.snippet) for hit in found.results]
+                assert places == [(hit.path, hit.start_line, hit.snippet) for hit in expected.results]
+                assert found.is_filtered
+            assert bool(places) is (filters.sources == ()), filters
 
 
 # --- several machines ---------------------------------------------------------------------------------------

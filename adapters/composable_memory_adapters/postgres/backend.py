@@ -113,13 +113,19 @@ class PostgresMemory:
     async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
         """Search, and list what is missing."""
         self._server.refuse_if_closed("search")
-        if not query.strip():
+        if not query.strip() and not (options and options.filters):
             return SearchAnswer(results=())
         reason = f"there is no workspace {self._workspace!r} on the server yet; run `cmem index`"
         missing = Degradation(backend_id=self._id, code="never-indexed", reason=reason)
+
+        async def ask(tenant: int) -> SearchAnswer:
+            if options is not None and not query.strip():
+                return await self._searching.listed(options, tenant=tenant)
+            return await self._searching.answer(query, options, tenant=tenant)
+
         return await self._in_workspace(
             "search",
-            lambda tenant: self._searching.answer(query, options, tenant=tenant),
+            ask,
             otherwise=SearchAnswer(results=(), degraded=(missing,)),
         )
 

@@ -30,6 +30,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 PHRASE = """
 SELECT id, words FROM passage_words
 WHERE tenant = $1 AND (weights <#> $2) < 0 AND position($5 IN words) > 0
+  AND ($6::bigint[] IS NULL OR id = ANY ($6))
 ORDER BY weights <#> $3, id LIMIT $4
 """
 MOST_PHRASES = 4
@@ -48,7 +49,7 @@ BEGINNING = (
 WORDS = "SELECT word, passages FROM vocabulary WHERE tenant = $1 AND word = ANY ($2)"
 CANDIDATES = """
 SELECT id, words FROM passage_words
-WHERE tenant = $1 AND ((weights <#> $2) < 0 OR id = ANY ($5))
+WHERE tenant = $1 AND ((weights <#> $2) < 0 OR id = ANY ($5)) AND ($6::bigint[] IS NULL OR id = ANY ($6))
 ORDER BY id = ANY ($5) DESC, weights <#> $3, id LIMIT $4
 """
 SAYING = """
@@ -107,8 +108,23 @@ class Keywords:
         rows = await self._connection.fetch(SAYING, self._tenant, sparse(tokens), pattern, MOST_LISTED)
         return frozenset(row["id"] for row in rows)
 
+    async def having(self, phrase: str) -> frozenset[int]:
+        """Return the passages with the words of a phrase beside each other."""
+        (group,) = KeywordQuery(terms=(), phrases=(phrase,)).groups
+        sought = [self._sought(one) for one in group]
+        values: list[object] = [self._tenant]
+        either = _has_any(sought, [await self._tokens(one) for one in sought], values)
+        query = f"SELECT id FROM passage_words WHERE tenant = $1 AND ({either})"  # noqa: S608
+        return frozenset(row["id"] for row in await self._connection.fetch(query, *values))
+
     async def search(
-        self, query: KeywordQuery, *, limit: int, also: Sequence[int] = (), wordless: int | None = None
+        self,
+        query: KeywordQuery,
+        *,
+        limit: int,
+        among: Sequence[int] | None = None,
+        also: Sequence[int] = (),
+        wordless: int | None = None,
     ) -> KeywordAnswer:
         """Return the passages with the most of `query`, as `keyword_leg.search` does from the index file."""
         listed = also[: limit if wordless is None else wordless]
@@ -122,7 +138,7 @@ class Keywords:
         plan = LookupPlan.of(query, frequencies, passages=passages, tokens=self._state.length)
         are_many = len(also) > ALSO_AT_ONCE * limit
         depth = ALSO_WITHIN * limit if are_many else limit
-        found = await self._candidates(asked, plan, depth, also=() if are_many else also)
+        found = await self._candidates(asked, plan, depth, among=among, also=() if are_many else also)
         best = [id_ for id_, _, _ in found]
         wanted = frozenset(also)
         more = [id_ for id_ in best[:depth] if id_ in wanted][:limit] if are_many else also
@@ -134,7 +150,13 @@ class Keywords:
         return KeywordAnswer(hits=hits, scale=plan.relevance.scale, rarities=plan.rarities)
 
     async def _candidates(
-        self, asked: _Question, plan: LookupPlan, depth: int, *, also: Sequence[int]
+        self,
+        asked: _Question,
+        plan: LookupPlan,
+        depth: int,
+        *,
+        among: Sequence[int] | None,
+        also: Sequence[int],
     ) -> list[tuple[int, Fields, list[list[list[int]]]]]:
         """Return the best passages in FTS5's order with their words and where the strings are in them.
 
@@ -158,6 +180,7 @@ class Keywords:
             sparse(worth),
             DEEPER * depth + len(also),
             also,
+            among,
         )
         strings = [one for at in plan.asked for one in asked.groups[at]]
         if len(rows) >= DEEPER * depth:
@@ -165,7 +188,7 @@ class Keywords:
             for one in [one for one in strings if len(one.tokens) > 1][:MOST_PHRASES]:
                 tokens = sparse(dict.fromkeys(one.tokens[: -1 if one.is_open else None], 1.0))
                 more = await self._connection.fetch(
-                    PHRASE, self._tenant, tokens, sparse(worth), DEEPER * depth, one.text
+                    PHRASE, self._tenant, tokens, sparse(worth), DEEPER * depth, one.text, among
                 )
                 texts |= dict(map(tuple, more))
             rows = [*texts.items()]
@@ -228,19 +251,8 @@ class Keywords:
     async def _count(self, strings: Sequence[Sought], tokens: Sequence[frozenset[str]]) -> int:
         """Return how many passages have any of some strings."""
         values: list[object] = [self._tenant]
-        either = []
-        for one, some in zip(strings, tokens, strict=True):
-            if not some:
-                continue
-            values.append(sparse(dict.fromkeys(some, 1.0)))
-            has_any = f"(weights <#> ${len(values)}) < 0"
-            if len(one.tokens) > 1:
-                values.append(one.text)
-                has_any = f"({has_any} AND position(${len(values)} IN words) > 0)"
-            either.append(has_any)
-        if not either:
-            return 0
-        query = f"SELECT count(*) FROM passage_words WHERE tenant = $1 AND ({' OR '.join(either)})"  # noqa: S608
+        either = _has_any(strings, tokens, values)
+        query = f"SELECT count(*) FROM passage_words WHERE tenant = $1 AND ({either})"  # noqa: S608
         return int(await self._connection.fetchval(query, *values))
 
     async def _answer(self, asked: Asked) -> int | Sequence[str]:
@@ -250,6 +262,21 @@ class Keywords:
         assert isinstance(asked, LongWords)
         rows = await self._connection.fetch(ENDING_SO, self._tenant, [*asked.beginnings], asked.more)
         return [*dict.fromkeys(row["backwards"] for row in rows)][: asked.limit]
+
+
+def _has_any(strings: Sequence[Sought], tokens: Sequence[frozenset[str]], values: list[object]) -> str:
+    """Return the condition that a passage has one of some strings; what it compares with joins `values`."""
+    either = []
+    for one, some in zip(strings, tokens, strict=True):
+        if not some:
+            continue
+        values.append(sparse(dict.fromkeys(some, 1.0)))
+        has_any = f"(weights <#> ${len(values)}) < 0"
+        if len(one.tokens) > 1:
+            values.append(one.text)
+            has_any = f"({has_any} AND position(${len(values)} IN words) > 0)"
+        either.append(has_any)
+    return " OR ".join(either) or "false"
 
 
 def _unmatched(ids: Iterable[int]) -> Iterable[KeywordHit]:

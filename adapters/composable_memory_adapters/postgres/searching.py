@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from functools import partial
 from math import hypot, isfinite
@@ -20,15 +21,18 @@ from composable_memory_adapters.builtin.search.dating import (
     subject_of,
 )
 from composable_memory_adapters.builtin.search.ranking import (
+    COMPARED_WHOLE,
     Candidates,
     Near,
     Page,
     RankingPolicy,
+    listed_page,
     make_page,
 )
 from composable_memory_adapters.builtin.search.searcher import EMBED_TIMEOUT_S, WORDLESS
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.postgres.binary import direction_of
+from composable_memory_adapters.postgres.filtering import passing
 from composable_memory_adapters.postgres.keywords import Keywords
 from composable_memory_adapters.postgres.server import Connection, Server
 from composable_memory_adapters.postgres.settings import PostgresQuerySettings
@@ -96,16 +100,20 @@ class Searching:
                 problem = OTHER_SPACE if state.space else None
             keywords = Keywords(connection, tenant, state)
             asked = await keywords.with_compounds(analyse(subject))
-            dated = await self._dated(connection, tenant, keywords, subject, options)
+            among = await self._passing(connection, tenant, keywords, options) if options.filters else None
+            dated = await self._dated(connection, tenant, keywords, subject, options, among)
             depth, page = self._depth, Page()
             policy = RankingPolicy(hybrid=defaults.hybrid, today=self._today(options.now))
             direction = direction_of(vector) if vector else None
+            is_small = among is not None and direction is not None and len(among) <= COMPARED_WHOLE
+            compared = among if among is not None and is_small else ()
             while True:
                 by_words = None
                 if defaults.hybrid.enabled or direction is None:
                     by_words = await keywords.search(
                         asked,
                         limit=depth,
+                        among=among,
                         also=dated.ids if dated else (),
                         wordless=None if dated is None or dated.asked.is_all else WORDLESS,
                     )
@@ -116,7 +124,7 @@ class Searching:
                 reader = await read_snapshot(
                     connection,
                     tenant,
-                    ids=[hit.id for hit in by_words.hits] if by_words else [],
+                    ids=[*(hit.id for hit in (by_words.hits if by_words else ())), *compared],
                     embeddings=[id_ for id_, _ in near.embeddings] if near else [],
                     direction=direction,
                     sample=state.sample,
@@ -129,17 +137,21 @@ class Searching:
                     options=options,
                     policy=policy,
                     keywords=asked,
+                    among=among,
                     dated=dated,
                 )
                 page = await asyncio.to_thread(make)
-                if page.is_enough or found.are_all:
+                if page.is_enough or found.are_all or (among is not None and depth >= len(among)):
                     break
                 depth *= 2
         engines = {"keyword": KEYWORD_ENGINE} if by_words else {}
         if near:
             engines["vector"] = VECTOR_ENGINE
         return SearchAnswer(
-            results=page.results, degraded=(*self._degradations(state, problem),), engines=engines
+            results=page.results,
+            degraded=(*self._degradations(state, problem),),
+            engines=engines,
+            is_filtered=True,
         )
 
     def forget(self) -> None:
@@ -172,7 +184,13 @@ class Searching:
         return (vector if length else None), None
 
     async def _dated(
-        self, connection: Connection, tenant: int, keywords: Keywords, subject: str, options: SearchOptions
+        self,
+        connection: Connection,
+        tenant: int,
+        keywords: Keywords,
+        subject: str,
+        options: SearchOptions,
+        among: Sequence[int] | None,
     ) -> Dated | None:
         """Return what the workspace has of the time that is asked for; None if none is."""
         asked = asked_time(subject, options.intent, options.now or self._clock().astimezone())
@@ -182,7 +200,30 @@ class Searching:
         if self._times is None or self._times[0] != revision:
             self._times = (revision, await read_times(connection, tenant))
         saying = await keywords.saying(spellings(asked))
-        return dated_of(self._times[1], asked, saying)
+        dated = dated_of(self._times[1], asked, saying)
+        if among is None:
+            return dated
+        wanted = frozenset(among)
+        return replace(dated, ids=[id_ for id_ in dated.ids if id_ in wanted])
+
+    async def _passing(
+        self, connection: Connection, tenant: int, keywords: Keywords, options: SearchOptions
+    ) -> list[int]:
+        zone = (options.now or self._clock().astimezone()).tzinfo
+        return await passing(connection, tenant, options.filters, zone=zone, keywords=keywords)
+
+    async def listed(self, options: SearchOptions, *, tenant: int) -> SearchAnswer:
+        """Return what passes the filters where nothing else is asked for, of the newest note first."""
+        async with self._server.reading("search", tenant=tenant) as connection:
+            state = await self.look(connection, tenant)
+            ids = await self._passing(connection, tenant, Keywords(connection, tenant, state), options)
+            wanted = ids[: options.max_results]
+            reader = await read_snapshot(
+                connection, tenant, ids=wanted, embeddings=[], direction=None, sample=()
+            )
+        page = await asyncio.to_thread(partial(listed_page, reader, ids=wanted, options=options))
+        degraded = (*self._degradations(state, None),)
+        return SearchAnswer(results=page.results, degraded=degraded, is_filtered=True)
 
     def _degradations(self, state: WorkspaceState, problem: str | None) -> Iterable[Degradation]:
         if not state.notes:

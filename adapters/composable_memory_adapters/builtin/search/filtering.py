@@ -4,7 +4,7 @@ Runs in a reader thread, within one snapshot of the index file.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import date, datetime, tzinfo
 
 from composable_memory.front_matter import has_tag
@@ -38,6 +38,8 @@ WITH_LETTER = f"{MAY_RETAIN} AND id IN ({WITH_WORDS})"
 
 Row = tuple[int, str, str, int, int]
 """A passage: its id, path, source, and where it begins."""
+FileRow = tuple[str, str, int, str, str, str]
+"""A file: path, source, time in nanoseconds, and the day, tags and type that it tells."""
 File = tuple[str, str]
 """The path of a file and its source."""
 
@@ -52,7 +54,8 @@ def passing(
     has_time = filters.since is not None or filters.until is not None
     timed = timed_paths(connection) if has_time else frozenset()
     said = {one.id for one in said_between(connection, filters.since, filters.until)} if timed else set()
-    days = _days_of_files(connection, filters, zone, timed)
+    files = [*connection.execute(FILES)]
+    days = days_of_files(files, filters, zone=zone, timed=timed)
     rows = [
         row
         for row in connection.execute(PASSAGES, (_json(sorted({path for path, _ in days})),))
@@ -60,23 +63,20 @@ def passing(
     ]
     if retained := memory_types(filters.types):
         holding = _holding(connection, retained, has_keywords=has_keywords)
-        rows = _of_types(connection, rows, filters.types, holding)
+        rows = of_types(rows, files, filters.types, holding)
     search = _Texts(connection, [row[0] for row in rows], has_keywords)
     if filters.phrases:
         found = search.with_words(*filters.phrases)
-        holding = {id_ for id_, _, text in found if has_all_phrases(_folded(text), filters.phrases)}
+        holding = {id_ for id_, _, text in found if has_all_phrases(folded(text), filters.phrases)}
         rows = [row for row in rows if row[0] in holding]
     for word in filters.without:
         excluded = {id_ for id_, _, _ in search.with_words(word)}
         rows = [row for row in rows if row[0] not in excluded]
-    newest_first = sorted(rows, key=lambda row: -days[row[1], row[2]].toordinal())
-    first_of = {(path, source): id_ for id_, path, source, *_ in reversed(newest_first)}
-    firsts = {*first_of.values()}
-    return [row[0] for row in sorted(newest_first, key=lambda row: row[0] not in firsts)]
+    return newest_first(rows, days)
 
 
-def _days_of_files(
-    connection: Connection, filters: SearchFilters, zone: tzinfo | None, timed: Set[str]
+def days_of_files(
+    files: Iterable[FileRow], filters: SearchFilters, *, zone: tzinfo | None, timed: Set[str] = frozenset()
 ) -> dict[File, date]:
     """Return the files that pass by their path, source, tags, type and day, each with its day.
 
@@ -85,7 +85,7 @@ def _days_of_files(
     """
     days = {}
     may_hold_lines = bool(memory_types(filters.types))
-    for path, source, mtime, told, tags, type_ in connection.execute(FILES):
+    for path, source, mtime, told, tags, type_ in files:
         day = day_in_path(path) or leading_day(told) or datetime.fromtimestamp(mtime / 1e9, zone).date()
         if (
             (not filters.paths or path_matches(path, filters.paths))
@@ -106,17 +106,24 @@ def _holding(connection: Connection, types: Set[MemoryType], *, has_keywords: bo
     return {id_ for id_, text in texts if holds_line_of(text, types)}
 
 
-def _of_types(
-    connection: Connection, rows: Iterable[Row], types: Sequence[str], holding: Set[int]
+def of_types(
+    rows: Iterable[Row], files: Iterable[FileRow], types: Sequence[str], holding: Set[int]
 ) -> list[Row]:
     """Return the passages of notes that are of one of `types`, and those `holding` a retained line of one."""
-    files = connection.execute(FILES)
     typed = {
         (path, source)
         for path, source, _, _, _, told in files
         if type_matches(path, source, types, told=told)
     }
     return [row for row in rows if row[0] in holding or (row[1], row[2]) in typed]
+
+
+def newest_first(rows: Sequence[Row], days: Mapping[File, date]) -> list[int]:
+    """Return the first passage of each note, newest note first, then the others."""
+    by_day = sorted(rows, key=lambda row: -days[row[1], row[2]].toordinal())
+    first_of = {(path, source): id_ for id_, path, source, *_ in reversed(by_day)}
+    firsts = {*first_of.values()}
+    return [row[0] for row in sorted(by_day, key=lambda row: row[0] not in firsts)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +142,12 @@ class _Texts:
             found = {row[0] for row in self.connection.execute(WITH_WORDS, (wanted,))}
             ids = [id_ for id_ in self.ids if id_ in found]
         for id_, path, text in self.connection.execute(TEXTS, (_json([*ids]),)):
-            if self.has_keywords or all(part.casefold() in _folded(text) for part in phrases):
+            if self.has_keywords or all(part.casefold() in folded(text) for part in phrases):
                 yield id_, path, text
 
 
-def _folded(text: str) -> str:
+def folded(text: str) -> str:
+    """Return a text as phrases are looked for in it: without capitals, each run of blanks as one."""
     return " ".join(text.split()).casefold()
 
 

@@ -1,0 +1,51 @@
+"""Which passages of a workspace pass the filters of a search, by the rules of the builtin memory."""
+
+import asyncio
+from datetime import tzinfo
+
+from composable_memory.query.filters import has_all_phrases, holds_line_of, memory_types
+from composable_memory.types import SearchFilters
+from composable_memory_adapters.builtin.search.filtering import (
+    FileRow,
+    Row,
+    days_of_files,
+    folded,
+    newest_first,
+    of_types,
+)
+from composable_memory_adapters.postgres.keywords import Keywords
+from composable_memory_adapters.postgres.server import Connection
+
+FILES = "SELECT path, 'memory', mtime, day, tags, type FROM notes WHERE tenant = $1"
+PASSAGES = """
+SELECT id, path, 'memory', start_line, start_char FROM passages
+WHERE tenant = $1 AND path = ANY ($2) ORDER BY path COLLATE "C", start_line, start_char
+"""
+TEXTS = "SELECT id, text FROM passages WHERE tenant = $1 AND id = ANY ($2)"
+MAY_RETAIN = f"{TEXTS} AND text ~ '[-*+][ \t][WBOS][(: @,：]'"
+
+
+async def passing(
+    connection: Connection, tenant: int, filters: SearchFilters, *, zone: tzinfo | None, keywords: Keywords
+) -> list[int]:
+    """Return the passages that pass `filters`: the first of each note, newest note first, then the others."""
+    files: list[FileRow] = [tuple(row) for row in await connection.fetch(FILES, tenant)]
+    days = await asyncio.to_thread(lambda: days_of_files(files, filters, zone=zone))
+    paths = sorted({path for path, _ in days})
+    rows: list[Row] = [tuple(row) for row in await connection.fetch(PASSAGES, tenant, paths)]
+    if retained := memory_types(filters.types):
+        texts = await connection.fetch(MAY_RETAIN, tenant, [row[0] for row in rows])
+        rows = of_types(
+            rows, files, filters.types, {id_ for id_, text in texts if holds_line_of(text, retained)}
+        )
+    for phrase in filters.phrases:
+        having = await keywords.having(phrase)
+        rows = [row for row in rows if row[0] in having]
+    if filters.phrases:
+        texts = await connection.fetch(TEXTS, tenant, [row[0] for row in rows])
+        having = {id_ for id_, text in texts if has_all_phrases(folded(text), filters.phrases)}
+        rows = [row for row in rows if row[0] in having]
+    for word in filters.without:
+        having = await keywords.having(word)
+        rows = [row for row in rows if row[0] not in having]
+    return newest_first(rows, days)
