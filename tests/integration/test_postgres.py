@@ -204,6 +204,57 @@ async def test_of_two_versions_of_a_note_the_later_one_counts_until_it_is_remove
         assert (await bob.read_file("MEMORY.md")).text == "The pilot is Una.\n"
 
 
+async def test_folders_that_cut_differently_leave_each_others_passages(
+    services: BackendServices, team_settings: PostgresSettings, tmp_path: Path
+) -> None:
+    small = team_settings.model_copy(
+        update={"chunking": team_settings.chunking.model_copy(update={"tokens": 20})}
+    )
+    notes = {"memory/log.md": "".join(f"Line {line} of the harbour log.\n\n" for line in range(20))}
+    async with (
+        machine(team_settings, services, tmp_path / "ada") as ada,
+        machine(small, services, tmp_path / "bob") as bob,
+    ):
+        for folder in ("ada", "bob"):
+            await asyncio.to_thread(write, tmp_path / folder, notes)
+        first, second = await ada.sync(), await bob.sync()
+        assert 0 < first.chunks_written < second.chunks_written
+        for memory in (ada, bob, ada):
+            assert (await memory.sync()).files_indexed == 0
+
+        await asyncio.to_thread(write, tmp_path / "ada", {"memory/log.md": "The log is closed.\n"})
+        assert (await ada.sync()).files_indexed == 1
+        assert (await bob.sync()).files_indexed == 0
+        assert (await bob.read_file("memory/log.md")).text == "The log is closed.\n"
+
+
+async def test_tables_of_the_first_version_are_brought_up_to_date(
+    services: BackendServices,
+    team_settings: PostgresSettings,
+    postgres_server: PostgresServer,
+    tmp_path: Path,
+) -> None:
+    await asyncio.to_thread(write, tmp_path / "ada", {"memory/boat.md": "The harbour boat is green.\n"})
+    schema = team_settings.schema_
+    async with machine(team_settings, services, tmp_path / "ada") as ada:
+        await ada.sync()
+    await asyncio.to_thread(
+        postgres_server.run,
+        f"ALTER TABLE {schema}.copies DROP COLUMN recipe",
+        f"UPDATE {schema}.schema_version SET version = 1",
+    )
+    async with machine(team_settings, services, tmp_path / "ada") as ada:
+        with pytest.raises(BackendUnavailable, match="cmem postgres migrate"):
+            await ada.sync()
+
+    await make_tables(postgres_server, schema)
+    async with machine(team_settings, services, tmp_path / "ada") as ada:
+        assert await paths(ada, "harbour") == ["memory/boat.md"]
+        report = await ada.sync()
+        assert (report.files_indexed, report.problems) == (0, ())
+        assert await paths(ada, "harbour") == ["memory/boat.md"]
+
+
 async def test_an_embedder_with_other_vectors_writes_words_and_says_so(
     services: BackendServices, team_settings: PostgresSettings, tmp_path: Path
 ) -> None:

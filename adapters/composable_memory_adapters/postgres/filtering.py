@@ -43,8 +43,8 @@ async def passing(
         rows = [row for row in rows if row[0] in having]
     if filters.phrases:
         texts = await connection.fetch(TEXTS, tenant, [row[0] for row in rows])
-        having = {id_ for id_, text in texts if has_all_phrases(folded(text), filters.phrases)}
-        rows = [row for row in rows if row[0] in having]
+        holding = {id_ for id_, text in texts if has_all_phrases(folded(text), filters.phrases)}
+        rows = [row for row in rows if row[0] in holding]
     for word in filters.without:
         having = await keywords.having(word)
         rows = [row for row in rows if row[0] not in having]

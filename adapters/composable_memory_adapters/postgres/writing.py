@@ -27,14 +27,17 @@ SELECT path, hash, mtime, recipe, EXISTS (
 FROM notes WHERE tenant = $1 AND path = ANY ($2)
 """
 KNOWN = """
-SELECT copies.path, copies.mtime, size, recipe, copies.hash, is_utf8
+SELECT copies.path, copies.mtime, size, CASE WHEN notes.recipe = '' THEN '' ELSE copies.recipe END,
+  copies.hash, is_utf8
 FROM copies JOIN notes ON notes.tenant = copies.tenant AND notes.path = copies.path
 WHERE copies.tenant = $1 AND owner = $2
 """
 PUT_COPY = """
-INSERT INTO copies (tenant, owner, path, hash, mtime, size, is_utf8) VALUES ($1, $2, $3, $4, $5, $6, $7)
+INSERT INTO copies (tenant, owner, path, hash, mtime, size, is_utf8, recipe)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (tenant, owner, path) DO UPDATE
-SET hash = excluded.hash, mtime = excluded.mtime, size = excluded.size, is_utf8 = excluded.is_utf8
+SET hash = excluded.hash, mtime = excluded.mtime, size = excluded.size, is_utf8 = excluded.is_utf8,
+  recipe = excluded.recipe
 """
 PUT_NOTE = """
 INSERT INTO notes (tenant, path, hash, mtime, recipe, title, aliases, tags, type, day, body)
@@ -157,7 +160,8 @@ async def write_files(
 ) -> Written:
     """Write the files of an owner; where somebody else has a newer one of that name, that stays.
 
-    Done again, it changes nothing. With `force`, files count as written though they are as they were.
+    Done again, it changes nothing. Of two owners who cut one text differently, the last whose file or way of
+    cutting is new decides. With `force`, files count as written though they are as they were.
     """
     written = Written()
     await connection.execute(LOCK, tenant)
@@ -282,7 +286,7 @@ async def _count_words(connection: Connection, tenant: int, counts: Mapping[str,
 
 
 def _copy(tenant: int, owner: str, draft: FileDraft) -> tuple[object, ...]:
-    return (tenant, owner, draft.key, draft.hash, draft.mtime_ns, draft.size, draft.is_utf8)
+    return (tenant, owner, draft.key, draft.hash, draft.mtime_ns, draft.size, draft.is_utf8, draft.recipe)
 
 
 def _note(tenant: int, one: WordedFile) -> tuple[object, ...]:
