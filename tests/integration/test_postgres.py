@@ -33,6 +33,7 @@ if (reason := missing()) is not None:
 
 from composable_memory_adapters.postgres import server
 from composable_memory_adapters.postgres.backend import PostgresMemory, open_postgres
+from composable_memory_adapters.postgres.schema import VERSION
 from composable_memory_adapters.postgres.server import Address, address_of
 
 TABLES = ("notes", "copies", "passages", "passage_words", "vectors", "vocabulary", "long_words")
@@ -672,10 +673,10 @@ def test_the_commands_make_tables_and_tell_how_the_server_is(
 
     assert early.exit_code != 0
     assert "cmem postgres init" in early.stderr
-    assert json.loads(first.stdout) == {"schema": "made_by_command", "before": 0, "after": 1}
-    assert json.loads(again.stdout) == {"schema": "made_by_command", "before": 1, "after": 1}
+    assert json.loads(first.stdout) == {"schema": "made_by_command", "before": 0, "after": VERSION}
+    assert json.loads(again.stdout) == {"schema": "made_by_command", "before": VERSION, "after": VERSION}
     about = json.loads(told.stdout)
-    assert (about["tables"], about["known"], about["bypasses"]) == (1, 1, False)
+    assert (about["tables"], about["known"], about["bypasses"]) == (VERSION, VERSION, False)
     assert about["pgvector"]
     assert indexed.exit_code == found.exit_code == 0
     backends = {one["id"]: one for one in json.loads(found.stdout)["backends"]}
