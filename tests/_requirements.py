@@ -114,6 +114,7 @@ SEARCH_REPORT = "tests/integration/test_report.py::test_"
 MCP_CLIENTS = "tests/integration/test_mcp_clients.py::test_"
 LEVELS = "tests/contract/test_builtin.py::Test"
 CHOICE = "tests/unit/core/test_embedder_choice.py::test_"
+TRYING = "tests/integration/external/test_trying.py::test_"
 RETRYING = "tests/unit/supervision/test_backoff.py::test_"
 FAILURES = "tests/unit/embedders/test_failures.py::test_"
 BATCHING = "tests/unit/embedders/test_batching.py::test_"
@@ -2467,6 +2468,10 @@ INTERFACES = document(
                     "it stands in; with `builtin.enabled: true` it is asked at the same time",
                     f"{SETTINGS}what_the_builtin_index_does_beside_another_primary",
                     f"{STANDING_IN}an_index_that_is_wanted_anyway_is_asked_at_the_same_time"),
+            kept("own:backends:one-workspace", "a backend can be entered for one workspace, or for all",
+                 f"{TRYING}it_is_added_for_this_workspace_alone_or_for_all",
+                 "tests/unit/test_section_text.py::test_it_can_be_entered_for_one_workspace",
+                 "tests/unit/test_config.py::test_the_users_own_file_may_say_more_of_single_folders"),
             kept("own:backends:listed", "cmem backends list says what each can do, lacks, and stands in for",
                  f"{CLI}backends_are_listed_with_what_they_can_do_and_where_they_come_from",
                  f"{CLI}the_backend_that_stands_in_is_listed_as_such",

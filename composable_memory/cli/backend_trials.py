@@ -102,13 +102,17 @@ async def backends_add(
         str | None,
         typer.Option("--question", metavar="TEXT", help="What to try it with; unset, you are asked."),
     ] = None,
+    all_workspaces: Annotated[
+        bool, typer.Option("--all-workspaces", help="Enter it for all your workspaces, not for this one.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> ExitCode:
     """Add a foreign memory: ask it a question, show what is found, and enter it in your own settings file.
 
     What has to be known of it, such as which of its tools searches, is found out where no preset says it.
-    Everything else in the file stays as it is. `--env` names variables, never values.
+    It is entered for the workspace alone, and everything else in the file stays as it is. `--env` names
+    variables, never values.
     """
     variables = dict(_pair(one, "--env") for one in env or ())
     section: dict[str, JsonValue] = {"kind": kind}
@@ -119,7 +123,10 @@ async def backends_add(
     section |= {name: _json(value) for name, value in (_pair(one, "--set") for one in more or ())}
     file = await asyncio.to_thread(user_config_path(os.environ).resolve)  # it may be a link
     before = await asyncio.to_thread(text_of, file)
-    await asyncio.to_thread(_entered, before, file, backend_id, section)  # what cannot be is told first
+    folder = None if all_workspaces else await asyncio.to_thread(target.path(target.workspace).resolve)
+    await asyncio.to_thread(
+        _entered, before, file, backend_id, section, folder
+    )  # what cannot be is told first
     if question is None and as_json:
         raise typer.BadParameter("--json needs a --question")
     question = question or typer.prompt("A question that it can answer", err=True)
@@ -131,10 +138,13 @@ async def backends_add(
         found = await _found_settings(memory, backend_id, question)
         response, took_ms = await _answer(memory, backend_id, question)
     section = section if preset else {**found, **section}
-    after = await asyncio.to_thread(_entered, before, file, backend_id, section) if response.results else None
+    after = None
+    if response.results:
+        after = await asyncio.to_thread(_entered, before, file, backend_id, section, folder)
     if not as_json:
         _print_results(response, took_ms)
-        print_line(f"For {file}, under memory.backends:", bold=True)
+        place = f"workspaces, {folder}, backends" if folder else "memory.backends"
+        print_line(f"For {file}, under {place}:", bold=True)
         print_line(as_yaml(backend_id, section))
     warn_degraded(response.degraded)
     is_done = after is not None and (yes or not as_json)
@@ -147,7 +157,7 @@ async def backends_add(
         results = [document(one) for one in response.results]
         print_json(document(section=section, results=results, written=is_done))
     elif is_done:
-        print_line(f"{backend_id} is added, for all your workspaces.")
+        print_line(f"{backend_id} is added, for {folder or 'all your workspaces'}.")
     if not response.results:
         error(f"{backend_id}: nothing was found, so it is not added; ask another question")
     elif after is None:
@@ -170,14 +180,16 @@ def _json(text: str) -> JsonValue:
     return value
 
 
-def _entered(text: str | None, file: Path, backend_id: str, section: Mapping[str, JsonValue]) -> str | None:
+def _entered(
+    text: str | None, file: Path, backend_id: str, section: Mapping[str, JsonValue], workspace: Path | None
+) -> str | None:
     """Return the text of the settings file with one more backend; None if that is not safe.
 
     Raises:
         ConfigError: the file cannot be read, or the backend is there already.
     """
     try:
-        return with_section(text or "", file, backend_id, section)
+        return with_section(text or "", file, backend_id, section, workspace)
     except UnsafeEdit:
         return None
 

@@ -92,7 +92,8 @@ def load_settings(
     own_file = user_file or user_config_path(environ)
     notes: list[str] = []
     installed = ids_of_sections(registry)
-    own = _read_own_file(own_file, installed, required=bool(user_file or environ.get(CONFIG_VARIABLE)))
+    is_named = bool(user_file or environ.get(CONFIG_VARIABLE))
+    own = _read_own_file(own_file, installed, workspace, required=is_named)
     shared = read_workspace(
         workspace,
         registry,
@@ -258,11 +259,11 @@ def _hide(leaf: Leaf, key: str, notes: list[str], *, hidden: bool) -> Leaf:
 # Layers
 
 
-def _read_own_file(file: Path, installed: Collection[str], *, required: bool) -> FileLayer:
+def _read_own_file(file: Path, installed: Collection[str], workspace: Path, *, required: bool) -> FileLayer:
     found = read_settings_file(file)
     if found is None and required:
         raise ConfigError("memory", "there is no such file", origin=str(file))
-    return parse_file(found, "user", installed) if found else FileLayer(tree={})
+    return parse_file(found, "user", installed, workspace) if found else FileLayer(tree={})
 
 
 def _read_environment(environ: Mapping[str, str], installed: Collection[str]) -> Tree:

@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
-from composable_memory.config.trees import Tree, plain
-from composable_memory.config.yaml_reader import parse
+from composable_memory.config.trees import plain
+from composable_memory.config.yaml_reader import WORKSPACES, parse
 from composable_memory.connect import json_text
 from composable_memory.errors import ConfigError
 from composable_memory.types import JsonValue
@@ -20,28 +20,30 @@ class UnsafeEdit(Exception):
 Section = Mapping[str, JsonValue]
 
 
-def with_section(text: str, file: Path, backend_id: str, section: Section) -> str:
-    """Return the text of `file` with one more backend.
+def with_section(
+    text: str, file: Path, backend_id: str, section: Section, workspace: Path | None = None
+) -> str:
+    """Return the text of `file` with one more backend, for all workspaces or only for one.
 
     Raises:
         ConfigError: the file cannot be read, or the backend is there already.
         UnsafeEdit: something else in it would change.
     """
     before = _content(text, file)
-    _require_mappings(before, backend_id, file)
-    path = ("memory", "backends", backend_id)
+    path = (*((WORKSPACES, str(workspace)) if workspace else ("memory",)), "backends", backend_id)
+    for place in {("memory",), path[:-2]}:
+        _require_absent(before, place, backend_id, file)
     after = (
         json_text.with_value(text, path, section) if file.suffix == ".json" else _in_yaml(text, path, section)
     )
-    wanted = {**before, "backends": {**(before.get("backends") or {}), backend_id: dict(section)}}
-    if not _says(after, file, wanted):
+    if not _says(after, file, _with_value(before, path, dict(section))):
         raise UnsafeEdit
     return after
 
 
 def as_yaml(backend_id: str, section: Section) -> str:
     """Return a section as lines of YAML, as they stand under `backends`."""
-    return yaml.safe_dump({backend_id: dict(section)}, sort_keys=False, allow_unicode=True, width=1_000)
+    return _dumped({backend_id: dict(section)})
 
 
 def _says(text: str, file: Path, wanted: Mapping[str, Any]) -> bool:
@@ -52,11 +54,12 @@ def _says(text: str, file: Path, wanted: Mapping[str, Any]) -> bool:
 
 
 def _content(text: str, file: Path) -> dict[str, Any]:
-    tree: Tree = parse(text, file, "user")["memory"]
-    return {name: plain(item) for name, item in tree.items()}
+    return {name: plain(item) for name, item in parse(text, file, "user").items()}
 
 
-def _require_mappings(content: Mapping[str, Any], backend_id: str, file: Path) -> None:
+def _require_absent(content: Mapping[str, Any], place: tuple[str, ...], backend_id: str, file: Path) -> None:
+    for name in place:
+        content = content.get(name) or {}
     there = content.get("backends") or {}
     if not isinstance(there, dict):
         raise ConfigError("memory.backends", "expected keys and values below it", origin=str(file))
@@ -64,20 +67,29 @@ def _require_mappings(content: Mapping[str, Any], backend_id: str, file: Path) -
         raise ConfigError(f"memory.backends.{backend_id}", "it is there already", origin=str(file))
 
 
+def _with_value(content: Mapping[str, Any], path: tuple[str, ...], value: JsonValue) -> dict[str, Any]:
+    """Return what a file says with one more value."""
+    name, *rest = path
+    return {**content, name: _with_value(content.get(name) or {}, tuple(rest), value) if rest else value}
+
+
 def _in_yaml(text: str, path: tuple[str, ...], section: Section) -> str:
-    """Return YAML with a section before the first key of the innermost mapping that is there."""
+    """Return YAML with a section before the first key of the innermost mapping there, or at its end."""
     newline = "\r\n" if "\r\n" in text else "\n"
+    at_end = text + ("" if not text or text.endswith("\n") else newline)
     node, depth = yaml.compose(text, Loader=yaml.SafeLoader), 0
     if node is None:
-        gap = "" if not text or text.endswith("\n") else newline
-        return text + gap + _lines(path, section, "", newline)
+        return at_end + _lines(path, section, "", newline)
     while isinstance(inner := _member(node, path[depth]), yaml.MappingNode) and inner.value:
         node, depth = inner, depth + 1
     if not isinstance(node, yaml.MappingNode) or node.flow_style or inner is not None:
         raise UnsafeEdit
     mark = node.value[0][0].start_mark
+    lines = _lines(path[depth:], section, " " * mark.column, newline)
+    if depth == 0:
+        return at_end + lines
     begin = mark.index - mark.column
-    return text[:begin] + _lines(path[depth:], section, " " * mark.column, newline) + text[begin:]
+    return text[:begin] + lines + text[begin:]
 
 
 def _member(node: yaml.Node, name: str) -> yaml.Node | None:
@@ -86,7 +98,12 @@ def _member(node: yaml.Node, name: str) -> yaml.Node | None:
 
 
 def _lines(path: tuple[str, ...], section: Section, margin: str, newline: str) -> str:
-    heads = [f"{margin}{'  ' * depth}{name}:" for depth, name in enumerate(path[:-1])]
-    inner = margin + "  " * len(heads)
-    body = [f"{inner}{line}" for line in as_yaml(path[-1], section).splitlines()]
-    return "".join(line + newline for line in [*heads, *body])
+    """Return the lines of a section with the keys that lead to it."""
+    nested: JsonValue = dict(section)
+    for name in reversed(path):
+        nested = {name: nested}
+    return "".join(f"{margin}{line}{newline}" for line in _dumped(nested).splitlines())
+
+
+def _dumped(value: JsonValue) -> str:
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=1_000)

@@ -7,7 +7,7 @@ from pathlib import Path
 from composable_memory.config.aliases import OPENCLAW_KEYS, is_of_openclaw, with_openclaw
 from composable_memory.config.sections import gather_sections, ids_of_sections
 from composable_memory.config.settings_file import Consent, SettingsFile, consent_to, read_settings_file
-from composable_memory.config.trees import Layer, Tree, without
+from composable_memory.config.trees import Layer, Tree, merge, without
 from composable_memory.config.trust import Request, requests
 from composable_memory.errors import ConfigError
 from composable_memory.registry import Registry
@@ -43,19 +43,26 @@ class WorkspaceFile:
         return not self.requests or (self.consent is not None and self.consent.is_current)
 
 
-def parse_file(file: SettingsFile, layer: Layer, installed: Collection[str]) -> FileLayer:
+def parse_file(
+    file: SettingsFile, layer: Layer, installed: Collection[str], workspace: Path | None = None
+) -> FileLayer:
     """Return what a file says, with the sections of the `installed` backends in their places.
+
+    What the user's own file says of `workspace` alone goes before what it says of all.
 
     Raises:
         ConfigError: it cannot be understood.
     """
     # Most places have no settings file, and loading the YAML reader takes a tenth as long as a search.
-    from composable_memory.config.yaml_reader import parse
+    from composable_memory.config.yaml_reader import WORKSPACES, parse
 
     foreign = OPENCLAW_KEYS if is_of_openclaw(file.path) else None
     content = parse(file.text, file.path, layer, foreign=foreign)
     notes: list[str] = []
     tree = gather_sections(content["memory"], installed)
+    for folder, section in content.get(WORKSPACES, {}).items():
+        if workspace and isinstance(section, dict) and _names(folder, workspace):
+            tree = merge(tree, gather_sections(section, installed))
     if foreign:
         tree, notes = with_openclaw(tree, content)
     return FileLayer(tree=tree, notes=tuple(notes))
@@ -116,6 +123,13 @@ def _advice(found: WorkspaceFile, own_file: Path) -> str:
         else ""
     )
     return f"{changed}`{command}` shows what the file asks for and allows it, or set it in {own_file}"
+
+
+def _names(folder: str, workspace: Path) -> bool:
+    try:
+        return _is_same_file(Path(folder).expanduser(), workspace)
+    except RuntimeError:  # the home of a user who is not known here
+        return False
 
 
 def _is_same_file(one: Path, other: Path) -> bool:

@@ -15,16 +15,20 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 MAX_YAML_VALUES = 10_000
 MAX_YAML_DEPTH = 32
 MAX_NAME = 128
+MAX_PATH = 4_096
+WORKSPACES = "workspaces"
+"""The key beside `memory` in the user's own file."""
 
 
 def parse(text: str, file: Path, layer: Layer, *, foreign: Collection[str] | None = None) -> dict[str, Tree]:
     """Return what the text of `file` says under `memory`, and under each dotted key of `foreign` that it has.
 
     Without `foreign`, which are keys of another program, the file is ours alone; what stands there and is no
-    section is returned as one with a blank key. JSON5 is read as well.
+    section is returned as one with a blank key. JSON5 is read as well. The user's own file may say under
+    `workspaces` what counts in single folders: by folder, and there as under `memory`.
 
     Raises:
-        ConfigError: it is not valid YAML, too large, or is ours and says something beside `memory`.
+        ConfigError: it is not valid YAML, too large, or is ours and says something else.
     """
     root = _compose(_json_as_yaml(text) if file.suffix == ".json" else text, file)
     if root is None or root.tag == f"{_CORE}null":
@@ -34,6 +38,13 @@ def parse(text: str, file: Path, layer: Layer, *, foreign: Collection[str] | Non
     for name, node, origin in reader.pairs(root, ""):
         if name == "memory":
             found[name] = _section(reader.read(node, name, origin))
+        elif name == WORKSPACES and layer == "user":
+            found[name] = {}
+            for folder, inner, at in reader.pairs(node, name, longest=MAX_PATH):
+                if not (Path(folder).is_absolute() or folder.startswith("~")):
+                    problem = "expected the whole path of a folder, or one that begins with ~"
+                    raise ConfigError(f"{name}.{folder}", problem, origin=str(at))
+                found[name][folder] = _section(reader.read(inner, "memory", at))
         elif foreign is None:
             raise ConfigError(name, "unknown key; everything stands under `memory:`", origin=str(origin))
     for key in foreign or ():
@@ -150,7 +161,9 @@ class _NodeReader:
                     return Leaf(_CONVERSIONS[tag](node.value), origin)
         raise ConfigError(key, f"cannot be read as {node.tag!r:.200}", origin=str(origin))
 
-    def pairs(self, node: yaml.Node, key: str) -> Iterator[tuple[str, yaml.Node, Origin]]:
+    def pairs(
+        self, node: yaml.Node, key: str, *, longest: int = MAX_NAME
+    ) -> Iterator[tuple[str, yaml.Node, Origin]]:
         """Yield each name of a mapping in snake_case, what stands there, and its origin."""
         if not isinstance(node, yaml.MappingNode):
             raise ConfigError(key or "memory", "expected keys and values", origin=str(self.origin(node)))
@@ -158,7 +171,7 @@ class _NodeReader:
         for name_node, value_node in node.value:
             name = setting_name(str(name_node.value), key)
             origin = self.origin(name_node)
-            if not name.isprintable() or len(name) > MAX_NAME:  # it would end up in messages on a terminal
+            if not name.isprintable() or len(name) > longest:  # it would end up in messages on a terminal
                 raise ConfigError(key or "memory", f"{name!r:.200} is no key", origin=str(origin))
             if name in names:
                 raise ConfigError(join(key, name), "set twice in this file", origin=str(origin))

@@ -1,5 +1,6 @@
 """How layers are merged, where values are said to come from, and how secrets are kept."""
 
+import json
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -399,3 +400,30 @@ def test_paths_have_a_place_without_variables_and_relative_ones_are_ignored() ->
     assert user_config_path({}).name == "config.yaml"
     assert default_state_dir(relative) == default_state_dir({})
     assert default_state_dir({}).name == "composable-memory"
+
+
+def test_the_users_own_file_may_say_more_of_single_folders(workspace: Path, tmp_path: Path) -> None:
+    own, link = tmp_path / "own.yaml", tmp_path / "link.env"
+    link.symlink_to(workspace)
+    other = tmp_path / "other"
+    other.mkdir()
+    said = {"memory": {"query": {"maxResults": 3, "minScore": 0.5}}}
+    here = {"query": {"maxResults": 4}, "backends": {"wiki": {"kind": "http"}}}
+    elsewhere = {"query": {"maxResults": 5}}
+    own.write_text(
+        json.dumps(
+            {**said, "workspaces": {str(link): here, str(other): elsewhere, "~nobody-here": elsewhere}}
+        )
+    )
+    loaded = load_settings(workspace, environ={}, user_file=own)
+    query = loaded.settings.memory.query
+    assert (query.max_results, query.min_score) == (4, 0.5)
+    assert loaded.settings.memory.backends["wiki"].enabled
+    assert load_settings(other, environ={}, user_file=own).settings.memory.query.max_results == 5
+
+    own.write_text(json.dumps({"workspaces": {"notes": here}}))
+    with pytest.raises(ConfigError, match=r"own\.yaml:1"):
+        load_settings(workspace, environ={}, user_file=own)
+    (workspace / ".composable-memory.yaml").write_text(json.dumps({"workspaces": {str(workspace): here}}))
+    with pytest.raises(ConfigError, match="workspaces"):
+        load_settings(workspace, environ={})

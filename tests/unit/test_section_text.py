@@ -1,5 +1,6 @@
 """A backend is entered in a settings file without a change to anything else, or not at all."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,29 @@ def test_all_that_was_there_stays_as_it_was(text: str) -> None:
     assert {name: value for name, value in there.items() if name != "away"} == (
         ((yaml.safe_load(text) or {}).get("memory") or {}).get("backends") or {}
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "# mine\nmemory:\n  # these\n  citations: 'on'",
+        "memory:\r\n  backends:\r\n    builtin: {}\r\nworkspaces:\r\n  /other: {}\r\n",
+        "  workspaces:\n    # this one\n    '/srv/a: b/no.te s.env':\n      id: a\n",
+        '{\n  // mine\n  "memory": {"citations": "on"},\n}\n',
+    ],
+)
+def test_it_can_be_entered_for_one_workspace(text: str) -> None:
+    folder = Path("/srv/a: b/no.te s.env")
+    file = Path("config.json") if text.startswith("{") else YAML
+    after = with_section(text, file, "away", SECTION, folder)
+    lines = after.splitlines()
+    assert [line for line in text.splitlines() if line not in lines and '"memory"' not in line] == []
+    there = yaml.safe_load(re.sub("//.*", "", after) if text.startswith("{") else after)
+    assert there["workspaces"][str(folder)]["backends"]["away"] == SECTION
+    for workspace in (folder, None):
+        with pytest.raises(ConfigError):
+            with_section(with_section(text, file, "away", SECTION), file, "away", SECTION, workspace)
 
 
 def test_a_file_in_json_keeps_its_comments() -> None:

@@ -84,7 +84,7 @@ def test_a_server_is_added_with_all_that_was_found_out(
     assert (result.exit_code, "away://memory/projects/greenhouse.md" in result.stdout) == (0, True)
     after = own_file.read_text(encoding="utf-8")
     assert [line for line in OWN.splitlines() if line not in after.splitlines()] == []
-    section = yaml.safe_load(after)["memory"]["backends"]["away"]
+    section = yaml.safe_load(after)["workspaces"][str(workspace.resolve())]["backends"]["away"]
     assert (section["search_tool"], section["results"], section["env"]) == (
         "search_notes",
         "results",
@@ -99,6 +99,31 @@ def test_a_server_is_added_with_all_that_was_found_out(
     assert (again.exit_code != 0, own_file.read_text(encoding="utf-8")) == (True, after)
 
 
+def test_it_is_added_for_this_workspace_alone_or_for_all(
+    added: Any, own_file: Path, workspace: Path, state_dir: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+
+    def shown(folder: Path) -> dict[str, str]:
+        words = ["config", "show", "--json", "--workspace", str(folder), "--state-dir", str(state_dir)]
+        rows = json.loads(CliRunner().invoke(app, words).stdout)["settings"]
+        return {row["key"]: row["origin"] for row in rows if row["key"].startswith("memory.backends.away.")}
+
+    assert added("", "--yes").exit_code == 0
+    lines = own_file.read_text(encoding="utf-8").splitlines()
+    origin = shown(workspace)["memory.backends.away.kind"]
+    file, _, line = origin.rpartition(":")
+    assert (file, lines[int(line) - 1].strip()) == (str(own_file), "kind: mcp")
+    assert shown(other) == {}
+    assert added("", "--yes").exit_code != 0  # it is there already
+
+    own_file.write_text(OWN, encoding="utf-8")
+    assert added("", "--yes", "--all-workspaces").exit_code == 0
+    assert shown(other).keys() == shown(workspace).keys() != set()
+    assert added("", "--yes").exit_code != 0  # it is there already
+
+
 def test_nothing_is_added_without_a_yes_or_without_results(added: Any, own_file: Path) -> None:
     assert added(answer="n\n").exit_code == 1
     assert added("no-start").exit_code == 1
@@ -110,6 +135,6 @@ def test_nothing_is_added_without_a_yes_or_without_results(added: Any, own_file:
 def test_lines_to_paste_are_shown_where_the_file_cannot_be_edited(added: Any, own_file: Path) -> None:
     text = "memory: {embedding: {provider: none}}\n"
     own_file.write_text(text, encoding="utf-8")
-    result = added("", "--yes")
+    result = added("", "--yes", "--all-workspaces")
     assert (result.exit_code, own_file.read_text(encoding="utf-8")) == (1, text)
     assert "search_tool: search_notes" in result.stdout
