@@ -27,7 +27,7 @@ from composable_memory import open_memory
 from composable_memory.interfaces import BackendSpec
 from composable_memory.paths import FOREIGN
 from composable_memory.types import SearchOptions
-from composable_memory_adapters.external.memory import ExternalMemory
+from composable_memory_adapters.external.backend import ExternalMemory
 from composable_memory_adapters.external.retrievers import retriever_backend
 from composable_memory_adapters.external.settings import AnswerSettings
 from composable_memory_adapters.text.query_terms import analyse

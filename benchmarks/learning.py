@@ -52,8 +52,8 @@ from composable_memory.query.intent import parse_query_intent
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.replay import Replayer, is_reproduced
 from composable_memory_feedback.advice.evidence import Case, cases_of
+from composable_memory_feedback.advice.proposal import AdviceLimits, Proposal
 from composable_memory_feedback.advice.statistical import advise
-from composable_memory_feedback.advice.values import AdviceLimits, Proposal
 from composable_memory_feedback.guardrails import check, clamp_steps
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 from composable_memory_feedback.logged import LoggedQuery, RankedHit, RankingPolicy, read_queries

@@ -35,8 +35,8 @@ from composable_memory.learning import open_learning
 from composable_memory.learning.logged import queries_of
 from composable_memory.types import MemorySearchResult, SearchOptions
 from composable_memory_feedback.judgements import Judgement, JudgementKind
+from composable_memory_ops_logs.file_sink import FileSink
 from composable_memory_ops_logs.segments import day_of
-from composable_memory_ops_logs.sinks import FileSink
 
 SETTINGS = """
 memory:

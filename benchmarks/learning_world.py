@@ -31,8 +31,8 @@ from composable_memory_feedback.advice.evidence import (  # noqa: E402
     cases_of,
     score,
 )
+from composable_memory_feedback.advice.proposal import AdviceLimits, Proposal  # noqa: E402
 from composable_memory_feedback.advice.statistical import advise  # noqa: E402
-from composable_memory_feedback.advice.values import AdviceLimits, Proposal  # noqa: E402
 from composable_memory_feedback.advice.weight_grid import coarse  # noqa: E402
 from composable_memory_feedback.guardrails import check, clamp_steps  # noqa: E402
 from composable_memory_feedback.logged import LoggedQuery  # noqa: E402

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from composable_memory_adapters.vectors import code_file
+from composable_memory_adapters.vectors import int8_file
 from composable_memory_adapters.vectors.int8_codes import encode
 from composable_memory_adapters.vectors.mapped import MappedVectors
 from composable_memory_adapters.vectors.resident import Fetch, Matrix, unit_rows
@@ -54,7 +54,7 @@ class Index:
 
     def _move(self, made: Path, place: Path) -> None:
         made.replace(place)
-        code_file.remove_unfinished(place)
+        int8_file.remove_unfinished(place)
 
 
 def vectors(ids: Sequence[int]) -> Matrix:
@@ -111,7 +111,7 @@ def _kill_one(place: Path, changes: int) -> int:
 
 
 def _faults(place: Path, reached: int) -> list[str]:
-    found = code_file.read(place, KEY, DIMS)
+    found = int8_file.read(place, KEY, DIMS)
     if found is None:
         return ["the file in its place is not whole"]
     codes, position = found

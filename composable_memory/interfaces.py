@@ -57,7 +57,7 @@ if TYPE_CHECKING:
         VectorRecord,
     )
     from composable_memory.facts import Adopted, Episode, Fact, Forgotten, GraphEntity, Neighbourhood
-    from composable_memory.forget.values import Forgetting, Holding
+    from composable_memory.forget.report import Forgetting, Holding
     from composable_memory_ops_logs import OpsLog
 
 ProgressCallback = Callable[[MemorySyncProgressUpdate], None]

@@ -131,7 +131,7 @@ OWN_VECTORS = "tests/integration/test_own_vectors.py::test_"
 VECTOR_TESTS = "tests/contract/test_vectors.py::Test"
 IN_MEMORY = "tests/contract/test_in_memory.py::Test"
 CAN_FAIL = "tests/contract/test_fact_contracts_can_fail.py::test_"
-FACE = "tests/architecture/test_face.py::test_"
+FACE = "tests/architecture/test_public_names.py::test_"
 
 FLIGHTS = "tests/unit/supervision/test_single_flight.py::test_"
 FALLBACK = "tests/unit/core/test_fallback.py::test_"

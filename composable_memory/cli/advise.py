@@ -23,7 +23,7 @@ from composable_memory.cli.weight_tables import (
 )
 from composable_memory.json_documents import document
 from composable_memory.learning import Advice
-from composable_memory_feedback.advice.values import Proposal
+from composable_memory_feedback.advice.proposal import Proposal
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import kinds_of

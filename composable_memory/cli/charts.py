@@ -14,7 +14,7 @@ from composable_memory.cli.render import print_table, sparkline
 from composable_memory.cli.weight_tables import SETTINGS
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import BackendDay, KindGroup
-from composable_memory_feedback.store.values import WeightChange
+from composable_memory_feedback.store.stored_values import WeightChange
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

@@ -47,7 +47,7 @@ from composable_memory.runtime.opening import open_memory
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import BackendDay, Judgement, JudgementKind, KindGroup
 from composable_memory_feedback.judging import EvaluationOutcome
-from composable_memory_feedback.store.values import ShadowRecord
+from composable_memory_feedback.store.stored_values import ShadowRecord
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import utc_now
 

@@ -8,7 +8,7 @@ from composable_memory.cli.command import Target, command
 from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import AsJson
 from composable_memory.cli.output import counted, one_line, print_json, print_line, warn
-from composable_memory.forget.values import ForgetLine, ForgetPlan, ForgetReport, Holding
+from composable_memory.forget.report import ForgetLine, ForgetPlan, ForgetReport, Holding
 from composable_memory.json_documents import document
 from composable_memory.runtime.opening import open_memory
 

@@ -203,7 +203,7 @@ def _now() -> datetime:
 
 
 async def _session_start(run: _Run) -> str | None:
-    from composable_memory.hooks.context import session_recap
+    from composable_memory.hooks.prompt_context import session_recap
 
     await asyncio.to_thread(run.states.prune)
     await run.states.change(run.call.session, lambda state: state.shown.clear())
@@ -218,7 +218,7 @@ async def _session_start(run: _Run) -> str | None:
 
 
 async def _prompt(run: _Run) -> str | None:
-    from composable_memory.hooks.context import recall_for_prompt
+    from composable_memory.hooks.prompt_context import recall_for_prompt
     from composable_memory.runtime.opening import open_memory
 
     if not run.hooks.auto_recall:

@@ -12,7 +12,7 @@ from composable_memory.cli.output import counted, print_json, print_line, print_
 from composable_memory.cli.recall import moment_of_now
 from composable_memory.errors import InvalidArgument
 from composable_memory.json_documents import document
-from composable_memory.reflect.values import Reflection
+from composable_memory.reflect.report import Reflection
 from composable_memory.runtime.opening import open_memory
 
 app = typer.Typer()

@@ -10,7 +10,7 @@ from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import AsJson, Strict
 from composable_memory.cli.output import print_json, print_line, warn, warn_degraded
 from composable_memory.json_documents import document
-from composable_memory.retain.lines import MemoryType
+from composable_memory.retain.retained_lines import MemoryType
 from composable_memory.runtime.opening import open_memory
 
 app = typer.Typer()

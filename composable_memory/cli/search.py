@@ -142,7 +142,9 @@ async def search(
         response = await query_cited(memory, request)
         status = memory.status()
         if report is not None:
-            from composable_memory.inspector.report import write_report  # late, as it is seldom asked for
+            from composable_memory.inspector.answer_page import (
+                write_report,  # late, as it is seldom asked for
+            )
 
             file = target.path(report)
             await write_report(memory, response.trace_id, file, with_texts=not without_texts)

@@ -24,18 +24,18 @@ from composable_memory.errors import (
     NoteNotWritten,
 )
 from composable_memory.forget import planning
-from composable_memory.forget.notes import NoteLine, Notes, without_lines
+from composable_memory.forget.note_lines import NoteLine, Notes, without_lines
 from composable_memory.forget.planning import Marked
+from composable_memory.forget.report import ForgetLine, ForgetPlan, ForgetReport, Forgetting, Holding
 from composable_memory.forget.tombstones import INSTEAD, Forgotten, Tombstones
-from composable_memory.forget.values import ForgetLine, ForgetPlan, ForgetReport, Forgetting, Holding
 from composable_memory.forget.wording import Quotations, statements_of, words_of
 from composable_memory.interfaces import Capability, SupportsForget, SupportsRetain
 from composable_memory.learning.active_weights import RecentResults
 from composable_memory.learning.context import LearningContext
 from composable_memory.paths import is_note
 from composable_memory.query.manager import ComposableMemoryManager
-from composable_memory.retain.lines import RetainedLine, format_retained_line
 from composable_memory.retain.note_file import NoteFile
+from composable_memory.retain.retained_lines import RetainedLine, format_retained_line
 from composable_memory.supervision.file_lock import file_lock
 from composable_memory.types import MemorySearchResult
 from composable_memory_feedback.errors import FeedbackError

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 from composable_memory.citations import read_citation
 from composable_memory.errors import InvalidArgument, MemoryPathError
-from composable_memory.forget.notes import NoteLine, Notes
+from composable_memory.forget.note_lines import NoteLine, Notes
+from composable_memory.forget.report import ForgetLine
 from composable_memory.forget.tombstones import Tombstones
-from composable_memory.forget.values import ForgetLine
 from composable_memory.forget.wording import Statement, contains, words_of
 from composable_memory.paths import is_note
-from composable_memory.reflect.pages import is_own_line, own_lines
+from composable_memory.reflect.entity_pages import is_own_line, own_lines
 
 MOST_CANDIDATES = 20
 """So many have a token of their own; the others are chosen by their place."""

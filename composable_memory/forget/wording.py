@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from unicodedata import normalize
 
-from composable_memory.retain.lines import retained_lines
+from composable_memory.retain.retained_lines import retained_lines
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 Words = tuple[str, ...]

@@ -7,10 +7,10 @@ from composable_memory_ops_logs.lazy_names import lazy_names
 if TYPE_CHECKING:
     from composable_memory.hooks.agent_json import HookCall, answer, read_call
     from composable_memory.hooks.capture import Candidate, capture_turn, worth_remembering
-    from composable_memory.hooks.context import recall_for_prompt, session_recap
     from composable_memory.hooks.event_json import event_of, parse_event
     from composable_memory.hooks.fencing import fence, own_words
     from composable_memory.hooks.flush import flush_prompt, plan_flush
+    from composable_memory.hooks.prompt_context import recall_for_prompt, session_recap
     from composable_memory.hooks.recorder import Recorded, SessionRecorder, TakesContents
     from composable_memory.hooks.session_events import (
         CompactionSummary,
@@ -58,7 +58,7 @@ __all__ = [
 _MODULES = {
     "agent_json": "HookCall answer read_call",
     "capture": "Candidate capture_turn worth_remembering",
-    "context": "recall_for_prompt session_recap",
+    "prompt_context": "recall_for_prompt session_recap",
     "event_json": "event_of parse_event",
     "fencing": "fence own_words",
     "flush": "flush_prompt plan_flush",

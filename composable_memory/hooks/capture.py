@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from composable_memory.hooks.fencing import own_words
-from composable_memory.retain.lines import MemoryType
+from composable_memory.retain.retained_lines import MemoryType
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:

@@ -18,15 +18,15 @@ from posixpath import splitext
 from typing import Literal
 
 from composable_memory.errors import BackendUnavailable, ConfigError, InvalidArgument, NoteNotWritten
-from composable_memory.forget.notes import Notes, without_lines
+from composable_memory.forget.note_lines import Notes, without_lines
 from composable_memory.front_matter import front_matter
 from composable_memory.hooks.session_memory import slug_of
 from composable_memory.imports.files import files_of
 from composable_memory.imports.readers import Problem, Record, read_export
 from composable_memory.paths import MEMORY_FOLDER
-from composable_memory.retain.lines import format_retained_line, retained_lines, with_retained_line
 from composable_memory.retain.note_file import NoteFile
 from composable_memory.retain.remember import MAX_CHARS, MAX_NAMES, line_of
+from composable_memory.retain.retained_lines import format_retained_line, retained_lines, with_retained_line
 from composable_memory.runtime.memory import Memory
 from composable_memory.state.folders import file_name_of
 from composable_memory.supervision.file_lock import file_lock

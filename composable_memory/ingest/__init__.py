@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from composable_memory.ingest.lifetimes import Lifetime, StandardTemporalPolicy, lifetime_of
     from composable_memory.ingest.pipeline import IngestPipeline
     from composable_memory.ingest.records import GraphPart, edge_id, graph_of, node_id
-    from composable_memory.ingest.stage_errors import PipelineError, PipelineErrorCode
-    from composable_memory.ingest.values import (
+    from composable_memory.ingest.requests import (
         AuditEvent,
         IngestItem,
         IngestRequest,
         IngestResult,
         MetricEvent,
     )
+    from composable_memory.ingest.stage_errors import PipelineError, PipelineErrorCode
 
 __all__ = [
     "AuditEvent",
@@ -63,7 +63,7 @@ _MODULES = {
     "pipeline": "IngestPipeline",
     "records": "GraphPart edge_id graph_of node_id",
     "stage_errors": "PipelineError PipelineErrorCode",
-    "values": "AuditEvent IngestItem IngestRequest IngestResult MetricEvent",
+    "requests": "AuditEvent IngestItem IngestRequest IngestResult MetricEvent",
 }
 
 if not TYPE_CHECKING:

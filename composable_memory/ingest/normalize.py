@@ -16,7 +16,7 @@ from composable_memory.content import (
     MemoryTemporalMetadata,
 )
 from composable_memory.ingest.lifetimes import as_moment
-from composable_memory.ingest.values import IngestItem, IngestRequest
+from composable_memory.ingest.requests import IngestItem, IngestRequest
 from composable_memory.types import JsonValue, Origin
 from composable_memory_ops_logs import redact, redact_value
 from composable_memory_ops_logs.quick_dataclass import dataclass

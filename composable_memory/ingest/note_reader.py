@@ -13,8 +13,8 @@ from composable_memory.front_matter import front_matter
 from composable_memory.ingest.extract import RETAINED
 from composable_memory.ingest.normalize import citation_of
 from composable_memory.markdown import CodeReader, heading_in
-from composable_memory.reflect.pages import is_own_line
-from composable_memory.retain.lines import RetainedLine, retained_lines
+from composable_memory.reflect.entity_pages import is_own_line
+from composable_memory.retain.retained_lines import RetainedLine, retained_lines
 from composable_memory.transcripts import messages_of
 from composable_memory.types import JsonValue, Origin
 from composable_memory_ops_logs.quick_dataclass import dataclass

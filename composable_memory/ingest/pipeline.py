@@ -26,8 +26,7 @@ from composable_memory.ingest.extract import (
 from composable_memory.ingest.lifetimes import lifetime_of
 from composable_memory.ingest.normalize import normalize
 from composable_memory.ingest.records import GraphPart, graph_of, joined, record_of
-from composable_memory.ingest.stage_errors import PipelineError, attempt
-from composable_memory.ingest.values import (
+from composable_memory.ingest.requests import (
     STAGES,
     AuditEvent,
     IngestRequest,
@@ -35,6 +34,7 @@ from composable_memory.ingest.values import (
     MetricEvent,
     Stage,
 )
+from composable_memory.ingest.stage_errors import PipelineError, attempt
 from composable_memory.interfaces import (
     Clock,
     EmbedderAdapter,

@@ -7,8 +7,7 @@ from composable_memory_ops_logs.lazy_names import lazy_names
 if TYPE_CHECKING:
     from composable_memory.learning.active_weights import WeightsReport
     from composable_memory.learning.judging import OutcomeCallback, TextReader
-    from composable_memory.learning.service import Learning, open_learning
-    from composable_memory.learning.values import (
+    from composable_memory.learning.reports import (
         Advice,
         EvaluationRun,
         GoldenRun,
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
         QuestionScore,
         ReplayRun,
     )
+    from composable_memory.learning.service import Learning, open_learning
 
 __all__ = [
     "Advice",
@@ -35,7 +35,7 @@ _MODULES = {
     "active_weights": "WeightsReport",
     "judging": "OutcomeCallback TextReader",
     "service": "Learning open_learning",
-    "values": "Advice EvaluationRun GoldenRun LearningStats QuestionScore ReplayRun",
+    "reports": "Advice EvaluationRun GoldenRun LearningStats QuestionScore ReplayRun",
 }
 """A search needs only the weights in force, in a tenth of the time."""
 

@@ -11,13 +11,13 @@ from math import inf
 from composable_memory.config.feedback import JudgeSettings
 from composable_memory.learning.context import LearningContext
 from composable_memory.learning.logged import judged_cases, window
-from composable_memory.learning.values import Advice
+from composable_memory.learning.reports import Advice
 from composable_memory.learning.weight_tables import WeightTables
 from composable_memory.query.live_weights import WeightTable
 from composable_memory.query.replay import Replayer
 from composable_memory_feedback.advice import Objection, Proposal
 from composable_memory_feedback.advice.evidence import Case, score
-from composable_memory_feedback.advice.values import AdvisorChoice
+from composable_memory_feedback.advice.proposal import AdvisorChoice
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenRecord, compare_golden
 from composable_memory_feedback.guardrails import HARDLY, ShadowOutcome, check, clamp_steps, is_waiting

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from composable_memory.learning.context import LearningContext
 from composable_memory.learning.logged import queries_of
-from composable_memory.learning.values import GoldenRun, QuestionScore
+from composable_memory.learning.reports import GoldenRun, QuestionScore
 from composable_memory.learning.weight_tables import WeightTables
 from composable_memory.query.replay import Replayer
 from composable_memory.types import QueryResponse

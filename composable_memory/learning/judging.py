@@ -14,9 +14,9 @@ from composable_memory.learning.active_weights import WeightsReport
 from composable_memory.learning.advising import language_model
 from composable_memory.learning.context import LearningContext
 from composable_memory.learning.logged import from_log, signals_of, streamed, window
+from composable_memory.learning.reports import EvaluationRun, LearningStats
 from composable_memory.learning.result_selection import Unjudged, named_result, never_judged, unjudged_under
 from composable_memory.learning.transcript_answers import answers_in_transcripts, quotes_in_transcripts
-from composable_memory.learning.values import EvaluationRun, LearningStats
 from composable_memory.learning.weight_tables import WeightTables
 from composable_memory.query.live_weights import WeightTable
 from composable_memory_feedback.advice.evidence import QueryKey

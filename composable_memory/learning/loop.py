@@ -15,8 +15,8 @@ from typing import Literal, TypeVar
 from composable_memory.learning.active_weights import SURVIVED, Sleep, follow, goes_on, tell_failure
 from composable_memory.learning.judging import TextReader
 from composable_memory.learning.logged import log_mark
+from composable_memory.learning.reports import Advice
 from composable_memory.learning.service import Learning
-from composable_memory.learning.values import Advice
 from composable_memory.query.live_weights import WeightTable
 from composable_memory_feedback.advice import Proposal
 from composable_memory_feedback.errors import FeedbackError

@@ -18,7 +18,7 @@ from composable_memory.learning.experimenting import Experimenting
 from composable_memory.learning.golden_questions import GoldenQuestions
 from composable_memory.learning.judging import Judging
 from composable_memory.learning.logged import RankableQueries, judged_cases, streamed, telling_judgements
-from composable_memory.learning.values import ReplayRun
+from composable_memory.learning.reports import ReplayRun
 from composable_memory.learning.weight_tables import WeightTables
 from composable_memory.query.live_weights import LiveWeights
 from composable_memory.query.replay import Replayer

@@ -15,7 +15,7 @@ from composable_memory_feedback.golden import compare_golden
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.store import WeightChange
-from composable_memory_feedback.store.values import WeightAction
+from composable_memory_feedback.store.stored_values import WeightAction
 from composable_memory_feedback.store.weights import SETTINGS
 from composable_memory_feedback.weights import same_proportions
 from composable_memory_ops_logs import WeightsChanged, redact

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from composable_memory.errors import InvalidArgument
 from composable_memory.paths import FOREIGN
-from composable_memory.retain.lines import MEMORY_TYPES, MemoryType, retained_lines
+from composable_memory.retain.retained_lines import MEMORY_TYPES, MemoryType, retained_lines
 from composable_memory.time.windows import named_window
 from composable_memory.types import NO_FILTERS, MemorySearchResult, SearchFilters
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Literal, get_args
 
-from composable_memory.recall.names import folded
+from composable_memory.recall.name_matching import folded
 from composable_memory.types import Degradation
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

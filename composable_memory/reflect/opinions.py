@@ -14,10 +14,10 @@ from itertools import groupby
 from math import exp, log
 from typing import NamedTuple
 
-from composable_memory.recall.names import folded
-from composable_memory.recall.notes import KnownLine
-from composable_memory.reflect.pages import made_key
-from composable_memory.reflect.values import Opinion
+from composable_memory.recall.name_matching import folded
+from composable_memory.recall.retained_notes import KnownLine
+from composable_memory.reflect.entity_pages import made_key
+from composable_memory.reflect.report import Opinion
 
 STEP = 0.2
 DAY_LIMIT = 0.4

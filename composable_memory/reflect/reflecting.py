@@ -20,13 +20,13 @@ from composable_memory.errors import BackendError, ConfigError, MemoryPathError,
 from composable_memory.facts import Fact
 from composable_memory.paths import BANK_FOLDER, MAIN_FILES, resolve_memory_file
 from composable_memory.query.filters import may_pass, parse_since
-from composable_memory.recall.asking import OpenMemory, ends_of_lines
-from composable_memory.recall.names import folded
-from composable_memory.recall.notes import ENTITY_PAGES, KnownLine, Note
+from composable_memory.recall.name_matching import folded
+from composable_memory.recall.recalling import OpenMemory, ends_of_lines
+from composable_memory.recall.retained_notes import ENTITY_PAGES, KnownLine, Note
+from composable_memory.reflect.entity_pages import Entry, Page, made_key, revised
 from composable_memory.reflect.opinions import key_of, opinions_of
-from composable_memory.reflect.pages import Entry, Page, made_key, revised
+from composable_memory.reflect.report import Opinion, PageChange, Reflection
 from composable_memory.reflect.summaries import add_summaries
-from composable_memory.reflect.values import Opinion, PageChange, Reflection
 from composable_memory.retain.note_file import NoteFile
 from composable_memory.types import Degradation, SearchFilters
 from composable_memory_ops_logs.quick_dataclass import dataclass

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from composable_memory.config.feedback import JudgeSettings
 from composable_memory.learning.advising import language_model
-from composable_memory.reflect.pages import Entry, Page, made_key, own_lines
+from composable_memory.reflect.entity_pages import Entry, Page, made_key, own_lines
 from composable_memory.types import Degradation
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.language_model import (

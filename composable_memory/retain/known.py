@@ -9,8 +9,8 @@ from composable_memory.errors import ComposableMemoryError
 from composable_memory.forget.tombstones import Forgotten
 from composable_memory.interfaces import Capability, MemorySearchManager
 from composable_memory.query.manager import ComposableMemoryManager
-from composable_memory.retain.lines import RetainedLine, format_retained_line, retained_lines
-from composable_memory.retain.sameness import are_rivals, say_the_same, words_said
+from composable_memory.retain.retained_lines import RetainedLine, format_retained_line, retained_lines
+from composable_memory.retain.same_statement import are_rivals, say_the_same, words_said
 from composable_memory.time.expressions import time_mentions
 from composable_memory.types import Degradation, MemorySearchResult, Origin, SearchOptions
 from composable_memory_ops_logs import OpsLog

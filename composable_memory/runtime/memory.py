@@ -30,7 +30,7 @@ from composable_memory.query.context_pack import DEFAULT_MAX_CHARS
 from composable_memory.query.live_weights import LiveWeights
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.recall.items import DEFAULT_MAX_ITEMS, Recall
-from composable_memory.recall.notes import RetainedNotes
+from composable_memory.recall.retained_notes import RetainedNotes
 from composable_memory.registry import Registry
 from composable_memory.runtime.embedder_choice import EmbedderChoice
 from composable_memory.state.folders import OPS_LOG_FOLDER
@@ -54,9 +54,9 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 if TYPE_CHECKING:
     from composable_memory.content import IngestReport, MemoryContentObject
     from composable_memory.forget.forgetting import ForgettingScope
-    from composable_memory.forget.values import ForgetPlan, ForgetReport
+    from composable_memory.forget.report import ForgetPlan, ForgetReport
     from composable_memory.learning import Learning
-    from composable_memory.reflect.values import Reflection
+    from composable_memory.reflect.report import Reflection
     from composable_memory.retain.remember import Remembered
     from composable_memory.runtime.failover import FallbackMemoryManager
 
@@ -244,7 +244,7 @@ class Memory:
             InvalidArgument: a time or a type is none.
             BackendUnavailable: the memory is closed, or in use on another event loop.
         """
-        from composable_memory.recall.asking import recall  # a search does without it
+        from composable_memory.recall.recalling import recall  # a search does without it
 
         self.manager.require_usable("recall")
         return await recall(

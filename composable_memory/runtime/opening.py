@@ -29,7 +29,7 @@ from composable_memory.query.intent import parse_query_intent
 from composable_memory.query.live_weights import LiveWeights
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import MergePolicy
-from composable_memory.recall.notes import RetainedNotes
+from composable_memory.recall.retained_notes import RetainedNotes
 from composable_memory.registry import Registry, discover_backends, load_extractor
 from composable_memory.runtime.backends import BackendOpener, OpenBackends
 from composable_memory.runtime.embedder_choice import choose_embedder

@@ -4,7 +4,7 @@ None of them raises for a memory that fails: the reply then says what is wrong a
 `catalogue` lists those that agents are offered.
 """
 
-from composable_memory.tools.context import (
+from composable_memory.tools.context_pack import (
     MemoryContextPackReply,
     MemoryContextPackRequest,
     memory_context_pack,

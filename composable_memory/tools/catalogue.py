@@ -1,6 +1,10 @@
 """All tools of an agent, with what it reads about them: whoever adds a tool adds it here."""
 
-from composable_memory.tools.context import MemoryContextPackRequest, memory_context_pack, unavailable_pack
+from composable_memory.tools.context_pack import (
+    MemoryContextPackRequest,
+    memory_context_pack,
+    unavailable_pack,
+)
 from composable_memory.tools.explain import (
     MemoryExplainRequest,
     MemoryFeedbackRequest,
@@ -16,15 +20,15 @@ from composable_memory.tools.recall import (
     memory_recall,
     memory_recent,
 )
-from composable_memory.tools.search import MemorySearchRequest, memory_search, unavailable_search
-from composable_memory.tools.status import MemoryStatusRequest, memory_status
-from composable_memory.tools.tool import Tool
-from composable_memory.tools.writing import (
+from composable_memory.tools.remember_and_forget import (
     MemoryForgetRequest,
     MemoryRememberRequest,
     memory_forget,
     memory_remember,
 )
+from composable_memory.tools.search import MemorySearchRequest, memory_search, unavailable_search
+from composable_memory.tools.status import MemoryStatusRequest, memory_status
+from composable_memory.tools.tool import Tool
 
 TOOLS: tuple[Tool, ...] = (
     Tool(

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         TakenFrom,
         place_key,
     )
+    from composable_memory_ops_logs.file_sink import MemorySink
     from composable_memory_ops_logs.ingest_events import (
         GraphitiHealth,
         GraphitiIngest,
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from composable_memory_ops_logs.log import OpsLog, OpsLogStats, utc_now
     from composable_memory_ops_logs.reader import EventFilter, EventPage, OpsLogReader
     from composable_memory_ops_logs.redaction.redactor import redact, redact_value
-    from composable_memory_ops_logs.sinks import MemorySink
     from composable_memory_ops_logs.sync_events import (
         SyncComplete,
         SyncFailed,
@@ -155,7 +155,7 @@ _MODULES = {
     "log": "OpsLog OpsLogStats utc_now",
     "reader": "EventFilter EventPage OpsLogReader",
     "redaction.redactor": "redact redact_value",
-    "sinks": "MemorySink",
+    "file_sink": "MemorySink",
     "sync_events": "SyncComplete SyncFailed SyncFileIndexed SyncFileSkipped SyncStart",
     "tracing": "current_run_id current_session_key current_trace_id trace",
 }

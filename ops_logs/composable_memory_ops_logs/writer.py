@@ -11,8 +11,8 @@ from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
 from composable_memory_ops_logs.events import BackendResult, OpsEvent, QueryMerged
+from composable_memory_ops_logs.file_sink import FileSink
 from composable_memory_ops_logs.segments import day_of
-from composable_memory_ops_logs.sinks import FileSink
 
 _LINGER_S = 0.005
 """How long the thread waits for company: the events of one question then share one write and one wake-up."""

@@ -13,7 +13,7 @@ from composable_memory import content, facts, hooks, ingest, interfaces, types
 from composable_memory.config.aliases import ResolvedMemoryBackendConfig
 from composable_memory.config.settings import BackendSection, Settings
 from composable_memory.config.validation import known_keys
-from composable_memory.ingest.values import STAGES, Stage
+from composable_memory.ingest.requests import STAGES, Stage
 from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.runtime import factory
 from composable_memory_adapters.builtin.index_file import ensure_tables

@@ -12,7 +12,7 @@ from math import inf
 import pytest
 
 from composable_memory.content import EmbedderInput, VectorQuery, VectorQueryResult, VectorRecord
-from composable_memory.forget.values import Forgetting, Holding
+from composable_memory.forget.report import Forgetting, Holding
 from composable_memory.interfaces import MemorySearchManager, ProgressCallback
 from composable_memory.testing import (
     SEED_NOTES,

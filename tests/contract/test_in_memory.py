@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from composable_memory.forget.values import Forgetting, Holding
+from composable_memory.forget.report import Forgetting, Holding
 from composable_memory.interfaces import (
     BackendServices,
     Capability,

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from composable_memory import open_memory
 from composable_memory.cli import app
+from composable_memory.reflect.entity_pages import own_lines
 from composable_memory.reflect.opinions import Day, evolved
-from composable_memory.reflect.pages import own_lines
 from composable_memory.runtime.opening import NOW_VARIABLE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "recall.md").read_text(encoding="utf-8")

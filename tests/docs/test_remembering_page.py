@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from composable_memory.retain.lines import format_retained_line, read_retained_line, retained_lines
 from composable_memory.retain.remember import MAX_CHARS
+from composable_memory.retain.retained_lines import format_retained_line, read_retained_line, retained_lines
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "remembering.md").read_text(encoding="utf-8")

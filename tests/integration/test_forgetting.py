@@ -23,7 +23,7 @@ from composable_memory import open_memory
 from composable_memory.cli import app
 from composable_memory.config.base_model import SettingsModel
 from composable_memory.errors import BackendUnavailable, InvalidArgument, MemoryPathError, NoteNotWritten
-from composable_memory.forget.values import Forgetting, Holding
+from composable_memory.forget.report import Forgetting, Holding
 from composable_memory.hooks.capture import capture_turn
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability
 from composable_memory.query.replay import is_reproduced

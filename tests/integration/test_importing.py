@@ -17,7 +17,7 @@ from composable_memory import open_memory
 from composable_memory.cli import app
 from composable_memory.errors import ConfigError
 from composable_memory.imports.importing import ImportReport, Outcome, import_export
-from composable_memory.retain.lines import RetainedLine, retained_lines
+from composable_memory.retain.retained_lines import RetainedLine, retained_lines
 from composable_memory.runtime.export import export_memory
 from composable_memory.runtime.memory import Memory
 from composable_memory.types import SearchFilters

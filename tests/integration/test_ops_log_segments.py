@@ -16,9 +16,9 @@ import orjson
 import pytest
 
 from composable_memory_ops_logs import EventFilter, OpsEvent, OpsLog, OpsLogReader, SyncFileSkipped, trace
+from composable_memory_ops_logs.file_sink import FileSink
 from composable_memory_ops_logs.retention import Judged
 from composable_memory_ops_logs.segments import BLOCK_BYTES
-from composable_memory_ops_logs.sinks import FileSink
 
 DAY = datetime(2026, 3, 10, 12, tzinfo=UTC)
 TODAY, FILE = "2026-03-10", "ops-2026-03-10.0001"

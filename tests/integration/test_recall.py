@@ -18,9 +18,9 @@ from composable_memory.errors import InvalidArgument
 from composable_memory.facts import Fact, GraphEntity
 from composable_memory.interfaces import BackendSpec, Capability
 from composable_memory.recall import Recall
-from composable_memory.recall.asking import ends_of_lines
-from composable_memory.recall.names import KnownNames
-from composable_memory.recall.notes import RetainedNotes
+from composable_memory.recall.name_matching import KnownNames
+from composable_memory.recall.recalling import ends_of_lines
+from composable_memory.recall.retained_notes import RetainedNotes
 from composable_memory.testing import InMemoryBackend
 from composable_memory.types import Origin
 

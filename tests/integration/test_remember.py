@@ -16,8 +16,8 @@ import pytest
 from composable_memory import open_memory
 from composable_memory.errors import BackendError, InvalidArgument, MemoryPathError, NoteNotWritten
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability, ProgressCallback
-from composable_memory.retain.lines import RetainedLine, retained_lines
 from composable_memory.retain.note_file import NoteFile
+from composable_memory.retain.retained_lines import RetainedLine, retained_lines
 from composable_memory.supervision.file_lock import hold_lock
 from composable_memory.testing.in_memory import InMemoryBackend, InMemorySettings
 from composable_memory.types import SyncReport

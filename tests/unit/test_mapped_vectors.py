@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from composable_memory.content import VectorQuery
-from composable_memory_adapters.vectors import code_file
+from composable_memory_adapters.vectors import int8_file
 from composable_memory_adapters.vectors.mapped import MappedVectors
 from composable_memory_adapters.vectors.resident import ExactVectors, Fetch
 
@@ -57,7 +57,7 @@ async def test_a_file_that_another_process_removes_while_it_is_written_is_of_use
     async def while_another_publishes() -> AsyncIterator[tuple[Sequence[int], bytes]]:
         async for batch in all_but_the_last():
             yield batch
-        await asyncio.to_thread(code_file.remove, tmp_path / "vectors")
+        await asyncio.to_thread(int8_file.remove, tmp_path / "vectors")
 
     store = store_at(tmp_path, Elsewhere())
 
@@ -82,7 +82,7 @@ async def test_a_query_beside_a_new_file_misses_none_of_the_vectors_that_it_take
 
 
 @pytest.mark.parametrize(
-    "left", [0, 300, code_file.HEADER_BYTES - 1, code_file.HEADER_BYTES, code_file.HEADER_BYTES + 8]
+    "left", [0, 300, int8_file.HEADER_BYTES - 1, int8_file.HEADER_BYTES, int8_file.HEADER_BYTES + 8]
 )
 async def test_a_file_that_was_cut_is_not_read(tmp_path: Path, left: int) -> None:
     store = store_at(tmp_path, Elsewhere())

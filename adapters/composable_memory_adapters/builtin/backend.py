@@ -16,7 +16,7 @@ from composable_memory.errors import (
     IndexProblem,
     MemoryPathError,
 )
-from composable_memory.forget.values import Forgetting, Holding
+from composable_memory.forget.report import Forgetting, Holding
 from composable_memory.interfaces import BackendServices, ProgressCallback
 from composable_memory.paths import relative_key, resolve_memory_file
 from composable_memory.registry import load_vectors

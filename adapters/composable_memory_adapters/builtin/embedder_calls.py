@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from composable_memory.errors import BackendTimeout, EmbeddingError
 from composable_memory.interfaces import EmbedderAdapter
-from composable_memory.supervision.deadline import BoundedCalls, Failure
+from composable_memory.supervision.bounded_calls import BoundedCalls, Failure
 from composable_memory.vector_values import EmbedderInput
 from composable_memory_adapters.builtin.store import embedding_cache
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace

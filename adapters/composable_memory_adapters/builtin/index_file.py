@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from composable_memory.errors import BackendUnavailable, IndexDamaged, IndexProblem, IndexTooNew
-from composable_memory.forget.values import Forgetting
+from composable_memory.forget.report import Forgetting
 from composable_memory.interfaces import BackendServices
 from composable_memory.supervision.single_flight import Flight
 from composable_memory.types import SyncReport

@@ -18,7 +18,7 @@ from composable_memory.errors import (
 )
 from composable_memory.interfaces import BackendServices, BackendSpec, Clock
 from composable_memory_adapters.external.answers import parsed
-from composable_memory_adapters.external.memory import CAPABILITIES, ExternalMemory
+from composable_memory_adapters.external.backend import CAPABILITIES, ExternalMemory
 from composable_memory_adapters.external.presets import filled
 from composable_memory_adapters.external.secrets import Secrets
 from composable_memory_adapters.external.settings import HttpSettings

@@ -9,7 +9,7 @@ from typing import Any
 
 from composable_memory.errors import BackendUnavailable
 from composable_memory.interfaces import BackendServices, BackendSpec
-from composable_memory_adapters.external.memory import CAPABILITIES, ExternalMemory
+from composable_memory_adapters.external.backend import CAPABILITIES, ExternalMemory
 from composable_memory_adapters.external.settings import McpSettings
 
 KIND = "mcp"

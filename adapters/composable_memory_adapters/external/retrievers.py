@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from composable_memory.errors import BackendError
 from composable_memory.interfaces import BackendServices, BackendSpec
-from composable_memory_adapters.external.memory import CAPABILITIES, ExternalMemory
+from composable_memory_adapters.external.backend import CAPABILITIES, ExternalMemory
 from composable_memory_adapters.external.settings import AnswerSettings
 
 SearchFunction = Callable[[str, int], Awaitable[Iterable[object]]]

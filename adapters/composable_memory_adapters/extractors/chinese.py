@@ -6,7 +6,7 @@ from functools import partial
 from itertools import product
 
 from composable_memory.content import ExtractedRelation
-from composable_memory_adapters.extractors.names import LETTER, UNSURE, Mention, mentions_in
+from composable_memory_adapters.extractors.capitalised_names import LETTER, UNSURE, Mention, mentions_in
 from composable_memory_adapters.extractors.relations import Said, Scene, Stated, in_time, over
 from composable_memory_adapters.extractors.sentence_times import Validity, without_times
 

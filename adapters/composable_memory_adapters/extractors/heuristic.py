@@ -15,14 +15,14 @@ from itertools import groupby
 from composable_memory.content import ExtractedEntity, ExtractedRelation, MemoryContentObject
 from composable_memory.ingest.extract import Extraction
 from composable_memory.ingest.lifetimes import observed_at
-from composable_memory_adapters.extractors.chinese import chinese_mentions, chinese_relations, is_chinese
-from composable_memory_adapters.extractors.names import (
+from composable_memory_adapters.extractors.capitalised_names import (
     UNSURE,
     Mention,
     is_no_entity,
     mentions_in,
     without_files,
 )
+from composable_memory_adapters.extractors.chinese import chinese_mentions, chinese_relations, is_chinese
 from composable_memory_adapters.extractors.relations import Scene, clauses_of, relations_in, states_nothing
 from composable_memory_adapters.extractors.sentence_times import without_times
 from composable_memory_adapters.extractors.statements import Statement, statements_of

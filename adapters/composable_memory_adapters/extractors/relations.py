@@ -14,8 +14,8 @@ from typing import Literal
 
 from composable_memory.content import ExtractedRelation
 from composable_memory_adapters.extractors import grammar
+from composable_memory_adapters.extractors.capitalised_names import UNSURE, Mention
 from composable_memory_adapters.extractors.grammar import EXCLUSIVE, KIN, LIST, MARK, ONE_HOLDER, ROLES
-from composable_memory_adapters.extractors.names import UNSURE, Mention
 from composable_memory_adapters.extractors.sentence_times import Validity
 from composable_memory_adapters.extractors.word_lists import LANGUAGES
 from composable_memory_ops_logs.quick_dataclass import dataclass

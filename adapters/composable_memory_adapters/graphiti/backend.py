@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from composable_memory.content import EmbedderInput, Health, IngestReport, MemoryContentObject
 from composable_memory.errors import BackendUnavailable, EmbeddingError
 from composable_memory.facts import Adopted, Forgotten
-from composable_memory.forget.values import Forgetting, Holding
+from composable_memory.forget.report import Forgetting, Holding
 from composable_memory.interfaces import BackendServices, ProgressCallback
 from composable_memory.supervision.tasks import Once
 from composable_memory.types import (
@@ -21,12 +21,12 @@ from composable_memory.types import (
     SearchOptions,
     SyncReport,
 )
+from composable_memory_adapters.graphiti.database_store import ReplaceGraph, open_database_store
 from composable_memory_adapters.graphiti.fact_browser import FactBrowser
 from composable_memory_adapters.graphiti.fact_search import FactSearch
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, FactStore
 from composable_memory_adapters.graphiti.groups import GroupScope
 from composable_memory_adapters.graphiti.ingest import Ingest
-from composable_memory_adapters.graphiti.local import ReplaceGraph, open_local
 from composable_memory_adapters.graphiti.maintenance import Erasing, Maintenance
 from composable_memory_adapters.graphiti.monitor import GraphParts, Monitor, ingest_settings
 from composable_memory_adapters.graphiti.outbox.adoption import Adoption
@@ -70,7 +70,7 @@ async def open_graphiti(
             store = await stack.enter_async_context(open_service(settings, services))
         else:
             store = local = await stack.enter_async_context(
-                open_local(settings, services, folder, replace_graph=replace_graph)
+                open_database_store(settings, services, folder, replace_graph=replace_graph)
             )
             copies = local.copies()
         outbox = await stack.enter_async_context(

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from composable_memory.errors import BackendRejected, ComposableMemoryError
 from composable_memory.facts import Adopted, Forgotten
+from composable_memory.forget.report import Forgetting, Holding
 from composable_memory.forget.tombstones import INSTEAD, Tombstones
-from composable_memory.forget.values import Forgetting, Holding
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, named_in, storable
 from composable_memory_adapters.graphiti.fact_results import ids_in
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID

@@ -8,7 +8,7 @@ from langchain_core.retrievers import BaseRetriever
 from pydantic import Field, InstanceOf
 
 from composable_memory import BlockingMemory, Memory
-from composable_memory_adapters.integrations.asking import (
+from composable_memory_adapters.integrations.shared import (
     Passage,
     ask,
     ask_and_wait,

@@ -21,7 +21,7 @@ from langgraph.store.base import (
 )
 
 from composable_memory import Memory
-from composable_memory_adapters.integrations.asking import AnyMemory, ask, ask_and_wait, find_passages
+from composable_memory_adapters.integrations.shared import AnyMemory, ask, ask_and_wait, find_passages
 from composable_memory_adapters.integrations.store_notes import StoredItem, StoreNotes, namespace_folder
 
 _OPERATORS = {"$eq": eq, "$ne": ne}

@@ -5,7 +5,7 @@ from typing import Any
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
-from composable_memory_adapters.integrations.asking import (
+from composable_memory_adapters.integrations.shared import (
     AnyMemory,
     Passage,
     ask,

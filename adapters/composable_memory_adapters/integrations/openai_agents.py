@@ -8,7 +8,7 @@ from agents.tool_context import ToolContext
 
 from composable_memory.tools import ErrorReply
 from composable_memory.tools.tool import Tool
-from composable_memory_adapters.integrations.asking import AnyMemory, call_tool, tools_named
+from composable_memory_adapters.integrations.shared import AnyMemory, call_tool, tools_named
 
 
 def memory_tools(

@@ -7,7 +7,7 @@ from pydantic_ai import FunctionToolset, Tool
 
 from composable_memory.tools import tool as tools
 from composable_memory.types import JsonValue
-from composable_memory_adapters.integrations.asking import AnyMemory, call_tool, tools_named
+from composable_memory_adapters.integrations.shared import AnyMemory, call_tool, tools_named
 
 
 def memory_toolset(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from composable_memory.errors import BackendError, BackendUnavailable, ComposableMemoryError
-from composable_memory.forget.values import Forgetting, Holding
+from composable_memory.forget.report import Forgetting, Holding
 from composable_memory.interfaces import BackendServices, ProgressCallback
 from composable_memory.supervision.deadline import deadline
 from composable_memory.supervision.tasks import Once

@@ -16,10 +16,10 @@ import numpy as np
 
 from composable_memory.errors import BackendUnavailable, DimensionMismatch
 from composable_memory.vector_values import Health, VectorMatch, VectorQuery, VectorQueryResult, VectorRecord
-from composable_memory_adapters.vectors import code_file
-from composable_memory_adapters.vectors.code_file import CodeFileWriter, Label
+from composable_memory_adapters.vectors import int8_file
 from composable_memory_adapters.vectors.in_memory import InMemoryVectors, number_of
 from composable_memory_adapters.vectors.int8_codes import Codes, Places, encode, no_codes
+from composable_memory_adapters.vectors.int8_file import CodeFileWriter, Label
 from composable_memory_adapters.vectors.resident import (
     Fetch,
     Ids,
@@ -113,7 +113,7 @@ class MappedVectors:
 
     async def open(self) -> None:
         """Map the file, if there is one."""
-        found = await asyncio.to_thread(code_file.read, self._path, self._key, self._dims)
+        found = await asyncio.to_thread(int8_file.read, self._path, self._key, self._dims)
         if found is not None:
             codes, self.position = found
             self._filed = Filed(codes=codes, gone=np.empty(0, dtype=np.intp))

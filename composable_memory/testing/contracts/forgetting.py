@@ -1,6 +1,6 @@
 """The contract of a memory with `Capability.FORGET`: lines that have gone from the notes leave no trace."""
 
-from composable_memory.forget.values import ForgetLine, Forgetting
+from composable_memory.forget.report import ForgetLine, Forgetting
 from composable_memory.interfaces import MemorySearchManager, SupportsForget, SupportsSync
 from composable_memory.testing.contracts.opening import BackendSuite, Opener, opened
 from composable_memory.testing.contracts.sync import WriteNote

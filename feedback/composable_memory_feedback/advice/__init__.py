@@ -1,6 +1,6 @@
 """Proposals for better weights, and the advisors that make them."""
 
-from composable_memory_feedback.advice.values import (
+from composable_memory_feedback.advice.proposal import (
     AdviceLimits,
     BackendAdvice,
     Objection,

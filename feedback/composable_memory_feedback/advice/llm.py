@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from composable_memory_feedback.advice.evidence import Case
-from composable_memory_feedback.advice.values import AdviceLimits, BackendAdvice, Proposal
+from composable_memory_feedback.advice.proposal import AdviceLimits, BackendAdvice, Proposal
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import BackendDay

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from composable_memory_feedback.advice.estimating import Comparison, Imputation, compare, counts_of
 from composable_memory_feedback.advice.evidence import Case, CaseScores
-from composable_memory_feedback.advice.values import AdviceLimits, BackendAdvice, Proposal
+from composable_memory_feedback.advice.proposal import AdviceLimits, BackendAdvice, Proposal
 from composable_memory_feedback.advice.weight_grid import SMALLEST, Vector, coarse, positive, vector_of
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.logged import LoggedQuery, RankedHit, Ranker

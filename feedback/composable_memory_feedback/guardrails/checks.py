@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from math import ceil
 
-from composable_memory_feedback.advice.values import AdviceLimits, Objection, Proposal, Verdict
+from composable_memory_feedback.advice.proposal import AdviceLimits, Objection, Proposal, Verdict
 from composable_memory_feedback.golden import GoldenComparison
 from composable_memory_feedback.guardrails.step_limits import HARDLY, clamp_steps
 from composable_memory_feedback.intents import IntentKind

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from composable_memory_feedback.advice.values import AdviceLimits
+from composable_memory_feedback.advice.proposal import AdviceLimits
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.weights import SAME, WeightTable, are_same, kinds_of, same_proportions
 from composable_memory_ops_logs.quick_dataclass import dataclass

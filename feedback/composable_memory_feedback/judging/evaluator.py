@@ -22,7 +22,7 @@ from composable_memory_feedback.judging.prompt import (
 )
 from composable_memory_feedback.language_model import ChatReply, LanguageModel
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit
-from composable_memory_feedback.store.values import Evaluation
+from composable_memory_feedback.store.stored_values import Evaluation
 from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

@@ -6,7 +6,7 @@ from itertools import repeat
 from typing import cast
 
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.logged.lines import (
+from composable_memory_feedback.logged.log_lines import (
     AnswerLine,
     BackendLine,
     CandidateColumns,

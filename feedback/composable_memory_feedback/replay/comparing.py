@@ -9,7 +9,7 @@ from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.logged import LoggedQuery, Ranker, RankingPolicy
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.replay.values import (
+from composable_memory_feedback.replay.report import (
     GateVerdict,
     Judged,
     PolicyChange,

@@ -2,7 +2,12 @@
 
 from composable_memory_feedback.judgements import BackendDay
 from composable_memory_feedback.store.store import FeedbackStore
-from composable_memory_feedback.store.values import Evaluation, ShadowRecord, StoredWeights, WeightChange
+from composable_memory_feedback.store.stored_values import (
+    Evaluation,
+    ShadowRecord,
+    StoredWeights,
+    WeightChange,
+)
 
 __all__ = [
     "BackendDay",

@@ -9,7 +9,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, RootModel
 
-from composable_memory_feedback.advice.values import Proposal
+from composable_memory_feedback.advice.proposal import Proposal
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.experiments.experiment_status import ExperimentRecord
 from composable_memory_feedback.golden import GoldenQuestion
@@ -23,7 +23,7 @@ from composable_memory_feedback.logged.logged_query import (
     RankingPolicy,
 )
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.store.values import Evaluation
+from composable_memory_feedback.store.stored_values import Evaluation
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

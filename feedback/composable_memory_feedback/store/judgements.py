@@ -13,7 +13,7 @@ from composable_memory_feedback.judgements import RELEVANT, BackendDay, Judgemen
 from composable_memory_feedback.store.codecs import EVALUATIONS, plain_text, time_of, time_text
 from composable_memory_feedback.store.database import Database
 from composable_memory_feedback.store.days import count_query, read_days
-from composable_memory_feedback.store.values import Evaluation
+from composable_memory_feedback.store.stored_values import Evaluation
 
 BEGINNING = ""
 """Before and after every time, as `time_text` writes them."""

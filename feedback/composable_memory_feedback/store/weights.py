@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from sqlite3 import Connection, Row
 
-from composable_memory_feedback.advice.values import Proposal
+from composable_memory_feedback.advice.proposal import Proposal
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.store.codecs import (
@@ -18,7 +18,7 @@ from composable_memory_feedback.store.codecs import (
     time_text,
 )
 from composable_memory_feedback.store.database import Database
-from composable_memory_feedback.store.values import ShadowRecord, StoredWeights, WeightChange
+from composable_memory_feedback.store.stored_values import ShadowRecord, StoredWeights, WeightChange
 from composable_memory_feedback.weights import WeightTable
 
 SETTINGS = "settings"

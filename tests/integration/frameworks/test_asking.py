@@ -14,7 +14,7 @@ from composable_memory.errors import BackendUnavailable
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability, MemorySearchManager
 from composable_memory.testing.fakes import FakeBackend, RaisingBackend, spec
 from composable_memory.types import MemorySearchResult, Origin, SearchOptions, SupportingFact
-from composable_memory_adapters.integrations.asking import find_passages
+from composable_memory_adapters.integrations.shared import find_passages
 
 FACT = SupportingFact(text="Ana works at Acme", valid_from=datetime(2026, 3, 1, tzinfo=UTC))
 KNOWN = MemorySearchResult(

@@ -24,7 +24,7 @@ from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import BackendDay, KindGroup
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.store.values import WeightAction, WeightChange
+from composable_memory_feedback.store.stored_values import WeightAction, WeightChange
 from composable_memory_feedback.weights import WeightTable
 
 NOW = datetime(2026, 5, 11, tzinfo=UTC)

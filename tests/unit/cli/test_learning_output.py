@@ -30,7 +30,7 @@ from composable_memory.learning import (
     WeightsReport,
 )
 from composable_memory_feedback.advice import Proposal, Verdict
-from composable_memory_feedback.advice.values import BackendAdvice, Objection
+from composable_memory_feedback.advice.proposal import BackendAdvice, Objection
 from composable_memory_feedback.experiments.experiment_status import ExperimentRecord, ExperimentStatus
 from composable_memory_feedback.golden import GoldenComparison, GoldenScore
 from composable_memory_feedback.intents import IntentKind

@@ -9,9 +9,9 @@ from itertools import count
 import pytest
 
 from composable_memory.learning.loop import LearningLoop, LoopWork, StepName
-from composable_memory.learning.values import Advice
+from composable_memory.learning.reports import Advice
 from composable_memory_feedback.advice import Objection, Proposal, Verdict
-from composable_memory_feedback.advice.values import ObjectionCode
+from composable_memory_feedback.advice.proposal import ObjectionCode
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.weights import WeightTable
 

@@ -13,8 +13,8 @@ from composable_memory import markdown
 from composable_memory.forget.wording import statements_of as statements_in_note
 from composable_memory.ingest.note_reader import WrittenSource, contents_of
 from composable_memory.markdown import CodeReader, closes_fence, heading_in, opening_fence
-from composable_memory.reflect.pages import own_lines, revised
-from composable_memory.retain.lines import retained_lines
+from composable_memory.reflect.entity_pages import own_lines, revised
+from composable_memory.retain.retained_lines import retained_lines
 from composable_memory_adapters.extractors.statements import statements_of
 from composable_memory_adapters.text.outline import outline
 

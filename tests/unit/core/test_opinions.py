@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from composable_memory.recall.notes import KnownLine, note_of
+from composable_memory.recall.retained_notes import KnownLine, note_of
 from composable_memory.reflect.opinions import DAY_LIMIT, LEAST, MOST, Day, evolved, opinions_of
-from composable_memory.reflect.values import Opinion
+from composable_memory.reflect.report import Opinion
 
 DAYS = st.lists(st.builds(Day, st.integers(0, 5), st.integers(0, 5)), max_size=12)
 STATED = st.floats(0, 1)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from composable_memory.reflect.pages import Entry, is_own_line, own_lines, revised
+from composable_memory.reflect.entity_pages import Entry, is_own_line, own_lines, revised
 
 HEAD = "# World\n"
 PORTO = Entry(key="a1", section="Ellen", text="Lives in Porto.")

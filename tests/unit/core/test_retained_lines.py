@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from composable_memory.retain.lines import (
+from composable_memory.retain.retained_lines import (
     MEMORY_TYPES,
     RetainedLine,
     format_retained_line,

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from composable_memory_feedback.advice.values import BackendAdvice, Proposal
+from composable_memory_feedback.advice.proposal import BackendAdvice, Proposal
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 from composable_memory_feedback.logged.logged_query import (

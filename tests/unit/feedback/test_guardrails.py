@@ -8,7 +8,7 @@ from math import inf, nan
 import pytest
 
 from composable_memory_feedback.advice import AdviceLimits, BackendAdvice, Proposal
-from composable_memory_feedback.advice.values import ObjectionCode
+from composable_memory_feedback.advice.proposal import ObjectionCode
 from composable_memory_feedback.golden import GoldenComparison, GoldenScore
 from composable_memory_feedback.guardrails import Clamped, ShadowOutcome, check, clamp_steps, is_waiting
 from composable_memory_feedback.intents import IntentKind

@@ -13,7 +13,7 @@ from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_feedback.logged import LoggedQuery, RankedHit
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.replay import Move, PolicyChange, by_importance, changed, gate, replay
-from composable_memory_feedback.replay.values import way_between
+from composable_memory_feedback.replay.report import way_between
 from composable_memory_feedback.weights import WeightTable
 from tests.unit.feedback.worlds import key_of, logged, plain_ranker
 

@@ -33,7 +33,7 @@ from composable_memory.ingest import (
     MetricEvent,
     StandardTemporalPolicy,
 )
-from composable_memory.ingest.values import STAGES
+from composable_memory.ingest.requests import STAGES
 from composable_memory.testing import FIXED_NOW, FailingEmbedder, HashEmbedder, InMemoryGraph
 from composable_memory_adapters.vectors.in_memory import InMemoryVectors
 from composable_memory_ops_logs import IngestComplete, IngestStageComplete, MemorySink, OpsLog

@@ -13,7 +13,7 @@ from composable_memory_adapters.qmd.documents.collections import (
     plan_collections,
     resolve,
 )
-from composable_memory_adapters.qmd.documents.patterns import parse_pattern
+from composable_memory_adapters.qmd.documents.glob_patterns import parse_pattern
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.types import Collection
 

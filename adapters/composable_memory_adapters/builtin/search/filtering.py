@@ -18,7 +18,7 @@ from composable_memory.query.filters import (
     path_matches,
     type_matches,
 )
-from composable_memory.retain.lines import MemoryType, RetainedLine, format_retained_line
+from composable_memory.retain.retained_lines import MemoryType, RetainedLine, format_retained_line
 from composable_memory.types import SearchFilters
 from composable_memory_adapters.builtin.store.message_times import said_between, timed_paths
 from composable_memory_adapters.sqlite_file import Connection

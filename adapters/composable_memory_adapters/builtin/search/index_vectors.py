@@ -141,9 +141,9 @@ class IndexVectors:
             if index_meta.forgotten(connection) == self.forgotten:
                 with suppress(OSError):  # another process has removed it
                     made.replace(place)
-                code_file.remove_unfinished(place)
+                int8_file.remove_unfinished(place)
 
-        from composable_memory_adapters.vectors import code_file
+        from composable_memory_adapters.vectors import int8_file
 
         with suppress(IndexProblem):
             await self._file.write(move)

@@ -285,19 +285,19 @@ class VectorSearch:
 
 
 def _exact(index: Path, dims: int) -> VectorAdapter:
-    from composable_memory_adapters.vectors import code_file
+    from composable_memory_adapters.vectors import int8_file
     from composable_memory_adapters.vectors.in_memory import InMemoryVectors
 
     with suppress(OSError):
-        code_file.remove(code_file.place_beside(index))
+        int8_file.remove(int8_file.place_beside(index))
     return InMemoryVectors(dims)
 
 
 def _mapped(index: Path, key: str, vectors: IndexVectors) -> "MappedVectors":
-    from composable_memory_adapters.vectors import code_file
+    from composable_memory_adapters.vectors import int8_file
     from composable_memory_adapters.vectors.mapped import MappedVectors
 
-    return MappedVectors(code_file.place_beside(index), key=key, dims=vectors.space.dims, stored=vectors)
+    return MappedVectors(int8_file.place_beside(index), key=key, dims=vectors.space.dims, stored=vectors)
 
 
 def _extension_path() -> str:

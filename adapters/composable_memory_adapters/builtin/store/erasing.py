@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from composable_memory.forget.values import Forgetting
+from composable_memory.forget.report import Forgetting
 from composable_memory.forget.wording import contains, statements_of, words_of
 from composable_memory_adapters.builtin.notes.documents import reader_of
-from composable_memory_adapters.builtin.store import documents, index_meta, rebuild, schema
+from composable_memory_adapters.builtin.store import document_cache, index_meta, rebuild, schema
 from composable_memory_adapters.builtin.store.tables import LIVE
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text.compounds import long_words
@@ -74,14 +74,14 @@ def unread(connection: Connection) -> list[str]:
 
 def purge(connection: Connection) -> None:
     """Remove what no passage needs: vectors, words, documents, the merged segments of the keyword index."""
-    from composable_memory_adapters.vectors import code_file  # late: it loads numpy
+    from composable_memory_adapters.vectors import int8_file  # late: it loads numpy
 
     index_meta.count_forgotten(connection)
-    code_file.remove(code_file.place_beside(Path(connection.filename)))
+    int8_file.remove(int8_file.place_beside(Path(connection.filename)))
     connection.execute(schema.DROP_REBUILD)
     connection.execute(UNUSED_VECTORS)
     rebuild.prune_kept(connection)
-    documents.prune(connection)
+    document_cache.prune(connection)
     connection.execute(LIVE.sql("DELETE FROM {words}"))
     schema.add_long_words(connection, LIVE, long_words(row[0] for row in connection.execute(TEXTS)))
     connection.execute(LIVE.sql(OPTIMIZE))

@@ -7,7 +7,7 @@ so none is computed twice. The next process drops what a killed one left behind.
 from collections.abc import Callable
 
 from composable_memory_adapters.builtin.store import (
-    documents,
+    document_cache,
     embedding_cache,
     index_meta,
     message_times,
@@ -162,7 +162,7 @@ def prune_cache(connection: Connection, max_entries: int) -> int:
 def prune_kept(connection: Connection) -> None:
     """Drop what is kept of files that are not in the index any more; nothing during a rebuild."""
     if not is_under_way(connection):
-        documents.prune(connection)
+        document_cache.prune(connection)
         message_times.prune(connection)
 
 

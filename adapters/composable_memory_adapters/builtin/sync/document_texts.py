@@ -21,8 +21,8 @@ from composable_memory_adapters.builtin.notes.documents import (
     reader_of,
     take_fingerprint,
 )
-from composable_memory_adapters.builtin.store import documents
-from composable_memory_adapters.builtin.store.documents import DocumentText
+from composable_memory_adapters.builtin.store import document_cache
+from composable_memory_adapters.builtin.store.document_cache import DocumentText
 from composable_memory_adapters.sqlite_file import SqliteFile
 
 PROGRAM = Path(__file__).parents[1] / "notes" / "document_reader.py"
@@ -56,7 +56,7 @@ async def read_documents(
     names = {
         key: (one.hash, reader_of(key) or "") for key, one in found.items() if isinstance(one, Fingerprint)
     }
-    stored = await file.read(documents.stored, [*names.values()], failed=not keep) if file else {}
+    stored = await file.read(document_cache.stored, [*names.values()], failed=not keep) if file else {}
     texts = {key: stored[name] for key, name in names.items() if name in stored}
     read = await _read_all([paths[key] for key in names if key not in texts], time_limit_s)
     for key in names.keys() - texts.keys():
@@ -67,7 +67,7 @@ async def read_documents(
             found[key] = OSError(errno.EBUSY, one.text.problem or CHANGED)
     new = {names[key]: text for key, text in texts.items() if names[key] not in stored}
     if file and keep and new:
-        await file.write(documents.store, new)
+        await file.write(document_cache.store, new)
     return {
         key: _document(one, texts[key]) if isinstance(one, Fingerprint) else one for key, one in found.items()
     }

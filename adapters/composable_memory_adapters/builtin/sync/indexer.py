@@ -22,7 +22,7 @@ from composable_memory_adapters.builtin.notes.drafts import (
 )
 from composable_memory_adapters.builtin.notes.sources import ScanReport, scan
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_adapters.builtin.store import documents, index_writes, message_times
+from composable_memory_adapters.builtin.store import document_cache, index_writes, message_times
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import milliseconds
 from composable_memory_adapters.builtin.store.index_writes import WriteCount
@@ -199,7 +199,7 @@ class Indexer:
 
     def _known(self, connection: Connection) -> _Known:
         files = index_writes.file_states(connection, self.tables)
-        return _Known(connection, data_version(connection), files, documents.problems(connection))
+        return _Known(connection, data_version(connection), files, document_cache.problems(connection))
 
     def _scan(self) -> ScanReport:
         return scan(

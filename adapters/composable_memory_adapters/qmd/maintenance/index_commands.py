@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from composable_memory.errors import BackendTimeout, BackendUnavailable, IndexProblem
-from composable_memory.forget.values import Forgetting
+from composable_memory.forget.report import Forgetting
 from composable_memory.forget.wording import contains, statements_of, words_of
 from composable_memory.supervision.backoff import Pace, RetryPolicy, Verdict, retry
 from composable_memory.supervision.file_lock import file_lock

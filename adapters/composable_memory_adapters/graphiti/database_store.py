@@ -65,9 +65,9 @@ OF_EMBEDDER = (EmbeddingError.__name__, DimensionMismatch.__name__)
 
 
 @asynccontextmanager
-async def open_local(
+async def open_database_store(
     settings: GraphitiSettings, services: BackendServices, folder: Path, *, replace_graph: ReplaceGraph
-) -> AsyncIterator["LocalStore"]:
+) -> AsyncIterator["DatabaseStore"]:
     """Yield the database that the settings name; it is reached, or started, when it is first needed.
 
     A private one keeps its graphs in `folder`.
@@ -79,10 +79,10 @@ async def open_local(
     settings = settings.model_copy(update={"private": private})
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(settings, data_dir=folder))
-        yield LocalStore(database, settings, services, stack, replace_graph=replace_graph)
+        yield DatabaseStore(database, settings, services, stack, replace_graph=replace_graph)
 
 
-class LocalStore(FactReader):
+class DatabaseStore(FactReader):
     """Keeps `FactStore` over a database; what is opened on the way ends with `stack`."""
 
     def __init__(

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Self
 from pydantic import Field, JsonValue, StringConstraints, WithJsonSchema, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from composable_memory.forget.values import ForgetLine, ForgetPlan
+from composable_memory.forget.report import ForgetLine, ForgetPlan
 from composable_memory.json_documents import document
-from composable_memory.retain.lines import MEMORY_TYPES
+from composable_memory.retain.retained_lines import MEMORY_TYPES
 from composable_memory.tools.document import Document, OneOrSeveral, ValueReply, filled
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from composable_memory.paths import (
     relative_key,
 )
 from composable_memory.query.filters import day_in_path
-from composable_memory.reflect.pages import is_own_line
-from composable_memory.retain.lines import RetainedLine, retained_lines
+from composable_memory.reflect.entity_pages import is_own_line
+from composable_memory.retain.retained_lines import RetainedLine, retained_lines
 from composable_memory.types import Origin
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

@@ -5,7 +5,7 @@ from dataclasses import field
 from datetime import datetime
 from typing import Literal
 
-from composable_memory_feedback.advice.values import Proposal
+from composable_memory_feedback.advice.proposal import Proposal
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable

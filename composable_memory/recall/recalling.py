@@ -24,8 +24,8 @@ from composable_memory.recall.items import (
     RecalledItem,
     RecallKind,
 )
-from composable_memory.recall.names import KnownNames, NameMatch, folded, is_named
-from composable_memory.recall.notes import KnownLine, Note, RetainedNotes
+from composable_memory.recall.name_matching import KnownNames, NameMatch, folded, is_named
+from composable_memory.recall.retained_notes import KnownLine, Note, RetainedNotes
 from composable_memory.types import (
     Degradation,
     MemoryProviderStatus,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from composable_memory.errors import MemoryPathError
 from composable_memory.forget.wording import Statement, statements_of
 from composable_memory.paths import has_memory_files, is_note, resolve_memory_file
-from composable_memory.recall.notes import note_data, note_files, note_text
+from composable_memory.recall.retained_notes import note_data, note_files, note_text
 from composable_memory.retain.note_file import is_other_encoding
 
 

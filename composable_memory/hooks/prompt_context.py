@@ -16,7 +16,7 @@ from composable_memory.hooks.fencing import CAUTION, CLOSING, OPENING, escaped, 
 from composable_memory.hooks.session_state import SessionState, digest
 from composable_memory.paths import MAIN_FILES, opened_file, resolve_memory_file
 from composable_memory.query.context_pack import CHARS_PER_TOKEN, PackBudget, estimate_tokens
-from composable_memory.recall.notes import note_files
+from composable_memory.recall.retained_notes import note_files
 from composable_memory.session_keys import is_shared
 
 if TYPE_CHECKING:
