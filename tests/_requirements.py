@@ -1821,7 +1821,11 @@ INTERFACES = document(
                  f"{DAMAGE}a_passage_that_changed_in_the_index_is_not_served_but_named_and_mended",
                  f"{DAMAGE}a_vector_that_changed_is_named_and_made_anew",
                  f"{DAMAGE}words_that_changed_in_the_keyword_index_are_named_and_made_anew",
-                 f"{CLI}damage_is_named_alike_by_all_commands_and_mended_by_the_next_sync"),
+                 f"{CLI}damage_is_named_alike_by_all_commands_and_mended_by_the_next_sync",
+                 f"{CLI}damaged_lines_of_the_log_are_left_out_with_a_word",
+                 f"{FORGETTING}damaged_tombstones_are_named_and_nothing_comes_back_without_them",
+                 "tests/integration/test_workspaces.py::"
+                 "test_a_registry_that_was_emptied_is_said_and_no_workspace_begins_anew"),
             kept("own:check:vectors", "vectors that are whole outlast a file that is set aside",
                  f"{DAMAGE}vectors_that_are_whole_outlast_a_file_that_is_set_aside"),
             kept("own:check:migration", "an index of the version before is taken over with its vectors",

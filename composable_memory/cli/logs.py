@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC
+from functools import cache
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Annotated, Literal
@@ -214,7 +215,10 @@ def _is_probe(event: OpsEvent, reader: OpsLogReader) -> bool:
 
 
 def _reader(target: Target) -> OpsLogReader:
-    return OpsLogReader(target.state_folder() / OPS_LOG_FOLDER)
+    """Return a reader that warns, once, of lines that it had to pass over."""
+    folder = target.state_folder() / OPS_LOG_FOLDER
+    damaged = f"some lines of the log in {folder} are damaged and left out"
+    return OpsLogReader(folder, on_bad_line=cache(lambda: warn(damaged)))
 
 
 # --- printing -----------------------------------------------------------------------------------------------

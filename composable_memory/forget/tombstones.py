@@ -30,6 +30,8 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 FOLDER = "forgotten"
 """In the state folder, with a folder for each workspace."""
 INSTEAD = "[forgotten]"
+CHECKSUM = "checksum"
+"""In the first line of the file: a hash of the rest, with the key, so that damage to either is seen."""
 KEY_BYTES = 32
 KEPT_CHARS = 4000
 BEGINNING = 2
@@ -161,7 +163,7 @@ class Forgotten:
         """Return the tombstones there are.
 
         Raises:
-            BackendUnavailable: their file is damaged.
+            BackendUnavailable: their file, or the key that they are made with, is damaged.
         """
         try:
             found = self._stones_path.stat()
@@ -171,14 +173,20 @@ class Forgotten:
         state = (found.st_mtime_ns, found.st_size, found.st_ino)
         if state != self._state:
             try:
-                lines = self._stones_path.read_text().splitlines()
-                stones = [Tombstone(**json.loads(line)) for line in lines if line]
+                key, data = self.key(), self._stones_path.read_bytes()
+                head, _, rest = data.partition(b"\n")
+                written = json.loads(head)
+                if CHECKSUM not in written:  # as earlier versions wrote it
+                    rest = data
+                elif written[CHECKSUM] != _checksum(rest, key):
+                    raise ValueError("it, or the key beside it, is not what was written")
+                stones = [Tombstone(**json.loads(line)) for line in rest.splitlines()]
             except (TypeError, ValueError) as error:
                 # Without them what was forgotten would come back, so nothing goes on without them.
                 problem = f"{self._stones_path}, which says what was forgotten, is damaged ({error})"
                 fix = "take it back from a backup, or delete it and forget again what comes back"
                 raise BackendUnavailable("forget", problem, fix=fix, operation="read") from error
-            self._now, self._state = Tombstones(self.key(), stones), state
+            self._now, self._state = Tombstones(key, stones), state
         return self._now
 
     def hide(self, text: str, source: MemorySource) -> str:
@@ -261,7 +269,13 @@ class Forgotten:
 
     def _write(self, stones: Sequence[Tombstone]) -> None:
         lines = (json.dumps(_fields(one), separators=(",", ":")) for one in stones)
-        replace_file(self._stones_path, "".join(f"{line}\n" for line in lines).encode(), survives="power cut")
+        rest = "".join(f"{line}\n" for line in lines).encode()
+        head = json.dumps({CHECKSUM: _checksum(rest, self.key())}).encode()
+        replace_file(self._stones_path, head + b"\n" + rest, survives="power cut")
+
+
+def _checksum(data: bytes, key: bytes) -> str:
+    return blake2b(data, digest_size=16, key=key[:KEY_BYTES]).hexdigest()
 
 
 def _fields(one: Tombstone) -> Mapping[str, str | int]:

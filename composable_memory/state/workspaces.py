@@ -32,6 +32,7 @@ USED_EVERY_S = 3600.0
 """How exactly the time of the last use is kept: a command that only asks seldom has to write."""
 ID_CHARS = 12
 INDEXES_BEFORE = "memory/*-????????.sqlite"
+INDEXES_SINCE = f"memory/*-{'?' * ID_CHARS}.sqlite"
 
 TABLES = (
     """
@@ -224,12 +225,15 @@ def _registry(state_dir: Path) -> Iterator[sqlite3.Connection]:
     path = state_dir / REGISTRY_FILE
     try:
         was_used = any(entry.is_dir() for entry in state_dir.iterdir())  # before it had a registry
+        is_new = not path.exists()
         with suppress(FileExistsError):  # closing one that exists would drop SQLite's locks on it
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as connection:
             if not _has_tables(connection):
                 with _transaction(connection):
                     if not _has_tables(connection):
+                        if not is_new and any(state_dir.glob(INDEXES_SINCE)):
+                            raise sqlite3.DatabaseError("it is empty, and workspaces were known")
                         for statement in TABLES:
                             connection.execute(statement)
                         connection.execute("INSERT INTO origin VALUES (?)", (was_used,))

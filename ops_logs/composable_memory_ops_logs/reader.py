@@ -94,11 +94,13 @@ class OpsLogReader:
 
     Order is the order of the lines, which is the order of writing. The plain methods read files and belong
     in a thread when called from an event loop; `follow` does that itself. All raise an `OpsLogError` where
-    the directory or a file in it cannot be read.
+    the directory or a file in it cannot be read. `on_bad_line` is called for every line that is looked at and
+    is not an event.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, on_bad_line: Callable[[], object] | None = None) -> None:
         self._directory = directory
+        self._on_bad_line = on_bad_line
 
     def read(
         self,
@@ -113,22 +115,16 @@ class OpsLogReader:
         if offset < 0:
             raise ValueError(f"offset is {offset}; give 0 or more")
         wanted = filter or EventFilter()
-        scan = _Scan(wanted)
+        scan = self._scan(wanted)
         events = tuple(islice(self._events(scan), offset, offset + limit + 1))
         return EventPage(events=events[:limit], has_more=len(events) > limit, bad_lines=scan.bad_lines)
 
     def events(
         self,
         filter: EventFilter | None = None,  # noqa: A002 - the word its callers use
-        *,
-        on_bad_line: Callable[[], None] | None = None,
     ) -> Iterator[OpsEvent]:
-        """Yield all wanted events, newest first, holding one line at a time.
-
-        `on_bad_line` is called for every line that was looked at and is not an event.
-        """
-        wanted = filter or EventFilter()
-        return self._events(_Scan(wanted, on_bad_line=on_bad_line))
+        """Yield all wanted events, newest first, holding one line at a time."""
+        return self._events(self._scan(filter or EventFilter()))
 
     def trace(self, trace_id: str) -> list[OpsEvent]:
         """Return all events of a trace, oldest first; a unique prefix of at least 4 characters will do.
@@ -137,7 +133,7 @@ class OpsLogReader:
             OpsLogError: several traces begin with the prefix, or the log cannot be read.
         """
         traces: dict[str, list[OpsEvent]] = {}
-        for event in self._events(_Scan(EventFilter(), trace=_quoted(trace_id)[1:-1])):
+        for event in self._events(self._scan(EventFilter(), trace=_quoted(trace_id)[1:-1])):
             if _names(trace_id, event.trace_id):
                 events = traces.setdefault(event.trace_id, [])
                 if len(traces) == 1 or event.trace_id == trace_id:  # of the others the id is enough
@@ -164,7 +160,7 @@ class OpsLogReader:
             await asyncio.sleep(poll_s)
 
     def _last(self, n: int, ends: Mapping[Segment, int] | None) -> list[OpsEvent]:
-        return list(islice(self._events(_Scan(EventFilter()), ends), n))[::-1]
+        return list(islice(self._events(self._scan(EventFilter()), ends), n))[::-1]
 
     def _events(self, scan: "_Scan", ends: Mapping[Segment, int] | None = None) -> Iterator[OpsEvent]:
         """Yield what a scan lets through, newest first; `ends` limits how far each file is looked at."""
@@ -178,13 +174,16 @@ class OpsLogReader:
                     for line in lines:
                         yield from reversed(scan.events_of(line))
 
+    def _scan(self, wanted: EventFilter, trace: bytes | None = None) -> "_Scan":
+        return _Scan(wanted, trace=trace, on_bad_line=self._on_bad_line)
+
     def _ends(self) -> dict[Segment, int]:
         with self._telling():
             return {one: open_size(one, or_else=_CLOSED) for one in segments_in(self._directory)}
 
     def _appended(self, ends: dict[Segment, int]) -> list[OpsEvent]:
         """Return the events behind `ends` and move `ends` there; a line still being written waits."""
-        scan = _Scan(EventFilter())
+        scan = self._scan(EventFilter())
         events: list[OpsEvent] = []
         with self._telling():
             for segment in segments_in(self._directory):
@@ -218,7 +217,7 @@ class _Scan:
     trace: bytes | None = None
     """The beginning of a trace id, as it stands in lines."""
     bad_lines: int = 0
-    on_bad_line: Callable[[], None] | None = None
+    on_bad_line: Callable[[], object] | None = None
     _needles: tuple[bytes, ...] = field(init=False)
     _start: bytes = field(init=False)
 

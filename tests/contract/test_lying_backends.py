@@ -2,16 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
-from math import inf, nan
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from mcp.types import CallToolResult
 
+from benchmarks.hostile import HARMLESS, UNREADABLE, Liar, Lie, Silent, result, says, throws
 from composable_memory import tools
 from composable_memory.errors import BackendError, BackendTimeout
 from composable_memory.interfaces import BackendSpec
@@ -21,176 +21,12 @@ from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.runtime.opening import open_memory
 from composable_memory.testing import fakes
 from composable_memory.types import (
-    Degradation,
     MemoryProviderStatus,
-    MemorySearchResult,
-    Origin,
     QueryResponse,
-    SearchAnswer,
-    SearchOptions,
 )
 from composable_memory_ops_logs import OpsEvent, OpsLog, OpsLogReader
 
 HONEST = fakes.InMemoryBackend({"memory/dock.md": "The dock gate opens at six."}, backend_id="honest")
-
-Lie = Callable[[], Awaitable[object]]
-
-
-class Liar(fakes.FakeBackend):
-    """Answers with whatever it was told to."""
-
-    def __init__(self, lie: Lie) -> None:
-        super().__init__("liar")
-        self._lie = lie
-
-    async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
-        return cast("SearchAnswer", await self._lie())
-
-    async def search(
-        self, query: str, options: SearchOptions | None = None
-    ) -> tuple[MemorySearchResult, ...]:
-        return (await self.answer(query, options)).results
-
-
-class Silent(fakes.HangingBackend):
-    """Swallows every cancellation, and answers only when it is let go."""
-
-    def __init__(self) -> None:
-        super().__init__(backend_id="silent")
-        self.release = asyncio.Event()
-        self.let_go = asyncio.Event()
-
-    async def search(self, query: str, options: SearchOptions | None = None) -> list[MemorySearchResult]:
-        self.started.set()
-        while not self.release.is_set():
-            try:
-                await self.release.wait()
-            except asyncio.CancelledError:
-                self.cancelled += 1
-        self.let_go.set()
-        return [result()]
-
-
-def result(**changes: object) -> MemorySearchResult:
-    sound: dict[str, object] = {"path": "memory/lie.md", "start_line": 1, "end_line": 2, "score": 0.9}
-    return MemorySearchResult(**cast("Any", {**sound, "snippet": "a lie about the dock", **changes}))
-
-
-def says(*results: object, **changes: object) -> Lie:
-    async def lie() -> object:
-        return SearchAnswer(**cast("Any", {"results": results, **changes}))
-
-    return lie
-
-
-def gives(answer: object) -> Lie:
-    async def lie() -> object:
-        return answer
-
-    return lie
-
-
-def throws(error: BaseException) -> Lie:
-    async def lie() -> object:
-        raise error
-
-    return lie
-
-
-class Hostile(Mapping[str, object]):
-    """A mapping that raises when it is looked into."""
-
-    def __getitem__(self, key: str) -> object:
-        raise RuntimeError("do not look")
-
-    def __iter__(self) -> Any:
-        raise RuntimeError("do not look")
-
-    def __len__(self) -> int:
-        raise RuntimeError("do not look")
-
-
-class Foreign(BaseException):
-    """An error of a stranger that is no `Exception`."""
-
-
-UNREADABLE: dict[str, Lie] = {
-    "nothing": gives(None),
-    "a number": gives(5),
-    "bare results": gives([result()]),
-    "a dictionary": gives({"results": [result()]}),
-    "results that are a number": says(results=5),
-    "results that are None": says(results=None),
-    "results that are a generator": says(results=(one for one in [result()])),
-    "results that are a text": says(results="memory/lie.md"),
-    "no results but texts": says("memory/lie.md", "memory/other.md"),
-    "results that are dictionaries": says({"path": "memory/lie.md"}),
-    "a score of -5": says(result(score=-5)),
-    "a score of 7": says(result(score=7.0)),
-    "a score of NaN": says(result(score=nan)),
-    "an infinite score": says(result(score=inf)),
-    "a score that is a text": says(result(score="high")),
-    "a score that is None": says(result(score=None)),
-    "a path that is None": says(result(path=None)),
-    "an empty path": says(result(path="")),
-    "a path with a NUL": says(result(path="memory/a\0.md")),
-    "a path of half a surrogate pair": says(result(path="memory/\ud83d.md")),
-    "a path out of the workspace": says(result(path="../../etc/passwd")),
-    "a path that comes back out": says(result(path="memory/../../etc/passwd")),
-    "a path of Windows that leads out": says(result(path="memory\\..\\..\\secrets.md")),
-    "an absolute path": says(result(path="/etc/passwd")),
-    "an absolute path of Windows": says(result(path="C:\\secrets.md")),
-    "lines in words": says(result(start_line="one")),
-    "lines the wrong way round": says(result(start_line=9, end_line=2)),
-    "lines below nothing": says(result(start_line=-4, end_line=-1)),
-    "a snippet that is None": says(result(snippet=None)),
-    "a snippet of bytes": says(result(snippet=b"dock")),
-    "a source that nobody knows": says(result(source="rumour")),
-    "a source that is a list": says(result(source=["memory"])),
-    "a citation that is a number": says(result(citation=5)),
-    "an origin that is a text": says(result(origin="memory/a.md")),
-    "an origin without lines": says(result(origin=Origin(path="a.md", start_line=cast("int", None)))),
-    "metadata that is a list": says(result(metadata=["a"])),
-    "metadata that raises": says(result(metadata=Hostile())),
-    "metadata of half a surrogate pair": says(result(metadata={"a": "\ud83d", "\ud83d": 1})),
-    "metadata of bytes that are no text": says(result(metadata={"a": b"\xff"})),
-    "degraded that is a text": says(result(), degraded="all is well"),
-    "degraded that holds a text": says(result(), degraded=("half of it",)),
-    "degraded that is None": says(result(), degraded=None),
-    "degraded of an unknown kind": says(
-        result(), degraded=(Degradation(backend_id="liar", code=cast("Any", "tired"), reason="late"),)
-    ),
-    "degraded without a reason": says(
-        result(), degraded=(Degradation(backend_id="liar", code="stale", reason=cast("str", None)),)
-    ),
-    "engines that are a text": says(result(), engines="vectors"),
-    "legs that take no number of time": says(result(), legs={"vector": (0.0, nan)}),
-    "legs that took less than nothing": says(result(), legs={"vector": (-1.0, 2.0)}),
-    "legs without names": says(result(), legs={7: (0.0, 1.0)}),
-    "countless legs": says(result(), legs={f"leg {n}": (0.0, 1.0) for n in range(1000)}),
-    "an exception": throws(RuntimeError("boom")),
-    "an exception that cannot be shown": throws(type("Shy", (Exception,), {"__str__": lambda _: 1 / 0})()),
-    "out of memory": throws(MemoryError()),
-    "a recursion without end": throws(RecursionError()),
-    "its own cancellation": throws(asyncio.CancelledError()),
-    "the end of the process": throws(SystemExit(3)),
-    "the end of a generator": throws(GeneratorExit()),
-    "an error that is no Exception": throws(Foreign("mine")),
-    "a group of errors that are no Exceptions": throws(BaseExceptionGroup("mine", [Foreign("one")])),
-    "a stop of an async iteration": throws(StopAsyncIteration()),
-}
-
-HARMLESS: dict[str, Lie] = {
-    "a snippet without end": says(result(snippet="dock " * 100_000)),
-    "a snippet of half a surrogate pair": says(result(snippet="the \ud83d dock")),
-    "a score that is a bool": says(result(score=True)),
-    "a cosine a little above 1": says(result(score=1.0000001)),
-    "metadata that is no JSON": says(result(metadata={"a": object(), "b": nan})),
-    "a list of results": says(results=[result()]),
-    "more than it was asked for": says(*(result(start_line=n, end_line=n) for n in range(5_000))),
-    "the same result many times": says(*[result()] * 50),
-    "an empty answer": says(),
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -964,6 +964,18 @@ def test_a_workspace_that_is_not_there_fails_in_one_line(cmem: Cmem, tmp_path: P
 # --- logs -------------------------------------------------------------------------------------------------
 
 
+def test_damaged_lines_of_the_log_are_left_out_with_a_word(indexed: Cmem, state_dir: Path) -> None:
+    (log,) = (state_dir / "ops-logs").glob("*.jsonl")
+    indexed("search", "ferry")
+    last = log.read_bytes().splitlines()[-1]
+    with log.open("ab") as file:
+        file.write(2 * (last[:-1] + b"\n"))
+
+    shown = [indexed("logs", *args) for args in (("tail",), ("query",), ("show",), ("stats",))]
+
+    assert [(one.exit_code, one.stderr.count(str(log.parent))) for one in shown] == [(0, 1)] * 4
+
+
 def test_the_trace_of_a_search_is_drawn(indexed: Cmem) -> None:
     trace = str(indexed.json("search", "harbour ferry")["traceId"])
 

@@ -7,7 +7,7 @@ import json
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -826,12 +826,28 @@ async def test_a_damaged_note_of_who_followed_and_of_what_is_under_way_is_made_a
         assert not await asyncio.to_thread(memory.forgotten.is_unfinished, ["builtin"])
 
 
-async def test_damaged_tombstones_are_named_and_nothing_comes_back_without_them(place: Place) -> None:
+@pytest.mark.parametrize("name", ["tombstones.jsonl", "key"])
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        lambda _: b"{",
+        lambda _: b"",
+        lambda _: b"\xff" * 1000,
+        lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+        lambda data: data[:60] + bytes([data[60] ^ 1]) + data[61:] if len(data) > 60 else data[1:],
+        lambda data: data[: data.rindex(b"\n", 0, -1) + 1] if b"\n" in data[:-1] else data[:-1],
+    ],
+    ids=["no JSON", "emptied", "garbage", "last bit", "a bit", "cut"],
+)
+async def test_damaged_tombstones_are_named_and_nothing_comes_back_without_them(
+    place: Place, name: str, damaged: Callable[[bytes], bytes]
+) -> None:
     async with place.open() as memory:
         await memory.sync()
         await memory.forget(await memory.plan_forgetting("^k1abc"))
-        stones = memory.forgotten.folder / "tombstones.jsonl"
-    stones.write_text("{")
+        file = memory.forgotten.folder / name
+    file.write_bytes(damaged(file.read_bytes()))
+    place.note.write_text(NOTE)
     with pytest.raises(BackendUnavailable, match=r"tombstones\.jsonl.*damaged.*backup"):
         async with place.open() as memory:
             await memory.sync()

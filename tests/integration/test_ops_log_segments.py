@@ -304,7 +304,7 @@ def test_a_trace_is_found_without_reading_the_rest(two_days: Path) -> None:
     try:
         assert numbers(OpsLogReader(two_days).trace("0-001400")) == [1400]
         bad: list[None] = []
-        readable = list(OpsLogReader(two_days).events(on_bad_line=lambda: bad.append(None)))
+        readable = list(OpsLogReader(two_days, on_bad_line=lambda: bad.append(None)).events())
         assert 750 + 375 < len(readable) < 1500 + 750 + 375
         assert len(bad) == 1
     finally:

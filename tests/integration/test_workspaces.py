@@ -227,6 +227,25 @@ def test_a_damaged_registry_is_said_and_left_as_it_is(state: Path, tmp_path: Pat
     assert (state / "workspaces.sqlite").read_bytes() == b"no database" * 1000
 
 
+def test_a_registry_that_was_emptied_is_said_and_no_workspace_begins_anew(
+    state: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "notes").mkdir()
+
+    async def index() -> None:
+        async with open_memory(tmp_path / "notes", state, environ={}, long_lived=False) as memory:
+            await memory.sync()
+
+    asyncio.run(index())
+    (state / "workspaces.sqlite").write_bytes(b"")
+
+    with pytest.raises(ConfigError, match=r"empty.*move it away"):
+        asyncio.run(index())
+    assert (state / "workspaces.sqlite").read_bytes() == b""
+    (state / "workspaces.sqlite").unlink()
+    asyncio.run(index())
+
+
 def test_the_first_answer_tells_that_another_folder_took_the_place(tmp_path: Path) -> None:
     notes, state = tmp_path / "notes", tmp_path / "state"
 
