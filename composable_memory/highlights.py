@@ -116,11 +116,14 @@ def lines_of(line: Line, width: int | None = None) -> list[Line]:
     return [_part(whole, begin, begin + len(piece)) for begin, piece in pieces if piece]
 
 
-def best_lines(result: MemorySearchResult, most: int = 1, *, width: int | None = None) -> list[Line]:
+def best_lines(
+    result: MemorySearchResult, most: int = 1, *, width: int | None = None, marks_cuts: bool = False
+) -> list[Line]:
     """Return at most `most` neighbouring lines of the snippet: those that hold most of what was asked.
 
     Words that few of the lines hold count more. With `width`, lines are cut between words to that length.
-    Front matter is passed over, as long as the passage holds anything else.
+    Front matter is passed over, as long as the passage holds anything else. With `marks_cuts`, an ellipsis
+    stands where lines before or behind them are left out.
     """
     lines = lines_of(_without_front_matter(result), width)
     said = [
@@ -130,7 +133,23 @@ def best_lines(result: MemorySearchResult, most: int = 1, *, width: int | None =
     shares = [sum(1 / lines_with[word] for word in words) for words in said]
     best = max(range(len(lines)), key=lambda at: shares[at], default=0)
     first = max(0, min(best - (most - 1) // 2, len(lines) - most))
-    return lines[first : first + most]
+    shown = lines[first : first + most]
+    if marks_cuts and first > 0:
+        shown[0] = _after_ellipsis(shown[0])
+    if marks_cuts and first + most < len(lines) and not shown[-1].text.endswith(ELLIPSIS):
+        shown[-1] = replace(shown[-1], text=f"{shown[-1].text} {ELLIPSIS}")
+    return shown
+
+
+def _after_ellipsis(line: Line) -> Line:
+    if line.text.startswith(ELLIPSIS):
+        return line
+    shift = len(ELLIPSIS) + 1
+    moved = (
+        tuple((begin + shift, end + shift) for begin, end in spans)
+        for spans in (line.highlights, _code_of(line))
+    )
+    return Line(f"{ELLIPSIS} {line.text}", *moved)
 
 
 def _without_front_matter(result: MemorySearchResult) -> Line:

@@ -1457,6 +1457,7 @@ REPORT = document(
             kept("map:tools", "interface layer: memory_search, memory_get, CLI",
                  f"{MCP_TOOLS}what_changes_something_is_marked_and_can_be_left_out",
                  f"{CLI}search_shows_score_place_backend_and_text",
+                 f"{CLI}a_terminal_of_any_width_shows_the_best_lines_and_where_they_are_cut",
                  f"{CLI}get_writes_the_lines_that_were_asked_for"),
             decided("map:factory", "the factory chooses a backend by the settings and makes the wrapper",
                     "it hands out the composite over all enabled backends, in which a primary with its "

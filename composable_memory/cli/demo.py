@@ -95,8 +95,8 @@ async def _ask_everything(
 def _print_answer(question: str, answer: QueryResponse) -> None:
     print_line(question, bold=True, colour="cyan")
     for result in answer.results:
-        print_line(f"  {result.score:.3f} {result.citation} [{result.source_backend}]", bold=True)
-        for line in best_lines(result, LINES_PER_RESULT, width=LINE_CHARS):
+        print_line(f"  {result.score:.0%} {result.citation} [{result.source_backend}]", bold=True)
+        for line in best_lines(result, LINES_PER_RESULT, width=LINE_CHARS, marks_cuts=True):
             print_line_of(line, indent=4)
     print_line()
 

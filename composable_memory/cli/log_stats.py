@@ -76,6 +76,6 @@ def print_statistics(found: list[Statistics]) -> None:
             )
             for one in found
         ],
-        head=("", "queries", "median", "95 %", "failed", "degraded", "medians, oldest first"),
+        head=("", "queries", "median", "95 %", "failed", "degraded", "over time"),
         right=(1, 2, 3, 4, 5),
     )

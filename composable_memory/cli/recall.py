@@ -10,6 +10,7 @@ from composable_memory.cli.command import Target, command
 from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import AsJson, MaxResults, Now, Strict
 from composable_memory.cli.output import (
+    columns,
     counted,
     one_line,
     print_json,
@@ -22,6 +23,9 @@ from composable_memory.errors import ConfigError, InvalidArgument
 from composable_memory.json_documents import document
 from composable_memory.recall.items import DEFAULT_MAX_ITEMS, RECALL_KINDS, Recall, RecalledItem
 from composable_memory.runtime.opening import moment_given
+
+MOST_LINES = 3
+"""Of a terminal, for what one item says."""
 
 app = typer.Typer()
 
@@ -134,7 +138,7 @@ def _headed(item: RecalledItem) -> Iterator[str]:
     yield item.kind if item.confidence is None else f"{item.kind} ({item.confidence:g})"
     if item.entities and item.kind != "fact":
         yield f"[{', '.join(item.entities)}]"
-    yield one_line(item.content)
+    yield one_line(item.content, MOST_LINES * width if (width := columns()) else None)
     yield from (f"#{tag}" for tag in item.tags)
     if item.ended_at:
         yield f"(ended {item.ended_at.date().isoformat()})"

@@ -50,7 +50,7 @@ from composable_memory.highlights import Line, best_lines, lines_of, readable, s
 from composable_memory.json_documents import document
 from composable_memory.paths import FOREIGN
 from composable_memory.query.context_pack import told_facts
-from composable_memory.query.filters import parse_since, parse_until, read_filters
+from composable_memory.query.filters import day_of, parse_since, parse_until, read_filters
 from composable_memory.runtime.opening import moment_given
 from composable_memory.tools import (
     MemoryContextPackRequest,
@@ -75,6 +75,10 @@ from composable_memory.types import (
 
 SEE_WEAK = "ask with other words, or see them with --weak"
 NEAREST = "these are the nearest"
+TERMINAL_LINES = 4
+"""Of each result on a terminal, so that the usual six fit a window."""
+LEAST_WIDTH, MARGIN = 20, 6
+"""Of a result: the fewest columns that its text gets, and those for the indent and the marks of a cut."""
 WHERE_TO_LOOK = "hint: `cmem index` brings the index up to date, `cmem status` shows what is in it"
 
 app = typer.Typer()
@@ -113,7 +117,7 @@ async def search(
         int | None,
         typer.Option("--lines", metavar="N", min=1, help="Show of each result only the N best lines."),
     ] = None,
-    text: Annotated[bool, typer.Option("--text", help="Show whole passages.")] = False,
+    text: Annotated[bool, typer.Option("--full", "--text", help="Show whole passages.")] = False,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -448,24 +452,27 @@ def _identity(fact: SupportingFact) -> tuple[object, ...]:
     return fact.text, fact.valid_from, fact.valid_to
 
 
-def _shown(result: MemorySearchResult, lines: int | None, *, text: bool) -> Sequence[Line] | None:
+def _shown(result: MemorySearchResult, lines: int | None, *, text: bool) -> Sequence[Line]:
+    """Return the lines to show: of a terminal, as many as let several results be seen at once."""
     if lines:
-        return best_lines(result, lines)
-    return lines_of(whole_text(result)) if text else None
+        return best_lines(result, lines, marks_cuts=True)
+    if text:
+        return lines_of(whole_text(result))
+    if width := columns():
+        return best_lines(result, TERMINAL_LINES, width=max(LEAST_WIDTH, width - MARGIN), marks_cuts=True)
+    return lines_of(snippet_of(result))
 
 
-def print_result(
-    result: MemorySearchResult, lines: Sequence[Line] | None = None, folder: Path | None = None
-) -> None:
-    """Print where a result stands, which backend found it, and what it says: these lines, or the snippet."""
+def print_result(result: MemorySearchResult, lines: Sequence[Line], folder: Path | None = None) -> None:
+    """Print how well a result matches, where it stands, which backend found it, its day, and these lines."""
     backend, stand_in = result.source_backend or "memory", result.metadata.get("answered_by")
     answerer = f"{stand_in} for {backend}" if stand_in else backend
     is_note = result.source == "memory" and result.start_line > 0 and FOREIGN not in result.path
     link = (folder / result.path).as_uri() if folder and is_note else None
-    print_linked(f"{result.score:.3f} ", _location(result), f" [{answerer}]", link=link)
-    if lines is None:
-        lines = lines_of(snippet_of(result))
-    shown = "\n".join(line.text for line in lines)
+    shown = "\n".join((result.path, *(line.text for line in lines)))
+    day = day_of(result)
+    told_day = f" {day}" if day and day.isoformat() not in shown else ""
+    print_linked(f"{result.score:.0%} ", _location(result), f" [{answerer}]{told_day}", link=link)
     if above := [one for one in (result.title, *result.headings) if one and one not in shown]:
         print_line(f"  {' > '.join(above)}", dim=True)
     for line in lines:

@@ -159,7 +159,7 @@ def _verdicts(result: MemorySearchResult, filters: SearchFilters) -> Iterator[tu
     if filters.types:
         yield "type", _type_verdict(result, path, filters.types)
     if filters.since or filters.until:
-        yield "date", may_pass(_day_of(result) or day_in_path(path), filters)
+        yield "date", may_pass(day_of(result), filters)
     if filters.tags:
         yield "tag", None
     # A fact is its whole text; of a passage, the snippet may be a part.
@@ -172,10 +172,10 @@ def _verdicts(result: MemorySearchResult, filters: SearchFilters) -> Iterator[tu
         yield "-word", False if has_any else (True if is_whole else None)
 
 
-def _day_of(result: MemorySearchResult) -> date | None:
-    """Return since when a fact holds, or the day of a passage, as far as it says so."""
+def day_of(result: MemorySearchResult) -> date | None:
+    """Return since when a fact holds, or the day of a passage, as far as it or its path says so."""
     told = result.metadata.get("valid_at") or result.metadata.get("date")
-    return leading_day(told) if isinstance(told, str) else None
+    return (leading_day(told) if isinstance(told, str) else None) or day_in_path(result.path)
 
 
 def _is_fact(result: MemorySearchResult) -> bool:

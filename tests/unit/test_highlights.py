@@ -46,6 +46,12 @@ def test_the_lines_that_hold_most_of_the_question_are_shown() -> None:
     assert [line.text for line in best_lines(found)] == ["the trolley is spare"]
     assert [line.text for line in best_lines(found, 2)] == ["the trolley is spare", "last"]
     assert [line.text for line in best_lines(found, 9)] == found.snippet.split("\n")
+    (cut,) = best_lines(found, marks_cuts=True)
+    assert (cut.text[0], cut.text[-1]) == ("…", "…")
+    assert [cut.text[begin:end] for begin, end in cut.highlights] == [
+        line.text[begin:end] for line in best_lines(found) for begin, end in line.highlights
+    ]
+    assert best_lines(found, 9, marks_cuts=True) == best_lines(found, 9)
     assert best_lines(result("")) == []
 
 
