@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from composable_memory.cli.command import Target, command
-from composable_memory.cli.options import AsJson
+from composable_memory.cli.options import AsJson, NewFolder
 from composable_memory.cli.output import print_json, print_line
 from composable_memory.json_documents import document
 from composable_memory.runtime import backup as runtime
@@ -19,10 +19,7 @@ app = typer.Typer()
 @command(app, "backup", epilog="Example: cmem backup ~/backups/notes-2026-07-02")
 async def backup(
     target: Target,
-    folder: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", file_okay=False, help="A folder that is empty or does not exist yet."),
-    ],
+    folder: NewFolder,
     *,
     as_json: AsJson = False,
 ) -> None:

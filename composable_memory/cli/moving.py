@@ -10,7 +10,7 @@ import typer
 
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.exit_codes import ExitCode
-from composable_memory.cli.options import AsJson, Strict
+from composable_memory.cli.options import AsJson, NewFolder, Strict
 from composable_memory.cli.output import one_line, print_json, print_line, warn
 from composable_memory.cli.own_settings import enter_section
 from composable_memory.config.layers import default_state_dir, user_config_path
@@ -84,10 +84,7 @@ async def _have_them_searched(target: Target) -> bool:
 @command(app, "export", epilog="Example: cmem export ~/notes-2026-07-02")
 async def export(
     target: Target,
-    folder: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", file_okay=False, help="A folder that is empty or does not exist yet."),
-    ],
+    folder: NewFolder,
     *,
     as_json: AsJson = False,
 ) -> None:

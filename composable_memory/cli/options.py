@@ -38,6 +38,9 @@ StateDir = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout and nothing else.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 3 if the result is degraded.")]
 
+NewFolder = Annotated[
+    Path, typer.Argument(metavar="DIR", file_okay=False, help="A folder that is empty or does not exist yet.")
+]
 Query = Annotated[str, typer.Argument(metavar="QUERY", help="What to search for, in your own words.")]
 Session = Annotated[
     str | None,

@@ -45,11 +45,6 @@ class Edit:
         """Return whether anything changes."""
         return self.before != self.after
 
-    @property
-    def is_toml(self) -> bool:
-        """Return whether the file is TOML; else it is JSON."""
-        return self.path.suffix == ".toml"
-
 
 def plan(
     client: Client, places: Places, scope: Scope, words: Sequence[str], options: Sequence[str], *, hooks: bool

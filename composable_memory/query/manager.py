@@ -283,6 +283,11 @@ class ComposableMemoryManager:
             raise _joined_refusal(refusals) if refusals else self._incapable("read a file")
         return missing
 
+    async def _read_forgotten(self) -> None:
+        """Take in what was forgotten by now, also by other processes."""
+        if self._forgotten is not None:
+            await asyncio.to_thread(self._forgotten.now)
+
     async def _with_forgotten_hidden(self, found: MemoryFileSlice) -> MemoryFileSlice:
         if self._forgotten is None:
             return found
@@ -322,8 +327,7 @@ class ComposableMemoryManager:
         ]
         if not syncing:
             raise self._incapable("sync")
-        if self._forgotten is not None:
-            await asyncio.to_thread(self._forgotten.now)
+        await self._read_forgotten()
         with trace():
             outcomes = await asyncio.gather(
                 *(one.sync(reason=reason, force=force, progress=progress) for _, one in syncing),
@@ -391,8 +395,7 @@ class ComposableMemoryManager:
             filters=filters,
             now=request.now,
         )
-        if self._forgotten is not None:
-            await asyncio.to_thread(self._forgotten.now)
+        await self._read_forgotten()
         answers = await self._fan_out.ask_all(plan.asked, text, options, log.backend_result)
         answers += [BackendAnswer(backend_id=one, skipped=why) for one, why in plan.skipped.items()]
         weak = not (is_cut or filters.narrow or any(map(_is_by_vectors_alone, answers))) and is_weak(

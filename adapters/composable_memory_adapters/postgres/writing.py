@@ -195,7 +195,7 @@ async def remove_files(connection: Connection, tenant: int, owner: str, paths: S
     await connection.execute(LOCK, tenant)
     await connection.execute(DELETE_COPIES, tenant, owner, paths)
     gone = [row["path"] for row in await connection.fetch(NOBODYS, tenant, paths)]
-    await _remove_passages(connection, tenant, gone)
+    await _clean_up(connection, tenant, *await _taken_out(connection, tenant, gone))
     await connection.execute(DELETE_NOTES, tenant, gone)
     await connection.execute(READ_AGAIN, tenant, paths)
     return Written(removed=len(paths))
@@ -235,18 +235,9 @@ async def _replace_notes(
     )
     for _, _, words in new:
         counts.update(words.different)
-    await _count_words(connection, tenant, counts)
-    await _forget_long_words(connection, tenant, texts)
+    await _clean_up(connection, tenant, counts, hashes, texts)
     backwards = sorted({word[::-1] for word in long_words(chunk.text for _, chunk, _ in new)})
     await connection.execute(PUT_LONG_WORDS, tenant, backwards)
-    await connection.execute(DELETE_UNUSED_VECTORS, tenant, hashes)
-
-
-async def _remove_passages(connection: Connection, tenant: int, paths: Sequence[str]) -> None:
-    counts, hashes, texts = await _taken_out(connection, tenant, paths)
-    await _count_words(connection, tenant, counts)
-    await _forget_long_words(connection, tenant, texts)
-    await connection.execute(DELETE_UNUSED_VECTORS, tenant, hashes)
 
 
 async def _taken_out(
@@ -260,6 +251,19 @@ async def _taken_out(
     for (words,) in await connection.fetch(DELETE_WORDS, tenant, [row["id"] for row in gone]):
         counts.subtract({*words.split()})
     return counts, [row["hash"] for row in gone], [row["text"] for row in gone]
+
+
+async def _clean_up(
+    connection: Connection,
+    tenant: int,
+    counts: Mapping[str, int],
+    hashes: Sequence[str],
+    texts: Sequence[str],
+) -> None:
+    """Count words anew, and remove long words and vectors that only passages had which went."""
+    await _count_words(connection, tenant, counts)
+    await _forget_long_words(connection, tenant, texts)
+    await connection.execute(DELETE_UNUSED_VECTORS, tenant, hashes)
 
 
 async def _forget_long_words(connection: Connection, tenant: int, texts: Sequence[str]) -> None:

@@ -1,10 +1,11 @@
 """The base of remote providers that also take batch jobs. What runs jobs is loaded by the first one."""
 
 import asyncio
+import json
 from abc import abstractmethod
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import urlsplit
 
 from composable_memory.content import EmbedderInput
 from composable_memory.interfaces import EmbedderServices
@@ -90,19 +91,17 @@ class EmbedderWithJobs(RemoteEmbedder[SettingsT]):
 
     def _open_runner(self) -> "JobRunner[SettingsT]":
         from composable_memory_adapters.embedders.jobs.api import JobClient
-        from composable_memory_adapters.embedders.jobs.journal import JobJournal, VectorSource
+        from composable_memory_adapters.embedders.jobs.journal import JobJournal
         from composable_memory_adapters.embedders.jobs.runner import JobRunner
 
         api = self.job_api(JobClient(self))
-        source = VectorSource(
-            provider=self.id,
-            host=urlsplit(self.settings.base_url).netloc,
-            model=self.model,
-            dimensions=self.dimensions,
-            fingerprint=self.fingerprint,
+        shaping = json.dumps([self.id, self.model, self.dimensions, self.fingerprint])
+        journal = JobJournal(
+            self._services.state_dir / FOLDER,
+            f"{self.id}-{sha256(shaping.encode()).hexdigest()[:16]}",
+            lifetime=api.lifetime,
+            clock=self._services.clock,
         )
-        folder = self._services.state_dir / FOLDER
-        journal = JobJournal(folder, source, lifetime=api.lifetime, clock=self._services.clock)
         return JobRunner(
             self, api, journal, self._failures, texts_per_job=self.texts_per_job, pace=self._pace or Pace()
         )

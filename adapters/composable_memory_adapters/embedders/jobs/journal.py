@@ -7,7 +7,6 @@ stored, or has to rebuild an index, finds them there.
 """
 
 import asyncio
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -15,28 +14,11 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
+from pydantic import AwareDatetime, BaseModel, ValidationError
 
 from composable_memory.interfaces import Clock
 from composable_memory_ops_logs.private_files import replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VectorSource:
-    """Where vectors come from. `fingerprint` is a hash of what shapes them beside the other fields."""
-
-    provider: str
-    host: str
-    model: str
-    dimensions: int
-    fingerprint: str
-
-    @property
-    def key(self) -> str:
-        """Return a short hash that differs for whatever gives other vectors."""
-        parts = [self.provider, self.model, self.dimensions, self.fingerprint]
-        return sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +32,11 @@ class RecordedJob:
 class JobJournal:
     """The records of the jobs of one source of vectors, in files that only their owner can read.
 
-    Files are written whole or not at all, in threads. A record is dropped after `lifetime`.
+    `source` names what gives these vectors and begins the names of the files. They are written whole or not
+    at all, in threads. A record is dropped after `lifetime`.
     """
 
-    def __init__(self, folder: Path, source: VectorSource, *, lifetime: timedelta, clock: Clock) -> None:
+    def __init__(self, folder: Path, source: str, *, lifetime: timedelta, clock: Clock) -> None:
         self._folder = folder
         self._source = source
         self._lifetime = lifetime
@@ -73,15 +56,7 @@ class JobJournal:
         Raises:
             OSError: the record cannot be written.
         """
-        record = _Record(
-            job=job.id,
-            provider=self._source.provider,
-            host=self._source.host,
-            model=self._source.model,
-            dimensions=self._source.dimensions,
-            created=self._clock(),
-            texts=sorted(job.texts),
-        )
+        record = _Record(job=job.id, created=self._clock(), texts=sorted(job.texts))
         content = record.model_dump_json().encode()
         await asyncio.to_thread(replace_file, self._file(job.id), content, survives="kill")
 
@@ -95,15 +70,14 @@ class JobJournal:
 
     def _file(self, job: str) -> Path:
         digest = sha256(job.encode()).hexdigest()[:16]
-        return self._folder / f"{self._source.provider}-{self._source.key}-{digest}.json"
+        return self._folder / f"{self._source}-{digest}.json"
 
     def _read_all(self) -> Iterator[RecordedJob]:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         oldest = self._clock() - self._lifetime
-        names = f"{self._source.provider}-{self._source.key}-*"
-        for partial_file in self._folder.glob(f".{names}.new"):  # left by a process that was killed
+        for partial_file in self._folder.glob(f".{self._source}-*.new"):  # left by a process that was killed
             _delete_if_older(partial_file, oldest)
-        for file in sorted(self._folder.glob(f"{names}.json")):
+        for file in sorted(self._folder.glob(f"{self._source}-*.json")):
             record = _read(file)
             if record is not None and oldest <= record.created:
                 yield RecordedJob(id=record.job, texts=frozenset(record.texts))
@@ -112,13 +86,7 @@ class JobJournal:
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
     job: str
-    provider: str
-    host: str
-    model: str
-    dimensions: int
     created: AwareDatetime
     texts: list[str]
 
