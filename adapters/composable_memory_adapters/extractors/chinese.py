@@ -19,7 +19,7 @@ _SURNAMES = (
 _AFTER_NAME = (
     "在|住|是|和|与|跟|、|的|喜|讨|爱|对|来自|出生|嫁|娶|负|养|创|使|用|会|想|现|从|搬|离|加|不|已|也"
     "|还|没|自|可|去|叫|说|要|终|批|今|昨|周|订|带"
-    "|于|担|毕|打算|希望|以前|曾|结|有|买|卖|把|被|给|换|[12]\\d{3}年|五月|[，。；！？\\s]|$"
+    "|于|人[很真特超]|担|毕|打算|希望|以前|曾|结|有|买|卖|把|被|给|换|[12]\\d{3}年|五月|[，。；！？\\s]|$"
 )
 _GIVEN = "[^\\W\\da-zA-Z了没的是在不内后再务量色灯序路名年月日上下中个种些两么什标称于和与跟有会用已也还都]"
 _NICKNAME = rf"[小阿老]{_GIVEN}(?={_AFTER_NAME})"
@@ -54,6 +54,7 @@ _NO_PERSON = re.compile(
 )
 _LATIN = re.compile(rf"[{LETTER}][{LETTER} .+#_-]*[{LETTER}]")
 _WE = re.compile("^(?:我们?|咱们|俺)$")
+_I_AM = re.compile("^我们?(?=[是在从出来有])")
 _SHE = re.compile("^[他她]$")
 _NO_SUBJECT = re.compile(
     "今天|昨天|许多|很多|人们|明天|周末|最近|大家|有人|他们|她们|它们?|[他她我你们]的|这|那|谁|请|你们?|什么|因为|所以"
@@ -66,11 +67,11 @@ _HEDGES = re.compile(
     "|会(?=[去搬住离换])|吗|呢$|[?？]|差点|几乎|建议|你|您"
 )
 _ENDED = re.compile("不再|已经不|再也不|(?<=[\u3400-\u9fff])不(?=[^，。]*了[。！]?$)|以前|曾经|过去|原来")
-_NOT = re.compile("不(?!错|同)|没|未|无|别")
+_NOT = re.compile("不(?!错|同)|没|未|无|(?<![特区分个差])别")
 _OPENERS = re.compile("^(?:其实|不过|但是|但|而且|所以|哈哈|嗯|恩|是的|对了|当然)+")
 _BESIDE = re.compile("也|还(?=[在是有会用])|同时|另外")
 _ADVERBS = re.compile(
-    "现在|目前|如今|已经|刚刚|刚|最近|也|还(?=[在是有会用])|同时|另外|一直|仍然|仍|非常|特别|很"
+    f"现在|目前|如今|已经|刚刚|(?<![{_SURNAMES}])刚(?!人)|最近|这个月|这周|本周|本月|也|还(?=[在是有会用])|同时|另外|一直|仍然|仍|非常|特别|很"
     "|(?<![成首])都|主要|最|曾经|曾|以前|过去|原来|终于|正式|正在"
 )
 
@@ -78,6 +79,9 @@ _X = rf"(?:我们?|咱们|[他她]|(?:{_HAN}{{2,8}}?)|[{LETTER}][{LETTER} .-]*?)
 _S = rf"^(?P<s>{_X}(?:[和与跟、]{_X})*?)??"
 _O = r"(?P<o>[^，。；！？,.!?了]{1,24}?)"
 _END = r"了?(?=[，。；！？,.!?]|$)"
+_FOR = r"(?:了?快?[\d一二两三四五六七八九十几半多]+(?:年|个月|天|周)多?了)?"
+"""For how long something has been so; without 了 at its end it may be over."""
+_A_PET = r"(?:[一两三四]|\d)[只条个匹](?:小|大|母|公)?(?:[狗猫龟兔鸟马]|鹦鹉|仓鼠|乌龟|兔子|猫咪|狗狗)"
 _FRAMES = tuple(
     (type_, mood, re.compile(pattern))
     for type_, mood, pattern in (
@@ -89,18 +93,20 @@ _FRAMES = tuple(
         ("LIVES_IN", "moved", rf"{_S}从(?P<f>[^，。；]{{1,8}}?)(?:搬到|搬去|迁到|移居)了?{_O}{_END}"),
         ("LIVES_IN", "began", rf"{_S}(?:搬到|搬去|迁到|移居|定居)了?{_O}{_END}"),
         ("LIVES_IN", "now", rf"{_S}(?:住在|居住在|生活在|定居在){_O}{_END}"),
+        ("LIVES_IN", "now", rf"{_S}在{_O}(?:住|生活){_FOR}(?=[，。；！？,.!?]|$)"),
         ("WORKS_AT", "ended", rf"{_S}(?:离开|辞去)了?{_O}(?:的工作)?{_END}"),
         ("WORKS_AT", "ended", rf"{_S}从{_O}(?:辞职|离职|退休){_END}"),
         ("WORKS_AT", "began", rf"{_S}从(?P<f>[^，。；]{{1,10}}?)(?:跳槽到|跳槽去)了?{_O}{_END}"),
         ("COMES_FROM", "now", rf"{_S}是(?P<o>{'|'.join(_PLACES)})人{_END}"),
         ("PLAYS", "now", rf"{_S}会弹{_O}{_END}"),
         ("WORKS_AT", "began", rf"{_S}(?:加入|入职)了?{_O}{_END}"),
-        ("WORKS_AT", "now", (rf"{_S}在一[家个](?:叫|名叫)(?P<o>[^，。；的]{{1,10}})的{_HAN}{{1,6}}?"
-                            rf"(?:工作|上班){_END}")),
+        ("WORKS_AT", "now", (rf"{_S}(?:开始)?在一[家个](?:叫|名叫)(?P<o>[^，。；的]{{1,10}})的{_HAN}{{1,6}}?"
+                            rf"(?:工作|上班){_FOR}{_END}")),
+        ("WORKS_AT", "ended", rf"{_S}被{_O}(?:裁员|裁|辞退|解雇|开除){_END}"),
         ("WORKS_AT", "began", rf"{_S}开始在{_O}(?:工作|上班){_END}"),
-        ("WORKS_AT", "now", (rf"{_S}(?:在|就职于|任职于){_O}(?:工作|上班|任职|任教|教书|实习"
-                            rf"|担任(?P<role>{_HAN}{{2,5}})|当(?P<role2>{_HAN}{{2,5}})){_END}")),
-        ("STUDIES_AT", "now", rf"{_S}(?:在|就读于){_O}(?:读书|上学|学习|念书|读研|读博){_END}"),
+        ("WORKS_AT", "now", (rf"{_S}(?:在|就职于|任职于){_O}(?:(?:工作|上班|任职|任教|教书|实习){_FOR}"
+                            rf"|(?:担任|当|做)(?P<role>{_HAN}{{1,4}}[师员生家理监工官长手士])){_END}")),
+        ("STUDIES_AT", "now", rf"{_S}(?:在|就读于){_O}(?:读书|上学|学习|念书|读研|读博){_FOR}{_END}"),
         ("STUDIES_AT", "now", (rf"{_S}在(?P<o>[^，。；！？,.!?了]{{1,12}}?(?:大学|学院|中学))(?:读|学)"
                               rf"[^，。；]{{2,8}}?{_END}")),
         ("STUDIES_AT", "began", rf"{_S}毕业于{_O}{_END}"),
@@ -110,7 +116,7 @@ _FRAMES = tuple(
         ("MARRIED_TO", "began", rf"{_S}(?:嫁给|娶)了?{_O}{_END}"),
         ("MARRIED_TO", "both", rf"^(?P<s>{_X})[和与跟](?P<o>{_X})(?:结婚|结了婚){_END}"),
         ("MARRIED_TO", "parted", rf"^(?P<s>{_X})[和与跟](?P<o>{_X})(?:离婚|离了婚|分手){_END}"),
-        ("WORKS_AT", "over", rf"{_S}(?:辞职|离职){_END}"),
+        ("WORKS_AT", "over", rf"{_S}(?:辞职|离职|失业|被裁员|被裁|被炒){_END}"),
         ("MARRIED_TO", "over", rf"{_S}(?:离婚|离了婚){_END}"),
         ("LEADS", "now", rf"{_S}(?:负责|领导|主管|带领){_O}{_END}"),
         ("BORN_IN", "now", rf"{_S}出生(?:在|于){_O}{_END}"),
@@ -121,8 +127,8 @@ _FRAMES = tuple(
         ("SPEAKS", "now", (rf"{_S}(?:会说|会讲|讲"
                           rf"|说)(?P<o>[^，。；！？]*?[语文话](?:[和、][^，。；！？]*?[语文话])*){_END}")),
         ("CREATED", "began", rf"{_S}(?:创办|创立|创建|成立|发明)了?{_O}{_END}"),
-        ("OWNS", "now", (rf"{_S}[有养]了?(?:[一两三四]|\d)[只条]小?[狗猫龟兔鸟]叫"
-                        rf"(?P<o>{_HAN}{{1,8}}?){_END}")),
+        ("OWNS", "now", rf"{_S}(?:有|(?:收|领)?养)了?{_A_PET}叫(?P<o>{_HAN}{{1,8}}?){_END}"),
+        ("OWNS", "ended", rf"{_S}把(?P<o>车|{_HAN}{{2,5}}?)卖{_END}"),
         ("OWNS", "began", (rf"{_S}(?:养|买|拥有)了?(?:[一两三四]"
                           rf"|\d)?[只条辆台套匹个头](?P<o>{_HAN}{{1,6}}?){_END}")),
         ("LISTENS_ON", "now", (rf"{_S}(?:监听|运行在|使用|的端口是|改为监听"
@@ -152,12 +158,13 @@ _KIN = {
     "LAWYER": "律师",
     "TEACHER": "老师",
     "COACH": "教练",
-    "PET": "狗|猫|小狗|小猫|宠物",
+    "PET": "小?狗|小?猫|狗狗|猫咪|宠物|兔子|仓鼠|鹦鹉|乌龟",
 }
-_KIN_WORDS = frozenset("|".join(_KIN.values()).split("|"))
+_KIN_WORDS = frozenset("|".join(_KIN.values()).replace("小?狗|小?猫", "狗|猫").split("|"))
+_NAMED_PET = re.compile(rf"({_A_PET})，(?:(?:它|取名|起名|名字)?叫)")
 _IS_KIN = re.compile(rf"^(?P<n>{_PERSON})是(?P<of>我|{_PERSON})的(?P<kin>{'|'.join(_KIN.values())})$")
 _KIN_OF = re.compile(
-    rf"^(?P<of>我们?|我家|{_PERSON}|[他她])的?新?(?P<kin>{'|'.join(_KIN.values())})(?P<is>是|叫"
+    rf"^(?P<of>我们家?|我家?|{_PERSON}|[他她])(?:的|养的|有[一两]个)?新?(?P<kin>{'|'.join(_KIN.values())})(?P<is>是|叫"
     rf"|名叫)?(?P<n>{_PERSON}|{_NICKNAME}|(?<=叫){_HAN}{{2,3}}(?=[，。]|$))"
 )
 _ROLES = {
@@ -179,7 +186,7 @@ _ROLE_OF = tuple(
             (
                 rf"^(?P<n>{_PERSON}|{_HAN}{{2,3}}?)(?:是|担任"
                 rf"|成为)了?(?:(?P<org>[^，。；的是]{{2,10}}?)的?)?(?:新任"
-                rf"|新)?(?P<role>{_HAN}{{0,2}}?(?:{_ROLE})){_END}"
+                rf"|新)?(?P<role>[^\W的]{{0,2}}?(?:{_ROLE})){_END}"
             ),
         ),
     )
@@ -216,7 +223,7 @@ def chinese_relations(sentence: str, fact: str, scene: Scene) -> list[ExtractedR
         return []
     found: dict[tuple[str, str, str], ExtractedRelation] = {}
     subjects = scene.previous
-    text, whole = without_times(sentence, scene.observed_at)
+    text, whole = without_times(_NAMED_PET.sub(r"\1叫", sentence), scene.observed_at)
     for clause in re.split("[，；;]", text):
         has_ended = _ENDED.search(clause) is not None
         bare = _ENDED.sub("", clause) if has_ended else clause
@@ -228,6 +235,8 @@ def chinese_relations(sentence: str, fact: str, scene: Scene) -> list[ExtractedR
         said = Said(
             text=bare, labels={}, validity=whole or Validity(), has_ended=has_ended, is_beside=is_beside
         )
+        if _I_AM.match(bare):
+            subjects = (scene.speaker,)
         for one in _stated(bare, scene, subjects):
             subjects = (one.source,)
             relation = in_time(one, said, fact, scene.observed_at)
@@ -249,8 +258,9 @@ def _stated(clause: str, scene: Scene, subjects: tuple[str, ...]) -> Iterator[St
         return
     for pattern in _ROLE_OF:
         if role := pattern.match(clause):
-            if not _NO_SUBJECT.search(role["n"]):
-                yield from _role(role["n"], role["role"], role["org"])
+            name = _subject(role["n"], scene)
+            if name and not any(name.endswith(kin) for kin in _KIN_WORDS):
+                yield from _role(name, role["role"], role["org"])
             return
     for type_, mood, pattern in _FRAMES:
         if match := pattern.search(clause):
@@ -289,7 +299,7 @@ def _by_frame(
         yield Stated(source=subject, type=type_, target=target, mood=kind)
         if origin := _object(groups.get("f") or ""):
             yield Stated(source=subject, type=type_, target=origin, mood="ended")
-        if role := groups.get("role") or groups.get("role2"):
+        if role := groups.get("role"):
             yield Stated(source=subject, type="HAS_ROLE", target=role, is_unique=False)
 
 
@@ -318,7 +328,7 @@ def _object(words: str) -> str | None:
     if (
         not words
         or len(words) > 16
-        or re.search(r"[他她它这那我你\d]", words)
+        or re.search(r"[他她它这那我你\d]|^[在去和跟]", words)
         or (len(words) < 2 and words not in "狗猫车船")
     ):
         return None

@@ -11,6 +11,7 @@ import re
 from functools import cache
 from typing import Final
 
+from composable_memory_adapters.extractors.word_lists import SPANISH_I
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 EXCLUSIVE: Final = frozenset({"LIVES_IN", "WORKS_AT", "MARRIED_TO", "REPORTS_TO", "LISTENS_ON", "IS"})
@@ -26,7 +27,7 @@ MARK: Final = "[\ue000-\uf7ff]"
 LIST: Final = rf"{MARK}(?:(?:, (?:and |und |y )?| (?:and|und|y|e|&|sowie) ){MARK})*"
 _SUBJECTS: Final = rf"{MARK}(?:(?:, {MARK})*,? (?:and|und|y|e|&|sowie) {MARK})?"
 _DET = r"(?:(?:the|an?|my|our|his|her|their|der|die|das|dem|den|ein|eine|einen|el|la|los|las|un|una|mi|su) )?"
-_CALLED = r"(?:[a-zäöüñ-]+(?: [a-zäöüñ-]+)? (?:called|named|namens|llamad[oa]) )?"
+_CALLED = r"(?:[a-zäöüñ-]+(?: [a-zäöüñ-]+)? (?:called|named|namens|llamad[oa]|que se llama) )?"
 _GOES_ON = r"|(?<=, )(?=(?:is|are|lives|works|speaks|uses|owns) ))"
 """After what was put between commas: "Omar, who leads Falcon, is based in Cairo"."""
 _PARTS = {
@@ -47,6 +48,11 @@ _BESESSEN = "hund|katze|kater|auto|fahrrad|haus|wohnung|boot|motorrad|klavier|ga
 _BE = r"(?:is|are|am|['’]m|['’]s|['’]re)"
 _HAVE = r"(?:(?:has|have|had|['’]s|['’]ve) )"
 _HAT = r"(?:hat|habe|haben|ist|bin|sind)"
+_HA = r"(?:he|ha|hemos|han)"
+_SE_MUDO = (
+    r"(?:se (?:mudó|mudaron|trasladó|trasladaron)|me (?:mudé|trasladé)|nos (?:mudamos|trasladamos)"
+    r"|(?:me he|nos hemos|se han?) (?:mudado|trasladado))"
+)
 
 _TEMPLATES: Final = rf"""
 USES       switched WHO (?:switched|migrated|moved|changed)(?: over)? (?P<m>{MARK}
@@ -85,7 +91,7 @@ LISTENS_ON now      (?P<d>the|our|der|die|das|el|la|los)? ?(?P<sp>(?:\w[\w-]*
 LIVES_IN   moved    WHO {_HAVE}?(?:moved|relocated|emigrated) from FROM to NAME
 LIVES_IN   moved    WHO {_HAT} von FROM nach NAME (?:um)?gezogen
 LIVES_IN   moved    WHO (?:zog|zogen|zieht) von FROM nach NAME
-LIVES_IN   moved    WHO se (?:mudó|mudaron|trasladó|trasladaron) de FROM a NAME
+LIVES_IN   moved    WHO {_SE_MUDO} de FROM a NAME
 LIVES_IN   ended    WHO {_HAVE}?moved (?:away|out)(?: from| of) NAME
 LIVES_IN   ended    WHO {_HAVE}?moved from NAME
 LIVES_IN   now      WHO (?:lives?|resides?|{_BE} (?:based|living)|{_HAVE}(?:been )?(?:living|lived
@@ -98,9 +104,8 @@ LIVES_IN   now      WHO (?:wohnt|wohne|wohnen|lebt|lebe|leben) (?:mit [\w ]{{3,2
 LIVES_IN   now      (?:wohnt|wohne|wohnen|lebt|lebe|leben) WHOM (?:in|auf) NAME
 LIVES_IN   past     WHO (?:wohnten?|lebten?) in NAME
 LIVES_IN   past     WHO (?:hat|habe|haben) in NAME (?:gewohnt|gelebt)
-LIVES_IN   began    WHO se (?:mudó|mudaron|trasladó|trasladaron) a NAME
-LIVES_IN   began    WHO me (?:mudé|trasladé) a NAME
-LIVES_IN   began    WHO nos (?:mudamos|trasladamos) a NAME
+LIVES_IN   began    WHO {_SE_MUDO} a NAME
+LIVES_IN   now      WHO (?:llev[oa]|llevamos|llevan) (?:[\w ]{{2,15}} )?viviendo en NAME
 LIVES_IN   now      WHO (?:vive|viven|vivo|vivimos|reside|residen|resido) (?:con [\w ]{{3,25}} )?en NAME
 LIVES_IN   past     WHO (?:vivió|vivía|vivían|vivieron|viví) en NAME
 LIVES_IN   now      WHO (?:habite|vit|mora|abita) (?:à|a|em) NAME
@@ -108,7 +113,8 @@ WORKS_AT   over     WHO {_HAVE}?(?:quit|left|lost|resigned from|gave up) (?:his|
                     |the) job(?! (?:at|with|as) )(?=[ .,;!]|$)
 WORKS_AT   over     WHO (?:hat|habe) (?:seinen|ihren|meinen) (?:job|arbeitsplatz) (?:gekündigt
                     |aufgegeben|verloren)
-WORKS_AT   over     WHO (?:dejó|dejé|perdió|perdí|renunció a) (?:su|mi) (?:trabajo|empleo|puesto)(?! en )
+WORKS_AT   over     WHO (?:dejó|dejé|perdió|perdí|renunció a|{_HA} (?:dejado
+                    |perdido)) (?:su|mi) (?:trabajo|empleo|puesto)(?! en )
 WORKS_AT   ended    WHO {_HAVE}?(?:quit|left|resigned from|retired from|stopped working (?:at|for)
                     |was (?:fired|laid off) (?:by|from)|(?:quit|left|lost|gave up) (?:his|her|their|my
                     |the) job (?:at|with)) NAME
@@ -138,10 +144,14 @@ WORKS_AT   now      WHO (?:arbeitet|arbeite|arbeiten) (?:bei|für) NAME
 WORKS_AT   now      (?:arbeitet|arbeite|arbeiten) WHOM (?:bei|für) NAME
 WORKS_AT   past     WHO (?:arbeiteten?) (?:bei|für) NAME
 WORKS_AT   past     WHO (?:hat|habe|haben) bei NAME gearbeitet
-WORKS_AT   began    WHO (?:empezó|empezaron|empecé|comenzó|comencé) a trabajar (?:en|para) NAME
-WORKS_AT   ended    WHO (?:dejó|dejaron|dejé)(?: de trabajar en)? NAME
-WORKS_AT   ended    WHO (?:dejó|dejé|perdió|perdí|renunció a|renuncié a) (?:su|mi) (?:trabajo|empleo
-                    |puesto) en NAME
+WORKS_AT   now      WHO (?:llev[oa]|llevamos|llevan) (?:[\w ]{{2,15}} )?trabajando (?:en|para) NAME
+WORKS_AT   began    WHO acab[oa] de empezar(?: a trabajar)? en NAME
+WORKS_AT   ended    WHO (?:me|nos) (?:despidieron|echaron) de NAME
+WORKS_AT   began    WHO (?:empezó|empezaron|empecé|comenzó|comencé|{_HA} (?:empezado
+                    |comenzado)) a trabajar (?:en|para) NAME
+WORKS_AT   ended    WHO (?:dejó|dejaron|dejé|{_HA} dejado)(?: de trabajar en)? NAME
+WORKS_AT   ended    WHO (?:dejó|dejé|perdió|perdí|renunció a|renuncié a|{_HA} (?:dejado
+                    |perdido)) (?:su|mi) (?:trabajo|empleo|puesto) en NAME
 WORKS_AT   ended    WHO renunció a NAME
 WORKS_AT   now      WHO (?:trabajan?|trabajo|trabajamos|trabalha) (?:en|para|na|no|em) NAME
 WORKS_AT   past     WHO (?:trabajó|trabajaba|trabajaron|trabajé) (?:en|para) NAME
@@ -152,7 +162,7 @@ MARRIED_TO began    WHO {_HAVE}?married NAME
 MARRIED_TO now      WHO (?:ist|bin) mit NAME (?:verheiratet|verlobt)
 MARRIED_TO began    WHO (?:hat|habe) NAME geheiratet
 MARRIED_TO now      WHO (?:está|estoy) (?:casad[oa]|comprometid[oa]) con NAME
-MARRIED_TO began    WHO se casó con NAME
+MARRIED_TO began    WHO (?:se casó|me casé|(?:se ha|me he) casado) con NAME
 MARRIED_TO joined   WHO {_HAVE}?(?:got |are |were )?(?:married|engaged)(?=[.,;!]|$)
 MARRIED_TO joined   WHO (?:haben|sind) (?:geheiratet|verheiratet)
 MARRIED_TO joined   WHO se casaron
@@ -184,6 +194,7 @@ MEMBER_OF  now      WHO (?:spielt|spiele|singt|singe|bin|ist) (?:[^,.;]{{1,20}} 
                     |dem) (?:band|chor|orchester|verein) (?:namens )?NAME
 MEMBER_OF  now      WHO (?:toco|toca|canto|canta) [\w ]{{0,20}}en (?:una|un|la|el) (?:banda|coro|orquesta
                     |grupo) (?:llamad[oa] )?NAME
+MEMBER_OF  now      WHO (?:juego|juega) (?:al? \w+ )?(?:en|con) NAME
 MEMBER_OF  now      WHO (?:soy|es) voluntari[oa] en NAME
 MEMBER_OF  now      WHO (?:helfe|hilft|arbeite|arbeitet) [\w ]{{0,20}}ehrenamtlich (?:im|in der|beim|bei) NAME
 MEMBER_OF  now      WHO (?:ist|bin|sind) mitglied (?:im|in der|beim|bei|von) WORDS
@@ -198,7 +209,7 @@ BORN_IN    now      WHO (?:was|were) born in NAME
 BORN_IN    now      WHO (?:wurde|bin|ist) in NAME geboren
 BORN_IN    now      WHO (?:nació|nací) en NAME
 COMES_FROM now      WHO (?:comes?|came|{_BE}|hails?) from NAME
-COMES_FROM now      WHO grew up in NAME
+COMES_FROM now      WHO (?:grew up in|creció en|crecí en) NAME
 COMES_FROM now      WHO (?:kommt|komme|stammt|stamme) aus NAME
 COMES_FROM now      WHO (?:viene|vengo|es|soy|proviene) de NAME
 LOCATED_IN now      WHO (?:{_BE}|was) (?:located|situated|headquartered) (?:in|at) NAME
@@ -217,11 +228,13 @@ LIKES      now      WHO (?:mag|mögen|liebt|liebe) WORDS
 LIKES      now      ^a WHOM les? (?:gustan?|encantan?) WORDS
 LIKES      now      WHO (?:me|nos) (?:gustan?|encantan?) WORDS
 OWNS       ended    WHO {_HAVE}?(?:sold|gave away|hat verkauft|vendió) WORDS
+OWNS       ended    WHO (?:vendí|vendimos|{_HA} vendido) WORDS
 OWNS       ended    WHO (?:hat|habe|haben) WORDS verkauft
 OWNS       now      WHO {_HAVE}?(?:owns?|owned|bought|purchased|inherited|adopted|besitzt|besitze) WORDS
-OWNS       now      WHO (?:has|have|got|hat|habe|haben|tengo|tiene|tenemos) (?:an?|another|two|three|four
+OWNS       now      WHO (?:has|have|got|hat|habe|haben|tengo|tiene|tenemos|adopt(?:ó|é|amos)
+                    |{_HA} adoptado) (?:an?|another|two|three|four
                     |eine?n?|zwei|drei|una?|dos|tres) (?:[\w-]+ )?(?:PET)s?(?:,| called| named| namens
-                    | llamad[oa]s?) NAME
+                    | llamad[oa]s?|,? (?:que |y )?se llaman?) NAME
 OWNS       began    WHO (?:named|called) (?:my|our|his|her|the) (?:new )?(?:PET) NAME
 OWNS       now      WHO (?:has|have|got) (?:an?|two|three|four) (?P<p>(?:[\w-]+ ){{0,2}}?(?:{_OWNED})s?)\b
 OWNS       now      WHO (?:hat|habe|haben) (?:eine?n?|zwei
@@ -260,7 +273,7 @@ _KIN = {
     "FRIEND": "(?:best |good |old |close )?friend|(?:beste[rn]? )?freund(?:in)?|(?:mejor )?amig[oa]",
     "COLLEAGUE": "colleague|coworker|co-worker|teammate|kolleg(?:e|in)|colega|compañer[oa]",
     "NEIGHBOUR": "neighbou?r|nachbar(?:in)?|vecin[oa]",
-    "ROOMMATE": "roommate|flatmate|housemate|mitbewohner(?:in)?",
+    "ROOMMATE": "roommate|flatmate|housemate|mitbewohner(?:in)?|compañer[oa] de piso",
     "MANAGER": "manager|boss|supervisor|chefin|chef|vorgesetzter?|jef[ea]",
     "DOCTOR": "doctor|gp|arzt|ärztin|hausarzt|médic[oa]|doctora", "DENTIST": "dentist|zahnarzt|dentista",
     "THERAPIST": "therapist|therapeut(?:in)?|terapeuta", "LAWYER": "lawyer|anwalt|anwältin|abogad[oa]",
@@ -269,8 +282,8 @@ _KIN = {
     "TEACHER": "teacher|lehrer(?:in)?|maestr[oa]|profesora?", "COACH": "coach|trainer(?:in)?|entrenadora?",
     "MENTOR": "mentor(?:in)?|mentora", "ASSISTANT": "assistant|assistent(?:in)?|asistente",
     "PET": "dog|cat|puppy|kitten|guinea pig|hamster|rabbit|parrot|horse|pony|turtle|hund|katzen?|kater"
-           "|kaninchen|pferd|perr[oa]"
-           "|gat[oa]|caballo|conejo",
+           "|kaninchen|pferd|perr(?:it)?[oa]"
+           "|gat(?:it)?[oa]|caballo|conejo|loro|tortuga|hámster",
 }  # fmt: skip
 KIN: Final = {word: re.compile(pattern, re.IGNORECASE) for word, pattern in _KIN.items()}
 PETS: Final = KIN["PET"]
@@ -379,15 +392,9 @@ HEDGES: Final = re.compile(
     r"|intenta\w*)(?![\w'’])",
     re.IGNORECASE,
 )
-FIRST_PERSON: Final = re.compile(
-    r"^(?:vivo|vivimos|trabajo|trabajamos|soy|somos|estoy|tengo|usamos|utilizamos|hablo|odio|estudio"
-    r"|nac[ií]|me|nos|dej[aé]mos|dejé"
-    r"|empecé|comencé|cambiamos|pasamos|vengo|compré|viví|trabajé|resido|reporto|dirijo|perdí|toco|canto"
-    r"|tenemos|renuncié)\b",
-    re.IGNORECASE,
-)
-VERBS: Final = (
-    r"lives?|works?|moved|joined|owns?|uses?|likes|loves|hates|speaks?|plays?|reports?|is|are|was"
+FIRST_PERSON: Final = re.compile(rf"^(?:{'|'.join(SPANISH_I)}|me|nos|he|hemos)\b", re.IGNORECASE)
+VERBS: Final = "|".join(SPANISH_I) + (
+    r"|lives?|works?|moved|joined|owns?|uses?|likes|loves|hates|speaks?|plays?|reports?|is|are|was"
     r"|has|have|leads?|manages?|left"
     r"|quit|bought|sold|studies|studied|comes|wohn(?:t|en|e)|leb(?:t|e)|arbeite[tn]?|mag|spricht|nutzt"
     r"|ist|hat|leitet|zog|kommt"

@@ -27,7 +27,7 @@ MAX_CLAUSE_CHARS = 300
 _QUESTION = re.compile(r"[?？][\"'”’)\]!]*$|[吗嗎呢][。.]?$|^¿|\[ \]")
 _TAG = re.compile(r",\s*(?:right|isn['’]t it|don['’]t you think|you know|okay|ok|huh|eh)\?$", re.IGNORECASE)
 _CLAUSE = re.compile(
-    rf"; |, (?:but|aber|pero) |,? (?:and|und|y|but) (?=(?:then |also |now |auch |jetzt |ahora "
+    rf"; |, (?:but|aber|pero) |,? (?:and|und|y|but|pero) (?=(?:then |also |now |auch |jetzt |ahora "
     rf"|también )?(?:{grammar.VERBS})\b)"
     r"|: (?=(?:now|jetzt|ahora) )|(?:,? (?:and|und|y|but)|:) (?=(?:I|we|he|she|they|ich|wir|sie|er)\b)",
 )
@@ -36,7 +36,7 @@ _KEEPER = re.compile(rf"^({MARK}) (?:the|der|die|el|la) (?:[a-zäöü-]+ ){{1,2}
 _OPENERS = re.compile(
     r"^(?:(?:and|but|so|well|yes|yeah|oh|wow|hey|hi|actually|by the way|btw|anyway|also|plus|und|aber"
     r"|ja|y|pero|bueno|sí)[,!]? |[,–—:-] ?"
-    r"|[\"“„'(]+)+",
+    r"|[\"“„'(¡]+)+",
     re.IGNORECASE,
 )
 _NO_LONGER = re.compile(
@@ -57,8 +57,8 @@ _ADVERBS = re.compile(
     r"|right now|simply|totally"
     r"|jetzt|nun|derzeit|aktuell|momentan|inzwischen|mittlerweile|seit kurzem|neuerdings|immer|gerne?"
     r"|sehr|besonders"
-    r"|ursprünglich|bereits|schon|noch|ganz|ja|halt|eben|ahora|actualmente|siempre|todavía|aún|mucho|muy"
-    r"|recientemente|ya|hoy en día)(?![\w-]),? ?",
+    r"|ursprünglich|bereits|schon|noch|ganz|ja|halt|eben|ahora|actualmente|siempre|todavía|aún"
+    r"|por fin|hace poco|mucho|muy|recientemente|ya|hoy en día)(?![\w-]),? ?",
     re.IGNORECASE,
 )
 _CONTRACTIONS = {
@@ -83,7 +83,8 @@ _HER = re.compile(
 )
 _CALLED = re.compile(rf"\b(?:called|named|namens|llamad[oa]) ({MARK})", re.IGNORECASE)
 _DETERMINER = re.compile(
-    r"^(?:(?:the|an?|my|his|her|our|their|some|both|all|new|ein|der|die|das|den|dem|eine?n?|el|la|los"
+    r"^(?:(?:the|an?|my|his|her|our|their|mis?|sus?|nuestr[oa]s?|meine?n?|unser\w*"
+    r"|some|both|all|new|ein|der|die|das|den|dem|eine?n?|el|la|los"
     r"|las|una?|two|three|zwei|dos)\s+)+",
     re.IGNORECASE,
 )

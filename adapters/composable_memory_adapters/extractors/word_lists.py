@@ -69,10 +69,18 @@ NOT_NAMES: Final = (
 )
 """Words that begin with a capital only where a sentence does."""
 
-OPENERS: Final = _words(
-    """canto comencé compré dejé empecé perdí renuncié tenemos toco trabajé viví
-    sounds looks feels seems sound nature worries themes dedication rest man nos new old big good bad
-    best poor dear great actually agree amazing apparently allegedly bring congrats dead dinner
+SPANISH_I: Final = _words(
+    """acabo adoptamos adopté canto comencé compramos compré crecí dejamos dejé detesto dirijo empecé
+    empezamos estamos estoy estudiamos estudio estudié hablamos hablo juego jugamos llevamos llevo
+    nací odio perdimos perdí prefiero renuncié reporto resido somos soy tenemos tengo toco
+    trabajamos trabajo trabajé usamos uso utilizamos vendimos vendí vengo visitamos visité vivimos
+    vivo viví cambiamos pasamos"""
+)
+"""What begins a sentence in Spanish whose subject is who speaks."""
+
+OPENERS: Final = SPANISH_I | _words(
+    """sounds looks feels seems sound nature worries themes dedication rest man nos new old big good
+    bad best poor dear great actually agree amazing apparently allegedly bring congrats dead dinner
     excited flight follow friend fun glad hear heard help hope idea imagine interesting invoices
     know launch let look looks lot love lunch matter mean meeting nearly painting people posted
     pretty proud read ready reading really rebuild riders routing rumour rumor say seem sentence
@@ -83,11 +91,10 @@ OPENERS: Final = _words(
     morning night today staging anniversary birthday dentist doctor workshop side everything
     everyone nobody nothing ring measure change fixed opened released arrived operates pays runs
     present older likely correct nearest sixteen seven eight nine ten twelve twenty hundred none
-    several cause effect risk option verdict reasons costs nadie qué tenía tenemos después antes
-    última último primera primero hay todo todos toda esta este dicen según quizás quizá tal ojalá
-    vuelo reunión cumpleaños dentista gracias hoy ayer mañana ver usamos vivo trabajo soy somos
-    también dejamos cambiamos desde bernardo alle bitte heute gestern morgen flug zahnarzt
-    donnerstag angeblich vielleicht falls wenn statt siehe seit trabajamos vivimos tengo tenemos uso
+    several cause effect risk option verdict reasons costs nadie qué tenía después antes última
+    último primera primero hay todo todos toda esta este dicen según quizás quizá tal ojalá vuelo
+    reunión cumpleaños dentista gracias hoy ayer mañana ver también desde bernardo alle bitte heute
+    gestern morgen flug zahnarzt donnerstag angeblich vielleicht falls wenn statt siehe seit tenemos
     busca llama pide compra además pero así luego siempre nunca jamás me te se a le les si sí cuando
     donde dónde cómo quién qué cuál por para sobre entre sin hasta hacia durante"""
 )

@@ -340,11 +340,26 @@ def test_messages_are_read_as_people_write_them() -> None:
         ("Ich habe meinen Job bei Fernweg Logistik verloren.", ("Ada", "WORKS_AT", "Fernweg Logistik")),
         ("Perdí mi trabajo en Fernway Logística.", ("Ada", "WORKS_AT", "Fernway Logística")),
         ("Empecé a trabajar en Floristería Halden.", ("Ada", "WORKS_AT", "Floristería Halden")),
+        ("Llevo tres años trabajando en Norteña Seguros.", ("Ada", "WORKS_AT", "Norteña Seguros")),
+        ("¡Por fin tenemos una gata, se llama Luna!", ("Ada", "OWNS", "Luna")),
+        ("Nos hemos mudado a Cádiz.", ("Ada", "LIVES_IN", "Cádiz")),
+        ("Soy de Badajoz, pero vivo en Vitoria.", ("Ada", "LIVES_IN", "Vitoria")),
+        ("Hablo gallego y portugués.", ("Ada", "SPEAKS", "portugués")),
+        ("Estoy casada con Andrés.", ("Ada", "MARRIED_TO", "Andrés")),
         ("我在一家叫麦香坊的面包店上班了。", ("Ada", "WORKS_AT", "麦香坊")),
+        ("我在北方保险工作三年了。", ("Ada", "WORKS_AT", "北方保险")),
+        ("我们领养了一只小猫，取名叫云朵。", ("Ada", "OWNS", "云朵")),
+        ("我特别喜欢京剧。", ("Ada", "LIKES", "京剧")),
+        ("我有一个弟弟叫陈浩。", ("陈浩", "BROTHER_OF", "Ada")),
+        ("我们在厦门住了两年了。", ("Ada", "LIVES_IN", "厦门")),
     ]
 
     for text, relation in cases:
         assert relation in relations(text, speaker="Ada"), text
     assert only("Since I lost my job at Door Dash, it is tough.", speaker="Ada").valid_to == SAID
+    assert only("He dejado mi trabajo en Iberdrola.", speaker="Ada").valid_to == SAID
+    assert only("我被京东裁员了。", speaker="Ada").valid_to == SAID
+    for nothing in ("我妈妈是协和医院的医生。", "我的老板陈刚人很好。", "我喜欢在海边散步。"):
+        assert relations(nothing, speaker="Ada") == [], nothing
     assert relations("I'm thinking about a dog named Rex.", speaker="Ada") == []
     assert relations("Si me dan el puesto en Harlow, tengo un gato, Óscar.", speaker="Ada") == []
