@@ -3349,6 +3349,7 @@ INTERFACES = document(
                  f"{INSPECTOR}the_graph_shows_what_has_these_words_what_held_on_a_day_and_what_is_near"),
             kept("own:inspector:what-if", "sliders rank again; weights are adopted through the checks",
                  f"{INSPECTOR}sliders_rank_a_search_again_as_they_move",
+                 f"{INSPECTOR}the_slider_for_the_day_asks_again_as_if_it_were_that_day",
                  f"{INSPECTOR}weights_are_tried_on_judged_queries_and_adopted_through_the_checks",
                  f"{INSPECTOR_PAGES}what_weights_would_do_is_replayed_over_the_latest_judged_queries"),
             kept("own:inspector:judge", "results are judged by keyboard",

@@ -22,6 +22,14 @@ function addressed(form, url = form.action) {
   return `${url}?${given}`;
 }
 
+// The value of a slider; one for a day counts days from a day.
+function told(slider) {
+  if (!slider.dataset.from) return slider.value;
+  const day = new Date(Date.parse(slider.dataset.from) + slider.value * 864e5).toISOString().slice(0, 10);
+  slider.setAttribute("aria-valuetext", day);
+  return day;
+}
+
 // Sliders and filters: what they bring is replaced while they move; only the last answer counts.
 for (const form of document.querySelectorAll("form[data-live]")) {
   const target = document.querySelector(form.dataset.live);
@@ -30,7 +38,7 @@ for (const form of document.querySelectorAll("form[data-live]")) {
   const ask = () => put(addressed(form) + (isList ? "&part=rows" : ""), target);
   const soon = () => { clearTimeout(timer); timer = setTimeout(ask, 150); };
   form.addEventListener("input", (event) => {
-    event.target.closest("label")?.querySelector("output")?.replaceChildren(event.target.value);
+    event.target.closest("label")?.querySelector("output")?.replaceChildren(told(event.target));
     soon();
     if (event.target.name === "live") follow();
   });

@@ -34,6 +34,7 @@ SINCE = (("", "any time"), ("1h", "the last hour"), ("1d", "the last day"), ("7d
 RATINGS = (("1", "Answers", 1.0), ("2", "Helps", 0.5), ("3", "Does not", 0.0))
 """The key that says so, the word, and the relevance."""
 NO_LOG = "Nothing can be shown without a log: set memory.ops_log.enabled to true."
+TRIED = "The candidates of this search, ranked again. The memories are asked only for another day."
 KEYS = "Keys: j and k go through the results, 1 answers, 2 helps, 3 does not, / goes to the first field."
 
 
@@ -109,8 +110,8 @@ class Inspector:
         panel = el(
             "section",
             el("h2", "What if"),
-            el("p", "The candidates of this search, ranked again; no memory is asked.", class_="soft"),
-            sliders(weights, ranking, action=f"{here}/replay"),
+            el("p", TRIED, class_="soft"),
+            sliders(weights, ranking, action=f"{here}/replay", asked_on=str(told["startedAt"])[:10]),
             el("div", class_="outcome", aria_live="polite"),
         )
         why_not = await self._why_not(here, str(told["traceId"]), form.get("note", "").strip())

@@ -14,9 +14,10 @@ from starlette.routing import BaseRoute, Route
 
 from composable_memory.entry_points import by_precedence
 from composable_memory.errors import ComposableMemoryError
+from composable_memory.inspector.asking_again import asked_on_another_day
 from composable_memory.inspector.markup import asset, el
 from composable_memory.inspector.pages import RATINGS, Inspector
-from composable_memory.inspector.tuning import change_of, judged_view, ranking_view, weights_of
+from composable_memory.inspector.tuning import change_of, days_of, judged_view, ranking_view, weights_of
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLogError, utc_now
 
@@ -88,8 +89,12 @@ def _asset(request: Request) -> Response:
 
 async def _ranked_again(page: Inspector, request: Request, form: dict[str, str]) -> str:
     learning, trace_id = page.memory.learning, request.path_params["id"]
-    run = await learning.replay(change_of(form), traces=[trace_id], keep=1)
-    return _part(page, request, ranking_view(run, learning.settings.depth))
+    change, depth = change_of(form), learning.settings.depth
+    if days := days_of(form):
+        run = await asked_on_another_day(page.memory, trace_id, change, days=days, k=depth)
+    else:
+        run = await learning.replay(change, traces=[trace_id], keep=1)
+    return _part(page, request, ranking_view(run, depth))
 
 
 async def _tried(page: Inspector, request: Request, form: dict[str, str]) -> str:

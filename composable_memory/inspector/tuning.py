@@ -20,10 +20,22 @@ PREFIX = "weight."
 """How the names of the sliders for weights begin."""
 MOST = 2.0
 JUDGED = (50, 200, 1000)
+DAYS = 365
+"""How far the slider for the day reaches, both ways."""
 
 
-def sliders(weights: Mapping[str, float], ranking: Row, *, action: str, adopt: str | None = None) -> Markup:
-    """Return the form that says how to rank again; with `adopt`, also over how many queries."""
+def sliders(
+    weights: Mapping[str, float],
+    ranking: Row,
+    *,
+    action: str,
+    adopt: str | None = None,
+    asked_on: str | None = None,
+) -> Markup:
+    """Return the form that says how to rank again; with `adopt`, also over how many queries.
+
+    With `asked_on`, a day, also as if it were another one.
+    """
     parts = [
         _slider(f"Weight of {name}", f"{PREFIX}{name}", value, max(MOST, value))
         for name, value in weights.items()
@@ -33,6 +45,9 @@ def sliders(weights: Mapping[str, float], ranking: Row, *, action: str, adopt: s
     for label, known in methods.items():
         options = [("", "as it was"), *((str(one), str(one)) for one in known)]
         parts.append(choice(label, label.lower(), options, {}))
+    if asked_on:
+        days = el("input", type="range", name="days", min=-DAYS, max=DAYS, value=0, data_from=asked_on)
+        parts.append(el("label", el("span", "As if it were ", el("output", asked_on)), days))
     if adopt:
         latest = [(str(most), f"last {most}") for most in JUDGED]
         parts.append(choice("Judged queries", "latest", latest, {}))
@@ -57,6 +72,18 @@ def change_of(form: Mapping[str, str], now: WeightTable | None = None) -> Policy
         calibration=form.get("calibration") or None,
         min_score=float(form["min_score"]) if form.get("min_score") else None,
     )
+
+
+def days_of(form: Mapping[str, str]) -> int:
+    """Return how many days later the question is to be asked.
+
+    Raises:
+        ValueError: it is no number, or further than the slider goes.
+    """
+    days = int(form.get("days", 0))
+    if abs(days) > DAYS:
+        raise ValueError(f"{days} days are more than {DAYS}")
+    return days
 
 
 def weights_of(form: Mapping[str, str]) -> dict[str, float]:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import replace
 from datetime import datetime
 from time import perf_counter
@@ -151,6 +152,12 @@ class ComposableMemoryManager:
             if capability in handle.capabilities and isinstance(handle.entry.manager, promise)
         }
         return dict(sorted(able.items(), key=lambda one: one[0] != self._primary))
+
+    def logging_to(self, ops_log: OpsLog) -> "ComposableMemoryManager":
+        """Return a composite of the same backends, weights and breakers that logs its queries elsewhere."""
+        other = copy(self)
+        other._ops_log = ops_log  # noqa: SLF001 - of our own class
+        return other
 
     @property
     def unavailable(self) -> tuple[Degradation, ...]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
 
 MOST_DROPPED = 20
-MOST_PASSAGES = 50
+MOST_PASSAGES = 200
 """How many passages of the notes in question are looked at."""
 AGAIN_WITHIN_S = 10.0
 RANKED_BY = ("fusion", "dedup", "minScore", "maxResults", "calibration", "weights", "intentKind")
@@ -179,7 +179,9 @@ async def _asked_again(
     """
     paths = dict.fromkeys(str(row.get("path")) for row in drawn.results)
     if place is not None:
-        paths = {place.path: None}
+        # With the best that was found: scores depend on whether any passage has most of the words.
+        best = (str(rows[0].get("path")) for _, rows in _candidates(events) if rows)
+        paths = dict.fromkeys((place.path, *best))
     now = next((_detail(one).get("now") for one in events if one.action == "query.start"), None)
     moment = datetime.fromisoformat(now) if isinstance(now, str) else drawn.started_at
     words, _ = read_filters(drawn.query or "", moment)
@@ -307,6 +309,8 @@ async def _why_not_found(
     again: Sequence[tuple[str, MemorySearchResult]],
 ) -> str:
     for backend, one in again:
+        if place.path not in (one.path, one.origin and one.origin.path):
+            continue
         if not place.start_line or (one.start_line <= place.end_line and place.start_line <= one.end_line):
             now = f"its best passage, {format_place(one)}, gets {one.score:.3f} from {backend}{_told(one)}"
             rows = next((rows for asked, rows in _candidates(events) if asked == backend), [])

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -212,6 +212,35 @@ def test_sliders_rank_a_search_again_as_they_move(site: Site, page: Page) -> Non
     page.wait("document.querySelector('.outcome').textContent.includes('results move')")
     shown = page.run("document.querySelector('[name=min_score]').closest('label').textContent")
     assert shown == "Least score 1"
+
+
+def test_the_slider_for_the_day_asks_again_as_if_it_were_that_day(site: Site, page: Page) -> None:
+    today = datetime.now(UTC).date()
+    notes = {ago: f"memory/{today - timedelta(days=ago)}.md" for ago in (10, 40)}
+    texts = ("The zebra slept badly, since it rained.", "Anna fed the zebra with hay and old apples.")
+    for path, text in zip(notes.values(), texts, strict=True):
+        (site.workspace / path).write_text(f"# Diary\n\n{text}\n", "utf-8")
+    trace = site.trace("what did the zebra do yesterday?")
+    page.open(f"{site.url}/trace/{trace}")
+    seen = []
+    for ago, path in notes.items():
+        page.run(
+            f"document.querySelector('.outcome').textContent = ''; "
+            f"document.querySelector('[name=days]').value = {-ago}"
+        )
+        page.run("document.querySelector('[name=days]').focus()")
+        page.press("ArrowRight")
+        page.wait("document.querySelector('.outcome').textContent !== ''")
+
+        told = page.run("document.querySelector('[name=days]').closest('label').textContent")
+        assert told.endswith(str(today - timedelta(days=ago - 1)))
+        first = page.run("document.querySelector('.outcome code')?.textContent ?? ''")
+        assert not first or first.startswith(path)
+        seen.append(first)
+
+    assert any(seen)
+    assert json.loads(site.cmem("explain", "last", "--json"))["traceId"] == trace
+    assert site.get(f"/trace/{trace}/replay?days=9999").status_code == 400
 
 
 def test_weights_are_tried_on_judged_queries_and_adopted_through_the_checks(site: Site, page: Page) -> None:

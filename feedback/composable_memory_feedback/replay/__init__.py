@@ -8,6 +8,7 @@ from composable_memory_feedback.replay.report import (
     PolicyChange,
     QueryReplay,
     ReplayReport,
+    way_between,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "changed",
     "gate",
     "replay",
+    "way_between",
 ]
