@@ -3388,6 +3388,7 @@ INTERFACES = document(
                  f"{POSTGRES}test_a_connection_that_is_used_again_has_forgotten_its_workspace"),
             kept("own:postgres:away", "a server that is away is named at once, and the local index answers",
                  f"{POSTGRES}test_a_server_that_is_away_is_named_at_once",
+                 f"{POSTGRES}test_other_memories_answer_where_nothing_names_the_server",
                  f"{POSTGRES}test_the_local_index_answers_while_the_server_is_away"),
             kept("own:postgres:followed", "what stays open brings changes, also when the server is back",
                  POSTGRES + "test_changes_are_followed_and_brought_when_the_server_is_back"),

@@ -122,10 +122,11 @@ class _Printer:
             return
         at = event.ts.astimezone().strftime("%H:%M:%S")
         if isinstance(done, SyncFailed):
-            warn(f"{at}  {done.reason}: failed: {done.error.message}")
+            warn(f"{at}  {event.backend}, {done.reason}: failed: {done.error.message}")
             return
         print_line(
-            f"{at}  {done.reason}: {done.files_indexed} files indexed, {done.removed} removed, "
+            f"{at}  {event.backend}, {done.reason}: {done.files_indexed} files indexed, "
+            f"{done.removed} removed, "
             f"{done.chunks_written} chunks, {done.embedded} embedded, {done.embeddings_pending} to embed, "
             f"in {event.duration_ms or 0:.0f} ms"
         )

@@ -82,9 +82,9 @@ def test_it_tells_of_every_sync_that_changed_something(place: list[str], workspa
             f"Watching {workspace.resolve()}: 2 folders watched, with their subfolders. End with Ctrl-C.\n"
         )
         figures = r"\d+ files indexed, 0 removed, \d+ chunks, 0 embedded, 0 to embed, in \d+ ms\n"
-        assert re.fullmatch(r"\d\d:\d\d:\d\d  boot: " + figures, watch.line())
+        assert re.fullmatch(r"\d\d:\d\d:\d\d  builtin, boot: " + figures, watch.line())
         watch.write("memory/new.md", "The lighthouse is closed.")
-        assert re.fullmatch(r"\d\d:\d\d:\d\d  watch: 1 " + figures[4:], watch.line())
+        assert re.fullmatch(r"\d\d:\d\d:\d\d  builtin, watch: 1 " + figures[4:], watch.line())
 
         assert watch.end() == (0, "", "")
 

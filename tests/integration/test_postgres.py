@@ -499,6 +499,16 @@ async def test_the_local_index_answers_while_the_server_is_away(
         assert {"fallback"} <= {one.code for one in response.degraded}
 
 
+async def test_other_memories_answer_where_nothing_names_the_server(workspace: Path, state_dir: Path) -> None:
+    config = {"memory": {"backends": {"builtin": {}, "team": {"kind": "postgres"}}}}
+    async with open_memory(workspace, state_dir, config=config, environ={}, long_lived=False) as memory:
+        response = await memory.query("When does the ferry leave?")
+
+        assert response.results
+        assert [(one.backend_id, one.code) for one in response.degraded] == [("team", "unavailable")]
+        assert "DATABASE_URL" in response.degraded[0].reason
+
+
 async def test_a_server_that_is_away_is_named_at_once(
     services: BackendServices, team_settings: PostgresSettings, tmp_path: Path
 ) -> None:

@@ -53,7 +53,8 @@ async def open_postgres(
     It opens where the server is away, too: what is asked of it then fails.
 
     Raises:
-        ConfigError: the settings name no server.
+        BackendUnavailable: the variable that is to name the server is not set.
+        ConfigError: the URL of the server cannot be used.
     """
     memory = PostgresMemory(settings, services)
     try:

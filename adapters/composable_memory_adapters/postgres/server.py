@@ -133,15 +133,18 @@ def address_of(settings: PostgresSettings, environ: Mapping[str, str], backend_i
     """Return where the server of some settings is.
 
     Raises:
-        ConfigError: they name none.
+        BackendUnavailable: the variable that is to name it is not set.
+        ConfigError: its URL cannot be used.
     """
     given = settings.url.get_secret_value() if settings.url else environ.get(settings.url_env, "")
-    key = f"memory.{backend_id}.{'url' if settings.url else 'url_env'}"
     if not given:
-        raise ConfigError(key, f"the variable {settings.url_env} is not set; let it hold the server's URL")
+        problem = f"the variable {settings.url_env} is not set"
+        raise BackendUnavailable(backend_id, problem, fix="let it hold the server's URL", operation="open")
     try:
         return Address.of(given)
     except ValueError as error:
+        section = backend_id if backend_id == "postgres" else f"backends.{backend_id}"
+        key = f"memory.{section}.{'url' if settings.url else 'url_env'}"
         raise ConfigError(key, f"the URL of the PostgreSQL server cannot be used: {error}") from None
 
 
