@@ -16,8 +16,8 @@ from composable_memory.cli.command import Target, command
 from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import AsJson
 from composable_memory.cli.output import counted, error, print_json, print_line, warn, warn_degraded
-from composable_memory.cli.own_settings import text_of
 from composable_memory.cli.render import print_details
+from composable_memory.cli.user_settings import text_of
 from composable_memory.config.layers import default_state_dir, user_config_path
 from composable_memory.config.section_text import UnsafeEdit, as_yaml, with_section
 from composable_memory.connect.edits import Edit, write

@@ -21,7 +21,7 @@ from composable_memory.query.waterfall import Step, bar, note_on, trace_document
 from composable_memory.state.folders import OPS_LOG_FOLDER
 from composable_memory.state.workspaces import known_workspaces
 from composable_memory_ops_logs import EventFilter, OpsEvent, OpsLogError, OpsLogReader
-from composable_memory_ops_logs.wire import event_to_wire
+from composable_memory_ops_logs.line_format import event_to_wire
 
 LAST = "last"
 """Stands for the trace of the last query."""

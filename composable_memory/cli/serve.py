@@ -34,7 +34,7 @@ from composable_memory_start import ANSWERED, FOLDER, address_of, exchange, requ
 
 if TYPE_CHECKING:
     from composable_memory.http_server import Access
-    from composable_memory.mcp_server.service import Service
+    from composable_memory.mcp_server.open_memories import Service
 
 BEGIN_S = 120.0
 """How long a server in the background may take until it answers; a large index takes a while to open."""
@@ -152,7 +152,7 @@ async def _serve_named(
     """
     if way_in is None:
         raise ConfigError("--workspace", "names are for --http; without it, start a server for each folder")
-    from composable_memory.mcp_server.service import open_service
+    from composable_memory.mcp_server.open_memories import open_service
 
     with end_signals() as end:
         async with open_service(named, state, None) as service:
@@ -193,7 +193,7 @@ async def _way_in(
 async def _over_http(memory: "Memory | Service", way_in: "Access") -> AsyncIterator[str]:
     """Answer over HTTP until the block is left; yields the address, and tells people how to come in."""
     from composable_memory.http_server import build_app, listening
-    from composable_memory.mcp_server.service import Opened, Service
+    from composable_memory.mcp_server.open_memories import Opened, Service
 
     if isinstance(memory, Memory):
         memory = Service(workspaces={"": Opened(memory=memory)}, session_key=None)

@@ -25,7 +25,7 @@ from composable_memory_ops_logs import (
     SyncComplete,
     SyncFailed,
 )
-from composable_memory_ops_logs.wire import event_to_wire
+from composable_memory_ops_logs.line_format import event_to_wire
 
 WATCHING = frozenset({"starting", "active", "partial"})
 

@@ -15,7 +15,7 @@ from composable_memory.http_server.api import api_routes
 from composable_memory.http_server.guard import MAX_REQUEST_BYTES, problem
 from composable_memory.inspector.routes import routes as inspector_routes
 from composable_memory.mcp_server import build_server
-from composable_memory.mcp_server.service import Service
+from composable_memory.mcp_server.open_memories import Service
 from composable_memory.runtime.memory import Memory
 
 PATH = "/mcp"

@@ -31,7 +31,7 @@ from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.logged import LoggedQuery
 from composable_memory_feedback.replay import GateVerdict, PolicyChange, gate, replay
 from composable_memory_feedback.store import FeedbackStore
-from composable_memory_feedback.store.exchange import Imported
+from composable_memory_feedback.store.export_import import Imported
 from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.private_files import replacing
 

@@ -14,8 +14,8 @@ from mcp.types import (
 )
 
 from composable_memory.errors import InvalidArgument
+from composable_memory.mcp_server.open_memories import Asked
 from composable_memory.mcp_server.resources import recap_of
-from composable_memory.mcp_server.service import Asked
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 

@@ -18,7 +18,7 @@ from mcp.types import (
 
 from composable_memory.errors import InvalidArgument
 from composable_memory.hooks.prompt_context import latest_days, session_recap
-from composable_memory.mcp_server.service import Asked, Opened, Service
+from composable_memory.mcp_server.open_memories import Asked, Opened, Service
 from composable_memory.paths import MAIN_FILES
 from composable_memory.runtime.memory import Memory
 from composable_memory.tools import MemoryGetRequest, memory_get

@@ -20,9 +20,9 @@ from mcp.types import (
 from mcp.types import Tool as ListedTool
 
 from composable_memory import __version__
+from composable_memory.mcp_server.open_memories import Asked, Service, open_service
 from composable_memory.mcp_server.prompts import get_prompt, list_prompts
 from composable_memory.mcp_server.resources import list_resources, list_templates, read_resource
-from composable_memory.mcp_server.service import Asked, Service, open_service
 from composable_memory.tools import ErrorReply, Reply
 from composable_memory.tools.catalogue import TOOLS
 from composable_memory.tools.tool import Tool

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-import composable_memory_ops_logs.wire as wire
+import composable_memory_ops_logs.line_format as wire
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import Dedup, Fusion, Group, Merged
 from composable_memory.query.interleaving import Draw, interleave

@@ -8,8 +8,8 @@ from pydantic import JsonValue
 
 from composable_memory.json_documents import document
 from composable_memory_ops_logs import OpsEvent
+from composable_memory_ops_logs.line_format import event_to_wire
 from composable_memory_ops_logs.quick_dataclass import dataclass
-from composable_memory_ops_logs.wire import event_to_wire
 
 EIGHTHS = "▏▎▍▌▋▊▉█"
 """A cell filled from the left, by one eighth more each."""

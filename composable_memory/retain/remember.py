@@ -13,12 +13,12 @@ from composable_memory.arguments import require, require_all, require_text
 from composable_memory.content import IngestReport, MemoryContentObject
 from composable_memory.errors import ComposableMemoryError, InvalidArgument
 from composable_memory.forget.note_lines import without_lines
+from composable_memory.forget.statements import statements_of
 from composable_memory.forget.tombstones import Forgotten, Tombstones
-from composable_memory.forget.wording import statements_of
 from composable_memory.ingest.note_reader import WrittenSource, contents_of
 from composable_memory.interfaces import Capability, SupportsIngest, SupportsRetain, SupportsSync
 from composable_memory.paths import MEMORY_FOLDER
-from composable_memory.retain.known import WHOLE_NOTE, KnownLine, OpenNotes, find_known, known_in
+from composable_memory.retain.already_known import WHOLE_NOTE, KnownLine, OpenNotes, find_known, known_in
 from composable_memory.retain.note_file import NoteFile
 from composable_memory.retain.retained_lines import (
     MEMORY_TYPES,

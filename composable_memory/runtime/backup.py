@@ -32,9 +32,9 @@ from composable_memory.runtime.opening import open_memory
 from composable_memory.state.folders import existing_folder
 from composable_memory_feedback.store import FeedbackStore
 from composable_memory_ops_logs import OpsLogReader
+from composable_memory_ops_logs.line_format import event_to_wire, to_line
 from composable_memory_ops_logs.private_files import replace_file, sync_folder
 from composable_memory_ops_logs.quick_dataclass import dataclass
-from composable_memory_ops_logs.wire import event_to_wire, to_line
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"

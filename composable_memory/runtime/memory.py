@@ -350,7 +350,7 @@ class Memory:
             InvalidArgument: the text is blank, too long or only a secret, or another argument is wrong.
             NoteNotWritten: the day's note cannot be written.
         """
-        from composable_memory.retain.known import OpenNotes
+        from composable_memory.retain.already_known import OpenNotes
         from composable_memory.retain.remember import remember  # a search does without
 
         notes = OpenNotes(

@@ -12,9 +12,9 @@ from typing import TypeVar
 
 import orjson
 
+from composable_memory_ops_logs.line_format import to_line
 from composable_memory_ops_logs.retention import BINARY, LOCK_NAME, lock_file, write_closed
 from composable_memory_ops_logs.segments import Segment, blocks_of, closed_blocks, segments_in
-from composable_memory_ops_logs.wire import to_line
 
 Mask = Callable[[str], str]
 """Returns a text without what is to go; the same text where nothing is."""

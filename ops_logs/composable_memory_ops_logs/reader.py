@@ -14,6 +14,7 @@ import orjson
 
 from composable_memory_ops_logs.errors import OpsLogError
 from composable_memory_ops_logs.events import OpsEvent, Status
+from composable_memory_ops_logs.line_format import format_time
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.segments import (
     FIRST_MS,
@@ -26,7 +27,6 @@ from composable_memory_ops_logs.segments import (
     segments_in,
 )
 from composable_memory_ops_logs.short_form import events_from_line
-from composable_memory_ops_logs.wire import format_time
 
 MAX_PAGE = 500
 """The most events one page can hold."""

@@ -23,7 +23,7 @@ from composable_memory_ops_logs.events import (
     TakenFrom,
     place_key,
 )
-from composable_memory_ops_logs.wire import (
+from composable_memory_ops_logs.line_format import (
     event_from_wire,
     event_to_wire,
     format_time,

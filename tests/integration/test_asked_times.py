@@ -11,7 +11,7 @@ from composable_memory import open_memory
 from composable_memory.paths import NOTE_SUFFIXES
 from composable_memory.runtime.memory import Memory
 from composable_memory.types import SearchFilters, SearchOptions
-from composable_memory_adapters.builtin.search.dating import asked_time
+from composable_memory_adapters.builtin.search.time_matching import asked_time
 
 NOW = datetime(2026, 5, 20, 9, tzinfo=UTC)
 """A Wednesday."""

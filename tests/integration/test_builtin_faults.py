@@ -19,8 +19,8 @@ from composable_memory.supervision.single_flight import Flight
 from composable_memory.testing import HashEmbedder
 from composable_memory_adapters.builtin.backend import open_builtin
 from composable_memory_adapters.builtin.index_file import ensure_tables
-from composable_memory_adapters.builtin.notes.drafts import Drafter
-from composable_memory_adapters.builtin.notes.sources import scan
+from composable_memory_adapters.builtin.notes.changed_notes import Drafter
+from composable_memory_adapters.builtin.notes.note_files import scan
 from composable_memory_adapters.builtin.settings import BuiltinSettings, ChunkingSettings
 from composable_memory_adapters.builtin.sync.synchroniser import Synchroniser
 from composable_memory_adapters.sqlite_file import PAGE_BYTES, Connection, SqliteFile

@@ -18,7 +18,7 @@ from composable_memory.interfaces import EmbedderAdapter
 from composable_memory.testing import FailingEmbedder, HashEmbedder
 from composable_memory.types import MAX_SNIPPET_CHARS, MemorySource, SearchAnswer, SearchOptions
 from composable_memory_adapters.builtin.index_file import ensure_tables
-from composable_memory_adapters.builtin.notes.drafts import FileDraft
+from composable_memory_adapters.builtin.notes.changed_notes import FileDraft
 from composable_memory_adapters.builtin.search import index_vectors
 from composable_memory_adapters.builtin.search.hybrid import KeywordHit
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer

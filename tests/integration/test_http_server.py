@@ -23,7 +23,7 @@ from composable_memory.http_server.api import SERVED
 from composable_memory.http_server.app import build_app
 from composable_memory.http_server.listening import Access, listening
 from composable_memory.interfaces import BackendSpec
-from composable_memory.mcp_server.service import Opened, Service
+from composable_memory.mcp_server.open_memories import Opened, Service
 from composable_memory.testing.fakes import HangingBackend
 from composable_memory.types import MemorySearchResult, SearchOptions
 from tests.integration.mcp_calls import document, words_only

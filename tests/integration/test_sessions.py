@@ -19,7 +19,7 @@ from composable_memory_adapters.builtin.backend import BuiltinMemory, open_built
 from composable_memory_adapters.builtin.notes import sessions
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_ops_logs import MemorySink
-from composable_memory_ops_logs.wire import event_to_wire, to_line
+from composable_memory_ops_logs.line_format import event_to_wire, to_line
 
 pytestmark = pytest.mark.security
 

@@ -15,8 +15,8 @@ from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import MergePolicy
 from composable_memory.types import MemorySearchResult, QueryRequest
 from composable_memory_ops_logs import MemorySink, OpsEvent, OpsLog, OpsLogReader
+from composable_memory_ops_logs.line_format import event_to_wire, to_line
 from composable_memory_ops_logs.short_form import events_from_line, short_line
-from composable_memory_ops_logs.wire import event_to_wire, to_line
 from tests.property.test_replay_properties import TRAFFIC, Told, Traffic, _live
 
 

@@ -3,7 +3,7 @@
 from pydantic import JsonValue
 
 from composable_memory.types import MemorySearchResult
-from composable_memory_adapters.external.answers import (
+from composable_memory_adapters.external.answer_reader import (
     FieldNames,
     compared,
     read_answer,

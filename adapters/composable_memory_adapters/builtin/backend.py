@@ -36,17 +36,17 @@ from composable_memory.types import (
 from composable_memory_adapters.builtin.embedder_calls import probe
 from composable_memory_adapters.builtin.index_file import BACKEND_ID, IndexFile, ensure_tables
 from composable_memory_adapters.builtin.notes.documents import note_suffixes, reader_of
+from composable_memory_adapters.builtin.notes.note_files import (
+    TRANSCRIPTS_KEY,
+    is_gitignored,
+    read_note,
+)
 from composable_memory_adapters.builtin.notes.note_scope import NoteScope, choose, keep
 from composable_memory_adapters.builtin.notes.sessions import (
     is_transcript_path,
     read_transcript,
     resolve_transcript,
     transcripts_folder,
-)
-from composable_memory_adapters.builtin.notes.sources import (
-    TRANSCRIPTS_KEY,
-    is_gitignored,
-    read_note,
 )
 from composable_memory_adapters.builtin.settings import ENGINES, BuiltinSettings, filled_in
 from composable_memory_adapters.builtin.status import MemoryState, describe

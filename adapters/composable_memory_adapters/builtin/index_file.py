@@ -15,7 +15,7 @@ from composable_memory.interfaces import BackendServices
 from composable_memory.supervision.single_flight import Flight
 from composable_memory.types import SyncReport
 from composable_memory_adapters.builtin.notes.documents import note_suffixes
-from composable_memory_adapters.builtin.notes.sources import scan
+from composable_memory_adapters.builtin.notes.note_files import scan
 from composable_memory_adapters.builtin.search.searcher import Searcher
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import erasing, integrity, rebuild, schema

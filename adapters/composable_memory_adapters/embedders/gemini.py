@@ -12,14 +12,14 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import from_json
 
-from composable_memory_adapters.embedders.jobs.embedder import EmbedderWithJobs
-from composable_memory_adapters.embedders.jobs.settings import SettingsWithJobs
+from composable_memory_adapters.embedders.batch_jobs.embedder import EmbedderWithJobs
+from composable_memory_adapters.embedders.batch_jobs.settings import SettingsWithJobs
 from composable_memory_adapters.embedders.remote.batching import Kind, Vector
 from composable_memory_adapters.embedders.remote.embedder import remote_spec
 from composable_memory_adapters.embedders.remote.settings import RemoteProvider
 
 if TYPE_CHECKING:
-    from composable_memory_adapters.embedders.jobs.api import JobApi, JobClient
+    from composable_memory_adapters.embedders.batch_jobs.api import JobApi, JobClient
 
 TASK_TYPES: Mapping[Kind, str] = {"query": "RETRIEVAL_QUERY", "document": "RETRIEVAL_DOCUMENT"}
 
@@ -79,7 +79,7 @@ class GeminiEmbedder(EmbedderWithJobs[GeminiSettings]):
 
     def job_api(self, client: "JobClient") -> "JobApi":
         """Return Gemini's interface for jobs."""
-        from composable_memory_adapters.embedders.jobs.gemini import GeminiJobs
+        from composable_memory_adapters.embedders.batch_jobs.gemini import GeminiJobs
 
         return GeminiJobs(client, model=self.model, base_url=self.settings.base_url, request=self._request)
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from composable_memory_adapters.embedders.jobs.embedder import EmbedderWithJobs
-from composable_memory_adapters.embedders.jobs.settings import SettingsWithJobs
+from composable_memory_adapters.embedders.batch_jobs.embedder import EmbedderWithJobs
+from composable_memory_adapters.embedders.batch_jobs.settings import SettingsWithJobs
 from composable_memory_adapters.embedders.remote.batching import Kind, Vector
 from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder, remote_spec
 from composable_memory_adapters.embedders.remote.settings import RemoteProvider, RemoteSettings
 
 if TYPE_CHECKING:
-    from composable_memory_adapters.embedders.jobs.api import JobApi, JobClient
+    from composable_memory_adapters.embedders.batch_jobs.api import JobApi, JobClient
 
 SettingsT = TypeVar("SettingsT", bound=RemoteSettings)
 
@@ -110,7 +110,7 @@ class OpenAiEmbedder(EmbedderWithJobs[OpenAiSettings], OpenAiStyleEmbedder[OpenA
 
     def job_api(self, client: "JobClient") -> "JobApi":
         """Return OpenAI's interface for jobs."""
-        from composable_memory_adapters.embedders.jobs.openai import OpenAiJobs
+        from composable_memory_adapters.embedders.batch_jobs.openai import OpenAiJobs
 
         return OpenAiJobs(client, model=self.model, parameters=self.parameters)
 
@@ -222,7 +222,7 @@ class VoyageEmbedder(EmbedderWithJobs[VoyageSettings], OpenAiStyleEmbedder[Voyag
 
     def job_api(self, client: "JobClient") -> "JobApi":
         """Return Voyage's interface for jobs."""
-        from composable_memory_adapters.embedders.jobs.openai import VoyageJobs
+        from composable_memory_adapters.embedders.batch_jobs.openai import VoyageJobs
 
         return VoyageJobs(client, model=self.model, parameters=self.parameters)
 

@@ -28,7 +28,7 @@ from composable_memory.types import (
     format_citation,
 )
 from composable_memory_adapters.excerpts import excerpt
-from composable_memory_adapters.external.answers import (
+from composable_memory_adapters.external.answer_reader import (
     Hit,
     Reading,
     compared,

@@ -15,7 +15,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
 
 from composable_memory.supervision.process import GuardedProcess
-from composable_memory_adapters.external.answers import sound_json
+from composable_memory_adapters.external.answer_reader import sound_json
 from composable_memory_ops_logs import redact
 
 MAX_LINE = 16 * 2**20

@@ -17,7 +17,7 @@ from composable_memory.errors import (
     BackendUnavailable,
 )
 from composable_memory.interfaces import BackendServices, BackendSpec, Clock
-from composable_memory_adapters.external.answers import parsed
+from composable_memory_adapters.external.answer_reader import parsed
 from composable_memory_adapters.external.backend import CAPABILITIES, ExternalMemory
 from composable_memory_adapters.external.presets import filled
 from composable_memory_adapters.external.secrets import Secrets

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from composable_memory.errors import BackendError, BackendRejected, BackendUnavailable
 from composable_memory.supervision.resource import LazyResource
-from composable_memory_adapters.external.answers import parsed
+from composable_memory_adapters.external.answer_reader import parsed
 from composable_memory_adapters.external.guarded_stdio import guarded_stdio
 from composable_memory_adapters.external.presets import filled
 from composable_memory_adapters.external.secrets import Secrets

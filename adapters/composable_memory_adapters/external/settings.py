@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field, JsonValue, SecretStr, model_validator
 
 from composable_memory.config.base_model import SettingsModel
-from composable_memory_adapters.external.answers import FieldNames
+from composable_memory_adapters.external.answer_reader import FieldNames
 from composable_memory_adapters.external.presets import HTTP_PRESETS, MCP_PRESETS, with_preset
 
 

@@ -28,13 +28,13 @@ from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, FactStor
 from composable_memory_adapters.graphiti.groups import GroupScope
 from composable_memory_adapters.graphiti.ingest import Ingest
 from composable_memory_adapters.graphiti.maintenance import Erasing, Maintenance
-from composable_memory_adapters.graphiti.monitor import GraphParts, Monitor, ingest_settings
 from composable_memory_adapters.graphiti.outbox.adoption import Adoption
 from composable_memory_adapters.graphiti.outbox.backup import GraphBackup
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.outbox.worker import Worker
 from composable_memory_adapters.graphiti.service import open_service
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
+from composable_memory_adapters.graphiti.status import GraphParts, Monitor, ingest_settings
 from composable_memory_ops_logs import trace
 
 if TYPE_CHECKING:

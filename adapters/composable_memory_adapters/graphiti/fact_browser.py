@@ -18,8 +18,8 @@ from composable_memory_adapters.graphiti.fact_results import (
     ids_in,
 )
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
-from composable_memory_adapters.graphiti.monitor import GraphParts, Monitor
 from composable_memory_adapters.graphiti.observed_times import in_utc
+from composable_memory_adapters.graphiti.status import GraphParts, Monitor
 
 
 class FactBrowser:

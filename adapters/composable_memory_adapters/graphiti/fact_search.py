@@ -19,7 +19,7 @@ from composable_memory_adapters.graphiti.fact_stores import (
     FactAnswer,
     Question,
 )
-from composable_memory_adapters.graphiti.monitor import GraphParts, Monitor
+from composable_memory_adapters.graphiti.status import GraphParts, Monitor
 from composable_memory_ops_logs import QUERY_PREVIEW_CHARS, ErrorInfo, GraphitiQuery
 
 MIN_FACTS = 24

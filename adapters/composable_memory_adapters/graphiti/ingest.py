@@ -19,10 +19,10 @@ from composable_memory_adapters.graphiti.episodes import (
     no_text,
     storable,
 )
-from composable_memory_adapters.graphiti.monitor import GraphParts, Monitor, ingest_settings
 from composable_memory_adapters.graphiti.outbox.delivery import WorkReport
 from composable_memory_adapters.graphiti.outbox.entry import Entry
 from composable_memory_adapters.graphiti.outbox.merging import plan_merges
+from composable_memory_adapters.graphiti.status import GraphParts, Monitor, ingest_settings
 
 DraftsByContent = Sequence[tuple[EpisodeDraft, ...]]
 """The episodes of each content, in the order of the contents."""

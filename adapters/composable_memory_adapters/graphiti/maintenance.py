@@ -18,9 +18,9 @@ from composable_memory.forget.tombstones import INSTEAD, Tombstones
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, named_in, storable
 from composable_memory_adapters.graphiti.fact_results import ids_in
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
-from composable_memory_adapters.graphiti.monitor import GraphParts, Monitor
 from composable_memory_adapters.graphiti.outbox.backup import GraphBackup
 from composable_memory_adapters.graphiti.outbox.entry import ACTIVE_STATES, Entry
+from composable_memory_adapters.graphiti.status import GraphParts, Monitor
 
 FORGET = "forget an episode"
 

@@ -9,7 +9,6 @@ from composable_memory_adapters.builtin.search.compound_words import (
     LongWords,
     find_compounds,
 )
-from composable_memory_adapters.builtin.search.dating import MOST_LISTED
 from composable_memory_adapters.builtin.search.hybrid import KeywordHit
 from composable_memory_adapters.builtin.search.keyword_leg import (
     ALSO_AT_ONCE,
@@ -19,6 +18,7 @@ from composable_memory_adapters.builtin.search.keyword_leg import (
     KeywordAnswer,
     LookupPlan,
 )
+from composable_memory_adapters.builtin.search.time_matching import MOST_LISTED
 from composable_memory_adapters.postgres.server import Connection
 from composable_memory_adapters.postgres.snapshot import WorkspaceState
 from composable_memory_adapters.postgres.words import Fields, Sought, fts5_rarity, fts5_score, sparse

@@ -13,13 +13,6 @@ from composable_memory.types import Degradation, DegradationCode, SearchAnswer, 
 from composable_memory.vector_values import EmbedderInput
 from composable_memory_adapters.builtin.embedder_calls import answer_within
 from composable_memory_adapters.builtin.search import hybrid
-from composable_memory_adapters.builtin.search.dating import (
-    Dated,
-    asked_time,
-    dated_of,
-    spellings,
-    subject_of,
-)
 from composable_memory_adapters.builtin.search.ranking import (
     COMPARED_WHOLE,
     Candidates,
@@ -30,6 +23,13 @@ from composable_memory_adapters.builtin.search.ranking import (
     make_page,
 )
 from composable_memory_adapters.builtin.search.searcher import EMBED_TIMEOUT_S, WORDLESS
+from composable_memory_adapters.builtin.search.time_matching import (
+    Dated,
+    asked_time,
+    dated_of,
+    spellings,
+    subject_of,
+)
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.postgres.binary import direction_of
 from composable_memory_adapters.postgres.filtering import passing

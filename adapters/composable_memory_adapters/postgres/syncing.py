@@ -11,14 +11,14 @@ from composable_memory.supervision.single_flight import Flight
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory.vector_values import EmbedderInput
 from composable_memory_adapters.builtin.embedder_calls import answer_within
-from composable_memory_adapters.builtin.notes.drafts import (
+from composable_memory_adapters.builtin.notes.changed_notes import (
     ChangedNote,
     Drafter,
     DraftGroup,
     FileState,
     gone_notes,
 )
-from composable_memory_adapters.builtin.notes.sources import ScanReport, scan
+from composable_memory_adapters.builtin.notes.note_files import ScanReport, scan
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace, pack
 from composable_memory_adapters.postgres import writing

@@ -8,7 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 
-from composable_memory_adapters.builtin.notes.drafts import FileDraft, FileState
+from composable_memory_adapters.builtin.notes.changed_notes import FileDraft, FileState
 from composable_memory_adapters.builtin.notes.fields import keyword_row
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.chunking import Chunk

@@ -12,7 +12,7 @@ from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import RELEVANT, BackendDay, Judgement, JudgementKind
 from composable_memory_feedback.store.codecs import EVALUATIONS, plain_text, time_of, time_text
 from composable_memory_feedback.store.database import Database
-from composable_memory_feedback.store.days import count_query, read_days
+from composable_memory_feedback.store.quality_by_day import count_query, read_days
 from composable_memory_feedback.store.stored_values import Evaluation
 
 BEGINNING = ""

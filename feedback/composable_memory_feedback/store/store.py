@@ -13,8 +13,8 @@ from composable_memory_feedback.store.codecs import (
     logged_query_text,
     plain_text,
 )
-from composable_memory_feedback.store.exchange import Imported, export_lines, import_lines
 from composable_memory_feedback.store.experiments import ExperimentRows
+from composable_memory_feedback.store.export_import import Imported, export_lines, import_lines
 from composable_memory_feedback.store.judgements import JudgementRows
 from composable_memory_feedback.store.weights import WeightRows
 from composable_memory_ops_logs.erasing import masked_value

@@ -26,8 +26,8 @@ from composable_memory.supervision.backoff import Pace
 from composable_memory.testing import FIXED_NOW
 from composable_memory_adapters.builtin.backend import open_builtin
 from composable_memory_adapters.builtin.settings import BuiltinSettings
+from composable_memory_adapters.embedders.batch_jobs.embedder import EmbedderWithJobs
 from composable_memory_adapters.embedders.gemini import GeminiEmbedder
-from composable_memory_adapters.embedders.jobs.embedder import EmbedderWithJobs
 from composable_memory_adapters.embedders.openai import OpenAiEmbedder, VoyageEmbedder
 from composable_memory_adapters.embedders.remote.embedder import open_remote
 from tests.integration.embedders import loopback

@@ -12,7 +12,7 @@ import pytest
 from composable_memory import open_memory
 from composable_memory.errors import MemoryPathError
 from composable_memory.types import QueryResponse, SearchFilters
-from composable_memory_adapters.external.answers import parsed
+from composable_memory_adapters.external.answer_reader import parsed
 from composable_memory_adapters.external.retrievers import retriever_backend
 
 QUERY = "harbour pump"

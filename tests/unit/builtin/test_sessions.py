@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from composable_memory.errors import MemoryPathError
-from composable_memory_adapters.builtin.notes.drafts import Drafter, FileState
+from composable_memory_adapters.builtin.notes.changed_notes import Drafter, FileState
+from composable_memory_adapters.builtin.notes.note_files import ScannedFile, ScanReport, scan
 from composable_memory_adapters.builtin.notes.sessions import (
     TRANSCRIPT_RECIPE,
     Transcript,
@@ -19,7 +20,6 @@ from composable_memory_adapters.builtin.notes.sessions import (
     read_transcript,
     resolve_transcript,
 )
-from composable_memory_adapters.builtin.notes.sources import ScannedFile, ScanReport, scan
 from composable_memory_adapters.builtin.settings import ChunkingSettings, SessionDeltaSettings
 
 Read = Callable[..., Transcript]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory.errors import BackendError
-from composable_memory_adapters.builtin.notes.sources import ScanReport, read_note, scan
+from composable_memory_adapters.builtin.notes.note_files import ScanReport, read_note, scan
 
 Write = Callable[..., Path]
 

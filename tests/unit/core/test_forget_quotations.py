@@ -1,7 +1,7 @@
 """What quotes a forgotten statement is masked, however short the text is."""
 
+from composable_memory.forget.statements import Quotations, statements_of
 from composable_memory.forget.tombstones import INSTEAD
-from composable_memory.forget.wording import Quotations, statements_of
 
 
 def test_a_text_of_fewer_words_than_a_cut_is_masked_whole() -> None:

@@ -10,8 +10,8 @@ import pytest
 from composable_memory.config.hooks import FlushSettings, HooksSettings
 from composable_memory.config.settings import MemorySettings
 from composable_memory.errors import BackendUnavailable
+from composable_memory.forget.statements import statements_of
 from composable_memory.forget.tombstones import Forgotten
-from composable_memory.forget.wording import statements_of
 from composable_memory.hooks import (
     HookCall,
     SessionState,

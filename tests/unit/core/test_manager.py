@@ -34,8 +34,8 @@ from composable_memory.types import (
     SyncReport,
 )
 from composable_memory_ops_logs import BackendResult, OpsEvent, OpsLog, QueryMerged, QueryStart, trace
+from composable_memory_ops_logs.line_format import event_to_wire, to_line
 from composable_memory_ops_logs.short_form import events_from_line
-from composable_memory_ops_logs.wire import event_to_wire, to_line
 
 
 class Fixed(fakes.FakeBackend):

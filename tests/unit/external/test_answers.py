@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from composable_memory_adapters.external.answers import FieldNames, Reading, joined, read_answer
+from composable_memory_adapters.external.answer_reader import FieldNames, Reading, joined, read_answer
 
 
 def read(answer: Any, results_at: str | None = None) -> Reading:

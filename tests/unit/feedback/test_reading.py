@@ -40,7 +40,7 @@ from composable_memory_ops_logs import (
     TakenFrom,
     trace,
 )
-from composable_memory_ops_logs.wire import event_to_wire, to_line
+from composable_memory_ops_logs.line_format import event_to_wire, to_line
 
 NOON = datetime(2026, 3, 31, 12, tzinfo=UTC)
 EVEN = 0.1 + 0.2  # not a short decimal

@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from composable_memory_ops_logs import EventFilter, OpsEvent, OpsLogError, OpsLogReader
+from composable_memory_ops_logs.line_format import event_to_wire, to_line
 from composable_memory_ops_logs.reader import MAX_PAGE
-from composable_memory_ops_logs.wire import event_to_wire, to_line
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 

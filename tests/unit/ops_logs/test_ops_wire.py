@@ -25,8 +25,8 @@ from composable_memory_ops_logs import (
     QueryStart,
     SyncFailed,
 )
+from composable_memory_ops_logs.line_format import event_to_wire, texts_of, to_line
 from composable_memory_ops_logs.short_form import events_from_line
-from composable_memory_ops_logs.wire import event_to_wire, texts_of, to_line
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 250_999, tzinfo=UTC)
 

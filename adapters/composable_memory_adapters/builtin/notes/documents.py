@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import get_args
 
 from composable_memory.paths import NOTE_SUFFIXES, opened_file
-from composable_memory_adapters.builtin.notes.sources import Note, is_settled, mtime_of
+from composable_memory_adapters.builtin.notes.note_files import Note, is_settled, mtime_of
 from composable_memory_adapters.builtin.settings import ChunkingSettings, DocumentKind
 from composable_memory_adapters.chunking import Chunk, chunk_markdown
 from composable_memory_ops_logs.quick_dataclass import dataclass

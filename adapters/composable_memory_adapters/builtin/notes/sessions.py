@@ -17,7 +17,7 @@ from composable_memory.errors import MemoryPathError
 from composable_memory.interfaces import BackendServices
 from composable_memory.paths import is_note, opened_file, problem_with_file
 from composable_memory.transcripts import SPEAKERS, masked_line, message_in, record_of, said_at, texts_in
-from composable_memory_adapters.builtin.notes.sources import (
+from composable_memory_adapters.builtin.notes.note_files import (
     TRANSCRIPT_SUFFIX,
     TRANSCRIPTS_KEY,
     is_settled,

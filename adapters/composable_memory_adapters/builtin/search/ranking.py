@@ -11,13 +11,13 @@ from itertools import accumulate
 from composable_memory.front_matter import front_matter
 from composable_memory.types import JsonValue, MemorySearchResult, SearchOptions
 from composable_memory_adapters.builtin.search import hybrid
-from composable_memory_adapters.builtin.search.dating import Dated, rescored
 from composable_memory_adapters.builtin.search.decay import age_in_days, decay_factor, written_on
 from composable_memory_adapters.builtin.search.diversity import Place, Saying, balanced_order, diverse_order
 from composable_memory_adapters.builtin.search.hybrid import FusedHit, VectorHit
 from composable_memory_adapters.builtin.search.index_vectors import Followed
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
 from composable_memory_adapters.builtin.search.passage_reader import PassageReader
+from composable_memory_adapters.builtin.search.time_matching import Dated, rescored
 from composable_memory_adapters.builtin.settings import HybridSettings
 from composable_memory_adapters.builtin.store.read_queries import Origin, PassageRow
 from composable_memory_adapters.text.forms import is_asian, word_set

@@ -28,7 +28,6 @@ from composable_memory.types import (
 )
 from composable_memory_adapters.builtin.search import hybrid, keyword_leg
 from composable_memory_adapters.builtin.search.compound_words import with_compounds
-from composable_memory_adapters.builtin.search.dating import Dated, asked_time, find_dated, subject_of
 from composable_memory_adapters.builtin.search.filtering import passing
 from composable_memory_adapters.builtin.search.hybrid import FusedHit
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
@@ -43,6 +42,7 @@ from composable_memory_adapters.builtin.search.ranking import (
     to_judge,
 )
 from composable_memory_adapters.builtin.search.reranking import Reranking
+from composable_memory_adapters.builtin.search.time_matching import Dated, asked_time, find_dated, subject_of
 from composable_memory_adapters.builtin.search.vector_search import VectorSearch
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import read_queries

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from composable_memory_adapters.builtin.notes.drafts import FileDraft, FileState
+from composable_memory_adapters.builtin.notes.changed_notes import FileDraft, FileState
 from composable_memory_adapters.builtin.notes.fields import KeywordRow, keyword_row
 from composable_memory_adapters.builtin.store import embedding_cache, index_meta, schema
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace

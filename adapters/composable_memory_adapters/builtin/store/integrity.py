@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 from itertools import zip_longest
 
-from composable_memory_adapters.builtin.notes.drafts import KEYWORD_VERSION
+from composable_memory_adapters.builtin.notes.changed_notes import KEYWORD_VERSION
 from composable_memory_adapters.builtin.notes.fields import NoteFields, keyword_row
 from composable_memory_adapters.builtin.store import index_meta, schema
 from composable_memory_adapters.builtin.store.tables import LIVE

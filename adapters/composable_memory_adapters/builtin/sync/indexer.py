@@ -12,15 +12,15 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from composable_memory.interfaces import Clock
-from composable_memory_adapters.builtin.notes.documents import Document, note_suffixes, reader_of
-from composable_memory_adapters.builtin.notes.drafts import (
+from composable_memory_adapters.builtin.notes.changed_notes import (
     ChangedNote,
     Drafter,
     DraftGroup,
     FileState,
     gone_notes,
 )
-from composable_memory_adapters.builtin.notes.sources import ScanReport, scan
+from composable_memory_adapters.builtin.notes.documents import Document, note_suffixes, reader_of
+from composable_memory_adapters.builtin.notes.note_files import ScanReport, scan
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import document_cache, index_writes, message_times
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace

@@ -26,7 +26,7 @@ from composable_memory.interfaces import Clock, EmbedderAdapter, HideForgotten, 
 from composable_memory.supervision.lease import POLL_S, Lease
 from composable_memory.supervision.single_flight import Flight, sync_complete
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
-from composable_memory_adapters.builtin.notes.drafts import Drafter
+from composable_memory_adapters.builtin.notes.changed_notes import Drafter
 from composable_memory_adapters.builtin.notes.sessions import growth_limits
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import (

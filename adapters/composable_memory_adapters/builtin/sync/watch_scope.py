@@ -15,7 +15,7 @@ from composable_memory.paths import (
     is_left_out,
     is_note,
 )
-from composable_memory_adapters.builtin.notes.sources import TRANSCRIPT_SUFFIX
+from composable_memory_adapters.builtin.notes.note_files import TRANSCRIPT_SUFFIX
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import DimensionMismatch, EmbeddingError, EmbeddingPending
 from composable_memory.supervision.backoff import Pace
-from composable_memory_adapters.embedders.jobs.api import (
+from composable_memory_adapters.embedders.batch_jobs.api import (
     InputFile,
     JobApi,
     JobPhase,
@@ -20,8 +20,8 @@ from composable_memory_adapters.embedders.jobs.api import (
     job_inputs,
     read_results,
 )
-from composable_memory_adapters.embedders.jobs.journal import JobJournal, RecordedJob
-from composable_memory_adapters.embedders.jobs.settings import FailureCounter, SettingsWithJobs
+from composable_memory_adapters.embedders.batch_jobs.journal import JobJournal, RecordedJob
+from composable_memory_adapters.embedders.batch_jobs.settings import FailureCounter, SettingsWithJobs
 from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder
 from composable_memory_adapters.http_failures import FailureKind, HttpFailure
 from composable_memory_ops_logs.quick_dataclass import dataclass

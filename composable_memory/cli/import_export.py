@@ -12,7 +12,7 @@ from composable_memory.cli.command import Target, command
 from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import AsJson, NewFolder, Strict
 from composable_memory.cli.output import one_line, print_json, print_line, warn
-from composable_memory.cli.own_settings import enter_section
+from composable_memory.cli.user_settings import enter_section
 from composable_memory.config.layers import default_state_dir, user_config_path
 from composable_memory.imports.importing import import_export
 from composable_memory.json_documents import document

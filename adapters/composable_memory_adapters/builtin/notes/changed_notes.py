@@ -9,6 +9,13 @@ from composable_memory.interfaces import HideForgotten, hide_nothing
 from composable_memory.types import MemorySource
 from composable_memory_adapters.builtin.notes.documents import Document, cut_document, reader_of
 from composable_memory_adapters.builtin.notes.fields import NO_FIELDS, NoteFields, fields_of
+from composable_memory_adapters.builtin.notes.note_files import (
+    BY_KEY,
+    Note,
+    ScannedFile,
+    ScanReport,
+    read_note,
+)
 from composable_memory_adapters.builtin.notes.sessions import (
     TRANSCRIPT_RECIPE,
     MessageTime,
@@ -17,7 +24,6 @@ from composable_memory_adapters.builtin.notes.sessions import (
     has_grown_enough,
     read_transcript,
 )
-from composable_memory_adapters.builtin.notes.sources import BY_KEY, Note, ScannedFile, ScanReport, read_note
 from composable_memory_adapters.builtin.settings import ChunkingSettings, SessionDeltaSettings
 from composable_memory_adapters.chunking import Chunk, cut
 from composable_memory_adapters.text.outline import outline

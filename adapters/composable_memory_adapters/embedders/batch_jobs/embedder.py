@@ -11,7 +11,7 @@ from composable_memory.content import EmbedderInput
 from composable_memory.interfaces import EmbedderServices
 from composable_memory.supervision.backoff import Pace
 from composable_memory.types import BatchStatus
-from composable_memory_adapters.embedders.jobs.settings import (
+from composable_memory_adapters.embedders.batch_jobs.settings import (
     FAILURE_LIMIT,
     FailureCounter,
     SettingsWithJobs,
@@ -19,8 +19,8 @@ from composable_memory_adapters.embedders.jobs.settings import (
 from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder
 
 if TYPE_CHECKING:
-    from composable_memory_adapters.embedders.jobs.api import JobApi, JobClient
-    from composable_memory_adapters.embedders.jobs.runner import JobRunner
+    from composable_memory_adapters.embedders.batch_jobs.api import JobApi, JobClient
+    from composable_memory_adapters.embedders.batch_jobs.runner import JobRunner
 
 SettingsT = TypeVar("SettingsT", bound=SettingsWithJobs)
 
@@ -90,9 +90,9 @@ class EmbedderWithJobs(RemoteEmbedder[SettingsT]):
         """Return the provider's interface for jobs."""
 
     def _open_runner(self) -> "JobRunner[SettingsT]":
-        from composable_memory_adapters.embedders.jobs.api import JobClient
-        from composable_memory_adapters.embedders.jobs.journal import JobJournal
-        from composable_memory_adapters.embedders.jobs.runner import JobRunner
+        from composable_memory_adapters.embedders.batch_jobs.api import JobClient
+        from composable_memory_adapters.embedders.batch_jobs.journal import JobJournal
+        from composable_memory_adapters.embedders.batch_jobs.runner import JobRunner
 
         api = self.job_api(JobClient(self))
         shaping = json.dumps([self.id, self.model, self.dimensions, self.fingerprint])
