@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from mcp.server import MCPServer
+from tests.integration.external.tool_server import serve
 
 PUMP = "The pump was replaced in May."
 MEM0 = {"id": "m1", "memory": PUMP, "score": 0.8, "created_at": "2026-05-04T10:00:00Z", "metadata": None}
@@ -38,8 +38,6 @@ CHUNK = {
     "end_line": 3,
     "score": 0.9,
 }
-
-server = MCPServer("preset")
 
 
 def search_memories(query: str, filters: dict[str, Any] | None = None, limit: int | None = None) -> str:
@@ -71,5 +69,5 @@ if __name__ == "__main__":
         "mem0": search_memories,
         "memsearch": memory_search,
     }
-    server.tool()(tools[sys.argv[1]])
-    server.run()
+    tool = tools[sys.argv[1]]
+    serve({tool.__name__: tool})

@@ -20,7 +20,7 @@ from composable_memory.types import QueryResponse
 SERVER = Path(__file__).with_name("notes_server.py")
 QUERY = "irrigation timer"
 AWAY = "away://memory/projects/greenhouse.md"
-KILLS = int(os.environ.get("COMPOSABLE_MEMORY_TEST_KILLS", "4"))
+KILLS = int(os.environ.get("COMPOSABLE_MEMORY_TEST_KILLS", "2"))
 """How often a server is killed; 50 now and then."""
 
 
