@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 from mcp.types import CallToolResult, TextContent
 
+WORDS_ONLY = "memory: {embedding: {provider: none}}"
+"""Settings without an embedding provider, which takes a second to load."""
+
 
 def words_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Search without an embedding provider, which takes a second to load."""
+    """Let memories search by `WORDS_ONLY`."""
     config = folder / "config.yaml"
-    config.write_text("memory: {embedding: {provider: none}}", encoding="utf-8")
+    config.write_text(WORDS_ONLY, encoding="utf-8")
     monkeypatch.setenv("COMPOSABLE_MEMORY_CONFIG", str(config))
 
 

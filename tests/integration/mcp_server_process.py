@@ -1,8 +1,9 @@
 """A server over HTTP in a process of its own."""
 
+import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from composable_memory.testing import SEED_NOTES
 from composable_memory_ops_logs.quick_dataclass import dataclass
+from tests.integration.mcp_calls import WORDS_ONLY
 
 PROGRAM = [sys.executable, "-m", "composable_memory.cli", "mcp", "--http", "--port", "0"]
 RESIDENT = [*PROGRAM[:3], "serve", *PROGRAM[4:]]
@@ -26,6 +29,15 @@ class Running:
     process: "subprocess.Popen[str]"
     url: str
     token: Path
+
+    @property
+    def state_dir(self) -> Path:
+        return self.token.parent
+
+    @property
+    def workspace(self) -> Path:
+        """Where `running_for_many` puts it."""
+        return self.state_dir.parent / "workspace"
 
     @property
     def auth(self) -> dict[str, str]:
@@ -63,11 +75,15 @@ class Running:
 
 @contextmanager
 def running(
-    workspace: Path | str, state_dir: Path, *options: str, program: Sequence[str] = PROGRAM
+    workspace: Path | str,
+    state_dir: Path,
+    *options: str,
+    program: Sequence[str] = PROGRAM,
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[Running]:
     command = [*program, "-w", str(workspace), "--state-dir", str(state_dir), *options]
     pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
-    with subprocess.Popen(command, stdout=nowhere, stderr=pipe, text=True) as process:
+    with subprocess.Popen(command, stdout=nowhere, stderr=pipe, text=True, env=env) as process:
         try:
             assert process.stderr is not None
             told = next(line for line in process.stderr if "http://" in line)
@@ -75,3 +91,24 @@ def running(
             yield Running(process=process, url=url, token=state_dir / "mcp-token")
         finally:
             process.kill()
+
+
+@contextmanager
+def running_for_many(folder: Path, program: Sequence[str]) -> Iterator[Running]:
+    """Run a server over the seeded notes, indexed, for tests that do not mind what others asked it."""
+    workspace, state_dir, home = folder / "workspace", folder / "state", folder / "home"
+    for path, text in SEED_NOTES.items():
+        (workspace / path).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / path).write_text(text, encoding="utf-8", newline="")
+    state_dir.mkdir()
+    home.mkdir()
+    config = folder / "config.yaml"
+    config.write_text(WORDS_ONLY, encoding="utf-8")
+    outer = {name: value for name, value in os.environ.items() if not name.startswith(("COMPOSABLE", "XDG_"))}
+    env = {**outer, "HOME": str(home), "COMPOSABLE_MEMORY_CONFIG": str(config)}
+    place = ["-w", str(workspace), "--state-dir", str(state_dir)]
+    subprocess.run(
+        [*PROGRAM[:3], "index", *place], check=True, stdout=subprocess.DEVNULL, env=env, timeout=60
+    )
+    with running(workspace, state_dir, program=program, env=env) as server:
+        yield server

@@ -19,7 +19,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from tests.integration.mcp_calls import document, words_only
-from tests.integration.mcp_server_process import JSON, PROGRAM, Running, running
+from tests.integration.mcp_server_process import JSON, PROGRAM, Running, running, running_for_many
 
 pytestmark = pytest.mark.security
 
@@ -29,8 +29,15 @@ def _words_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words_only(tmp_path, monkeypatch)
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A server for all tests that neither end it nor write."""
+    with running_for_many(tmp_path_factory.mktemp("served"), PROGRAM) as found:
+        yield found
+
+
 @pytest.fixture
-def server(workspace: Path, state_dir: Path) -> Iterator[Running]:
+def own_server(workspace: Path, state_dir: Path) -> Iterator[Running]:
     with running(workspace, state_dir) as found:
         yield found
 
@@ -155,19 +162,19 @@ async def test_clients_that_go_leave_nothing_behind(server: Running) -> None:
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_server_with_all_it_has_open(server: Running, end: signal.Signals) -> None:
-    with socket.create_connection((httpx.URL(server.url).host, httpx.URL(server.url).port or 0)):
-        server.process.send_signal(end)
+def test_a_signal_ends_the_server_with_all_it_has_open(own_server: Running, end: signal.Signals) -> None:
+    with socket.create_connection((httpx.URL(own_server.url).host, httpx.URL(own_server.url).port or 0)):
+        own_server.process.send_signal(end)
 
-        assert server.process.wait(timeout=60) == 0
-    assert server.process.stderr is not None
-    assert server.process.stderr.read() == ""
+        assert own_server.process.wait(timeout=60) == 0
+    assert own_server.process.stderr is not None
+    assert own_server.process.stderr.read() == ""
 
 
-def test_the_token_stays_over_a_restart(server: Running, workspace: Path, state_dir: Path) -> None:
-    before = server.auth
-    server.process.terminate()
-    server.process.wait(timeout=60)
+def test_the_token_stays_over_a_restart(own_server: Running, workspace: Path, state_dir: Path) -> None:
+    before = own_server.auth
+    own_server.process.terminate()
+    own_server.process.wait(timeout=60)
 
     with running(workspace, state_dir) as again:
         assert again.auth == before
@@ -212,7 +219,7 @@ async def every_tool(client: Client) -> dict[str, list[str]]:
 
 
 async def test_every_tool_answers_alike_over_both_transports(
-    server: Running, workspace: Path, tmp_path: Path
+    own_server: Running, workspace: Path, tmp_path: Path
 ) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(workspace, copy)
@@ -222,7 +229,7 @@ async def test_every_tool_answers_alike_over_both_transports(
         env=dict(os.environ),
     )
 
-    async with server.client() as client:
+    async with own_server.client() as client:
         over_http = await every_tool(client)
     async with Client(stdio_client(local)) as client:
         over_stdio = await every_tool(client)
