@@ -79,9 +79,7 @@ async def open_graphiti(
         worker = _worker(settings, services, store=store, outbox=outbox)
         scope = GroupScope(settings=settings, agent_id=services.agent_id, workspace_id=services.workspace_id)
         stack.push_async_callback(worker.close)
-        await GraphBackup(outbox, copies, scope, exclusive=worker.exclusive).finish()
         adoption = Adoption(outbox, settings, services, scope)
-        await adoption.run_at_opening()
         parts = GraphParts(
             settings=settings,
             services=services,
@@ -91,6 +89,7 @@ async def open_graphiti(
             worker=worker,
             adoption=adoption,
         )
+        await _prepare(parts)
         is_new = await asyncio.to_thread(_was_never_started, settings, folder)
         memory = GraphitiMemory(parts, is_new=is_new, stack=stack.pop_all())
         try:
@@ -116,6 +115,21 @@ class GraphitiMemory(FactBrowser):
         await self._monitor.count_waiting()
         if self._parts.services.is_long_lived:
             self._parts.worker.start()
+
+    async def refresh(self) -> bool:
+        """Do again what opening does, and have the next search compare the graph with the outbox.
+
+        False where a private graph has yet to be started, something does not work, or a service is asked.
+        """
+        self._require_open("refresh")
+        parts = self._parts
+        if parts.settings.service_url or self._monitor.is_new or parts.outbox.problem or parts.worker.problem:
+            return False
+        if not (await parts.store.health()).ok:
+            return False
+        await _prepare(parts)
+        await self._monitor.look_again()
+        return True
 
     # --- searching ------------------------------------------------------------------------------------------
 
@@ -269,6 +283,13 @@ def _folder_of(settings: GraphitiSettings, services: BackendServices) -> Path:
         problem = f"the folder {folder} cannot be made ({error.strerror})"
         raise BackendUnavailable(BACKEND_ID, problem, fix="set memory.graphiti.private.dir") from error
     return folder
+
+
+async def _prepare(parts: GraphParts) -> None:
+    """Complete a restore that was cut off, and adopt what belongs to the workspace."""
+    backup = GraphBackup(parts.outbox, parts.copies, parts.scope, exclusive=parts.worker.exclusive)
+    await backup.finish()
+    await parts.adoption.run_at_opening()
 
 
 def _was_never_started(settings: GraphitiSettings, folder: Path) -> bool:

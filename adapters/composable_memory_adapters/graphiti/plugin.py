@@ -35,6 +35,7 @@ spec = BackendSpec(
             Capability.FORGET,
             Capability.INGEST,
             Capability.READ_FILE,
+            Capability.REFRESH,
             Capability.SYNC,
         }
     ),

@@ -106,6 +106,11 @@ class Monitor:
         """Compare all groups; with `force` also have stored again what a shared graph lacks."""
         await self._comparison.run_again(force=force)
 
+    async def look_again(self) -> None:
+        """Count what waits, and have the next question compare the groups that it asks."""
+        await self.count_waiting(anew=True)
+        self._comparison.begin_again()
+
     def note_restored(self) -> None:
         """Take the graph for another one from now on."""
         self.is_new = False

@@ -44,6 +44,7 @@ spec = BackendSpec(
             Capability.CALIBRATED,
             Capability.FORGET,
             Capability.READ_FILE,
+            Capability.REFRESH,
             Capability.SYNC,
         }
     ),

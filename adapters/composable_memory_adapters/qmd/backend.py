@@ -39,7 +39,7 @@ from composable_memory_adapters.qmd.maintenance.index_commands import (
 )
 from composable_memory_adapters.qmd.maintenance.scheduler import MaintenanceScheduler
 from composable_memory_adapters.qmd.runtime.home import open_home, write_collections
-from composable_memory_adapters.qmd.runtime.installation import find_command, probe
+from composable_memory_adapters.qmd.runtime.installation import find_command, probe, version_of
 from composable_memory_adapters.qmd.runtime.models import describe_models
 from composable_memory_adapters.qmd.settings import QmdSettings, denial_of
 from composable_memory_adapters.qmd.status import Snapshot, describe
@@ -94,7 +94,7 @@ async def open_qmd(settings: QmdSettings, services: BackendServices) -> AsyncIte
 
 
 class QmdMemory:
-    """Markdown that QMD indexes; keeps `MemorySearchManager`, `SupportsAnswer` and `SupportsSync`."""
+    """Markdown that QMD indexes; keeps `MemorySearchManager` and what the spec declares beyond it."""
 
     def __init__(
         self,
@@ -146,6 +146,17 @@ class QmdMemory:
             await self._maintenance.start()
         elif not self._settings.mcporter.enabled:
             await self._daemon.find()
+
+    async def refresh(self) -> bool:
+        """Do again what opening does; False where QMD is another one by now, or its server failed."""
+        self._require_open("refresh")
+        if self._client.fast_error is not None or not await asyncio.to_thread(self._is_still_installed):
+            return False
+        if self._daemon.is_up and not await self._daemon.find():
+            return False
+        await self.open()
+        self._checked_at = 0.0
+        return True
 
     # --- search ---------------------------------------------------------------------------------------------
 
@@ -323,6 +334,15 @@ class QmdMemory:
         )
         write_collections(self._home, planned.collections, self._settings.models)
         return planned
+
+    def _is_still_installed(self) -> bool:
+        """Return whether the settings lead to the same QMD; False where only starting it would tell. Blocks.
+
+        Raises:
+            BackendUnavailable: they lead to none.
+        """
+        command = find_command(self._settings.command, self._home.environ)
+        return (command, version_of(command)) == (self._installation.command, self._installation.version)
 
     async def _effective_mode(self) -> EffectiveMode:
         has_embedded = self._maintenance.state.last_embed is not None

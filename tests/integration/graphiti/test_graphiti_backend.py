@@ -10,6 +10,8 @@ import pytest
 
 from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
 from composable_memory.errors import BackendRejected
+from composable_memory.registry import discover_backends
+from composable_memory.runtime.kept_memory import KeptMemory, Request
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
 from composable_memory.tools import MemorySearchRequest, query_cited
@@ -249,3 +251,28 @@ async def test_sessions_have_graphs_of_their_own_where_that_is_wanted(folders: t
 
     assert [result.snippet.split(" (")[0] for result in own.results] == ["Orsolya lives in Szeged."]
     assert other.results == ()
+
+
+async def test_a_memory_with_a_graph_stays_open_between_commands_and_sees_what_others_store(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    environ = {
+        "COMPOSABLE_MEMORY__GRAPHITI__ENABLED": "true",
+        "HOME": str(tmp_path),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+    }
+    registry = await asyncio.to_thread(discover_backends)
+    command = Request(workspace=folders[0], state_dir=folders[1], environ=environ, registry=registry)
+    kept = KeptMemory()
+    async with kept.lent(command) as first:
+        await first.sync()
+        await first.ingest(JOBS)
+    async with kept.lent(command) as second:
+        assert second is not first  # which had begun with a graph that was never started
+        assert await snippets(second, "Where does Zoe work?") == []
+        async with open_memory(*folders, environ=environ, long_lived=False) as other:
+            await other.ingest([said("job-3", "Zoe works at Harbour Press.", "2026-07-01")])
+    async with kept.lent(command) as third:
+        assert third is second
+        assert (await snippets(third, "Where does Zoe work?"))[0].startswith("Zoe works at Harbour Press.")
+    await kept.close()

@@ -399,3 +399,19 @@ async def test_without_vectors_the_probes_say_so(open_memory: OpenQmd) -> None:
 
         assert (probed.ok, probed.error) == (False, "the search mode `search` uses no vectors")
         assert not await memory.probe_vector_availability()
+
+
+async def test_after_a_refresh_a_single_command_looks_at_files_daemon_and_upkeep_anew(
+    open_memory: OpenQmd, qmd_settings: SettingsWith, services: BackendServices
+) -> None:
+    command = replace(services, clock=utc_now, is_long_lived=False)
+    async with open_qmd(qmd_settings(), command) as memory:
+        await memory.sync()
+        assert paths(await memory.answer("parrot")) == []
+        (services.workspace_dir / "memory" / "keeper.md").write_text(NEWS, encoding="utf-8")
+        assert await memory.refresh()
+        assert paths(await memory.answer("parrot")) == ["memory/keeper.md"]
+        async with open_memory(daemon=True, sync=False):
+            assert await memory.refresh()
+            assert (await memory.answer("parrot")).engines["qmd"] == "daemon"
+        assert not await memory.refresh()

@@ -55,7 +55,12 @@ class Comparison:
         self._store = store
         self._is_shared = is_shared
         self._compared: set[str] = set()
-        self.missing = 0
+        self._missing: dict[str, int] = {}
+
+    @property
+    def missing(self) -> int:
+        """Return how many episodes were lacking from the groups when they were compared last."""
+        return sum(self._missing.values())
 
     async def run(self, groups: Iterable[str]) -> bool:
         """Compare groups that were not compared yet; return whether anything changed."""
@@ -64,13 +69,17 @@ class Comparison:
 
     async def run_again(self, *, force: bool) -> bool:
         """Compare all groups; with `force` also have stored again what a shared graph lacks."""
-        self.missing = 0
+        self._missing.clear()
         return any([await self._compare(group, force=force) for group in await self._outbox.groups()])
 
     def reset(self) -> None:
         """Compare every group once more."""
         self._compared.clear()
-        self.missing = 0
+        self._missing.clear()
+
+    def begin_again(self) -> None:
+        """Compare every group once more; until then, what is known of it counts."""
+        self._compared.clear()
 
     async def _compare(self, group: str, *, force: bool) -> bool:
         # In this order: what is stored or forgotten meanwhile is not taken for lost.
@@ -79,7 +88,7 @@ class Comparison:
         found = differences(stored, ids) if ids is not None else Difference()
         self._compared.add(group)
         if self._is_shared and not force:
-            self.missing += sum(map(len, found.lacking.values()))
+            self._missing[group] = sum(map(len, found.lacking.values()))
             return False
         changed = await self._store_again(found.lacking)
         if found.returned and not self._is_shared:
