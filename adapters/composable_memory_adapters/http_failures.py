@@ -80,14 +80,14 @@ def failure_of_response(status: int, body: bytes, *, retry_after_s: float | None
 
 
 def message_of(answer: object) -> str:
-    """Return the message for people: `error.message`, `error`, `message` or `detail`, as APIs have it."""
+    """Return the message for people, such as `error.message`, `error.reason`, `message` or `detail.msg`."""
     if isinstance(answer, str):
         return answer
     if isinstance(answer, list):
         return next(filter(None, map(message_of, answer)), "")
     if not isinstance(answer, Mapping):
         return ""
-    parts = (message_of(answer.get(name)) for name in ("error", "message", "detail", "data"))
+    parts = (message_of(answer.get(name)) for name in ("error", "message", "detail", "msg", "reason", "data"))
     return next(filter(None, parts), "")
 
 

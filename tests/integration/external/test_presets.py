@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from composable_memory import open_memory
+from composable_memory.errors import BackendError
 from composable_memory.interfaces import BackendServices, BackendSpec
 from composable_memory.types import MemorySearchResult
 from composable_memory_adapters.external.http import spec as http
@@ -132,6 +133,69 @@ OWN: Mapping[str, dict[str, Any]] = {
 """What the user of a preset adds, as the documents say."""
 
 
+REFUSALS: Mapping[str, Sequence[tuple[int, Any, str]]] = {
+    "elasticsearch": [
+        (
+            404,
+            {
+                "error": {"type": "index_not_found_exception", "reason": "no such index [notes]"},
+                "status": 404,
+            },
+            "no such index [notes]",
+        ),
+        (
+            401,
+            {"error": {"root_cause": [{"reason": "missing credentials"}], "type": "security_exception"}},
+            "missing credentials",
+        ),
+    ],
+    "letta": [
+        (404, {"detail": "Agent not found"}, "Agent not found"),
+        (
+            422,
+            {"detail": [{"type": "missing", "loc": ["query", "query"], "msg": "Field required"}]},
+            "Field required",
+        ),
+    ],
+    "meilisearch": [
+        (
+            404,
+            {"message": "Index `notes` not found.", "code": "index_not_found", "type": "invalid_request"},
+            "Index `notes` not found.",
+        ),
+        (
+            403,
+            {"message": "The provided API key is invalid.", "code": "invalid_api_key", "type": "auth"},
+            "MEILI_MASTER_KEY",
+        ),
+    ],
+    "mem0": [
+        (401, {"detail": "Given token not valid", "code": "token_not_valid"}, "MEM0_API_KEY"),
+        (429, {"detail": "Request was throttled."}, "Request was throttled."),
+        (400, {"error": "Filters are required and cannot be empty."}, "Filters are required"),
+    ],
+    "mem0-server": [
+        (401, {"detail": "Invalid API key."}, "MEM0_API_KEY"),
+        (500, {"detail": "Internal server error"}, "Internal server error"),
+    ],
+    "opensearch": [(503, "OpenSearch Security not initialized.", "not initialized")],
+    "supermemory": [
+        (401, {"error": "Unauthorized", "details": "Invalid API key"}, "SUPERMEMORY_API_KEY"),
+        (429, {"error": "Too many requests"}, "Too many requests"),
+    ],
+    "typesense": [
+        (404, {"message": "Not Found"}, "Not Found"),
+        (400, {"message": "Could not find a field named `text` in the schema."}, "a field named `text`"),
+        (503, {"message": "Not Ready or Lagging"}, "Not Ready or Lagging"),
+    ],
+    "zep": [
+        (404, {"message": "not found"}, "not found"),
+        (401, {"message": "unauthorized"}, "ZEP_API_KEY"),
+    ],
+}
+"""By preset: the status of a refusal, its body, and what is to be told of it."""
+
+
 async def found(
     spec: BackendSpec, services: BackendServices, **settings: Any
 ) -> tuple[MemorySearchResult, ...]:
@@ -175,6 +239,35 @@ async def test_a_service_is_asked_and_read_as_it_documents(
     assert (results[0].path, results[0].text, results[0].metadata.get("date", "")) == ("away://7", PUMP, day)
     assert 0 < results[0].score <= 1
     assert [one.text for one in results[1:]] == (["A new pump."] if preset == "supermemory" else [])
+
+
+@pytest.mark.parametrize(
+    ("preset", "status", "body", "told"),
+    [(preset, *one) for preset, refusals in REFUSALS.items() for one in refusals],
+)
+async def test_why_a_service_refuses_is_told(
+    preset: str, status: int, body: Any, told: str, services: BackendServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for words in HTTP_PRESETS[preset].get("headers_env", {}).values():
+        monkeypatch.setenv(words.split()[-1], KEY)
+    sent = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+    head = (
+        f"HTTP/1.1 {status} No\r\nretry-after: 0\r\nconnection: close\r\ncontent-length: {len(sent)}\r\n\r\n"
+    )
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(head.encode() + sent)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/search"
+        with pytest.raises(BackendError) as refused:
+            await found(http, services, preset=preset, url=url, **OWN.get(preset, {}))
+    assert told in str(refused.value)
+    assert str(status) in str(refused.value)
+    assert KEY not in str(refused.value)
 
 
 @pytest.mark.parametrize("preset", sorted(set(MCP_PRESETS) - {*REAL}))
