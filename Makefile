@@ -9,7 +9,7 @@ UV := $(shell command -v uv 2>/dev/null)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs fast test coverage pythons explore llama qmd axe mcp-servers basic-memory frameworks lint types wheel check bench clean
+.PHONY: help demo docs fast test coverage pythons explore llama qmd axe mcp-servers datasette basic-memory frameworks lint types wheel check bench clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -55,6 +55,8 @@ docs: $(VENV)/.installed $(VENV)-docs/.docs ## Build the site of the docs, with 
 mcp-clients: $(VENV)/.mcp-clients ## Install other MCP clients and the conformance suite (200 MB), for the tests of the MCP server.
 
 mcp-servers: $(VENV)/.mcp-servers ## Install the reference memory server from npm (30 MB), for the tests of memories that join.
+
+datasette: $(VENV)/.datasette ## Install Datasette from PyPI (40 MB), for the tests of memories that join.
 
 basic-memory: $(VENV)/.basic-memory ## Install basic-memory from PyPI (650 MB; needs Python 3.12), for the tests of memories that join.
 
@@ -172,6 +174,11 @@ $(VENV)/.mcp-servers: $(VENV)/.test
 	@touch $@
 
 BASIC_MEMORY_PYTHON ?= python3.12
+$(VENV)/.datasette:
+	$(PYTHON) -m venv $(VENV)/mcp-servers/datasette
+	$(VENV)/mcp-servers/datasette/bin/python -m pip install --quiet 'datasette==0.65.5' 'sqlite-utils==4.2.1'
+	@touch $@
+
 $(VENV)/.basic-memory:
 	$(BASIC_MEMORY_PYTHON) -m venv $(VENV)/mcp-servers/basic-memory
 	$(VENV)/mcp-servers/basic-memory/bin/python -m pip install --quiet 'basic-memory==0.23.2'

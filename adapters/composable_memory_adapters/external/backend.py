@@ -130,7 +130,7 @@ class ExternalMemory:
             return SearchAnswer(results=())
         limit = max(self._settings.limit, options.max_results)
         analysed = analyse(asked)
-        answers = [await self._ask(one, limit) for one in self._asked(analysed) or (asked,)]
+        answers = [await self._ask(one, limit) for one in self._asked(asked, analysed)]
         reading, hits, results = await asyncio.to_thread(self._read, answers, analysed, options)
         for hit, one in zip(hits, results, strict=True):
             citation = format_citation(one.path, one.start_line, one.end_line)
@@ -150,10 +150,9 @@ class ExternalMemory:
         Raises:
             BackendError: the foreign memory failed.
         """
-        words = self._asked(analyse(query))
-        if not words:
-            return await self._ask(query, self._settings.limit)
-        return {word: await self._ask(word, self._settings.limit) for word in words}
+        asked = self._asked(query, analyse(query))
+        answers = {one: await self._ask(one, self._settings.limit) for one in asked}
+        return answers if self._settings.ask_by == "words" else answers[query]
 
     async def found_settings(self, query: str) -> Mapping[str, JsonValue]:
         """Return the settings that say outright what was found out by itself.
@@ -162,7 +161,7 @@ class ExternalMemory:
             BackendError: the foreign memory failed.
         """
         settings = self._settings
-        asked = (self._asked(analyse(query)) or (query,))[0]
+        asked = next(iter(self._asked(query, analyse(query))), query)
         answer = await self._ask(asked, settings.limit)
         found_at, names = await asyncio.to_thread(found_names, answer, settings.results)
         given = settings.map.model_dump(exclude_none=True)
@@ -179,9 +178,9 @@ class ExternalMemory:
         window = window_of(options.intent.time_hints, now) if options.intent else None
         return min(window.end, now) if window else now
 
-    def _asked(self, query: KeywordQuery) -> Sequence[str]:
-        """Return the words that are asked for one by one; none where the question is asked as it is."""
-        return query.terms[:MAX_WORDS] if self._settings.ask_by == "words" else ()
+    def _asked(self, text: str, query: KeywordQuery) -> Sequence[str]:
+        """Return what is asked for one by one: the question, or its words, of which it may have none."""
+        return query.terms[:MAX_WORDS] if self._settings.ask_by == "words" else (text,)
 
     def _read(
         self, answers: Sequence[JsonValue], query: KeywordQuery, options: SearchOptions

@@ -111,7 +111,9 @@ class HttpSource:
                 names = ", ".join(_variables(self._settings).values()) or "`headers_env`"
                 return BackendUnavailable(self._id, told, fix=f"check {names}", operation="search")
             case FailureKind.REJECTED | FailureKind.RATE | FailureKind.QUOTA:
-                return BackendRejected(self._id, "search", status=problem, body=redact(detail))
+                return BackendRejected(
+                    self._id, "search", status=problem.removeprefix("answered "), body=redact(detail)
+                )
         return BackendUnavailable(self._id, told, fix="check its `url`, and that it runs", operation="search")
 
 

@@ -90,6 +90,12 @@ and `qmd` without its models finds what contains all words.
 """
 
 HTTP_PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "datasette": {
+        "ask_by": "words",  # it finds what contains all words
+        "method": "GET",
+        "params": {"_search": "{query}", "_shape": "objects", "_size": "{limit}", "_nocount": "1"},
+        "results": "rows",
+    },
     "elasticsearch": _SEARCH_ENGINE,
     "letta": {
         "method": "GET",

