@@ -3398,6 +3398,8 @@ INTERFACES = document(
                  POSTGRES + "test_changes_are_followed_and_brought_when_the_server_is_back"),
             kept("own:postgres:killed", "a server that is killed loses no note and tears none",
                  f"{POSTGRES}test_kills_of_the_server_lose_no_note_and_tear_none"),
+            kept("own:postgres:owners", "what a folder has brought that is gone can be removed",
+                 f"{POSTGRES}test_what_a_folder_has_brought_that_is_gone_can_be_removed"),
             kept("own:postgres:tables", "tables are made and brought up to date by commands; newer ones stay",
                  f"{POSTGRES}test_the_commands_make_tables_and_tell_how_the_server_is",
                  f"{POSTGRES}test_tables_that_are_newer_are_left_alone"),

@@ -692,3 +692,41 @@ def test_the_commands_make_tables_and_tell_how_the_server_is(
     backends = {one["id"]: one for one in json.loads(found.stdout)["backends"]}
     assert backends["team"]["engines"] == {"keyword": "sparsevec", "vector": "pgvector"}
     assert backends["team"]["resultCount"] > 0
+
+
+@pytest.mark.parametrize("name", ["field-team", None])
+def test_what_a_folder_has_brought_that_is_gone_can_be_removed(
+    name: str | None,
+    postgres_server: PostgresServer,
+    team_settings: PostgresSettings,
+    workspace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", postgres_server.url("team"))
+    config = tmp_path / "config.yaml"
+    monkeypatch.setenv("COMPOSABLE_MEMORY_CONFIG", str(config))
+
+    def cmem(*words: str, owner: str = "new") -> Result:
+        section = {"kind": "postgres", "schema": team_settings.schema_, "workspace": name, "owner": owner}
+        config.write_text(json.dumps({"memory": {"backends": {"team": section}}}))
+        return CliRunner().invoke(app, [*words, "-w", str(workspace), "--state-dir", str(tmp_path / "state")])
+
+    ferry = workspace / "memory" / "ferry.md"
+    ferry.write_text("The ferry leaves at nine.\n")
+    assert cmem("index", owner="old").exit_code == 0
+    ferry.unlink()
+    assert cmem("index").exit_code == 0
+
+    told = {one["name"]: one for one in json.loads(cmem("postgres", "owners", "--json").stdout)["owners"]}
+    assert {one: told[one]["alone"] for one in told} == {"new": 0, "old": 1}
+    assert told["old"]["notes"] == told["new"]["notes"] + 1
+    assert cmem("postgres", "leave", "older", "--yes").exit_code != 0
+    assert cmem("postgres", "leave", "old").exit_code == 0
+    assert "ferry.md" in cmem("search", "ferry").stdout
+    assert cmem("postgres", "leave", "old", "--yes").exit_code == 0
+    assert "ferry.md" not in cmem("search", "ferry", "--weak").stdout
+    assert [one["name"] for one in json.loads(cmem("postgres", "owners", "--json").stdout)["owners"]] == [
+        "new"
+    ]
+    assert cmem("search", "memory", "--weak").stdout

@@ -157,6 +157,8 @@ class Server:
 
     def __init__(self, settings: PostgresSettings, address: Address, backend_id: str) -> None:
         self.schema = settings.schema_
+        self.workspace = settings.workspace
+        """The name under which notes are shared; None for those of a folder alone."""
         self.address = address
         self._settings = settings
         self._id = backend_id

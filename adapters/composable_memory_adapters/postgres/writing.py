@@ -7,6 +7,7 @@ another between looking and writing, and counts of words are exact. A question r
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
+from datetime import UTC, datetime
 
 from composable_memory_adapters.builtin.notes.changed_notes import FileDraft, FileState
 from composable_memory_adapters.builtin.notes.fields import keyword_row
@@ -76,6 +77,14 @@ DELETE FROM vectors WHERE tenant = $1 AND hash = ANY ($2) AND NOT EXISTS (
   SELECT FROM passages WHERE passages.tenant = $1 AND passages.hash = vectors.hash
 )
 """
+OWNERS = """
+SELECT owner, count(*) AS notes, max(mtime) AS latest, count(*) FILTER (WHERE NOT EXISTS (
+  SELECT FROM copies AS others
+  WHERE others.tenant = $1 AND others.path = copies.path AND others.owner <> copies.owner
+)) AS alone
+FROM copies WHERE tenant = $1 GROUP BY owner ORDER BY owner
+"""
+OWNED = "SELECT path FROM copies WHERE tenant = $1 AND owner = $2"
 DELETE_COPIES = "DELETE FROM copies WHERE tenant = $1 AND owner = $2 AND path = ANY ($3)"
 NOBODYS = """
 SELECT path FROM notes WHERE tenant = $1 AND path = ANY ($2) AND NOT EXISTS (
@@ -136,6 +145,16 @@ class Written:
     removed: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Who has given notes: how many, how many nobody else has, and when the latest of them was changed."""
+
+    name: str
+    notes: int
+    alone: int
+    latest: datetime
+
+
 def worded(draft: FileDraft) -> WordedFile:
     """Return a file with the words of its passages; takes about 2 ms for each, so call it in a thread."""
     stemmer = Stemmer()
@@ -188,6 +207,20 @@ async def write_files(
     copies = [_copy(tenant, owner, one.draft) for one in files]
     await connection.executemany(PUT_COPY, copies)
     return written
+
+
+async def owners(connection: Connection, tenant: int) -> list[Owner]:
+    """Return who has given notes to a workspace."""
+    return [
+        Owner(name=name, notes=notes, alone=alone, latest=datetime.fromtimestamp(latest / 1e9, UTC))
+        for name, notes, latest, alone in await connection.fetch(OWNERS, tenant)
+    ]
+
+
+async def remove_owner(connection: Connection, tenant: int, owner: str) -> Written:
+    """Remove all that an owner has given; notes that others have stay."""
+    paths = [row["path"] for row in await connection.fetch(OWNED, tenant, owner)]
+    return await remove_files(connection, tenant, owner, paths)
 
 
 async def remove_files(connection: Connection, tenant: int, owner: str, paths: Sequence[str]) -> Written:

@@ -1,22 +1,26 @@
-"""`cmem postgres`: make the tables on the server, bring them up to date, and say how it is."""
+"""`cmem postgres`: make the tables, bring them up to date, say how the server is and whose notes it has."""
 
 import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import asdict
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from composable_memory.cli.plugin_api import AsJson, Target, command, print_json, print_line, warn
+from composable_memory.cli.plugin_api import AsJson, Target, command, counted, print_json, print_line, warn
 from composable_memory.config.layers import load_settings, validate_backend_options
 from composable_memory.errors import ConfigError
 from composable_memory.json_documents import document
 from composable_memory.registry import discover_backends
-from composable_memory_adapters.postgres import PostgresSettings, schema, spec
+from composable_memory.state.workspaces import identify
+from composable_memory_adapters.postgres import PostgresSettings, schema, spec, writing
 from composable_memory_adapters.postgres.cli import postgres as command_spec
 from composable_memory_adapters.postgres.schema import Migrated
 from composable_memory_adapters.postgres.server import Server, address_of
+from composable_memory_ops_logs import utc_now
 
 postgres = typer.Typer(help=command_spec.summary, no_args_is_help=True)
 
@@ -84,6 +88,76 @@ async def status(
         print_line(f"The tables in {server.schema} are of version {version}, known is {schema.VERSION}.")
     if facts["bypasses"]:
         warn("this role passes by row-level security; let the memory connect as one that does not")
+
+
+@command(postgres, "owners", epilog="Example: cmem postgres owners --json")
+async def owners(target: Target, *, backend: Which = None, as_json: AsJson = False) -> None:
+    """List the folders that have brought notes to the workspace."""
+    async with _server(target, backend, None) as server:
+        workspace, tenant = await _tenant(target, server)
+        found = await server.read("list owners", partial(writing.owners, tenant=tenant), tenant=tenant)
+    if as_json:
+        print_json(document(workspace=workspace, owners=[document(**asdict(one)) for one in found]))
+        return
+    for one in found:
+        print_line(
+            f"{one.name}: {counted(one.notes, 'note')}, {one.alone} of them nobody else has; the latest is of"
+            f" {one.latest.astimezone():%Y-%m-%d}"
+        )
+    if not found:
+        print_line(f"Nobody has brought notes to {workspace!r}.")
+
+
+@command(postgres, "leave", epilog="Example: cmem postgres leave oldlaptop:1f2e3d4c --yes")
+async def leave(
+    target: Target,
+    owner: Annotated[str, typer.Argument(metavar="OWNER", help="As `cmem postgres owners` names it.")],
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it is only shown.")] = False,
+    backend: Which = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove from the server what a folder has brought that syncs no more; its own files stay."""
+    async with _server(target, backend, None) as server:
+        workspace, tenant = await _tenant(target, server)
+        found = await server.read("list owners", partial(writing.owners, tenant=tenant), tenant=tenant)
+        known = {one.name: one for one in found}
+        if owner not in known:
+            names = ", ".join(known) or "nobody"
+            raise ConfigError("OWNER", f"{owner!r} has brought nothing to {workspace!r}; {names} has")
+        if yes:
+            remove = partial(writing.remove_owner, tenant=tenant, owner=owner)
+            await server.write("remove an owner", remove, tenant=tenant)
+    gone = known[owner]
+    if as_json:
+        print_json(document(workspace=workspace, owner=owner, notes=gone.alone, is_removed=yes))
+    elif yes:
+        print_line(f"Removed {counted(gone.alone, 'note')} of {owner} from {workspace!r}.")
+    else:
+        print_line(f"{counted(gone.alone, 'note')} of {owner} would go from {workspace!r}.")
+        warn("hint: nothing was removed; add --yes to remove them")
+
+
+async def _tenant(target: Target, server: Server) -> tuple[str, int]:
+    """Return the name of the workspace and its number.
+
+    Raises:
+        ConfigError: it is not on the server.
+    """
+    workspace = server.workspace
+    if workspace is None:
+        workspace = await asyncio.to_thread(_own_workspace, target)
+    tenant = await server.tenant("find the workspace", workspace)
+    if tenant is None:
+        raise ConfigError("workspace", f"there is none of the name {workspace!r} on the server")
+    return workspace, tenant
+
+
+def _own_workspace(target: Target) -> str:
+    """Return the id of the workspace of the folder."""
+    loaded = load_settings(target.path(target.workspace), state_dir=target.state_dir)
+    folder = target.path(target.workspace)
+    return identify(target.state_folder(), folder, now=utc_now(), name=loaded.settings.memory.id).id
 
 
 @asynccontextmanager
