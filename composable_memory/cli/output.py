@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 # it show characters in another order than they have.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
-_WORDS = re.compile(r"\s*\S+")
+# A line of Chinese or Japanese ends behind any character, unless a mark follows that begins no line.
+_WIDE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"
+_WORDS = re.compile(
+    rf"\s*(?:[{_WIDE}][\u3001\u3002\u300d\u300f\uff01\uff09\uff0c\uff1a\uff1b\uff1f]*|[^\s{_WIDE}]+)"
+)
 WITHOUT_LINKS = frozenset({"dumb", "linux"})
 """Terminals that show the address of a link as rubbish."""
 

@@ -100,6 +100,38 @@ def test_what_a_page_would_fetch_from_elsewhere_is_reported(tmp_path: Path) -> N
     assert [one.rpartition("/")[2] for one in told] == ["b.md: in no menu", "x.js", "f.css", "f"]
 
 
+ANSWERED = {
+    "How do I install it and ask my first question?": ("index.md", "pip install", "cmem search"),
+    "Does anything I write leave my computer?": ("privacy.md", "telemetry", "embedding.md#remote-providers"),
+    "How do I use it with Claude Code?": ("clients.md", "cmem connect claude-code"),
+    "Why was my note not found?": ("guides/not-found.md", "--why-not"),
+    "Can it read PDF files?": ("indexing.md", "memory.builtin.documents"),
+    "How do I delete everything it has stored?": ("privacy.md", "--undo", "state folder"),
+    "How do several people share one memory?": ("guides/team.md", "postgres.md"),
+    "Does it understand German and Chinese notes?": ("faq.md", "multilingual-e5"),
+    "How do I make searches start faster by a server in the background?": (
+        "service.md",
+        "serve --background",
+    ),
+    "What does degraded: keyword-only mean?": ("troubleshooting.md", "`keyword-only`"),
+}
+"""What newcomers ask, where that is answered, and what the answer has to name."""
+CLICKS = 2
+
+
+def test_what_newcomers_ask_is_answered_within_two_clicks_from_the_first_page() -> None:
+    reached = {"index.md"}
+    for _ in range(CLICKS):
+        reached |= {
+            os.path.normpath(os.path.join(os.path.dirname(page), link))  # noqa: PTH118, PTH120 - of a site
+            for page in reached
+            for link in re.findall(r"\]\(([\w/.-]+\.md)", text_of(page))
+        }
+    for question, (page, *facts) in ANSWERED.items():
+        assert page in reached, question
+        assert [fact for fact in facts if fact not in text_of(page)] == [], question
+
+
 def commands_on(page: str) -> Iterator[list[str]]:
     """Yield the words of each `cmem …` of a page, in blocks and within sentences."""
     text = text_of(page)
