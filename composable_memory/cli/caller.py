@@ -12,7 +12,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from composable_memory.registry import Registry
-    from composable_memory.runtime.kept_memory import KeptMemory
+    from composable_memory.runtime.warm_memory import WarmMemory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class Client:
 
     registry: "Registry"
     """The backends that are installed, which each command would look for anew."""
-    kept: "KeptMemory"
+    kept: "WarmMemory"
     """The memory that the commands before have left open."""
     installation: str
     folder: Path

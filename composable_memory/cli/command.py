@@ -32,7 +32,7 @@ class Target:
 
         if (client := CLIENT.get()) is None:
             return open_memory(self.workspace, self.state_dir, long_lived=False)
-        from composable_memory.runtime.kept_memory import Request
+        from composable_memory.runtime.warm_memory import Request
 
         request = Request(
             workspace=client.path(self.workspace),

@@ -23,7 +23,7 @@ from composable_memory.cli.caller import CLIENT, Client
 from composable_memory.config.layers import CONFIG_VARIABLE, STATE_VARIABLE
 from composable_memory.json_documents import document
 from composable_memory.registry import Registry
-from composable_memory.runtime.kept_memory import KeptMemory
+from composable_memory.runtime.warm_memory import WarmMemory
 from composable_memory_start import (
     BEAT,
     DECLINED,
@@ -72,7 +72,7 @@ class CommandServer:
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(MAX_AT_WORK)
-        self._kept = KeptMemory()
+        self._kept = WarmMemory()
         self._installation = ""
         self._code: Mapping[str, object] = {}
         self._since = datetime.now(UTC)
@@ -210,7 +210,7 @@ class CommandServer:
             raise Declined(f"{name}: {type(problem).__name__}") from problem
 
 
-def _client_of(message: bytes, registry: Registry, kept: KeptMemory) -> Client:
+def _client_of(message: bytes, registry: Registry, kept: WarmMemory) -> Client:
     """Return the client that sent what `composable_memory_start.request_of` made.
 
     Raises:

@@ -11,9 +11,9 @@ import pytest
 from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
 from composable_memory.errors import BackendRejected
 from composable_memory.registry import discover_backends
-from composable_memory.runtime.kept_memory import KeptMemory, Request
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
+from composable_memory.runtime.warm_memory import Request, WarmMemory
 from composable_memory.tools import MemorySearchRequest, query_cited
 from composable_memory_ops_logs import OpsLogReader
 from tests.integration.graphiti.neighbour import beside_a_neighbour
@@ -263,7 +263,7 @@ async def test_a_memory_with_a_graph_stays_open_between_commands_and_sees_what_o
     }
     registry = await asyncio.to_thread(discover_backends)
     command = Request(workspace=folders[0], state_dir=folders[1], environ=environ, registry=registry)
-    kept = KeptMemory()
+    kept = WarmMemory()
     async with kept.lent(command) as first:
         await first.sync()
         await first.ingest(JOBS)

@@ -17,8 +17,8 @@ from composable_memory.interfaces import (
     EmbedderSpec,
 )
 from composable_memory.registry import Found, discover_backends
-from composable_memory.runtime.kept_memory import KeptMemory, Request
 from composable_memory.runtime.memory import Memory
+from composable_memory.runtime.warm_memory import Request, WarmMemory
 from composable_memory.testing import fakes
 from composable_memory.types import SearchAnswer, SearchOptions
 
@@ -31,7 +31,7 @@ def request_(workspace: Path, state_dir: Path, tmp_path: Path) -> Request:
     return Request(workspace=workspace, state_dir=state_dir, environ=environ, registry=discover_backends())
 
 
-async def lent(kept: KeptMemory, request: Request) -> Memory:
+async def lent(kept: WarmMemory, request: Request) -> Memory:
     async with kept.lent(request) as memory:
         await memory.query("harbour")
         return memory
@@ -45,14 +45,14 @@ async def is_closed(memory: Memory) -> bool:
     return False
 
 
-async def ready(kept: KeptMemory, request: Request) -> None:
+async def ready(kept: WarmMemory, request: Request) -> None:
     """Have the notes indexed: before, what they are is not chosen for good."""
     async with kept.lent(request) as memory:
         await memory.sync()
 
 
 async def test_it_is_lent_again_also_to_several_at_once(request_: Request) -> None:
-    kept = KeptMemory()
+    kept = WarmMemory()
     await ready(kept, request_)
     first = await lent(kept, request_)
 
@@ -64,7 +64,7 @@ async def test_it_is_lent_again_also_to_several_at_once(request_: Request) -> No
 
 
 async def test_what_was_read_of_the_environment_counts_and_nothing_else(request_: Request) -> None:
-    kept = KeptMemory()
+    kept = WarmMemory()
     await ready(kept, request_)
     first = await lent(kept, request_)
 
@@ -116,7 +116,7 @@ async def test_a_slow_opening_holds_up_nobody_who_asks_for_another_memory(
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "MEMORY.md").write_text("The harbour opens at six.\n", "utf-8")
     other, slow = replace(request_, workspace=tmp_path / "other"), with_backend(request_, spec)
-    kept, before = KeptMemory(), KeptMemory()
+    kept, before = WarmMemory(), WarmMemory()
     await ready(before, request_)
     await before.close()
 
@@ -157,7 +157,7 @@ async def test_a_model_that_is_there_now_is_taken_by_the_next(request_: Request,
     )
     environ = {name: value for name, value in request_.environ.items() if name not in OFF}
     asked = replace(request_, environ=environ, registry=replace(request_.registry, embedders=offers))
-    kept = KeptMemory()
+    kept = WarmMemory()
     await ready(kept, asked)
 
     first, again = await lent(kept, asked), await lent(kept, asked)
@@ -193,7 +193,7 @@ async def test_one_that_reads_more_of_the_environment_later_is_not_lent_to_anoth
         capabilities=frozenset({*ReadsLate({}).capabilities, Capability.REFRESH}),
     )
     asked = with_backend(request_, spec)
-    kept = KeptMemory()
+    kept = WarmMemory()
     await ready(kept, asked)
 
     first, second = await lent(kept, asked), await lent(kept, asked)
@@ -204,7 +204,7 @@ async def test_one_that_reads_more_of_the_environment_later_is_not_lent_to_anoth
 
 
 async def test_one_in_use_is_closed_by_the_last_who_has_it(request_: Request) -> None:
-    kept = KeptMemory()
+    kept = WarmMemory()
     await ready(kept, request_)
     async with kept.lent(request_) as first:
         few = {**request_.environ, "COMPOSABLE_MEMORY__QUERY__MAX_RESULTS": "1"}
@@ -221,7 +221,7 @@ async def test_one_in_use_is_closed_by_the_last_who_has_it(request_: Request) ->
 async def test_what_something_is_wrong_with_or_cannot_be_refreshed_is_opened_each_time(
     request_: Request,
 ) -> None:
-    kept = KeptMemory()
+    kept = WarmMemory()
     await ready(kept, request_)
     qmd = {
         **request_.environ,

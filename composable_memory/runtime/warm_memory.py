@@ -65,7 +65,7 @@ class Request:
         )
 
 
-class KeptMemory:
+class WarmMemory:
     """The memory that was opened last, from the first `lent` to `close`.
 
     It is lent to whoever asks as long as nothing tells it from one that is opened now: the workspace, its
