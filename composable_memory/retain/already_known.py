@@ -147,7 +147,8 @@ def _sentences(text: str, path: str, first: int, clue: str) -> Iterator[KnownLin
     for number, row in enumerate(text.split("\n"), start=1):
         if number not in taken and clue in row.casefold():
             origin = Origin(path=path, start_line=number + first - 1, end_line=number + first - 1)
-            for sentence in _SENTENCE_ENDS.split(_ITEM.sub("", row, count=1).strip()):
+            mark = _ITEM.match(row)
+            for sentence in _SENTENCE_ENDS.split(row[mark.end() if mark else 0 :].strip()):
                 yield KnownLine(origin=origin, text=row.strip(), words=words_said(sentence))
 
 

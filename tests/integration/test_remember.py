@@ -153,19 +153,24 @@ def test_two_processes_and_an_editor_lose_no_line_and_tear_none(folder: Path, st
 
 
 async def test_what_is_known_is_not_written_again(folder: Path, state_dir: Path) -> None:
-    (folder / "MEMORY.md").write_text("# About\n\n- Peter is allergic to nuts.\n", encoding="utf-8")
+    (folder / "MEMORY.md").write_text(
+        "# About\n\n- Peter is allergic to nuts.\n\nHe sits in room 12. Peter has a blue desk.\n",
+        encoding="utf-8",
+    )
     async with open_memory(folder, state_dir) as memory:
         first = await memory.remember("Peter prefers short replies.", now=NOW)
         same = await memory.remember("prefers  short replies", entities=["Peter"], now=NOW)
         later = await memory.remember("Peter prefers short replies!", now=NOW + timedelta(days=3))
         plain = await memory.remember("Peter is allergic to nuts", now=NOW)
+        second = await memory.remember("Peter has a blue desk.", now=NOW)
         other = await memory.remember("Peter is allergic to gluten.", now=NOW)
 
-    assert [one.duplicate_of for one in (first, same, later, plain, other)] == [
+    assert [one.duplicate_of for one in (first, same, later, plain, second, other)] == [
         None,
         first.citation,
         first.citation,
         "MEMORY.md#L3",
+        "MEMORY.md#L5",
         None,
     ]
     assert (same.id, same.line) == (first.id, first.line)
