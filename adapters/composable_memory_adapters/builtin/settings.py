@@ -159,12 +159,9 @@ class SessionDeltaSettings(SettingsModel):
     )
 
 
-class SyncSettings(SettingsModel):
-    """When the index looks for changed notes."""
+class FollowSettings(SettingsModel):
+    """How changed notes are followed, beside `cmem index`."""
 
-    on_session_start: bool = Field(
-        default=True, description="Look for changes when a conversation asks for the first time."
-    )
     watch: bool = Field(
         default=True, description="Follow the notes as they change, while a memory stays open."
     )
@@ -179,6 +176,14 @@ class SyncSettings(SettingsModel):
         ge=0,
         le=525_600,
         description="Look for changes this often while a memory stays open; 0 for never.",
+    )
+
+
+class SyncSettings(FollowSettings):
+    """When the index looks for changed notes."""
+
+    on_session_start: bool = Field(
+        default=True, description="Look for changes when a conversation asks for the first time."
     )
     sessions: SessionDeltaSettings = SessionDeltaSettings()
     on_search: bool = Field(default=True, description="Look for changes when a search comes.")

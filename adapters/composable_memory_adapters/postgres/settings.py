@@ -8,6 +8,7 @@ from composable_memory.config.base_model import SettingsModel
 from composable_memory_adapters.builtin.settings import (
     BuiltinSettings,
     ChunkingSettings,
+    FollowSettings,
     HybridSettings,
     NotePath,
     SyncSettings,
@@ -29,26 +30,6 @@ class PostgresQuerySettings(SettingsModel):
         description="Least score; a hit that holds every word of the query is never cut.",
     )
     hybrid: HybridSettings = HybridSettings()
-
-
-class PostgresSyncSettings(SettingsModel):
-    """When changed notes are brought to the server, beside `cmem index`."""
-
-    watch: bool = Field(
-        default=True, description="Follow the notes as they change, while a memory stays open."
-    )
-    watch_debounce_ms: int = Field(
-        default=1500,
-        ge=0,
-        le=600_000,
-        description="How long the notes have to be quiet before a change is brought.",
-    )
-    interval_minutes: int = Field(
-        default=0,
-        ge=0,
-        le=525_600,
-        description="Look for changes this often while a memory stays open; 0 for never.",
-    )
 
 
 class PostgresSettings(SettingsModel):
@@ -102,7 +83,7 @@ class PostgresSettings(SettingsModel):
         default=50_000, ge=1, description="Most notes that a whole folder may have before it is refused."
     )
     chunking: ChunkingSettings = ChunkingSettings()
-    sync: PostgresSyncSettings = PostgresSyncSettings()
+    sync: FollowSettings = FollowSettings()
     query: PostgresQuerySettings = PostgresQuerySettings()
 
     @model_validator(mode="after")
