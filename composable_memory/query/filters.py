@@ -18,7 +18,7 @@ NAMED_TYPES = ("fact", "note", "transcript")
 
 _ENDS = "?!.,;…？！。、，；"
 _NAMED = re.compile(rf'(?<!\S)(path|tag|type|after|before):("[^"\n]*"[{_ENDS}]*|\S+)')
-_QUOTED = re.compile(r'(?<!\S)"([^"\n]*\w[^"\n]*)"(?![\w"])')
+_QUOTED = re.compile(r'(?<!\S)"(?=[^"\n]*\w)([^"\n]*)"(?![\w"])')
 _EXCLUDED = re.compile(r"(?<!\S)-([^\W\d_][\w'’-]*)(?!\S)")
 _PROSE_END = re.compile(r"[.?!。？！…]\s*$")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?!\d)")
