@@ -36,7 +36,7 @@ _TAG = re.compile(r"#((?=[\w/-]*[^\W\d])[\w/-]+)")
 _ID = re.compile(r"\^([A-Za-z0-9-]+)")
 _TAKES_NO_ITEM = re.compile(r"(?!#{1,6}[ \t]|[ \t]|[-*+][ \t]|`{3}|~{3}).*\S.*")
 """A line below which a list begins only after a blank one: text, a table, HTML."""
-_CONTINUED = re.compile(r"(?:[ ]{2,}|\t)[ \t]*(?![-*+][ \t])(\S.*)")
+_CONTINUED = re.compile(r"(?: {2,}+|\t)[ \t]*+(?![-*+][ \t])(\S.*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

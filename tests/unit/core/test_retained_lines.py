@@ -103,8 +103,9 @@ def test_only_items_below_the_heading_count_and_keep_their_places() -> None:
         ("# Retain\n- W @Ana: moved" + "\t" * 100_000 + "home", 1),
         ("# Retain\n- W @Ana: moved\n  home" + " " * 100_000 + "x", 1),
         ("# Retain\n- W @Ana: moved" + " #home" * 100_000 + " x", 1),
+        ("# Retain\n- W @Ana: moved\n" + " " * 300_000 + "\nx", 1),
     ],
-    ids=["heading", "sentence", "continued", "tags"],
+    ids=["heading", "sentence", "continued", "tags", "blank"],
 )
 def test_a_line_of_any_length_is_read_in_the_time_of_its_length(line: str, count: int) -> None:
     """The second power of it would be minutes."""
