@@ -223,6 +223,11 @@ async def test_a_question_as_of_a_day_is_about_what_was_written_before(vault: Pa
         assert await first(memory, "Oliver at the end of April 2025") == "2025-04-20.md"
 
 
+def test_a_query_of_any_length_is_looked_through_for_a_day_in_the_time_of_its_length() -> None:
+    """The second power of it would be minutes."""
+    assert asked_time("a/" * 100_000, None, NOW) is None
+
+
 def test_since_a_month_is_that_of_the_last_year_until_now_and_of_no_other_year() -> None:
     for question in ("Was war seit April?", "What happened since April?", "¿Qué pasó desde abril?"):
         asked = asked_time(question, None, NOW)

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from composable_memory.paths import NOTE_SUFFIXES
 from composable_memory.query.filters import day_in_path, leading_day
+from composable_memory.query.intent import LONGEST_READ
 from composable_memory.time.expressions import time_mentions
 from composable_memory.time.windows import MOST_DAYS, SHORT_DAYS, TIME_BONUS, DaySpan, window_of
 from composable_memory.types import QueryIntent, TimeHint
@@ -122,7 +123,7 @@ def asked_time(query: str, intent: QueryIntent | None, now: datetime) -> AskedTi
     rest = query.lower()
     for hint in hints:
         rest = rest.replace(hint.phrase, " ", 1)
-    if not hints and (named := _DAY_IN_NAME.search(rest)) and (day := day_in_path(named[1])):
+    if not hints and (named := _DAY_IN_NAME.search(rest[:LONGEST_READ])) and (day := day_in_path(named[1])):
         spans, rest = (DaySpan(first=day, last=day),), rest.replace(named[0], " ", 1)
     if not spans:
         return None
