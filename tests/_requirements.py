@@ -81,6 +81,9 @@ DECAY = "tests/unit/builtin/test_decay.py::test_"
 DIVERSITY = "tests/unit/builtin/test_diversity.py::test_"
 SOURCES = "tests/unit/builtin/test_note_files.py::test_"
 TRANSCRIPTS = "tests/unit/builtin/test_sessions.py::test_"
+MARKDOWN = "tests/unit/core/test_markdown.py::test_"
+RETAINED_LINES = "tests/unit/core/test_retained_lines.py::test_"
+ASKED_TIMES = "tests/integration/test_asked_times.py::test_"
 SERVE = "tests/integration/test_cli_serve.py::test_"
 KEPT_OPEN = "tests/integration/test_warm_memory.py::test_"
 SYNC_SCHEDULER = "tests/unit/builtin/test_sync_scheduler.py::test_"
@@ -1840,6 +1843,11 @@ INTERFACES = document(
     (
         "SupportsSync",
         [
+            kept("own:text:linear", "lines and questions of any length take the time of their length",
+                 f"{MARKDOWN}a_line_takes_the_same_number_of_steps_at_any_length",
+                 f"{MARKDOWN}long_lines_are_read_in_the_time_of_their_length",
+                 f"{RETAINED_LINES}a_line_of_any_length_is_read_in_the_time_of_its_length",
+                 f"{ASKED_TIMES}a_query_of_any_length_is_looked_through_for_a_day_in_the_time_of_its_length"),
             kept("own:sync:joined", "concurrent calls are joined, no force is lost",
                  f"{SYNC}concurrent_syncs_are_joined", f"{SYNC}a_forced_sync_is_not_lost_among_others"),
             kept("own:sync:closed", "after close, sync raises BackendUnavailable",
