@@ -215,8 +215,14 @@ def _course(drawn: Waterfall, events: Sequence[OpsEvent]) -> dict[str, JsonValue
         session=next((one.session_key for one in events if one.session_key), None),
         steps=drawn.steps,
         ranking={name: value for name, value in ranked.items() if value is not None},
-        hidden=told.get("query.delivered", {}).get("hidden") or [],
+        hidden=_hidden(events),
     )
+
+
+def _hidden(events: Sequence[OpsEvent]) -> list[int]:
+    """Return the ranks, from 1, of the results that matched too little to be shown."""
+    delivered = [_detail(one).get("hidden") for one in events if one.action == "query.delivered"]
+    return [rank for some in delivered if isinstance(some, list) for rank in some if isinstance(rank, int)]
 
 
 def _matched(
@@ -286,7 +292,8 @@ async def _why(
     """Say why a place came up, or why not."""
     for rank, row in enumerate(drawn.results, 1):
         if _is_at(row, place):
-            return f"it is result {rank} of {len(drawn.results)}"
+            unshown = "; it hardly matches, so it was not shown" if rank in _hidden(events) else ""
+            return f"it is result {rank} of {len(drawn.results)}{unshown}"
     lost = next((row for row in drawn.dropped if _is_at(row, place)), None)
     if lost is not None:
         return (

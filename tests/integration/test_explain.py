@@ -10,7 +10,12 @@ from typer.testing import CliRunner
 
 from composable_memory import open_memory
 from composable_memory.cli import app
-from composable_memory.tools import MemoryExplainRequest, memory_explain
+from composable_memory.tools import (
+    MemoryExplainRequest,
+    MemorySearchRequest,
+    memory_explain,
+    query_cited,
+)
 from composable_memory.types import BackendAnswer
 from tests.integration.test_sample_workspace import QUESTIONS, WORKSPACE
 
@@ -55,6 +60,25 @@ async def test_any_note_is_explained_as_the_search_went(state_dir: Path) -> None
 
 def _ranks(answers: tuple[BackendAnswer, ...], path: str) -> list[int]:
     return [rank for one in answers for rank, hit in enumerate(one.results, 1) if hit.path == path]
+
+
+async def test_a_result_that_matches_too_little_to_be_shown_is_told_as_such(
+    workspace: Path, state_dir: Path
+) -> None:
+    (workspace / "memory" / "dock.md").write_text("# Dock\n\nThe dock listens on port 8443.\n")
+    async with open_memory(workspace, state_dir) as memory:
+        await memory.sync()
+        response = await query_cited(memory, MemorySearchRequest(query="which port does the dock listen on?"))
+        weak = [one.result.path for one in response.dropped if one.reason == "weak"]
+        whys = {}
+        for path in (response.results[0].path, weak[-1]):
+            request = MemoryExplainRequest(trace_id=response.trace_id, path=path)
+            whys[path] = str((await memory_explain(memory, request)).as_json()["why"])
+
+    shown, unshown = whys.values()
+    assert "not shown" not in shown
+    assert unshown.startswith("it is result")
+    assert "not shown" in unshown
 
 
 def test_the_last_search_is_explained_in_words(workspace: Path, state_dir: Path) -> None:
