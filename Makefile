@@ -20,8 +20,8 @@ demo: $(VENV)/.installed ## Index the sample workspace, ask it questions, show h
 fast: $(VENV)/.test ## Run the unit tests and the rules of the architecture: an answer in under a minute.
 	$(RUN)python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests/unit tests/architecture
 
-test: $(VENV)/.test ## Run the tests.
-	$(RUN)python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
+test: $(VENV)/.test ## Run the tests, but for some that take long; `pytest` runs them all.
+	$(RUN)python -m pytest -q -n auto --maxprocesses 4 --dist loadfile -m 'not thorough'
 
 coverage: $(VENV)/.test ## Run the tests and show which branches no test enters.
 	$(INSTALL) 'coverage>=7.10'

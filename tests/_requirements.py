@@ -1296,7 +1296,7 @@ QUICK_FACTS = document(
                     f"{QMD_HOME}qmd_gets_of_the_environment_what_it_needs_and_no_more"),
             kept("storage:qmd:markdown",
                  "keeps markdown as truth and delegates retrieval and index refresh to the qmd process",
-                 f"{QMD}ProcessSync", f"{SYNC}a_changed_note_replaces_what_it_was",
+                 f"{QMD}ChangingNotes", f"{SYNC}a_changed_note_replaces_what_it_was",
                  f"{SYNC}a_removed_note_is_gone_after_a_sync"),
         ],
     ),

@@ -65,7 +65,7 @@ if IN_MEMORY.is_dir() and not {"TMPDIR", "TEMP", "TMP"} & os.environ.keys():
 
 # The same examples in every run: a red run is never just an unlucky one. `make explore` looks for new ones.
 hypothesis.settings.register_profile(
-    "fixed", max_examples=100, deadline=None, derandomize=True, database=None, print_blob=True
+    "fixed", max_examples=40, deadline=None, derandomize=True, database=None, print_blob=True
 )
 hypothesis.settings.register_profile("explore", max_examples=1_000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))

@@ -92,20 +92,14 @@ class TestProcess(QmdContract, ReadFileContract):
     questions = SEED_QUESTIONS[::5]  # English and Chinese
 
 
-class QmdSyncContract(SyncContract):
-    """The QMD memory over notes that change, so that every test has an index of its own."""
+class TestChangingNotes(SyncContract, ForgetContract):
+    """The server answers from an index that is updated beside it, and every test has an index of its own."""
 
     capabilities = spec.capabilities
-    way: ClassVar[str]
 
     @pytest.fixture
     def open_backend(self, open_memory: OpenQmd) -> Opener[MemorySearchManager]:
-        @asynccontextmanager
-        async def open_seeded() -> AsyncIterator[MemorySearchManager]:
-            async with open_memory(daemon=self.way == "daemon") as memory:
-                yield memory
-
-        return open_seeded
+        return lambda: open_memory(daemon=True)
 
     @pytest.fixture
     def write_note(self, workspace: Path) -> WriteNote:
@@ -120,16 +114,3 @@ class QmdSyncContract(SyncContract):
             await asyncio.to_thread(write, path, text)
 
         return write_note
-
-
-class TestDaemonSync(QmdSyncContract):
-    """The server answers from an index that is updated beside it."""
-
-    way = "daemon"
-
-
-class TestProcessSync(QmdSyncContract, ForgetContract):
-    """Every question is a process that opens the index anew."""
-
-    way = "process"
-    questions = SEED_QUESTIONS[::5]

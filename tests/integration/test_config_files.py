@@ -15,6 +15,7 @@ from composable_memory.errors import ConfigError
 from composable_memory.registry import discover_backends
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.qmd.settings import QmdSettings
+from tests.rounds import rounds
 
 pytestmark = pytest.mark.security
 
@@ -592,7 +593,11 @@ yaml_like = st.one_of(
 
 
 @given(text=yaml_like)
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=rounds(100, explore=1_000),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 def test_any_bytes_are_settings_or_a_config_error(files: Files, text: bytes) -> None:
     files.write(text)
     try:

@@ -399,6 +399,7 @@ def live(day: Day) -> None:
     day.check_files()
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(60 + 20 * SESSIONS)
 def test_a_day_in_the_life_of_an_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     day = Day(tmp_path, SEED)

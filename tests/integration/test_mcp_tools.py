@@ -20,6 +20,7 @@ from composable_memory.content import MemoryContentObject, MemoryProvenance, Mem
 from composable_memory.mcp_server import build_server
 from composable_memory.tools.catalogue import TOOLS
 from tests.integration.mcp_calls import document, words_only
+from tests.rounds import rounds
 
 LIMIT = 8_000
 """So many bytes of a list of tools an agent may be told before anything is asked."""
@@ -426,7 +427,7 @@ async def test_arguments_of_any_shape_are_answered(tmp_path: Path, state_dir: Pa
     (folder / "MEMORY.md").write_text("# Notes\n\nThe boat is red.\n", encoding="utf-8")
     drawn: list[tuple[str, dict[str, Any]]] = []
 
-    @settings(max_examples=300, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=rounds(100, explore=1_000), suppress_health_check=list(HealthCheck))
     @given(calls())
     def draw(call: tuple[str, dict[str, Any]]) -> None:
         drawn.append(call)

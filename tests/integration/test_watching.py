@@ -190,6 +190,7 @@ async def test_a_note_that_is_changed_while_a_sync_runs_is_picked_up(
         await news.finds(memory, "mast", *(f"memory/n{number:03}.md" for number in range(5)))
 
 
+@pytest.mark.thorough
 async def test_ten_thousand_notes_in_a_second_cost_a_handful_of_syncs(
     services: BackendServices, workspace: Path, news: News
 ) -> None:

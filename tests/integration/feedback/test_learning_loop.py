@@ -352,7 +352,7 @@ async def test_many_memories_that_learn_leave_no_thread_no_task_and_no_descripto
     for _ in range(3):
         await use_once()
     threads, descriptors = set(threading.enumerate()), open_descriptors()
-    for _ in range(rounds(10, explore=50)):
+    for _ in range(rounds(4, explore=50)):
         await use_once()
 
     assert threads_besides(threads) == []

@@ -142,6 +142,7 @@ async def assert_notes_answer(memory: Memory) -> QueryResponse:
 # --- processes that are killed ---
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", graph_kill_rounds.KINDS)
 async def test_whatever_is_killed_everything_accepted_is_stored_once_and_nothing_is_left_behind(
     kind: str, tmp_path: Path
@@ -210,6 +211,7 @@ def long(number: int) -> MemoryContentObject:
     return replace(said(number), text=f"Person{number} works at Firm{number % 5}. {words}")
 
 
+@pytest.mark.thorough
 async def test_when_the_disk_of_the_graphs_is_full_what_comes_in_waits_for_room(
     opened: Open, small_disk: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -238,6 +240,7 @@ async def test_when_the_disk_of_the_graphs_is_full_what_comes_in_waits_for_room(
     assert set(facts.values()) == {1}
 
 
+@pytest.mark.thorough
 async def test_when_the_disk_of_the_ledger_is_full_nothing_is_taken_and_that_is_said(
     opened: Open, small_disk: Callable[[str], Path], tcp_server: TcpServer
 ) -> None:
@@ -622,6 +625,7 @@ def is_expected(error: BaseException) -> bool:
     return isinstance(error, ComposableMemoryError | asyncio.CancelledError)
 
 
+@pytest.mark.thorough
 async def test_calls_that_are_cancelled_at_any_moment_leave_everything_usable(opened: Open) -> None:
     chance = random.Random(5)
     async with opened() as memory:
@@ -654,6 +658,7 @@ def open_descriptors() -> int:
     return len(os.listdir("/dev/fd"))  # noqa: PTH208 - iterdir would keep one open while it counts
 
 
+@pytest.mark.thorough
 async def test_many_memories_leave_no_thread_no_descriptor_and_no_process(opened: Open) -> None:
     async def use() -> None:
         async with opened(long_lived=True) as memory:
@@ -696,6 +701,7 @@ asyncio.run(go(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
 """
 
 
+@pytest.mark.thorough
 async def test_two_processes_ingest_and_search_at_once_without_an_error_and_without_a_double(
     opened: Open, workspace: Path, state_dir: Path
 ) -> None:

@@ -196,6 +196,7 @@ async def test_a_message_that_was_left_over_is_merged_in_the_next_round(tmp_path
         assert [page.count(text) for text in SAID] == [2, 2, 2], "in the whole, and as it was said"
 
 
+@pytest.mark.thorough
 def test_processes_record_messages_and_the_summary_that_covers_them(tmp_path: Path) -> None:
     (config := tmp_path / "config.yaml").write_text(
         "memory: {graphiti: {enabled: true}, embedding: {provider: none}, hooks: {deadline_ms: 60000}}",

@@ -51,6 +51,7 @@ def first_path(answer: SearchAnswer) -> str:
 # --- closing ---
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("daemon", [True, False], ids=["daemon", "process"])
 async def test_closing_during_a_search_ends_it_with_an_answer_or_a_clear_error(
     open_memory: OpenQmd, daemon: bool
@@ -94,6 +95,7 @@ async def test_a_cancelled_search_leaves_the_memory_usable_and_no_process(open_m
         assert first_path(await memory.answer(QUESTION)) == ANSWER
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(120)
 async def test_memories_that_open_and_close_leave_neither_thread_nor_descriptor_nor_process(
     open_memory: OpenQmd,

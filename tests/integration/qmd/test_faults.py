@@ -28,6 +28,8 @@ LIMIT_MS = 8000
 PATIENCE_S = 90.0
 """For a limit that does not hold; those that do are shorter."""
 ENDLESS = {"drip", "hang"}
+HANG = pytest.param("hang", marks=pytest.mark.thorough)
+"""Ends at a limit of some seconds."""
 
 HARMLESS = ["long", "noise", "nul", "object"]
 TOLD: dict[str, tuple[type[BackendError], str]] = {
@@ -88,7 +90,7 @@ async def test_what_stands_around_an_answer_does_no_harm(
     assert await asked(memory) == before
 
 
-@pytest.mark.parametrize("fault", TOLD)
+@pytest.mark.parametrize("fault", [HANG if one == "hang" else one for one in TOLD])
 async def test_a_fault_is_told_by_what_it_is_and_the_next_question_is_answered(
     memory: QmdMemory, qmd: FaultyQmd, fault: str
 ) -> None:
@@ -110,7 +112,7 @@ async def test_a_command_that_does_not_end_is_ended(memory: QmdMemory, qmd: Faul
     assert not await asyncio.to_thread(running_in, qmd.folder)
 
 
-@pytest.mark.parametrize("fault", ["crash", "hang", "locked"])
+@pytest.mark.parametrize("fault", ["crash", HANG, "locked"])
 async def test_an_update_that_fails_is_told_and_the_next_one_works(
     memory: QmdMemory, qmd: FaultyQmd, workspace: Path, fault: str
 ) -> None:
