@@ -117,6 +117,8 @@ SEARCH_REPORT = "tests/integration/test_report.py::test_"
 MCP_CLIENTS = "tests/integration/test_mcp_clients.py::test_"
 LEVELS = "tests/contract/test_builtin.py::Test"
 CHOICE = "tests/unit/core/test_embedder_choice.py::test_"
+JOINED = "tests/integration/external/test_mcp_servers.py::test_"
+PRESETS = "tests/integration/external/test_presets.py::test_"
 TRYING = "tests/integration/external/test_trying.py::test_"
 RETRYING = "tests/unit/supervision/test_backoff.py::test_"
 FAILURES = "tests/unit/embedders/test_failures.py::test_"
@@ -2485,6 +2487,22 @@ INTERFACES = document(
                     "it stands in; with `builtin.enabled: true` it is asked at the same time",
                     f"{SETTINGS}what_the_builtin_index_does_beside_another_primary",
                     f"{STANDING_IN}an_index_that_is_wanted_anyway_is_asked_at_the_same_time"),
+            kept("own:joining:faults", "a foreign memory that fails is named, and the others answer",
+                 f"{JOINED}a_fault_is_named_and_the_others_answer",
+                 f"{JOINED}what_a_server_says_besides_does_no_harm",
+                 f"{JOINED}orders_of_a_server_are_a_text_that_is_found_and_nothing_else",
+                 f"{JOINED}a_tool_that_has_another_name_and_schema_by_now_is_found_again",
+                 f"{JOINED}a_server_that_hangs_keeps_nobody_waiting",
+                 f"{JOINED}a_server_that_is_killed_in_the_middle_of_a_question_leaves_nothing",
+                 f"{JOINED}a_server_ends_with_us_however_we_end"),
+            kept("own:joining:presets", "services and servers are asked and read as they document it",
+                 f"{PRESETS}a_service_is_asked_and_read_as_it_documents",
+                 f"{PRESETS}why_a_service_refuses_is_told",
+                 f"{PRESETS}a_server_is_asked_and_read_as_its_source_says",
+                 "tests/integration/external/test_real_servers.py::test_the_reference_server_joins",
+                 "tests/integration/external/test_real_servers.py::test_qmd_joins_over_mcp",
+                 "tests/integration/external/test_real_servers.py::test_basic_memory_joins",
+                 "tests/docs/test_joining_page.py::test_the_session_with_datasette_goes_as_it_is_printed"),
             kept("own:backends:one-workspace", "a backend can be entered for one workspace, or for all",
                  f"{TRYING}it_is_added_for_this_workspace_alone_or_for_all",
                  "tests/unit/test_section_text.py::test_it_can_be_entered_for_one_workspace",

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -37,13 +38,17 @@ _LIMITS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Session:
-    """A connection to a server; `arguments` is what the tool is given."""
+    """A connection to a server; `arguments` is what the tool is given.
+
+    Once its tool has refused, it `is_unsure` whether the server still has the same tools.
+    """
 
     client: Client
-    tool: str
-    arguments: Mapping[str, JsonValue]
+    tool: str = ""
+    arguments: Mapping[str, JsonValue] = field(default_factory=dict)
+    is_unsure: bool = True
 
 
 class McpSource:
@@ -113,8 +118,10 @@ class McpSource:
         if self._ended_since:  # between two calls; nothing was sent to it
             await self._drop(session)
             session = await self._session.get()
-        name, given = tool or (session.tool, session.arguments)
         try:
+            if session.is_unsure and not tool:
+                await self._choose(session)
+            name, given = tool or (session.tool, session.arguments)
             result = await session.client.call_tool(
                 name, {key: filled(value, words) for key, value in given.items()}
             )
@@ -127,9 +134,12 @@ class McpSource:
             if refused.code == CONNECTION_CLOSED:
                 await self._drop(session)
                 raise
+            session.is_unsure = True
             raise BackendRejected(
                 self._id, what, status=str(refused.code), body=self._told(refused.message)
             ) from None
+        except BackendError:
+            raise
         except Exception:
             await self._drop(session)
             raise
@@ -137,6 +147,7 @@ class McpSource:
         blocks = (getattr(block, "resource", block) for block in result.content)
         said = "\n".join(text for block in blocks if isinstance(text := getattr(block, "text", None), str))
         if result.is_error:
+            session.is_unsure = True
             raise BackendRejected(self._id, what, status=f"an error of {name}", body=self._told(said))
         if result.structured_content is not None:
             return self._secrets.hidden_in(_unwrapped(result.structured_content))
@@ -166,18 +177,23 @@ class McpSource:
         async with Client(
             server, client_info=Implementation(name="composable-memory", version="1")
         ) as client:
-            tools = (await client.list_tools()).tools
-            tool = self._tool(tools)
-            given = settings.arguments or _arguments_for(tool)
-            if not given:
-                known = self._told(", ".join(tool.input_schema.get("properties", {})))
-                raise BackendUnavailable(
-                    self._id,
-                    f"its tool {tool.name} has no argument for a question ({known})",
-                    fix="set `arguments`",
-                )
-            self.found = {"search_tool": tool.name, "arguments": given}
-            yield _Session(client=client, tool=tool.name, arguments=given)
+            session = _Session(client=client)
+            await self._choose(session)
+            yield session
+
+    async def _choose(self, session: _Session) -> None:
+        """Find out which tool of the server searches, and what it is given."""
+        tool = self._tool((await session.client.list_tools()).tools)
+        given = self._settings.arguments or _arguments_for(tool)
+        if not given:
+            known = self._told(", ".join(tool.input_schema.get("properties", {})))
+            raise BackendUnavailable(
+                self._id,
+                f"its tool {tool.name} has no argument for a question ({known})",
+                fix="set `arguments`",
+            )
+        self.found = {"search_tool": tool.name, "arguments": given}
+        session.tool, session.arguments, session.is_unsure = tool.name, given, False
 
     def _tool(self, tools: Sequence[Tool]) -> Tool:
         wanted, arguments = self._settings.search_tool, self._settings.arguments

@@ -17,21 +17,22 @@ class ToolError(Exception):
     """What a tool says when it fails."""
 
 
-def serve(tools: Tools) -> None:
+def serve(tools: Tools, *, instructions: str = "") -> None:
     """Answer what is asked, one request after the other, until the input ends."""
     while line := sys.stdin.readline():
         request = json.loads(line)
         if "id" in request and "method" in request:
-            _write({"id": request["id"], **_reply(tools, request["method"], request.get("params", {}))})
+            reply = _reply(tools, request["method"], request.get("params", {}), instructions)
+            _write({"id": request["id"], **reply})
 
 
-def ask(method: str) -> Any:
+def ask(method: str, params: Mapping[str, Any] | None = None) -> Any:
     """Return what the client answers to a request of the server.
 
     Raises:
         ToolError: the client refuses it.
     """
-    _write({"id": f"ours-{method}", "method": method})
+    _write({"id": f"ours-{method}", "method": method, "params": params or {}})
     while line := sys.stdin.readline():
         answer = json.loads(line)
         if answer.get("id") == f"ours-{method}":
@@ -41,11 +42,12 @@ def ask(method: str) -> Any:
     raise SystemExit
 
 
-def _reply(tools: Tools, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+def _reply(tools: Tools, method: str, params: Mapping[str, Any], instructions: str) -> Mapping[str, Any]:
     match method:
         case "initialize":
             about = {"serverInfo": {"name": "tools", "version": "1"}, "capabilities": {"tools": {}}}
-            return {"result": {"protocolVersion": params["protocolVersion"], **about}}
+            version = params["protocolVersion"]
+            return {"result": {"protocolVersion": version, "instructions": instructions, **about}}
         case "ping":
             return {"result": {}}
         case "tools/list":
