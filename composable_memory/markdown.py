@@ -8,6 +8,9 @@ from typing import NamedTuple
 COMMENT, COMMENT_ENDS = "<!--", "-->"
 MAX_LEVEL = 6
 
+_BEFORE_HEADING = frozenset(" #")
+_BEFORE_CODE = frozenset(" `~<")
+
 
 class HeadingLine(NamedTuple):
     """A heading with its level from 1, and its text, which may be empty."""
@@ -18,6 +21,8 @@ class HeadingLine(NamedTuple):
 
 def heading_in(line: str) -> HeadingLine | None:
     """Return the heading that a line is, such as `## Title ##`; None where it is none."""
+    if line[:1] not in _BEFORE_HEADING:  # as of nearly all lines
+        return None
     marked = _unindented(line)
     words = marked.lstrip("#")
     level = len(marked) - len(words)
@@ -57,6 +62,8 @@ class CodeReader:
     def is_code(self, line: str) -> bool:
         """Read the next line; return whether it is code, or the fence of some."""
         before = self.left_open
+        if not before and line[:1] not in _BEFORE_CODE:
+            return False
         begun = before or (COMMENT if self._begins_comment(line) else opening_fence(line))
         ends = COMMENT_ENDS in line if begun == COMMENT else bool(before) and closes_fence(line, before)
         self.left_open = "" if ends else begun

@@ -155,8 +155,10 @@ def _left_open(lines: Sequence[str]) -> str:
 
 
 def _own_line(line: str) -> _OwnLine | None:
-    body, mark, last = line.rstrip().rpartition("^")
-    found = _KEY.fullmatch(last) if mark and body[-1:].isspace() else None
+    if "^" not in line:  # as of nearly all lines
+        return None
+    body, _, last = line.rstrip().rpartition("^")
+    found = _KEY.fullmatch(last) if body[-1:].isspace() else None
     body = body.rstrip()
     return _OwnLine(body, found[1], found[2]) if found and _ITEM.match(body) else None
 
