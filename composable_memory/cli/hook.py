@@ -70,7 +70,7 @@ async def hook(
     Reads the agent's JSON from stdin, and prints what it waits for. Exits with 0 whatever happens, and says
     on stderr what went wrong.
     """  # fmt: skip
-    limit = _Limit()
+    limit = _Limit(ExitCode.FAILED if strict else ExitCode.FINE)
     try:
         do = _HOOKS.get(name)
         if do is None:
@@ -79,13 +79,12 @@ async def hook(
             text = await asyncio.to_thread(_stdin)
             call = read_call(text)
             run = await asyncio.to_thread(_Run.of, call, text, workspace, state_dir)
-        if run is None:
-            _print(answer(call, name, None))
-            return ExitCode.FINE
-        async with asyncio.timeout(limit.start(run.limit_ms(name))):
-            context = await do(run)
+        context = None
+        if run is not None:
+            async with asyncio.timeout(limit.start(run.limit_ms(name))):
+                context = await do(run)
         _print(answer(call, name, context))
-        return ExitCode.FINE
+        limit.code = ExitCode.FINE
     except TimeoutError:
         warn(f"hook {name}: not done in {limit.seconds:g} s, given up; see memory.hooks.deadline_ms")
     except EXPECTED as problem:
@@ -95,13 +94,17 @@ async def hook(
     finally:
         sys.stdout.flush()
         limit.start(0)
-    return ExitCode.FAILED if strict else ExitCode.FINE
+    return limit.code
 
 
 class _Limit:
-    """Ends the process where it does not end by itself: a thread may hang where nothing can cancel it."""
+    """Ends the process where it does not end by itself: a thread may hang where nothing can cancel it.
 
-    def __init__(self) -> None:
+    `code` is what it then exits with.
+    """
+
+    def __init__(self, code: ExitCode) -> None:
+        self.code = code
         self.seconds = 0.0
         self._timer: threading.Timer | None = None
 
@@ -110,7 +113,7 @@ class _Limit:
         if self._timer is not None:
             self._timer.cancel()
         self.seconds = limit_ms / 1000
-        self._timer = threading.Timer(self.seconds + GRACE_S, os._exit, [ExitCode.FINE])
+        self._timer = threading.Timer(self.seconds + GRACE_S, lambda: os._exit(self.code))
         self._timer.daemon = True
         self._timer.start()
         return self.seconds

@@ -31,7 +31,7 @@ class Agent:
         self.session = session
         self.transcript = home / f"{session}.jsonl"
         self.config = home / "config.yaml"
-        self.config.write_text(SETTINGS, "utf-8")
+        self.configure()
         self.environ = {
             **{name: value for name, value in os.environ.items() if name != "CLAUDE_PROJECT_DIR"},
             "COMPOSABLE_MEMORY_CONFIG": str(self.config),
@@ -41,7 +41,8 @@ class Agent:
         }
 
     def configure(self, **hooks: object) -> None:
-        self.config.write_text(f"{SETTINGS}  hooks: {json.dumps(hooks)}\n", "utf-8")
+        settings = {"deadline_ms": 60_000, **hooks}  # the default is too short beside other tests
+        self.config.write_text(f"{SETTINGS}  hooks: {json.dumps(settings)}\n", "utf-8")
 
     def says(self, role: str, text: str, **more: object) -> None:
         """Append a message to the transcript as Claude Code does."""
@@ -164,7 +165,7 @@ def test_whatever_goes_wrong_the_agent_goes_on_and_is_told_why(agent: Agent, tmp
 
 
 def test_what_is_no_regular_file_is_no_transcript(agent: Agent, tmp_path: Path) -> None:
-    agent.configure(deadline_ms=60_000, auto_capture=True)
+    agent.configure(auto_capture=True)
     os.mkfifo(pipe := tmp_path / "pipe")
     for path in (str(pipe), "/dev/zero", str(tmp_path)):
         for name, event in (("compaction", "Stop"), ("turn", "Stop"), ("session-end", "SessionEnd")):
@@ -217,17 +218,18 @@ def test_of_a_huge_transcript_the_end_is_read(agent: Agent) -> None:
 
 def test_a_hook_is_given_up_at_its_deadline(agent: Agent) -> None:
     agent.configure(deadline_ms=100)
-    process = subprocess.Popen(
-        [*PROGRAM, "prompt"],
-        cwd=agent.folder,
-        env=agent.environ,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    with process:  # stdin stays open, as if the agent never ended its JSON
-        assert process.wait(timeout=60) == 0
-        assert process.stdout is not None
-        assert process.stdout.read() == b""
+    for strict, code in (((), 0), (("--strict",), 1)):
+        process = subprocess.Popen(
+            [*PROGRAM, "prompt", *strict],
+            cwd=agent.folder,
+            env=agent.environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        with process:  # stdin stays open, as if the agent never ended its JSON
+            assert process.wait(timeout=60) == code
+            assert process.stdout is not None
+            assert process.stdout.read() == b""
 
 
 def test_a_folder_that_is_no_memory_is_left_alone(agent: Agent, tmp_path: Path) -> None:
