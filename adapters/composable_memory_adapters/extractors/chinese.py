@@ -19,7 +19,7 @@ _SURNAMES = (
 _AFTER_NAME = (
     "在|住|是|和|与|跟|、|的|喜|讨|爱|对|来自|出生|嫁|娶|负|养|创|使|用|会|想|现|从|搬|离|加|不|已|也"
     "|还|没|自|可|去|叫|说|要|终|批|今|昨|周|订|带"
-    "|于|人[很真特超]|担|毕|打算|希望|以前|曾|结|有|买|卖|把|被|给|换|[12]\\d{3}年|五月|[，。；！？\\s]|$"
+    "|于|人[很真特超]|很|真|特别|非常|每|整天|总|担|毕|打算|希望|以前|曾|结|有|买|卖|把|被|给|换|[12]\\d{3}年|五月|[，。；！？\\s]|$"
 )
 _GIVEN = "[^\\W\\da-zA-Z了没的是在不内后再务量色灯序路名年月日上下中个种些两么什标称于和与跟有会用已也还都]"
 _NICKNAME = rf"[小阿老]{_GIVEN}(?={_AFTER_NAME})"
@@ -192,6 +192,14 @@ _ROLE_OF = tuple(
     )
 )
 _UNIQUE = {"CEO", "PRESIDENT", "CHAIR", "LEAD", "HEAD", "MANAGER"}
+_UNFIT = {
+    "WORKS_AT": re.compile("时候|^家|车$|群$|部$"),
+    "STUDIES_AT": re.compile("[馆家室店房]$"),
+    "LIVES_IN": re.compile("[楼层]$|附近|旁边|对面|一起"),
+    "LEADS": re.compile("^[做管打买写接送洗看带照]"),
+    "USES": re.compile("付款|支付|上网|^[^a-zA-Z]{5,}$"),
+}
+"""How the object of a relation cannot look."""
 _OF_MINE = re.compile("[我你他她们]")
 
 
@@ -231,7 +239,6 @@ def chinese_relations(sentence: str, fact: str, scene: Scene) -> list[ExtractedR
             continue
         is_beside = _BESIDE.search(bare) is not None
         bare = _OPENERS.sub("", bare)
-        bare = re.sub(r"[。！!.]$", "", _ADVERBS.sub("", bare)).strip()
         said = Said(
             text=bare, labels={}, validity=whole or Validity(), has_ended=has_ended, is_beside=is_beside
         )
@@ -245,12 +252,15 @@ def chinese_relations(sentence: str, fact: str, scene: Scene) -> list[ExtractedR
     return list(found.values())
 
 
-def _stated(clause: str, scene: Scene, subjects: tuple[str, ...]) -> Iterator[Stated]:
-    if kin := _KIN_OF.match(clause):
+def _stated(said: str, scene: Scene, subjects: tuple[str, ...]) -> Iterator[Stated]:
+    said = re.sub(r"[。！!.]$", "", said.strip())
+    clause = _ADVERBS.sub("", said).strip()
+    # "陈磊很高": without the adverb the name would not end there.
+    if kin := _KIN_OF.match(said) or _KIN_OF.match(clause):
         of = scene.speaker if kin["of"].startswith("我") else _subject(kin["of"], scene)
         if of:
             yield from _kin(kin["n"], kin["kin"], of)
-        clause = kin["n"] + clause[kin.end() :]
+        clause = kin["n"] + _ADVERBS.sub("", kin.string[kin.end() :])
         if kin["is"]:
             return
     if kin := _IS_KIN.match(clause):
@@ -286,9 +296,8 @@ def _by_frame(
     if mood == "over":
         yield from map(partial(over, type_), subjects)
         return
-    targets = [
-        one for one in map(_object, re.split("[和与跟、]", groups["o"] or groups.get("o2") or "")) if one
-    ]
+    objects = map(_object, re.split("[和与跟、]", groups["o"] or groups.get("o2") or ""))
+    targets = [one for one in objects if one and not _is_unfit(type_, one)]
     if type_ == "MARRIED_TO" and mood == "parted":
         for one, other in product(subjects, targets):
             yield Stated(source=one, type=type_, target=other, mood="ended")
@@ -333,6 +342,14 @@ def _object(words: str) -> str | None:
     ):
         return None
     return words
+
+
+def _is_unfit(type_: str, words: str) -> bool:
+    """Return whether something cannot be the object of a relation: nobody works at a city."""
+    unfit = _UNFIT.get(type_)
+    return (type_ == "WORKS_AT" and words in _PLACES) or (
+        unfit is not None and unfit.search(words) is not None
+    )
 
 
 def _kin(name: str, word: str, of: str) -> Iterator[Stated]:

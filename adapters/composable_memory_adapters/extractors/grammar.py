@@ -45,6 +45,10 @@ _OWNED = (
     "|guitar|piano|violin|garden|farm|shop|van|truck|pet"
 )
 _BESESSEN = "hund|katze|kater|auto|fahrrad|haus|wohnung|boot|motorrad|klavier|garten|pferd|kaninchen"
+_POSEIDO = (
+    "perr(?:it)?[oa]|gat(?:it)?[oa]|coche|carro|moto|bici|bicicleta|casa|piso|apartamento|barco|guitarra|piano"
+    "|violín|jardín|huerto|finca|tienda|furgoneta|caballo|conejo|loro|tortuga|granja"
+)
 _BE = r"(?:is|are|am|['’]m|['’]s|['’]re)"
 _HAVE = r"(?:(?:has|have|had|['’]s|['’]ve) )"
 _HAT = r"(?:hat|habe|haben|ist|bin|sind)"
@@ -117,7 +121,7 @@ WORKS_AT   over     WHO (?:dejó|dejé|perdió|perdí|renunció a|{_HA} (?:dejad
                     |perdido)) (?:su|mi) (?:trabajo|empleo|puesto)(?! en )
 WORKS_AT   ended    WHO {_HAVE}?(?:quit|left|resigned from|retired from|stopped working (?:at|for)
                     |was (?:fired|laid off) (?:by|from)|(?:quit|left|lost|gave up) (?:his|her|their|my
-                    |the) job (?:at|with)) NAME
+                    |the) job (?:at|with)) NAME(?! (?:at|in|on|with|behind|alone)\b)
 WORKS_AT   now      WHO (?:works?|{_BE} (?:working|employed)|{_HAVE}(?:been )?(?:working|worked)
                     |teaches(?: \w+)?|interns) (?:at|for|by) NAME
 WORKS_AT   began    WHO {_HAVE}?(?:got|started|found|accepted|took|has|have) (?:an?|the) (?:new )?(?:job
@@ -149,7 +153,7 @@ WORKS_AT   began    WHO acab[oa] de empezar(?: a trabajar)? en NAME
 WORKS_AT   ended    WHO (?:me|nos) (?:despidieron|echaron) de NAME
 WORKS_AT   began    WHO (?:empezó|empezaron|empecé|comenzó|comencé|{_HA} (?:empezado
                     |comenzado)) a trabajar (?:en|para) NAME
-WORKS_AT   ended    WHO (?:dejó|dejaron|dejé|{_HA} dejado)(?: de trabajar en)? NAME
+WORKS_AT   ended    WHO (?:dejó|dejaron|dejé|{_HA} dejado)(?: de trabajar en)? (?!a )NAME(?! (?:en|con)\b)
 WORKS_AT   ended    WHO (?:dejó|dejé|perdió|perdí|renunció a|renuncié a|{_HA} (?:dejado
                     |perdido)) (?:su|mi) (?:trabajo|empleo|puesto) en NAME
 WORKS_AT   ended    WHO renunció a NAME
@@ -187,7 +191,7 @@ LEADS      past     WHO (?:led|managed|headed|leitete|dirigió) NAME
 WORKS_ON   now      WHO (?:works? on|maintains?|{_BE} (?:building|working on)|contributes? to|arbeitet an
                     |trabaja en el proyecto) NAME
 MEMBER_OF  now      WHO (?:{_BE}|{_HAVE}been|was) (?:an? )?(?:\w+ )?member of WORDS
-MEMBER_OF  now      WHO (?:plays?|volunteers?) (?:for|at|with) WORDS
+MEMBER_OF  now      WHO (?:plays?|volunteers?) (?:for|at|with) (?!(?:fun|free|money|hours)\b)WORDS
 MEMBER_OF  now      WHO (?:plays?|sings?|{_BE}) [\w ]{{0,20}}in (?:an?|the) (?:band|choir|orchestra|team
                     |club) (?:called |named )?NAME
 MEMBER_OF  now      WHO (?:spielt|spiele|singt|singe|bin|ist) (?:[^,.;]{{1,20}} )?in (?:einer|einem|der
@@ -211,7 +215,7 @@ BORN_IN    now      WHO (?:nació|nací) en NAME
 COMES_FROM now      WHO (?:comes?|came|{_BE}|hails?) from NAME
 COMES_FROM now      WHO (?:grew up in|creció en|crecí en) NAME
 COMES_FROM now      WHO (?:kommt|komme|stammt|stamme) aus NAME
-COMES_FROM now      WHO (?:viene|vengo|es|soy|proviene) de NAME
+COMES_FROM now      WHO (?:viene|es|soy|proviene) de NAME
 LOCATED_IN now      WHO (?:{_BE}|was) (?:located|situated|headquartered) (?:in|at) NAME
 LOCATED_IN now      WHO (?:liegt|befindet sich|está situad[oa]|se encuentra) (?:in|en) NAME
 VISITED    began    WHO {_HAVE}?(?:visited|travelled to|traveled to|flew to) NAME
@@ -240,7 +244,9 @@ OWNS       now      WHO (?:has|have|got) (?:an?|two|three|four) (?P<p>(?:[\w-]+ 
 OWNS       now      WHO (?:hat|habe|haben) (?:eine?n?|zwei
                     |drei) (?P<p>(?:\w+ )?(?:{_BESESSEN})e?n?(?: namens {MARK})?)
 OWNS       began    WHO (?:hat|habe|haben) WORDS gekauft
-OWNS       now      WHO (?:tiene|tengo|compró|compré|posee) (?:un|una|dos|tres) WORDS
+OWNS       now      WHO (?:compró|compré|compramos|posee) (?:un|una|dos|tres) WORDS
+OWNS       now      WHO (?:tiene|tengo|tenemos) (?:un|una|dos
+                    |tres) (?P<p>(?:{_POSEIDO})s?(?: [\w-]+)?)(?= (?:de|con|en|que|muy)\b|[.,;!]|$)
 PLAYS      now      WHO plays? the WORDS
 PLAYS      now      WHO (?:toca (?:el|la)|spielt) WORDS
 HAS_ROLE   now      WHO (?:works?|{_BE} working) as an? WORDS
@@ -288,6 +294,7 @@ _KIN = {
 KIN: Final = {word: re.compile(pattern, re.IGNORECASE) for word, pattern in _KIN.items()}
 PETS: Final = KIN["PET"]
 _KIN_WORD = "|".join(_KIN.values())
+IS_KIN: Final = re.compile(_KIN_WORD, re.IGNORECASE)
 
 _ROLES = {
     "CEO": "ceo|chief executive(?: officer)?", "CTO": "cto", "CFO": "cfo|coo",

@@ -108,8 +108,8 @@ _NO_PHRASE = re.compile(
     re.IGNORECASE,
 )
 _OF_HERE = re.compile(
-    r"\s*(?:(?:all )?the|this|that|these|those|his|her|their|your|its"
-    r"|how)\b",
+    r"\s*(?:(?:all )?the|this|that|these|those|his|her|their|your|its|how|tus?|sus?|est[aeo]s?|es[aeo]s?"
+    r"|dein\w*|euer\w*|eure\w*|dies\w*)\b",
     re.IGNORECASE,
 )
 """How words begin that mean something only where they stand: "I love the color"."""
@@ -418,7 +418,9 @@ def _targets(frame: grammar.Frame, groups: dict[str, str | None], said: Said) ->
     if type_ == "WORKS_AT" and frame.mood == "began" and any(_CLUB.search(one.label) for one in named):
         type_ = "MEMBER_OF"
     unfit = _UNFIT.get(type_, ())
-    return type_, [one.label for one in named if one.kind not in unfit]
+    return type_, [
+        one.label for one in named if one.kind not in unfit and not grammar.IS_KIN.fullmatch(one.label)
+    ]
 
 
 def _labels(signs: str | None, said: Said) -> tuple[str, ...]:
@@ -449,6 +451,8 @@ def _phrases(type_: str, words: str, said: Said) -> list[str]:
             and cut[0].split()[0] not in ("a", "very", "so", "most", "best")
         ):
             break  # "having them around" is not "having"
+        if type_ == "OWNS" and cut and cut[0].split()[0] in ("for", "für", "para"):
+            break  # "a book for Diego" is his
         phrase = _plain(_PHRASE_END.sub("", bare), said)
         if type_ == "SPEAKS" and phrase.casefold() not in LANGUAGES:
             break
@@ -500,7 +504,9 @@ def _of_somebody(said: Said, reader: _Reader) -> tuple[Said, list[Stated]]:
             of = said.labels[groups["of"] or ""] if groups.get("of") else None
             whose = of.label if of else reader.scene.speaker
             of_company = of is not None and of.kind != "Person" and match.re is grammar.OF_SOMEBODY[3]
-            found += _kin(said.labels[match["n"]].label, match["kin"], whose, of_company=of_company)
+            kin = _kin(said.labels[match["n"]].label, match["kin"], whose, of_company=of_company)
+            # "My dog Rex ran away yesterday" says when he ran, not since when he is mine.
+            found += [replace(one, mood="always") for one in kin] if groups.get("apposed") else kin
             rest = match["n"] if groups.get("apposed") else "␣"
             said = replace(said, text=f"{said.text[: match.start()]}{rest}{said.text[match.end() :]}")
     return said, found

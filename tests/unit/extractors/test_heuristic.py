@@ -352,6 +352,7 @@ def test_messages_are_read_as_people_write_them() -> None:
         ("我特别喜欢京剧。", ("Ada", "LIKES", "京剧")),
         ("我有一个弟弟叫陈浩。", ("陈浩", "BROTHER_OF", "Ada")),
         ("我们在厦门住了两年了。", ("Ada", "LIVES_IN", "厦门")),
+        ("我的老板陈刚人很好。", ("Ada", "REPORTS_TO", "陈刚")),
     ]
 
     for text, relation in cases:
@@ -359,7 +360,17 @@ def test_messages_are_read_as_people_write_them() -> None:
     assert only("Since I lost my job at Door Dash, it is tough.", speaker="Ada").valid_to == SAID
     assert only("He dejado mi trabajo en Iberdrola.", speaker="Ada").valid_to == SAID
     assert only("我被京东裁员了。", speaker="Ada").valid_to == SAID
-    for nothing in ("我妈妈是协和医院的医生。", "我的老板陈刚人很好。", "我喜欢在海边散步。"):
-        assert relations(nothing, speaker="Ada") == [], nothing
+    nothing = (
+        "我妈妈是协和医院的医生。", "我喜欢在海边散步。", "我离开家的时候下雨了。",
+        "我住在三楼。", "我负责做饭。", "我在图书馆学习。",
+        "Tengo una reunión con Laura.", "Dejé a Rubén en la estación.",
+        "Me gusta mucho tu foto.", "Compré un libro para Diego.", "I left Ruben at the station.",
+        "I play for fun.",
+        "I bought a book for Diego.", "I visited Grandma.",
+    )  # fmt: skip
+    for text in nothing:
+        assert relations(text, speaker="Ada") == [], text
+    assert relations("我哥哥陈磊很高。", speaker="Ada") == [("陈磊", "BROTHER_OF", "Ada")]
+    assert only("Our cat Mia ran away yesterday.", speaker="Ada").valid_from is None
     assert relations("I'm thinking about a dog named Rex.", speaker="Ada") == []
     assert relations("Si me dan el puesto en Harlow, tengo un gato, Óscar.", speaker="Ada") == []
