@@ -27,7 +27,7 @@ from composable_memory.forget import planning
 from composable_memory.forget.note_lines import NoteLine, Notes, without_lines
 from composable_memory.forget.planning import Marked
 from composable_memory.forget.report import ForgetLine, ForgetPlan, ForgetReport, Forgetting, Holding
-from composable_memory.forget.statements import Quotations, statements_of, words_of
+from composable_memory.forget.statement_matching import Quotations, statements_of, words_of
 from composable_memory.forget.tombstones import INSTEAD, Forgotten, Tombstones
 from composable_memory.interfaces import Capability, SupportsForget, SupportsRetain
 from composable_memory.learning.active_weights import RecentResults

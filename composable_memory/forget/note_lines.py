@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from composable_memory.errors import MemoryPathError
-from composable_memory.forget.statements import Statement, statements_of
+from composable_memory.forget.statement_matching import Statement, statements_of
 from composable_memory.paths import has_memory_files, is_note, resolve_memory_file
 from composable_memory.recall.retained_notes import note_data, note_files, note_text
 from composable_memory.retain.note_file import is_other_encoding

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from composable_memory.errors import BackendUnavailable
-from composable_memory.forget.statements import (
+from composable_memory.forget.statement_matching import (
     Statement,
     Words,
     can_be_quoted,

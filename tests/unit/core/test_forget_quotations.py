@@ -1,6 +1,6 @@
 """What quotes a forgotten statement is masked, however short the text is."""
 
-from composable_memory.forget.statements import Quotations, statements_of
+from composable_memory.forget.statement_matching import Quotations, statements_of
 from composable_memory.forget.tombstones import INSTEAD
 
 

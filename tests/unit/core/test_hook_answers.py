@@ -10,7 +10,7 @@ import pytest
 from composable_memory.config.hooks import FlushSettings, HooksSettings
 from composable_memory.config.settings import MemorySettings
 from composable_memory.errors import BackendUnavailable
-from composable_memory.forget.statements import statements_of
+from composable_memory.forget.statement_matching import statements_of
 from composable_memory.forget.tombstones import Forgotten
 from composable_memory.hooks import (
     HookCall,

@@ -10,7 +10,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from composable_memory import markdown
-from composable_memory.forget.statements import statements_of as statements_in_note
+from composable_memory.forget.statement_matching import statements_of as statements_in_note
 from composable_memory.ingest.note_reader import WrittenSource, contents_of
 from composable_memory.markdown import CodeReader, closes_fence, heading_in, opening_fence
 from composable_memory.reflect.entity_pages import own_lines, revised

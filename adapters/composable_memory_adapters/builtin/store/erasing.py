@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from composable_memory.forget.report import Forgetting
-from composable_memory.forget.statements import contains, statements_of, words_of
+from composable_memory.forget.statement_matching import contains, statements_of, words_of
 from composable_memory_adapters.builtin.notes.documents import reader_of
 from composable_memory_adapters.builtin.store import document_cache, index_meta, rebuild, schema
 from composable_memory_adapters.builtin.store.tables import LIVE

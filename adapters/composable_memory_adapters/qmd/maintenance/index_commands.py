@@ -10,7 +10,7 @@ from typing import Literal
 
 from composable_memory.errors import BackendTimeout, BackendUnavailable, IndexProblem
 from composable_memory.forget.report import Forgetting
-from composable_memory.forget.statements import contains, statements_of, words_of
+from composable_memory.forget.statement_matching import contains, statements_of, words_of
 from composable_memory.supervision.backoff import Pace, RetryPolicy, Verdict, retry
 from composable_memory.supervision.file_lock import file_lock
 from composable_memory.supervision.run_command import Reply, run_command
