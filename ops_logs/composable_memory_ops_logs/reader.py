@@ -95,12 +95,19 @@ class OpsLogReader:
     Order is the order of the lines, which is the order of writing. The plain methods read files and belong
     in a thread when called from an event loop; `follow` does that itself. All raise an `OpsLogError` where
     the directory or a file in it cannot be read. `on_bad_line` is called for every line that is looked at and
-    is not an event.
+    is not an event. With `by_column`, the candidates of finished queries are objects of lists.
     """
 
-    def __init__(self, directory: Path, *, on_bad_line: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        on_bad_line: Callable[[], object] | None = None,
+        by_column: bool = False,
+    ) -> None:
         self._directory = directory
         self._on_bad_line = on_bad_line
+        self._by_column = by_column
 
     def read(
         self,
@@ -175,7 +182,7 @@ class OpsLogReader:
                         yield from reversed(scan.events_of(line))
 
     def _scan(self, wanted: EventFilter, trace: bytes | None = None) -> "_Scan":
-        return _Scan(wanted, trace=trace, on_bad_line=self._on_bad_line)
+        return _Scan(wanted, trace=trace, on_bad_line=self._on_bad_line, by_column=self._by_column)
 
     def _ends(self) -> dict[Segment, int]:
         with self._telling():
@@ -218,6 +225,7 @@ class _Scan:
     """The beginning of a trace id, as it stands in lines."""
     bad_lines: int = 0
     on_bad_line: Callable[[], object] | None = None
+    by_column: bool = False
     _needles: tuple[bytes, ...] = field(init=False)
     _start: bytes = field(init=False)
 
@@ -248,7 +256,7 @@ class _Scan:
         if self._is_too_old(line) or self._is_of_others(line):
             return ()
         try:
-            events = events_from_line(line)
+            events = events_from_line(line, by_column=self.by_column)
         except ValueError:
             self.bad_lines += 1
             if self.on_bad_line is not None:

@@ -65,11 +65,17 @@ class CandidateColumns(Line):
 
     @classmethod
     def by_column(cls, rows: object) -> dict[str, tuple[object, ...]]:
-        """Turn candidates into columns; one that none of them has is left out.
+        """Turn candidates into columns, if they are not yet; one that none of them has is left out.
 
         Raises:
             ValueError: they are no list of objects that have what every candidate has.
         """
+        if isinstance(rows, dict):
+            if {*map(type, rows.values())} - {list} or not rows.keys() >= {*_REQUIRED}:
+                raise ValueError("candidates have a list of whatever every candidate has")
+            if len({*map(len, rows.values())}) > 1:
+                raise ValueError("candidates have as many of one thing as of another")
+            return {name: tuple(column) for name, column in rows.items()}
         if not isinstance(rows, list) or {*map(type, rows)} - {dict}:
             raise ValueError("candidates are a list of objects")
         try:

@@ -205,8 +205,8 @@ def _newest_first(directory: Path, reading: _Reading) -> Iterator[OpsEvent]:
     # Of lines that are passed over nobody can tell that they are too old, so the reader has to.
     traces = reading.wanted.traces
     wanted = EventFilter(start=None if traces is None else earliest, end=latest, traces=traces)
-    events = OpsLogReader(directory, on_bad_line=reading.count_bad_line).events(wanted)
-    for event in events:
+    reader = OpsLogReader(directory, on_bad_line=reading.count_bad_line, by_column=True)
+    for event in reader.events(wanted):
         if earliest is None or event.ts >= earliest:
             too_old = 0
             yield event
