@@ -2042,6 +2042,10 @@ INTERFACES = document(
                  f"{TIME_WORDS}a_named_time_is_read_with_how_the_question_stands_to_it",
                  f"{TIME_WORDS}a_stretch_has_a_beginning_and_an_end",
                  f"{TIME_WORDS}what_only_looks_like_a_time_is_none"),
+            kept("own:time:no-year", "in May is the last one in what happened, the next in what is planned",
+                 f"{WINDOWS}without_a_year_a_question_of_plans_asks_for_the_next_and_any_other_for_the_last",
+                 "tests/unit/extractors/test_times.py"
+                 "::test_without_a_year_the_past_is_the_last_one_and_the_future_the_next"),
             kept("own:time:window", "a question's times are one stretch; as of asks for one moment",
                  f"{WINDOWS}a_time_is_all_of_what_is_named", f"{WINDOWS}as_of_asks_for_one_moment",
                  f"{WINDOWS}a_question_without_a_time_has_no_window",
