@@ -146,7 +146,7 @@ class Place:
         said = "\n".join(" ".join(chance.choices(corruption.WORDS, k=10)) for _ in range(lines))
         beside = self.notes / f".{number:05}.tmp"
         beside.write_text(
-            f"# Note {number}, a {IN_EVERY_NOTE}\n\nThe harbour pump and relay {number}.\n{said}",
+            f"# Note {number}, a {IN_EVERY_NOTE}\n\nThe harbour pump and relay of pier{number}.\n{said}",
             encoding="utf-8",
         )
         beside.replace(self.notes / f"{number:05}.md")
@@ -338,6 +338,7 @@ def damage(rounds: int, chance: random.Random) -> Trial:
                 trial.remarks[name] += 1
                 for fault in _damaged(own, asked, sound, trial):
                     trial.wrong.append(f"{name}, {kind}, round {number}: {fault}")
+            print(f"{name} damaged {rounds} times, so far {len(trial.wrong)} wrong", file=sys.stderr)
     return trial
 
 
@@ -418,13 +419,12 @@ def notes(_rounds: int, chance: random.Random) -> Trial:
         ran, again = where.run("index", "--json"), where.run("index", "--json")
         found = where.run("search", IN_EVERY_NOTE, "-n", "50", "--json")
         plain = where.run("search", IN_EVERY_NOTE, "-n", "50")
-        good = where.run("search", "harbour pump relay", "-n", "20", "--json")
-        for one in (ran, again, found, plain, good):
+        good = [where.run("search", f"pier{number}", "--weak", "--json") for number in range(5)]
+        for one in (ran, again, found, plain, *good):
             trial.wrong += one.faults
-        if not {f"memory/{number:05}.md" for number in range(5)} <= {
-            one["path"] for one in good.data["results"]
-        }:
-            trial.wrong.append("a good note is not found")
+        for number, one in enumerate(good):
+            if f"memory/{number:05}.md" not in {hit["path"] for hit in one.data["results"]}:
+                trial.wrong.append(f"the good note {number} is not found")
         if any(word in found.out + plain.out for word in ("root:", "\x1b", "of others")):
             trial.wrong.append("something came out that must not")
         named, passed_over = again.data["problems"], again.data["passedOver"]
