@@ -2509,6 +2509,7 @@ INTERFACES = document(
                  "tests/docs/test_joining_page.py::test_the_session_with_datasette_goes_as_it_is_printed"),
             kept("own:backends:one-workspace", "a backend can be entered for one workspace, or for all",
                  f"{TRYING}it_is_added_for_this_workspace_alone_or_for_all",
+                 f"{TRYING}a_server_that_finds_single_words_only_is_added_as_such",
                  "tests/unit/test_section_text.py::test_it_can_be_entered_for_one_workspace",
                  "tests/unit/test_config.py::test_the_users_own_file_may_say_more_of_single_folders"),
             kept("own:backends:listed", "cmem backends list says what each can do, lacks, and stands in for",

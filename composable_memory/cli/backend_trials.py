@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import typer
 from pydantic import JsonValue
@@ -130,14 +130,16 @@ async def backends_add(
     if question is None and as_json:
         raise typer.BadParameter("--json needs a --question")
     question = question or typer.prompt("A question that it can answer", err=True)
-    config = {"backends": {backend_id: section}}
-    async with open_memory(target.workspace, target.state_dir, config, long_lived=False) as memory:
-        if lost := _why_lost(memory, backend_id):
-            error(lost)
-            return ExitCode.FAILED
-        found = await _found_settings(memory, backend_id, question)
-        response, took_ms = await _answer(memory, backend_id, question)
-    section = section if preset else {**found, **section}
+    trial = await _tried(target, backend_id, section, question)
+    if not (isinstance(trial, str) or trial.response.results or preset or "ask_by" in section):
+        by_words = await _tried(target, backend_id, {**section, "ask_by": "words"}, question)
+        if not isinstance(by_words, str) and by_words.response.results:
+            trial = by_words
+    if isinstance(trial, str):
+        error(trial)
+        return ExitCode.FAILED
+    response, took_ms = trial.response, trial.took_ms
+    section = section if preset else {**trial.found, **trial.section}
     after = None
     if response.results:
         after = await asyncio.to_thread(_entered, before, file, backend_id, section, folder)
@@ -159,10 +161,33 @@ async def backends_add(
     elif is_done:
         print_line(f"{backend_id} is added, for {folder or 'all your workspaces'}.")
     if not response.results:
-        error(f"{backend_id}: nothing was found, so it is not added; ask another question")
+        advice = "correct what failed" if response.degraded else "ask another question"
+        error(f"{backend_id}: nothing was found, so it is not added; {advice}")
     elif after is None:
         warn(f"{file} cannot be changed without a risk for what is in it; enter these lines yourself")
     return ExitCode.FAILED if after is None else ExitCode.FINE
+
+
+class _Trial(NamedTuple):
+    """What a backend with a section answers, and the settings that it found out by itself."""
+
+    section: Mapping[str, JsonValue]
+    found: Mapping[str, JsonValue]
+    response: QueryResponse
+    took_ms: float
+
+
+async def _tried(
+    target: Target, backend_id: str, section: Mapping[str, JsonValue], question: str
+) -> _Trial | str:
+    """Return how a question goes, or why the backend cannot be opened."""
+    config = {"backends": {backend_id: section}}
+    async with open_memory(target.workspace, target.state_dir, config, long_lived=False) as memory:
+        if lost := _why_lost(memory, backend_id):
+            return lost
+        found = await _found_settings(memory, backend_id, question)
+        response, took_ms = await _answer(memory, backend_id, question)
+    return _Trial(section, found, response, took_ms)
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:

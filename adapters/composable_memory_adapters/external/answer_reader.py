@@ -54,7 +54,7 @@ _LISTS = (
 _NAMES = {
     "text": (
         "text content memory fact snippet chunk body passage page_content observations observation"
-        " summary description value message"
+        " summary preview excerpt description value message"
     ).split(),
     "path": "path file_path filepath file permalink uri url source".split(),
     "title": "title name heading".split(),

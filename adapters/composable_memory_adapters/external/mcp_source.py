@@ -34,8 +34,8 @@ _Tool: TypeAlias = tuple[str, Mapping[str, JsonValue]]
 _SEARCHES = ("search", "recall", "query", "find", "retrieve")
 _QUESTIONS = ("query", "q", "question", "search_query", "text", "search", "keywords", "keyword", "input")
 _LIMITS = (
-    "limit max_results maxResults top_k topK k n_results num_results page_size max_facts max_nodes".split()
-)
+    "limit max_results maxResults top_k topK k top n_results num_results page_size max_facts max_nodes"
+).split()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -58,6 +58,8 @@ def search_notes(query: str, limit: int = 10) -> dict[str, Any]:
         raise ToolError(f"the key {os.environ['GIVEN']} is wrong")
     if FAULT == "other-shape":
         return {"answer": {"rows": [{"number": 1}, {"number": 2}]}}
+    if FAULT == "one-word" and " " in query:
+        raise ToolError("syntax error")
     if FAULT == "roots":
         ask("roots/list")
     if FAULT == "sampling":

@@ -124,6 +124,15 @@ def test_it_is_added_for_this_workspace_alone_or_for_all(
     assert added("", "--yes").exit_code != 0  # it is there already
 
 
+def test_a_server_that_finds_single_words_only_is_added_as_such(
+    added: Any, own_file: Path, workspace: Path
+) -> None:
+    assert added("one-word", "--yes").exit_code == 0
+    after = yaml.safe_load(own_file.read_text(encoding="utf-8"))
+    section = after["workspaces"][str(workspace.resolve())]["backends"]["away"]
+    assert (section["ask_by"], section["search_tool"]) == ("words", "search_notes")
+
+
 def test_nothing_is_added_without_a_yes_or_without_results(added: Any, own_file: Path) -> None:
     assert added(answer="n\n").exit_code == 1
     assert added("no-start").exit_code == 1
