@@ -344,7 +344,7 @@ def damage(rounds: int, chance: random.Random) -> Trial:
 
 def _fill_stores(where: Place) -> dict[str, str]:
     """Have something in every store, and a note that says again what was forgotten; return two traces."""
-    _write_keys(where, "A ladder is in the shed.")
+    _write_keys(where)
     where.run("index")
     early = where.run("search", QUESTION, "--weak", "--json").data["traceId"]
     where.run("feedback", "add", early, "1", "--relevance", "0.75")
@@ -353,13 +353,13 @@ def _fill_stores(where: Place) -> dict[str, str]:
     for firm in ("Acme", "Lindholm Ferries", "Northwind"):
         graph.run("ingest", "--text", f"Alice Moreau works at {firm}.")
     graph.run("forget", "memory/keys.md#L1", "--yes")
-    _write_keys(where, "A ladder is in the shed.")
+    _write_keys(where)
     where.run("index")
     return {"early": early, "late": where.run("search", QUESTION, "--weak", "--json").data["traceId"]}
 
 
-def _write_keys(where: Place, more: str) -> None:
-    (where.notes / "keys.md").write_text(f"{FORGOTTEN}\n\n{more}\n", encoding="utf-8")
+def _write_keys(where: Place) -> None:
+    (where.notes / "keys.md").write_text(f"{FORGOTTEN}\n\nA ladder is in the shed.\n", encoding="utf-8")
 
 
 def _put_back(where: Place) -> None:
@@ -397,8 +397,7 @@ def _damaged(
                 yield f"what was forgotten is served {step}"
             if is_lost and not is_told:
                 yield f"{' '.join(command)} answers {step} otherwise, without a word: {str(now)[:300]}"
-        _write_keys(where, f"It was {step}.")  # so that what was forgotten is read again
-        again = where.run("index", "--json")
+        again = where.run("index", "--force", "--json")  # which reads again what was forgotten
         yield from again.faults
         is_told |= again.code != 0 or bool(again.err.strip())
     trial.lost += is_lost and is_told
