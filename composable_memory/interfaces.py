@@ -640,8 +640,9 @@ class BackendServices:
     for the one that was asked for. `embedder_is_local` says that embedding costs nothing and sends nothing
     away. `backend_id` is the id of the backend that opens, the user's choice where settings name its kind.
     `is_long_lived` is false for a single command: nothing has to be followed in the background then.
-    `load_extractor` returns what finds entities and relations in texts; it is not for the loop, and may take
-    a moment. What a backend keeps is kept under `workspace_id` as well as `agent_id`, so that no workspace
+    `load_extractor` returns what finds entities and relations in texts, by the name under which a package
+    offers it; it is not for the loop, may take a moment, and raises `ConfigError` for a name that nobody has.
+    What a backend keeps is kept under `workspace_id` as well as `agent_id`, so that no workspace
     sees what is another's; the id stays the same when the folder is moved. `inherits` says that this
     workspace alone used the state folder before workspaces were told apart. `hide` is what every text goes
     through that a backend reads from notes and transcripts to store it; call it in a thread. `environ` is the
@@ -661,7 +662,7 @@ class BackendServices:
     requested_embedder: str = "auto"
     backend_id: str = ""
     is_long_lived: bool = True
-    load_extractor: Callable[[], EntityExtractor] | None = None
+    load_extractor: Callable[[str], EntityExtractor] | None = None
     inherits: bool = False
     hide: HideForgotten = hide_nothing
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)

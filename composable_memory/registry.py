@@ -246,18 +246,26 @@ def _inspected(kind: type[SpecT], id_: str, origin: str, spec: object) -> Found[
     return Found(id=id_, origin=origin, problem=problem)
 
 
-def load_extractor(name: str = "heuristic") -> EntityExtractor:
-    """Import what finds entities in texts: the value of an entry point, called without arguments.
+def find_extractor(name: str) -> EntryPoint:
+    """Return where an installed package offers an extractor; nothing of it is imported.
 
     Raises:
         ConfigError: no installed package offers one of this name.
     """
-    found = entry_points(group=EXTRACTOR_GROUP, name=name)
-    if not found:
-        raise ConfigError(
-            "extractor", f"no installed package offers {name!r}; install composable-memory anew"
-        )
-    extractor: EntityExtractor = next(iter(found)).load()()
+    offered = entry_points(group=EXTRACTOR_GROUP)
+    if name not in offered.names:
+        names = ", ".join(sorted(offered.names)) or "none"
+        raise ConfigError("extractor", f"no installed package offers {name!r}; offered are {names}")
+    return offered[name]
+
+
+def load_extractor(name: str = "heuristic") -> EntityExtractor:
+    """Return the extractor that an installed package offers under this name; imports it.
+
+    Raises:
+        ConfigError: no installed package offers one of this name.
+    """
+    extractor: EntityExtractor = find_extractor(name).load()()
     return extractor
 
 

@@ -1969,6 +1969,9 @@ INTERFACES = document(
     (
         "SupportsFacts",
         [
+            kept("own:facts:extractor", "a package brings an extractor that the settings choose",
+                 "tests/integration/test_four_interfaces.py::"
+                 "test_a_package_brings_an_extractor_that_the_settings_choose"),
             kept("own:facts:listed", "facts, the newest first, with text and episodes",
                  f"{FACTS}facts_are_listed",
                  f"{BROWSING}facts_come_newest_first_without_those_not_to_be_told"),

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from composable_memory import open_memory
 from composable_memory.content import ExtractedEntity, GraphQuery, GraphQueryResult, MemoryContentObject
+from composable_memory.errors import ConfigError
 from composable_memory.interfaces import (
     BackendServices,
     BackendSpec,
@@ -105,14 +106,14 @@ class Parts:
 
     engine: str = "auto"
     embedder: str = "wordllama"
-    load_extractor: Callable[[], EntityExtractor] = HeuristicExtractor
+    make_extractor: Callable[[], EntityExtractor] = HeuristicExtractor
     replace_graph: Callable[[GraphAdapter], GraphAdapter] = field(default=lambda graph: graph)
 
     @asynccontextmanager
     async def open_facts(
         self, settings: GraphitiSettings, services: BackendServices
     ) -> AsyncIterator[MemorySearchManager]:
-        services = replace(services, load_extractor=self.load_extractor)
+        services = replace(services, load_extractor=lambda _name: self.make_extractor())
         async with open_graphiti(settings, services, replace_graph=self.replace_graph) as memory:
             yield memory
 
@@ -172,10 +173,46 @@ async def test_what_is_behind_each_of_them_decides_what_is_found(folders: tuple[
         "graph": (Parts(replace_graph=ForgetfulGraph), (True, False)),
         "vectors": (Parts(engine="no-vectors"), (False, True)),
         "embedder": (Parts(embedder="hashes"), (False, True)),
-        "extractor": (Parts(load_extractor=NoEntities), (True, False)),
+        "extractor": (Parts(make_extractor=NoEntities), (True, False)),
     }
     for name, (parts, expected) in others.items():
         assert await found((folders[0], state / name), parts) == expected, name
+
+
+TAGGER = """
+class Tagger:
+    async def extract(self, content):
+        return ()
+"""
+
+
+async def test_a_package_brings_an_extractor_that_the_settings_choose(
+    folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "more"
+    install(site, "taggers", "[composable_memory.extractors]\nmy-tagger = taggers:Tagger\n", taggers=TAGGER)
+    monkeypatch.syspath_prepend(site)
+
+    async def stored(extractor: str) -> tuple[bool, str]:
+        config = {
+            "builtin": {"enabled": True},
+            "graphiti": {"enabled": True, "ingest": {"extractor": extractor}},
+        }
+        async with open_memory(folders[0], folders[1] / extractor, config, long_lived=False) as memory:
+            report = (await memory.ingest([SAID]))["graphiti"]
+            assert (report.stored, report.problems) == (1, ())
+            answer = await memory.query(BY_FACT, backends=["graphiti"])
+            about = memory.backend_statuses()["graphiti"].custom
+        return any("fact" in one.metadata for one in answer.results), str(about)
+
+    by_rules, _ = await stored("heuristic")
+    by_tagger, about = await stored("my-tagger")
+    sys.modules.pop("taggers", None)
+
+    assert (by_rules, by_tagger) == (True, False)
+    assert "my-tagger" in about
+    with pytest.raises(ConfigError, match="heuristic, my-tagger"):
+        await stored("your-tagger")
 
 
 async def test_another_graph_serves_the_memory_of_facts(folders: tuple[Path, Path]) -> None:

@@ -12,6 +12,7 @@ from composable_memory.errors import BackendUnavailable, EmbeddingError
 from composable_memory.facts import Adopted, Forgotten
 from composable_memory.forget.report import Forgetting, Holding
 from composable_memory.interfaces import BackendServices, ProgressCallback
+from composable_memory.registry import find_extractor
 from composable_memory.supervision.tasks import Once
 from composable_memory.types import (
     MemoryEmbeddingProbeResult,
@@ -61,7 +62,10 @@ async def open_graphiti(
 
     Raises:
         BackendError: something it needs is not installed, or its folder cannot be used.
+        ConfigError: the settings name an extractor that no package offers.
     """
+    if settings.local_extractor not in (None, "heuristic"):
+        await asyncio.to_thread(find_extractor, settings.local_extractor)
     async with AsyncExitStack() as stack:
         folder = await asyncio.to_thread(_folder_of, settings, services)
         store: FactStore

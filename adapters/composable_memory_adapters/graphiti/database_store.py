@@ -308,11 +308,12 @@ class DatabaseStore(FactReader):
         return self._reader
 
     async def _rules(self) -> EntityExtractor | None:
-        if self._settings.ingest.extractor == "none" or self._services.load_extractor is None:
+        name = self._settings.local_extractor
+        if name is None or self._services.load_extractor is None:
             return None
         async with self._opening:
             if self._extractor is None:
-                self._extractor = await asyncio.to_thread(self._services.load_extractor)
+                self._extractor = await asyncio.to_thread(self._services.load_extractor, name)
         return self._extractor
 
 

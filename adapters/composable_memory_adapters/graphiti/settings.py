@@ -79,9 +79,11 @@ class LlmSettings(SettingsModel):
 class IngestSettings(SettingsModel):
     """How contents become facts, and what happens when they cannot at once."""
 
-    extractor: Literal["auto", "heuristic", "llm", "none"] = Field(
+    extractor: str = Field(
         default="auto",
-        description="Who finds entities and facts; `auto` is the model where `llm` names one, else rules.",
+        pattern=r"^[A-Za-z0-9_.-]{1,100}$",
+        description="Who finds entities and facts: `auto` is the model where `llm` names one, else rules;"
+        " `llm`, `heuristic` (rules), `none`, or the name under which an installed package offers its own.",
     )
     owner: str = Field(
         default="owner", min_length=1, description='Who is meant by "I" where nobody else speaks.'
@@ -166,6 +168,12 @@ class GraphitiSettings(SettingsModel):
         if self.base_url or names_no_service:
             return self.base_url
         return f"http://{self.server_host or 'localhost'}:{self.service_port}"
+
+    @property
+    def local_extractor(self) -> str | None:
+        """Return the name of what finds entities without a model; None where nothing does."""
+        wanted = self.ingest.extractor
+        return {"auto": "heuristic", "llm": "heuristic", "none": None}.get(wanted, wanted)
 
     @property
     def uses_llm(self) -> bool:

@@ -204,7 +204,8 @@ def _extractor(settings: GraphitiSettings) -> str:
         return "the service's own model"
     if settings.uses_llm:
         return f"the model {settings.llm.model}"
-    return "none" if settings.ingest.extractor == "none" else "rules"
+    name = settings.local_extractor
+    return "rules" if name == "heuristic" else name or "none"
 
 
 def _degradation(code: DegradationCode, reason: str) -> Degradation:
