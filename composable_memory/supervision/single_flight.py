@@ -5,12 +5,13 @@ has just changed. So at most one runs and one waits, whatever the number of call
 """
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 
 from composable_memory.errors import BackendUnavailable
 from composable_memory.interfaces import ProgressCallback
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
-from composable_memory_ops_logs import SyncComplete
+from composable_memory_ops_logs import ErrorInfo, Status, SyncComplete, SyncFailed
 
 
 class Flight:
@@ -160,6 +161,20 @@ class SingleFlight:
         return BackendUnavailable(
             self._backend_id, "it is closed", fix="open the memory again", operation="sync"
         )
+
+
+def sync_ended(
+    report: SyncReport | None, *, reason: str, is_full: bool
+) -> tuple[SyncComplete | SyncFailed, Status] | None:
+    """Return the event with which a sync ends, and its status; None for one that was cancelled.
+
+    Called in a `finally`; without a report, the event tells of what is being raised.
+    """
+    if report is not None:
+        return sync_complete(report, is_full=is_full), "partial" if report.problems else "success"
+    if isinstance(error := sys.exception(), Exception):
+        return SyncFailed(reason=reason, error=ErrorInfo.of(error)), "failure"
+    return None
 
 
 def sync_complete(report: SyncReport, *, is_full: bool) -> SyncComplete:

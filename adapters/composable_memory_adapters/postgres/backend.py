@@ -1,7 +1,6 @@
 """The PostgreSQL memory as a backend: search, reading notes, sync, and a status that asks nobody."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from time import perf_counter
@@ -10,7 +9,7 @@ from typing import TypeVar
 from composable_memory.errors import BackendError, ConfigError, EmbeddingError
 from composable_memory.interfaces import BackendServices, ProgressCallback
 from composable_memory.paths import resolve_memory_file
-from composable_memory.supervision.single_flight import Flight, SingleFlight, sync_complete
+from composable_memory.supervision.single_flight import Flight, SingleFlight, sync_ended
 from composable_memory.types import (
     Degradation,
     JsonValue,
@@ -36,7 +35,6 @@ from composable_memory_adapters.postgres.searching import Searching
 from composable_memory_adapters.postgres.server import Server, WorkspaceGone, address_of
 from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_adapters.postgres.syncing import Syncing
-from composable_memory_ops_logs import ErrorInfo, Status, SyncComplete, SyncFailed
 from composable_memory_ops_logs.tracing import trace
 
 T = TypeVar("T")
@@ -118,15 +116,9 @@ class PostgresMemory:
             return SearchAnswer(results=())
         reason = f"there is no workspace {self._workspace!r} on the server yet; run `cmem index`"
         missing = Degradation(backend_id=self._id, code="never-indexed", reason=reason)
-
-        async def ask(tenant: int) -> SearchAnswer:
-            if options is not None and not query.strip():
-                return await self._searching.listed(options, tenant=tenant)
-            return await self._searching.answer(query, options, tenant=tenant)
-
         return await self._in_workspace(
             "search",
-            ask,
+            lambda tenant: self._searching.answer(query, options, tenant=tenant),
             otherwise=SearchAnswer(results=(), degraded=(missing,)),
         )
 
@@ -262,15 +254,9 @@ class PostgresMemory:
         return report
 
     def _log_end(self, flight: Flight, report: SyncReport | None, *, took_ms: float) -> None:
-        ended: SyncComplete | SyncFailed
-        if report is not None:
-            ended = sync_complete(report, is_full=flight.force)
-            status: Status = "partial" if report.problems else "success"
-        elif isinstance(error := sys.exception(), Exception):
-            ended, status = SyncFailed(reason=flight.reason, error=ErrorInfo.of(error)), "failure"
-        else:  # it was cancelled
-            return
-        self._services.ops_log.emit(ended, status=status, backend=self._id, duration_ms=took_ms)
+        if ended := sync_ended(report, reason=flight.reason, is_full=flight.force):
+            detail, status = ended
+            self._services.ops_log.emit(detail, status=status, backend=self._id, duration_ms=took_ms)
 
     async def _sync_notes(self, flight: Flight) -> SyncReport:
         scope = await asyncio.to_thread(choose, self._settings.of_notes(), self._services)

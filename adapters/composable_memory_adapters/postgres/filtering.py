@@ -35,17 +35,20 @@ async def passing(
     rows: list[Row] = [tuple(row) for row in await connection.fetch(PASSAGES, tenant, paths)]
     if retained := memory_types(filters.types):
         texts = await connection.fetch(MAY_RETAIN, tenant, [row[0] for row in rows])
-        rows = of_types(
-            rows, files, filters.types, {id_ for id_, text in texts if holds_line_of(text, retained)}
+        holding = await asyncio.to_thread(
+            lambda: {id_ for id_, text in texts if holds_line_of(text, retained)}
         )
+        rows = of_types(rows, files, filters.types, holding)
     for phrase in filters.phrases:
         having = await keywords.having(phrase)
         rows = [row for row in rows if row[0] in having]
     if filters.phrases:
         texts = await connection.fetch(TEXTS, tenant, [row[0] for row in rows])
-        holding = {id_ for id_, text in texts if has_all_phrases(folded(text), filters.phrases)}
+        holding = await asyncio.to_thread(
+            lambda: {id_ for id_, text in texts if has_all_phrases(folded(text), filters.phrases)}
+        )
         rows = [row for row in rows if row[0] in holding]
     for word in filters.without:
         having = await keywords.having(word)
         rows = [row for row in rows if row[0] not in having]
-    return newest_first(rows, days)
+    return await asyncio.to_thread(newest_first, rows, days)

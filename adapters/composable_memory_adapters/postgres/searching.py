@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from functools import partial
 from math import hypot, isfinite
@@ -91,6 +90,8 @@ class Searching:
         """
         defaults = self._settings
         options = options or SearchOptions(max_results=defaults.max_results, min_score=defaults.min_score)
+        if not query.strip():
+            return await self._listed(options, tenant=tenant)
         subject = subject_of(query.strip(), options.intent)
         vector, problem = await self._embedded(subject)
         async with self._server.reading("search", tenant=tenant) as connection:
@@ -201,10 +202,7 @@ class Searching:
             self._times = (revision, await read_times(connection, tenant))
         saying = await keywords.saying(spellings(asked))
         dated = dated_of(self._times[1], asked, saying)
-        if among is None:
-            return dated
-        wanted = frozenset(among)
-        return replace(dated, ids=[id_ for id_ in dated.ids if id_ in wanted])
+        return dated if among is None else dated.among(among)
 
     async def _passing(
         self, connection: Connection, tenant: int, keywords: Keywords, options: SearchOptions
@@ -212,7 +210,7 @@ class Searching:
         zone = (options.now or self._clock().astimezone()).tzinfo
         return await passing(connection, tenant, options.filters, zone=zone, keywords=keywords)
 
-    async def listed(self, options: SearchOptions, *, tenant: int) -> SearchAnswer:
+    async def _listed(self, options: SearchOptions, *, tenant: int) -> SearchAnswer:
         """Return what passes the filters where nothing else is asked for, of the newest note first."""
         async with self._server.reading("search", tenant=tenant) as connection:
             state = await self.look(connection, tenant)

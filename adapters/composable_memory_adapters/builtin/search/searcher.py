@@ -7,7 +7,7 @@ them comes after what was there.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -223,10 +223,7 @@ class Searcher:
         if asked is None:
             return None
         dated = await self._file.read(partial(find_dated, asked=asked, has_keywords=self._has_keywords))
-        if among is None:
-            return dated
-        wanted = frozenset(among)
-        return replace(dated, ids=[id_ for id_ in dated.ids if id_ in wanted])
+        return dated if among is None else dated.among(among)
 
     async def _passing(self, options: SearchOptions) -> Sequence[int]:
         """Return the passages that pass the filters."""

@@ -104,6 +104,11 @@ class Dated:
     days: Mapping[str, date]
     saying: frozenset[int]
 
+    def among(self, passages: Sequence[int]) -> "Dated":
+        """Return it with no other passages of that time than those."""
+        wanted = frozenset(passages)
+        return replace(self, ids=[id_ for id_ in self.ids if id_ in wanted])
+
 
 def subject_of(query: str, intent: QueryIntent | None) -> str:
     """Return a question without the moment as of which it asks: what held then was written before.

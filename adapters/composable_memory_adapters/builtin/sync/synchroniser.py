@@ -11,7 +11,6 @@ changed meanwhile.
 
 import asyncio
 import contextlib
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -24,7 +23,7 @@ from uuid import uuid4
 from composable_memory.errors import IndexDamaged, IndexProblem
 from composable_memory.interfaces import Clock, EmbedderAdapter, HideForgotten, hide_nothing
 from composable_memory.supervision.lease import POLL_S, Lease
-from composable_memory.supervision.single_flight import Flight, sync_complete
+from composable_memory.supervision.single_flight import Flight, sync_ended
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory_adapters.builtin.notes.changed_notes import Drafter
 from composable_memory_adapters.builtin.notes.sessions import growth_limits
@@ -52,10 +51,8 @@ from composable_memory_adapters.builtin.sync.sync_result import SyncResult
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_adapters.text.languages import language_shares
 from composable_memory_ops_logs import (
-    ErrorInfo,
     EventDetail,
     Status,
-    SyncFailed,
     SyncStart,
 )
 from composable_memory_ops_logs.log import OpsLog
@@ -139,11 +136,9 @@ class Synchroniser:
     def _log_end(self, run: "_Run", reason: str, report: SyncReport | None, started: float) -> None:
         if report is not None:
             run.log_files()
-            status: Status = "partial" if report.problems else "success"
-            self._emit(sync_complete(report, is_full=run.result.is_full), status=status, started=started)
-        elif isinstance(error := sys.exception(), Exception):
-            failed = SyncFailed(reason=reason, error=ErrorInfo.of(error))
-            self._emit(failed, status="failure", started=started)
+        if ended := sync_ended(report, reason=reason, is_full=run.result.is_full):
+            detail, status = ended
+            self._emit(detail, status=status, started=started)
 
     def _emit(self, detail: EventDetail, *, status: Status, started: float) -> None:
         took_ms = (time.perf_counter() - started) * 1000
