@@ -49,7 +49,10 @@ class Index:
     async def run(self, work: Callable[[Fetch], T]) -> T:
         return work(lambda ids: (ids, vectors(ids.tolist())))
 
-    async def publish(self, made: Path, place: Path) -> None:
+    def new_key(self) -> str:
+        return KEY
+
+    async def publish(self, made: Path, place: Path, key: str) -> None:  # noqa: ARG002 - all files have one key
         await asyncio.to_thread(self._move, made, place)
 
     def _move(self, made: Path, place: Path) -> None:

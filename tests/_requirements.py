@@ -624,12 +624,14 @@ COMPOSABLE = document(
                  f"{OWN_VECTORS}only_what_has_changed_is_read_to_follow_the_notes",
                  f"{OWN_VECTORS}a_rebuilt_index_is_compared_as_a_whole",
                  f"{OWN_VECTORS}changes_that_the_log_has_dropped_are_found_by_comparing"),
-            kept("own:vector:mapped", "the mapped file finds what the vectors would; killed, torn or "
-                 "forgotten, it is whole, or made again",
+            kept("own:vector:mapped", "the mapped file finds what the vectors would; killed, torn, "
+                 "forgotten or of a newer index, it is whole, or made again",
                  "tests/contract/test_vectors.py::TestMapped",
                  "tests/property/test_vector_stores_properties.py::test_numpy_finds_what_simsimd_finds",
                  "tests/integration/test_vector_files.py::test_a_file_found_after_a_kill_is_whole",
                  "tests/integration/test_vector_files.py::test_a_file_is_opened_again_and_made_again_when_torn",
+                 "tests/integration/test_vector_files.py::"
+                 "test_a_file_is_not_believed_by_an_older_copy_of_its_index",
                  "tests/integration/test_forgetting.py::"
                  "test_the_vectors_of_what_is_forgotten_go_from_every_file"),
             decided("vector:delete", "VectorAdapter.delete?(ids)", "a Protocol of its own: SupportsDelete",

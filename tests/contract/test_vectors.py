@@ -52,7 +52,10 @@ class Elsewhere:
     async def run(self, work: Callable[[Fetch], T]) -> T:
         return await asyncio.to_thread(work, self.vectors.fetch)
 
-    async def publish(self, made: Path, place: Path) -> None:
+    def new_key(self) -> str:
+        return "contract"
+
+    async def publish(self, made: Path, place: Path, key: str) -> None:
         await asyncio.to_thread(made.replace, place)
 
 

@@ -45,7 +45,10 @@ class Elsewhere:
     async def run(self, work: Callable[[Fetch], T]) -> T:
         return work(self.vectors.fetch)
 
-    async def publish(self, made: Path, place: Path) -> None:
+    def new_key(self) -> str:
+        return "index"
+
+    async def publish(self, made: Path, place: Path, key: str) -> None:
         await asyncio.to_thread(made.replace, place)
 
 

@@ -35,7 +35,10 @@ class Elsewhere:
             await store.settle(2)
         return found
 
-    async def publish(self, made: Path, place: Path) -> None:
+    def new_key(self) -> str:
+        return "index"
+
+    async def publish(self, made: Path, place: Path, key: str) -> None:
         with suppress(FileNotFoundError):
             await asyncio.to_thread(made.replace, place)
 

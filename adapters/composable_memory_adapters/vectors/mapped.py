@@ -56,8 +56,15 @@ class StoredVectors(Protocol):
         """Run `work` in a thread, with a function that fetches vectors."""
         ...
 
-    async def publish(self, made: Path, place: Path) -> None:
-        """Move a file to its place, unless vectors in it have been forgotten since it was begun."""
+    def new_key(self) -> str:
+        """Return the key of a file that is to be made."""
+        ...
+
+    async def publish(self, made: Path, place: Path, key: str) -> None:
+        """Move a file to its place, unless vectors in it have been forgotten since it was begun.
+
+        From then on only a file of this key is of these vectors.
+        """
         ...
 
 
@@ -125,16 +132,16 @@ class MappedVectors:
             BackendUnavailable: the file cannot be written.
         """
         async with self._changing:
-            made = self._beside()
+            made, label = self._beside(), Label(key=self._stored.new_key(), position=position)
             try:
                 writer = await asyncio.to_thread(CodeFileWriter, made, self._dims)
                 try:
                     async for ids, numbers in batches():
                         await asyncio.to_thread(_append, writer, ids, from_bytes(numbers, self._dims))
-                    codes = await asyncio.to_thread(writer.finish, Label(key=self._key, position=position))
+                    codes = await asyncio.to_thread(writer.finish, label)
                 finally:
                     await asyncio.to_thread(writer.close)
-                await self._adopt(codes, made, position)
+                await self._adopt(codes, made, label)
             except OSError as error:
                 problem = f"{self._path} cannot be written ({error})"
                 fix = "free some space, or set store.vector.engine to exact"
@@ -151,10 +158,10 @@ class MappedVectors:
             if len(self._recent) <= self._most_recent and are_few_gone:
                 return
             ids, matrix = self._recent.plain()
-            made = self._beside()
+            made, label = self._beside(), Label(key=self._stored.new_key(), position=position)
             try:
-                codes = await asyncio.to_thread(self._write, made, filed, ids, matrix, position)
-                await self._adopt(codes, made, position)
+                codes = await asyncio.to_thread(self._write, made, filed, ids, matrix, label)
+                await self._adopt(codes, made, label)
             except OSError as error:
                 self._problem = f"{self._path} cannot be written ({error})"  # what it lacks is in memory
             finally:
@@ -219,21 +226,21 @@ class MappedVectors:
     def _beside(self) -> Path:
         return self._path.with_name(f"{self._path.name}.{uuid4().hex}")
 
-    def _write(self, made: Path, filed: Filed, ids: Ids, matrix: Matrix, position: int) -> Codes:
+    def _write(self, made: Path, filed: Filed, ids: Ids, matrix: Matrix, label: Label) -> Codes:
         with closing(CodeFileWriter(made, self._dims)) as writer:
             for codes in _merged(filed, ids, matrix):
                 writer.add(codes.ids, codes.scales, codes.matrix)
-            return writer.finish(Label(key=self._key, position=position))
+            return writer.finish(label)
 
-    async def _adopt(self, codes: Codes, made: Path, position: int) -> None:
+    async def _adopt(self, codes: Codes, made: Path, label: Label) -> None:
         """Have a new file take the place of the one there is, and of the vectors in memory that it holds.
 
         Its codes are mapped: another process may remove it or put its own there in the next moment, and they
         are of use even where it could not be moved.
         """
-        await self._stored.publish(made, self._path)
+        await self._stored.publish(made, self._path, label.key)
         self._filed = Filed(codes=codes, gone=np.empty(0, dtype=np.intp))
-        self.position, self._problem = position, None
+        self.position, self._problem = label.position, None
         recent, _ = self._recent.plain()
         await self._recent.delete([*map(str, recent.tolist())])
 

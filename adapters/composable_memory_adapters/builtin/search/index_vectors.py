@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+from uuid import uuid4
 
-from composable_memory.errors import BackendUnavailable, IndexProblem
+from composable_memory.errors import IndexProblem
 from composable_memory.interfaces import SupportsDelete, SupportsIds, SupportsPackedVectors, VectorAdapter
 from composable_memory.vector_values import VectorRecord
 from composable_memory_adapters.builtin.store import index_meta, read_queries
@@ -75,16 +76,20 @@ class IndexVectors:
         return await self._file.read(Followed.of)
 
     async def key(self) -> str:
-        """Return a name for the vectors of this index and space, another after something was forgotten."""
-        identity = await self._file.read(index_meta.value, index_meta.IDENTITY)
-        if identity is None:
-            try:
-                identity = await self._file.write(index_meta.identity)
-            except IndexProblem as error:
-                fix = "set store.vector.engine to exact"
-                raise BackendUnavailable("mapped", str(error), fix=fix, operation="store vectors") from error
+        """Return the key of the file that was made of this index last; no file has another's.
+
+        Another space has another key, and so has the index after something was forgotten.
+        """
         await self.note_forgotten()
-        return f"{identity}-{self.space.provider_key}-{self.forgotten}"
+        name = await self._file.read(index_meta.value, index_meta.VECTOR_FILE)
+        return self._key(name or "")
+
+    def new_key(self) -> str:
+        """Return a key for a new file."""
+        return self._key(uuid4().hex)
+
+    def _key(self, name: str) -> str:
+        return f"{name}-{self.space.provider_key}-{self.forgotten}"
 
     async def note_forgotten(self) -> None:
         """Note how often something was forgotten: what is read from now on is without it."""
@@ -130,17 +135,19 @@ class IndexVectors:
         """Run `work` in a reading thread, with a function that fetches stored vectors."""
         return await self._file.read(lambda connection: work(self._fetch(connection)))
 
-    async def publish(self, made: Path, place: Path) -> None:
+    async def publish(self, made: Path, place: Path, key: str) -> None:
         """Move a file made of the vectors to its place, unless some were forgotten since `key` was asked for.
 
         What forgets removes such files in a transaction of its own, and so misses none. Where the index
-        cannot be written, the file stays where it is.
+        cannot be written, the file stays where it is. The index keeps the name in the key: an older copy of
+        the index that takes its place has another, and its log reaches the same positions by other changes.
         """
 
         def move(connection: Connection) -> None:
             if index_meta.forgotten(connection) == self.forgotten:
                 with suppress(OSError):  # another process has removed it
                     made.replace(place)
+                    index_meta.set_value(connection, index_meta.VECTOR_FILE, key.partition("-")[0])
                 int8_file.remove_unfinished(place)
 
         from composable_memory_adapters.vectors import int8_file

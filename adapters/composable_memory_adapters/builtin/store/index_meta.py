@@ -18,6 +18,7 @@ SPACE = "space"
 RECIPE = "recipe"
 CACHE_USE = "cache_use"
 IDENTITY = "identity"
+VECTOR_FILE = "vector_file"
 FORGOTTEN = "forgotten"
 """Key of how often something was forgotten for good."""
 
