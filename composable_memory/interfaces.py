@@ -645,8 +645,9 @@ class BackendServices:
     What a backend keeps is kept under `workspace_id` as well as `agent_id`, so that no workspace
     sees what is another's; the id stays the same when the folder is moved. `inherits` says that this
     workspace alone used the state folder before workspaces were told apart. `hide` is what every text goes
-    through that a backend reads from notes and transcripts to store it; call it in a thread. `environ` is the
-    environment of whoever opens the memory, which need not be that of this process.
+    through that a backend reads from notes and transcripts to store it; `forgotten` names what it blanks, so
+    that what was stored before can be told. Call both in a thread. `environ` is the environment of whoever
+    opens the memory, which need not be that of this process.
     """
 
     workspace_dir: Path
@@ -665,6 +666,7 @@ class BackendServices:
     load_extractor: Callable[[str], EntityExtractor] | None = None
     inherits: bool = False
     hide: HideForgotten = hide_nothing
+    forgotten: Callable[[], str] = str
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
 

@@ -1,5 +1,7 @@
 """Some lines of a text, as `read_file` is asked for them (pure)."""
 
+from collections.abc import Sequence
+
 
 def excerpt(text: str, from_line: int | None, lines: int | None) -> str:
     """Return `lines` lines of a text from the 1-based `from_line` on; all of it where neither is given.
@@ -11,3 +13,11 @@ def excerpt(text: str, from_line: int | None, lines: int | None) -> str:
     start = max(1, from_line or 1) - 1
     end = start + max(1, lines) if lines else None
     return "\n".join(text.split("\n")[start:end])
+
+
+def numbered_excerpt(text: str, numbers: Sequence[int], from_line: int | None, lines: int | None) -> str:
+    """Return the same of a text whose lines have `numbers` of their own, such as those of pages."""
+    start = max(1, from_line or 1)
+    end = start + max(1, lines) if lines else max(numbers, default=0) + 1
+    numbered = zip(numbers, text.split("\n"), strict=False)
+    return "\n".join(line for number, line in numbered if start <= number < end).strip("\n")

@@ -73,6 +73,11 @@ class Tombstones:
     def __bool__(self) -> bool:
         return bool(self.stones)
 
+    @property
+    def digest(self) -> str:
+        """Return what tells these tombstones from others; empty where nothing was forgotten."""
+        return self.hash((one.words for one in self.stones), size=4) if self.stones else ""
+
     def hide(self, text: str, source: MemorySource) -> str:
         """Return a text with what was forgotten blank, and as many lines as before.
 
@@ -192,6 +197,10 @@ class Forgotten:
     def hide(self, text: str, source: MemorySource) -> str:
         """Return a text with what was forgotten blank, and as many lines as before."""
         return self.now().hide(text, source)
+
+    def digest(self) -> str:
+        """Return what tells all that was forgotten from what was before; empty where nothing was."""
+        return self.now().digest
 
     def holds(self, text: str) -> bool:
         """Return whether a text says what was forgotten."""

@@ -118,6 +118,7 @@ async def open_memory(
                 load_extractor=load_extractor,
                 inherits=identity.inherits,
                 hide=forgotten.hide,
+                forgotten=forgotten.digest,
                 environ=environ,
             )
             opener = BackendOpener(loaded=loaded, registry=registry, services=services)

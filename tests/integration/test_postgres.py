@@ -20,11 +20,12 @@ from composable_memory.cli import app
 from composable_memory.errors import BackendError, BackendUnavailable, ConfigError, MemoryPathError
 from composable_memory.interfaces import BackendServices, SupportsAnswer
 from composable_memory.testing import FIXED_NOW, HashEmbedder
-from composable_memory.types import SearchFilters, SearchOptions, SyncReport
+from composable_memory.types import MemorySource, SearchFilters, SearchOptions, SyncReport
 from composable_memory_adapters import builtin, postgres
 from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_ops_logs import OpsEvent, SyncFailed
+from tests.documents import docx, paragraph, pdf
 from tests.postgres_server import PostgresServer, make_tables, missing, running
 from tests.rounds import rounds
 
@@ -36,7 +37,16 @@ from composable_memory_adapters.postgres.backend import PostgresMemory, open_pos
 from composable_memory_adapters.postgres.schema import VERSION
 from composable_memory_adapters.postgres.server import Address, address_of
 
-TABLES = ("notes", "copies", "passages", "passage_words", "vectors", "vocabulary", "long_words")
+TABLES = (
+    "notes",
+    "copies",
+    "passages",
+    "passage_words",
+    "vectors",
+    "vocabulary",
+    "long_words",
+    "message_times",
+)
 
 
 def write(folder: Path, notes: Mapping[str, str]) -> None:
@@ -141,6 +151,94 @@ async def test_filters_let_pass_what_those_of_the_builtin_memory_do(
             assert bool(places) is (filters.sources == ()), filters
 
 
+def said(role: str, text: str, at: str) -> str:
+    message = {"role": role, "content": [{"type": "text", "text": text}]}
+    return json.dumps({"type": "message", "timestamp": at, "message": message})
+
+
+TALKS = {
+    "monday.jsonl": [
+        said("user", "Which crane lifts the mast?", "2026-10-26T09:00:00Z"),
+        said("assistant", "The green crane lifts the mast. The code word is heron.", "2026-10-26T09:01:00Z"),
+        *(said("user", f"The tide was {one} cm high at noon.", "2026-10-27T12:00:00Z") for one in range(60)),
+    ],
+    "friday.jsonl": [said("user", "The crane has a new cable.", "2026-10-30T16:00:00Z")],
+}
+TALKED_OF = (
+    "Which crane lifts the mast?",
+    "crane 2026-10-30",
+    "What happened on 27 October 2026?",
+    "the cable in October 2026",
+    "The engine of the boat",
+    "winter storage",
+)
+
+
+async def test_transcripts_and_documents_are_found_and_read_as_in_the_builtin_memory(
+    services: BackendServices,
+    team_settings: PostgresSettings,
+    word_vectors: WordLlamaEmbedder,
+    tmp_path: Path,
+    state_dir: Path,
+) -> None:
+    folder = tmp_path / "vault"
+    everything = make_notes()
+    notes = {path: everything[path] for path in sorted(everything)[::6]}
+    await asyncio.to_thread(write, folder, notes)
+    (folder / "plan.docx").write_bytes(
+        docx(paragraph("The crane is steel.") + paragraph("The code is 7400."))
+    )
+    (folder / "report.pdf").write_bytes(pdf("The harbour has cranes.", "The mast is high."))
+    (folder / "torn.pdf").write_bytes(b"%PDF-1.7 and no more")
+    talks = {f"{name}": "".join(f"{line}\n" for line in lines) for name, lines in TALKS.items()}
+    await asyncio.to_thread(write, state_dir / "agents/main/sessions", talks)
+    here = replace(services, workspace_dir=folder, embedder=word_vectors, embedder_problem=None)
+    both = {"scope": "folder", "sources": ["memory", "sessions"], "documents": ["docx", "pdf"]}
+    off = builtin.BuiltinSettings.model_validate({**both, "query": {"rerank": "off"}})
+    own = {"url": team_settings.url, "schema": team_settings.schema_}
+    there = PostgresSettings.model_validate({**both, **own})
+    week = SearchFilters(since=NOW.replace(month=10, day=26), until=NOW.replace(month=10, day=27))
+    asked = [SearchFilters(), week, SearchFilters(sources=("sessions",)), SearchFilters(paths=("*.docx",))]
+
+    async with builtin.spec.open(off, here) as one, open_postgres(there, here) as other:
+        expected, found = await one.sync(), await other.sync()  # type: ignore[attr-defined]
+        assert (found.files_indexed, found.files_unchanged) == (expected.files_indexed, 0)
+        assert "torn.pdf" in "".join(found.problems)
+        for filters in asked:
+            options = SearchOptions(max_results=24, now=NOW, filters=filters)
+            for question in TALKED_OF:
+                wanted, got = await one.search(question, options), await other.search(question, options)
+                assert [(hit.path, hit.source, hit.start_line, hit.snippet) for hit in got] == [
+                    (hit.path, hit.source, hit.start_line, hit.snippet) for hit in wanted
+                ], question
+                assert [hit.score for hit in got] == pytest.approx([hit.score for hit in wanted], abs=1e-5)
+            assert got
+        for path in ("sessions/monday.jsonl", "plan.docx", "report.pdf", "torn.pdf", "sessions/no.jsonl"):
+            for place in ({}, {"from_line": 2, "lines": 1}):
+                if path != "torn.pdf":
+                    assert await other.read_file(path, **place) == await one.read_file(path, **place)
+        again = await other.sync()
+        assert (again.files_indexed, again.files_unchanged) == (0, found.files_indexed)
+        assert {(one.source, one.files > 0) for one in other.status().source_counts} == {
+            ("memory", True),
+            ("sessions", True),
+        }
+
+    def hide(text: str, _: MemorySource) -> str:
+        return text.replace("heron", "[forgotten]")
+
+    forgetting = replace(here, hide=hide, forgotten=lambda: "heron")
+    async with open_postgres(there, forgetting) as other:
+        report = await other.sync()
+        assert "heron" not in (await other.read_file("sessions/monday.jsonl")).text
+        assert not [hit for hit in await other.search("heron") if "heron" in hit.snippet]
+    assert report.files_indexed == len(TALKS) + 3
+    only_notes = there.model_copy(update={"sources": ("memory",), "documents": ()})
+    async with open_postgres(only_notes, here) as other:
+        assert (await other.sync()).files_removed == len(TALKS) + 3
+        assert "crane" not in "".join(hit.snippet for hit in await other.search("crane mast"))
+
+
 # --- several machines ---------------------------------------------------------------------------------------
 
 
@@ -242,13 +340,20 @@ async def test_tables_of_the_first_version_are_brought_up_to_date(
     await asyncio.to_thread(
         postgres_server.run,
         f"ALTER TABLE {schema}.copies DROP COLUMN recipe",
+        f"ALTER TABLE {schema}.notes DROP COLUMN source, DROP COLUMN lines",
+        f"ALTER TABLE {schema}.passage_words DROP COLUMN source",
+        f"DROP TABLE {schema}.message_times",
         f"UPDATE {schema}.schema_version SET version = 1",
     )
     async with machine(team_settings, services, tmp_path / "ada") as ada:
         with pytest.raises(BackendUnavailable, match="cmem postgres migrate"):
             await ada.sync()
 
-    await make_tables(postgres_server, schema)
+    # The role of the team may use the tables that are new, too.
+    owner = PostgresSettings.model_validate({"url": postgres_server.url(), "schema": schema})
+    tables = server.Server(owner, Address.of(postgres_server.url()), "postgres")
+    await tables.migrate()
+    await tables.close()
     async with machine(team_settings, services, tmp_path / "ada") as ada:
         assert await paths(ada, "harbour") == ["memory/boat.md"]
         report = await ada.sync()
@@ -315,7 +420,7 @@ async def test_workspaces_do_not_see_each_other_and_nothing_is_seen_without_one(
         unseen = postgres_server.run(as_team, of_all)
         seen = postgres_server.run(as_team, f"SET cmem.tenant = '{tenant}'", of_all)
         assert unseen.strip() == "0|0", table
-        assert table == "long_words" or int(seen.split("|")[0]) > 0, table
+        assert table in ("long_words", "message_times") or int(seen.split("|")[0]) > 0, table
         assert seen.strip().endswith("|0"), table
     with pytest.raises(RuntimeError, match="row-level security"):
         postgres_server.run(

@@ -53,6 +53,8 @@ DocumentKind = Literal["pdf", "docx", "html", "epub"]
 """Kinds of files that are no text but hold some."""
 
 NotePath = Annotated[Path, BeforeValidator(_strip)]
+Sources = Annotated[tuple[Literal["memory", "sessions"], ...], AfterValidator(_some_source)]
+DocumentKinds = Annotated[tuple[DocumentKind, ...], AfterValidator(_once)]
 FusionMethod = Literal["absolute", "min-max", "rrf"]
 """How the scores of keyword search and vector search become comparable."""
 
@@ -177,6 +179,7 @@ class FollowSettings(SettingsModel):
         le=525_600,
         description="Look for changes this often while a memory stays open; 0 for never.",
     )
+    sessions: SessionDeltaSettings = SessionDeltaSettings()
 
 
 class SyncSettings(FollowSettings):
@@ -185,7 +188,6 @@ class SyncSettings(FollowSettings):
     on_session_start: bool = Field(
         default=True, description="Look for changes when a conversation asks for the first time."
     )
-    sessions: SessionDeltaSettings = SessionDeltaSettings()
     on_search: bool = Field(default=True, description="Look for changes when a search comes.")
     on_search_wait_ms: int = Field(
         default=250,
@@ -271,9 +273,7 @@ class StoreSettings(SettingsModel):
 class BuiltinSettings(SettingsModel):
     """Settings of the builtin memory."""
 
-    sources: Annotated[tuple[Literal["memory", "sessions"], ...], AfterValidator(_some_source)] = Field(
-        default=("memory",), description="What is indexed."
-    )
+    sources: Sources = Field(default=("memory",), description="What is indexed.")
     scope: Literal["auto", "memory", "folder"] = Field(
         default="auto",
         description="The notes of the workspace: `memory`, that is `MEMORY.md` and `memory/`, the whole"
@@ -285,7 +285,7 @@ class BuiltinSettings(SettingsModel):
         default=(),
         description="Further folders and notes, absolute, relative to the workspace, or with `~`.",
     )
-    documents: Annotated[tuple[DocumentKind, ...], AfterValidator(_once)] = Field(
+    documents: DocumentKinds = Field(
         default=(), description="Kinds of documents that are notes as well; PDF needs the extra `documents`."
     )
     max_files: int = Field(

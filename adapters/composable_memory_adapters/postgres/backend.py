@@ -1,7 +1,7 @@
 """The PostgreSQL memory as a backend: search, reading notes, sync, and a status that asks nobody."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from time import perf_counter
 from typing import TypeVar
@@ -26,11 +26,16 @@ from composable_memory.types import (
 from composable_memory_adapters.builtin.embedder_calls import probe
 from composable_memory_adapters.builtin.notes.documents import note_suffixes
 from composable_memory_adapters.builtin.notes.note_scope import choose, keep
+from composable_memory_adapters.builtin.notes.sessions import (
+    is_transcript_path,
+    resolve_transcript,
+    transcripts_folder,
+)
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.sync.debounce import Debounce
 from composable_memory_adapters.builtin.sync.sync_scheduler import FolderWatch, SyncScheduler
 from composable_memory_adapters.builtin.sync.watch_scope import WatchScope, survey
-from composable_memory_adapters.excerpts import excerpt
+from composable_memory_adapters.excerpts import excerpt, numbered_excerpt
 from composable_memory_adapters.postgres.searching import Searching
 from composable_memory_adapters.postgres.server import Server, WorkspaceGone, address_of
 from composable_memory_adapters.postgres.settings import PostgresSettings
@@ -39,7 +44,7 @@ from composable_memory_ops_logs.tracing import trace
 
 T = TypeVar("T")
 
-BODY = "SELECT body FROM notes WHERE tenant = $1 AND path = $2"
+BODY = "SELECT body, lines FROM notes WHERE tenant = $1 AND path = $2"
 
 
 @asynccontextmanager
@@ -82,6 +87,7 @@ class PostgresMemory:
             space=self._space,
             embedder_problem=services.embedder_problem,
             backend_id=self._id,
+            has_both_sources=len(settings.sources) > 1,
         )
         self._tenant: int | None = None
         self._owner: str | None = None
@@ -132,19 +138,22 @@ class PostgresMemory:
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
     ) -> MemoryFileSlice:
-        """Return a note of the workspace, whoever gave it, or `lines` of its lines from `from_line` on."""
+        """Return a note of the workspace, whoever gave it, or `lines` of its lines from `from_line` on.
+
+        The lines of documents and transcripts have the numbers that they have in the builtin memory.
+        """
         self._server.refuse_if_closed("read a file")
         path = rel_path.strip()
 
-        async def read(tenant: int) -> bytes | None:
+        async def read(tenant: int) -> tuple[bytes, Sequence[int] | None] | None:
             async with self._server.reading("read a file", tenant=tenant) as connection:
-                found: bytes | None = await connection.fetchval(BODY, tenant, path)
-                return found
+                found = await connection.fetchrow(BODY, tenant, path)
+                return None if found is None else (found["body"], found["lines"])
 
         if path.isprintable():
-            body = await self._in_workspace("read a file", read, otherwise=None)
-            if body is not None:
-                text = await asyncio.to_thread(lambda: excerpt(body.decode(), from_line, lines))
+            found = await self._in_workspace("read a file", read, otherwise=None)
+            if found is not None:
+                text = await asyncio.to_thread(_excerpt, *found, from_line, lines)
                 return MemoryFileSlice(text=text, path=path)
         await asyncio.to_thread(self._check_path, rel_path)
         return MemoryFileSlice(text="", path=path)
@@ -169,7 +178,13 @@ class PostgresMemory:
             custom["lastSyncError"] = str(self._flights.failure)
         if embedder is None and services.embedder_problem:
             custom["providerUnavailableReason"] = services.embedder_problem
-        count = state and SourceCount(source="memory", files=state.notes, chunks=state.passages)
+        counts: tuple[SourceCount, ...] = ()
+        if state is not None:
+            files, chunks = state.notes - state.transcripts, state.passages - state.said
+            counts = (SourceCount(source="memory", files=files, chunks=chunks),)
+            if state.transcripts:
+                said = SourceCount(source="sessions", files=state.transcripts, chunks=state.said)
+                counts = (*counts, said)
         return MemoryProviderStatus(
             backend=self._id,
             provider=embedder.id if embedder else "none",
@@ -180,8 +195,8 @@ class PostgresMemory:
             dirty=state is None or not state.notes,
             workspace_dir=str(services.workspace_dir),
             extra_paths=tuple(str(path) for path in self._settings.extra_paths),
-            sources=("memory",),
-            source_counts=(count,) if count else (),
+            sources=self._settings.sources,
+            source_counts=counts,
             fallback=services.embedder_fallback,
             vector=VectorStatus(enabled=True, available=embedder is not None and state is not None),
             custom=custom,
@@ -287,8 +302,9 @@ class PostgresMemory:
 
         def survey_notes() -> WatchScope:
             notes = choose(self._settings.of_notes(), self._services).settings
+            transcripts = transcripts_folder(notes, self._services)
             suffixes = note_suffixes(notes.documents)
-            return survey(self._services.workspace_dir, notes.extra_paths, suffixes=suffixes)
+            return survey(self._services.workspace_dir, notes.extra_paths, transcripts, suffixes)
 
         return Watcher(survey_notes, on_change)
 
@@ -299,4 +315,19 @@ class PostgresMemory:
             MemoryPathError: it could not.
         """
         notes = choose(self._settings.of_notes(), self._services).settings
-        resolve_memory_file(rel_path, workspace=self._services.workspace_dir, extra_paths=notes.extra_paths)
+        if is_transcript_path(rel_path):
+            resolve_transcript(rel_path, transcripts_folder(notes, self._services))
+            return
+        resolve_memory_file(
+            rel_path,
+            workspace=self._services.workspace_dir,
+            extra_paths=notes.extra_paths,
+            suffixes=note_suffixes(notes.documents),
+        )
+
+
+def _excerpt(body: bytes, numbers: Sequence[int] | None, from_line: int | None, lines: int | None) -> str:
+    text = body.decode()
+    if numbers is None:
+        return excerpt(text, from_line, lines)
+    return numbered_excerpt(text, numbers, from_line, lines)

@@ -15,10 +15,11 @@ from composable_memory_adapters.builtin.search.filtering import (
 )
 from composable_memory_adapters.postgres.keywords import Keywords
 from composable_memory_adapters.postgres.server import Connection
+from composable_memory_adapters.postgres.snapshot import said_between, timed_paths
 
-FILES = "SELECT path, 'memory', mtime, day, tags, type FROM notes WHERE tenant = $1"
+FILES = "SELECT path, source, mtime, day, tags, type FROM notes WHERE tenant = $1"
 PASSAGES = """
-SELECT id, path, 'memory', start_line, start_char FROM passages
+SELECT id, path, start_line, start_char FROM passages
 WHERE tenant = $1 AND path = ANY ($2) ORDER BY path COLLATE "C", start_line, start_char
 """
 TEXTS = "SELECT id, text FROM passages WHERE tenant = $1 AND id = ANY ($2)"
@@ -30,11 +31,21 @@ async def passing(
 ) -> list[int]:
     """Return the passages that pass `filters`: the first of each note, newest note first, then the others."""
     files: list[FileRow] = [tuple(row) for row in await connection.fetch(FILES, tenant)]
-    days = await asyncio.to_thread(lambda: days_of_files(files, filters, zone=zone))
-    paths = sorted({path for path, _ in days})
-    rows: list[Row] = [tuple(row) for row in await connection.fetch(PASSAGES, tenant, paths)]
+    timed, said = frozenset[str](), frozenset[int]()
+    if filters.since is not None or filters.until is not None:
+        timed = await timed_paths(connection, tenant)
+        between = await said_between(connection, tenant, filters.since, filters.until) if timed else ()
+        said = frozenset(one.id for one in between)
+    days = await asyncio.to_thread(lambda: days_of_files(files, filters, zone=zone, timed=timed))
+    sources = dict(days.keys())
+    rows: list[Row] = [
+        (id_, path, sources[path], start, char)
+        for id_, path, start, char in await connection.fetch(PASSAGES, tenant, sorted(sources))
+        if path not in timed or id_ in said
+    ]
     if retained := memory_types(filters.types):
-        texts = await connection.fetch(MAY_RETAIN, tenant, [row[0] for row in rows])
+        of_notes = [row[0] for row in rows if row[2] == "memory"]
+        texts = await connection.fetch(MAY_RETAIN, tenant, of_notes)
         holding = await asyncio.to_thread(
             lambda: {id_ for id_, text in texts if holds_line_of(text, retained)}
         )

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
+from composable_memory.types import MemorySource
 from composable_memory_adapters.builtin.search.compound_words import (
     Asked,
     CountPassages,
@@ -30,7 +31,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 PHRASE = """
 SELECT id, words FROM passage_words
 WHERE tenant = $1 AND (weights <#> $2) < 0 AND position($5 IN words) > 0
-  AND ($6::bigint[] IS NULL OR id = ANY ($6))
+  AND ($6::bigint[] IS NULL OR id = ANY ($6)) AND ($7::text IS NULL OR source = $7)
 ORDER BY weights <#> $3, id LIMIT $4
 """
 MOST_PHRASES = 4
@@ -50,6 +51,7 @@ WORDS = "SELECT word, passages FROM vocabulary WHERE tenant = $1 AND word = ANY 
 CANDIDATES = """
 SELECT id, words FROM passage_words
 WHERE tenant = $1 AND ((weights <#> $2) < 0 OR id = ANY ($5)) AND ($6::bigint[] IS NULL OR id = ANY ($6))
+  AND ($7::text IS NULL OR source = $7)
 ORDER BY id = ANY ($5) DESC, weights <#> $3, id LIMIT $4
 """
 SAYING = """
@@ -122,6 +124,7 @@ class Keywords:
         query: KeywordQuery,
         *,
         limit: int,
+        reserved: MemorySource | None = None,
         among: Sequence[int] | None = None,
         also: Sequence[int] = (),
         wordless: int | None = None,
@@ -143,6 +146,10 @@ class Keywords:
         wanted = frozenset(also)
         more = [id_ for id_ in best[:depth] if id_ in wanted][:limit] if are_many else also
         ids = {*best[:limit], *more}
+        if reserved and among is None and len(ids) == limit:
+            others = await self._candidates(asked, plan, limit, source=reserved)
+            found += [one for one in others if one[0] not in ids]
+            ids.update(one[0] for one in others)
         hits = [plan.hit(id_, [[[fields.length]], *places]) for id_, fields, places in found if id_ in ids]
         hits.sort(key=lambda hit: (-hit.bm25, hit.id))
         matched = {hit.id for hit in hits}
@@ -155,8 +162,9 @@ class Keywords:
         plan: LookupPlan,
         depth: int,
         *,
-        among: Sequence[int] | None,
-        also: Sequence[int],
+        among: Sequence[int] | None = None,
+        also: Sequence[int] = (),
+        source: MemorySource | None = None,
     ) -> list[tuple[int, Fields, list[list[list[int]]]]]:
         """Return the best passages in FTS5's order with their words and where the strings are in them.
 
@@ -181,6 +189,7 @@ class Keywords:
             DEEPER * depth + len(also),
             also,
             among,
+            source,
         )
         strings = [one for at in plan.asked for one in asked.groups[at]]
         if len(rows) >= DEEPER * depth:
@@ -188,7 +197,7 @@ class Keywords:
             for one in [one for one in strings if len(one.tokens) > 1][:MOST_PHRASES]:
                 tokens = sparse(dict.fromkeys(one.tokens[: -1 if one.is_open else None], 1.0))
                 more = await self._connection.fetch(
-                    PHRASE, self._tenant, tokens, sparse(worth), DEEPER * depth, one.text, among
+                    PHRASE, self._tenant, tokens, sparse(worth), DEEPER * depth, one.text, among, source
                 )
                 texts |= dict(map(tuple, more))
             rows = [*texts.items()]

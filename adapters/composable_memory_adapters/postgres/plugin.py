@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-from composable_memory.config.trust import anything, paths_inside
+from composable_memory.config.trust import anything, only, paths_inside
 from composable_memory.interfaces import BackendSpec, Capability, OpenBackend
 from composable_memory.supervision.resource import lazy_backend
 from composable_memory_adapters.postgres.settings import PostgresSettings
@@ -29,6 +29,7 @@ spec = BackendSpec(
     missing=_missing,
     trust={
         **dict.fromkeys(("scope", "chunking.*", "sync.*", "query.*"), anything),
+        "sources": only(["memory"], []),
         "extra_paths": paths_inside,
     },
 )

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from datetime import UTC, date, datetime
+from dataclasses import replace
+from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
 from math import hypot, isfinite
 
@@ -21,8 +22,13 @@ from composable_memory_adapters.builtin.search.ranking import (
     listed_page,
     make_page,
 )
-from composable_memory_adapters.builtin.search.searcher import EMBED_TIMEOUT_S, WORDLESS
+from composable_memory_adapters.builtin.search.searcher import (
+    DEEPER_FOR_BOTH,
+    EMBED_TIMEOUT_S,
+    WORDLESS,
+)
 from composable_memory_adapters.builtin.search.time_matching import (
+    MOST_DAYS_LISTED,
     Dated,
     asked_time,
     dated_of,
@@ -41,6 +47,7 @@ from composable_memory_adapters.postgres.snapshot import (
     read_snapshot,
     read_state,
     read_times,
+    said_between,
 )
 from composable_memory_adapters.postgres.writing import OTHER_SPACE, space_id
 from composable_memory_adapters.text.query_terms import analyse
@@ -69,8 +76,10 @@ class Searching:
         space: EmbeddingSpace | None,
         embedder_problem: str | None,
         backend_id: str,
+        has_both_sources: bool,
     ) -> None:
         self._server = server
+        self._has_both_sources = has_both_sources
         self._settings = settings
         self._clock = clock
         self._embedder = embedder
@@ -104,7 +113,10 @@ class Searching:
             among = await self._passing(connection, tenant, keywords, options) if options.filters else None
             dated = await self._dated(connection, tenant, keywords, subject, options, among)
             depth, page = self._depth, Page()
-            policy = RankingPolicy(hybrid=defaults.hybrid, today=self._today(options.now))
+            has_both = self._has_both_sources or 0 < state.transcripts < state.notes
+            policy = RankingPolicy(
+                hybrid=defaults.hybrid, today=self._today(options.now), balances_sources=has_both
+            )
             direction = direction_of(vector) if vector else None
             is_small = among is not None and direction is not None and len(among) <= COMPARED_WHOLE
             compared = among if among is not None and is_small else ()
@@ -114,13 +126,15 @@ class Searching:
                     by_words = await keywords.search(
                         asked,
                         limit=depth,
+                        reserved="memory" if has_both else None,
                         among=among,
                         also=dated.ids if dated else (),
                         wordless=None if dated is None or dated.asked.is_all else WORDLESS,
                     )
                 near = None
                 if vector is not None and direction is not None:
-                    near = await _nearest(connection, tenant, vector, direction, depth, state)
+                    deep = depth * (DEEPER_FOR_BOTH if has_both else 1)
+                    near = await _nearest(connection, tenant, vector, direction, deep, state)
                 found = Candidates(depth=depth, keyword=by_words, near=near)
                 reader = await read_snapshot(
                     connection,
@@ -129,6 +143,7 @@ class Searching:
                     embeddings=[id_ for id_, _ in near.embeddings] if near else [],
                     direction=direction,
                     sample=state.sample,
+                    is_dated=dated is not None,
                 )
                 make = partial(
                     make_page,
@@ -200,8 +215,15 @@ class Searching:
         revision = self.state.revision
         if self._times is None or self._times[0] != revision:
             self._times = (revision, await read_times(connection, tenant))
+        times = self._times[1]
+        short = [span for span in asked.spans if span.days <= MOST_DAYS_LISTED]
+        if times.timed and short:
+            days = min(span.first for span in short), max(span.last for span in short)
+            first, last = (datetime.combine(day, time.min).replace(tzinfo=asked.zone) for day in days)
+            said = await said_between(connection, tenant, first, last + timedelta(days=1, seconds=-1))
+            times = replace(times, said=said)
         saying = await keywords.saying(spellings(asked))
-        dated = dated_of(self._times[1], asked, saying)
+        dated = dated_of(times, asked, saying)
         return dated if among is None else dated.among(among)
 
     async def _passing(

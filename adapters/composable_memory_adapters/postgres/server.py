@@ -43,6 +43,13 @@ MARGIN_S = 30.0
 OLDEST_PGVECTOR = (0, 7)
 """The first with sparse vectors."""
 
+GRANTEES = """
+SELECT DISTINCT rolname
+FROM pg_class, aclexplode(relacl) AS given JOIN pg_roles ON pg_roles.oid = given.grantee
+WHERE pg_class.oid = to_regclass('notes') AND given.grantee <> relowner
+"""
+"""Who may use the tables, beside their owner."""
+
 SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 PARAMETERS = ("host", "port", "user", "password", "sslmode", "sslrootcert")
 
@@ -252,7 +259,10 @@ class Server:
             async with connection.transaction():
                 await connection.execute(self._search_path())
                 found = await schema.migrate(connection, self.schema, steps)
+                roles = await connection.fetch(GRANTEES)
         await self._forget()
+        for role in roles:  # to tables that are new
+            await self.grant(role["rolname"])
         return found
 
     async def version(self) -> int:

@@ -8,9 +8,12 @@ from composable_memory.config.base_model import SettingsModel
 from composable_memory_adapters.builtin.settings import (
     BuiltinSettings,
     ChunkingSettings,
+    DocumentKinds,
     FollowSettings,
     HybridSettings,
     NotePath,
+    SessionSettings,
+    Sources,
     SyncSettings,
 )
 
@@ -69,6 +72,7 @@ class PostgresSettings(SettingsModel):
     statement_timeout_ms: int = Field(
         default=10_000, ge=1, le=3_600_000, description="How long a question may take on the server."
     )
+    sources: Sources = Field(default=("memory",), description="What is brought: notes, transcripts, or both.")
     scope: Literal["auto", "memory", "folder"] = Field(
         default="auto",
         description="The notes of the folder: `memory`, that is `MEMORY.md` and `memory/`, the whole"
@@ -79,11 +83,15 @@ class PostgresSettings(SettingsModel):
         BeforeValidator(lambda paths: [one for one in paths if str(one).strip()]),
         AfterValidator(_expanded),
     ] = Field(default=(), description="Further folders and notes, as of the builtin memory.")
+    documents: DocumentKinds = Field(
+        default=(), description="Kinds of documents that are notes as well; PDF needs the extra `documents`."
+    )
     max_files: int = Field(
         default=50_000, ge=1, description="Most notes that a whole folder may have before it is refused."
     )
     chunking: ChunkingSettings = ChunkingSettings()
     sync: FollowSettings = FollowSettings()
+    sessions: SessionSettings = SessionSettings()
     query: PostgresQuerySettings = PostgresQuerySettings()
 
     @model_validator(mode="after")
@@ -97,9 +105,12 @@ class PostgresSettings(SettingsModel):
     def of_notes(self) -> BuiltinSettings:
         """Return which notes are read, as the modules that read notes are told."""
         return BuiltinSettings(
+            sources=self.sources,
             scope=self.scope,
             extra_paths=self.extra_paths,
+            documents=self.documents,
             max_files=self.max_files,
             chunking=self.chunking,
+            sessions=self.sessions,
             sync=SyncSettings(on_search=False, on_session_start=False, **self.sync.model_dump()),
         )

@@ -1,11 +1,17 @@
 """What was read of a workspace on the server, for the code that ranks: it computes, and asks nobody."""
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, tzinfo
 from fnmatch import fnmatchcase
 
 from composable_memory_adapters.builtin.search.index_vectors import SAMPLE_SIZE, Followed
-from composable_memory_adapters.builtin.store.message_times import SaidPassage
+from composable_memory_adapters.builtin.store.message_times import (
+    SaidPassage,
+    days_among,
+    said_passages,
+    seconds_between,
+)
 from composable_memory_adapters.builtin.store.read_queries import (
     Origin,
     PassageRow,
@@ -19,7 +25,9 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 STATE = "SELECT revision, space FROM workspaces WHERE tenant = $1"
 COUNTS = """
 SELECT (SELECT count(*) FROM notes WHERE tenant = $1), count(*),
-  coalesce(sum(length), 0), coalesce(sum(tokens), 0)
+  coalesce(sum(length), 0), coalesce(sum(tokens), 0),
+  (SELECT count(*) FROM notes WHERE tenant = $1 AND source = 'sessions'),
+  count(*) FILTER (WHERE source = 'sessions')
 FROM passage_words WHERE tenant = $1
 """
 SAMPLE = """
@@ -31,7 +39,7 @@ WHERE place = ANY (SELECT (passages - 1) * one / ($2::int - 1) FROM generate_ser
 ORDER BY id
 """
 ROWS = """
-SELECT id, passages.path, start_line, end_line, start_char, text, headings, title, mtime
+SELECT id, passages.path, source, start_line, end_line, start_char, text, headings, title, mtime
 FROM passages JOIN notes ON notes.tenant = passages.tenant AND notes.path = passages.path
 WHERE passages.tenant = $1 AND id = ANY ($2)
 """
@@ -45,8 +53,15 @@ SELECT vectors.id AS embedding, passages.id
 FROM passages JOIN vectors ON vectors.tenant = passages.tenant AND vectors.hash = passages.hash
 WHERE passages.tenant = $1 AND vectors.id = ANY ($2) ORDER BY passages.id
 """
-DAYS = "SELECT path, day FROM notes WHERE tenant = $1"
+DAYS = "SELECT path, source, day, mtime FROM notes WHERE tenant = $1"
 PLACES = 'SELECT id, path FROM passages WHERE tenant = $1 ORDER BY path COLLATE "C", start_line, start_char'
+TIMED = "SELECT DISTINCT path FROM message_times WHERE tenant = $1"
+SAID_BETWEEN = "SELECT DISTINCT path FROM message_times WHERE tenant = $1 AND at BETWEEN $2 AND $3"
+SAID = """
+SELECT id, path, start_line, end_line FROM passages
+WHERE tenant = $1 AND path = ANY ($2) ORDER BY path COLLATE "C", start_line, start_char
+"""
+TIMES = "SELECT path, first_line, last_line, at FROM message_times WHERE tenant = $1 AND path = ANY ($2)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +77,9 @@ class WorkspaceState:
     passages: int
     length: int
     tokens: int
+    transcripts: int
+    said: int
+    """How many of the notes are transcripts, and of the passages theirs."""
     sample: Sequence[int]
     pending: int
 
@@ -77,7 +95,7 @@ async def read_state(connection: Connection, tenant: int, *, known: WorkspaceSta
     revision, space = await connection.fetchrow(STATE, tenant)
     if known is not None and known.revision == revision:
         return known
-    notes, passages, length, tokens = await connection.fetchrow(COUNTS, tenant)
+    notes, passages, length, tokens, transcripts, said = await connection.fetchrow(COUNTS, tenant)
     sample = await connection.fetch(SAMPLE, tenant, SAMPLE_SIZE)
     return WorkspaceState(
         revision=revision,
@@ -86,6 +104,8 @@ async def read_state(connection: Connection, tenant: int, *, known: WorkspaceSta
         passages=passages,
         length=length,
         tokens=tokens,
+        transcripts=transcripts,
+        said=said,
         sample=[row["id"] for row in sample],
         pending=await connection.fetchval(COUNT_PENDING, tenant),
     )
@@ -93,12 +113,13 @@ async def read_state(connection: Connection, tenant: int, *, known: WorkspaceSta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Keeps `PassageReader` over the passages that were read; messages of transcripts are not on servers."""
+    """Keeps `PassageReader` over the passages that were read."""
 
     rows: Mapping[int, PassageRow]
     mtimes: Mapping[int, int]
     held: Mapping[int, Sequence[int]]
     near: Mapping[int, float]
+    said: Sequence[SaidPassage]
 
     def passages(self, ids: Iterable[int]) -> Passages:
         """Return texts and places."""
@@ -107,7 +128,7 @@ class Snapshot:
     def origins(self, ids: Iterable[int]) -> Mapping[int, Origin]:
         """Return the file of each."""
         return {
-            id_: Origin(path=self.rows[id_].path, source="memory", mtime_ns=self.mtimes[id_])
+            id_: Origin(path=self.rows[id_].path, source=self.rows[id_].source, mtime_ns=self.mtimes[id_])
             for id_ in ids
             if id_ in self.rows
         }
@@ -120,9 +141,9 @@ class Snapshot:
         """Return the cosine of each passage that has a vector, with the question that was asked."""
         return {id_: self.near[id_] for id_ in ids if id_ in self.near}
 
-    def days_of(self, ids: Iterable[int], zone: tzinfo | None) -> Mapping[int, set[date]]:  # noqa: ARG002
-        """Return nothing: no messages of transcripts are here."""
-        return {}
+    def days_of(self, ids: Iterable[int], zone: tzinfo | None) -> Mapping[int, set[date]]:
+        """Return the days on which the messages of passages were said, of those that tell."""
+        return days_among(self.said, frozenset(ids), zone)
 
 
 async def read_snapshot(
@@ -133,21 +154,22 @@ async def read_snapshot(
     embeddings: Sequence[int],
     direction: bytes | None,
     sample: Sequence[int],
+    is_dated: bool = False,
 ) -> Snapshot:
-    """Read what ranking will ask of some passages, and of those with some vectors."""
+    """Read what ranking will ask of some passages, and of those with some vectors; of what time, if dated."""
     held: dict[int, list[int]] = {}
     for embedding, id_ in await connection.fetch(HOLDERS, tenant, embeddings) if embeddings else ():
         held.setdefault(embedding, []).append(id_)
     wanted = [*{*ids, *(id_ for some in held.values() for id_ in some)}]
     rows, mtimes = {}, {}
-    for id_, path, start, end, start_char, text, headings, title, mtime in await connection.fetch(
+    for id_, path, source, start, end, start_char, text, headings, title, mtime in await connection.fetch(
         ROWS, tenant, wanted
     ):
         mtimes[id_] = mtime
         rows[id_] = PassageRow(
             id=id_,
             path=path,
-            source="memory",
+            source=source,
             start_line=start,
             end_line=end,
             start_char=start_char,
@@ -159,23 +181,55 @@ async def read_snapshot(
     if direction is not None:
         found = await connection.fetch(COSINES, tenant, [*{*wanted, *sample}], direction)
         near = {row["id"]: row["cosine"] for row in found}
-    return Snapshot(rows=rows, mtimes=mtimes, held=held, near=near)
+    transcripts = {row.path for row in rows.values() if row.source == "sessions"} if is_dated else ()
+    said = await _said(connection, tenant, sorted(transcripts)) if transcripts else ()
+    return Snapshot(rows=rows, mtimes=mtimes, held=held, near=near, said=said)
+
+
+async def timed_paths(connection: Connection, tenant: int) -> frozenset[str]:
+    """Return the transcripts whose messages have times."""
+    return frozenset(row["path"] for row in await connection.fetch(TIMED, tenant))
+
+
+async def said_between(
+    connection: Connection, tenant: int, since: datetime | None, until: datetime | None
+) -> list[SaidPassage]:
+    """Return the passages with messages of a time, both ends included."""
+    first, last = seconds_between(since, until)
+    paths = [row["path"] for row in await connection.fetch(SAID_BETWEEN, tenant, first, last)]
+    found = await _said(connection, tenant, paths) if paths else ()
+    return [one for one in found if first <= one.at <= last]
+
+
+async def _said(connection: Connection, tenant: int, paths: Sequence[str]) -> Sequence[SaidPassage]:
+    passages = await connection.fetch(SAID, tenant, paths)
+    times = await connection.fetch(TIMES, tenant, paths)
+    return await asyncio.to_thread(lambda: [*said_passages(map(tuple, passages), map(tuple, times))])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Keeps `NoteTimes` over all notes of a workspace: their days, and the passages of each."""
+    """Keeps `NoteTimes` over a workspace: the days of notes, when transcripts changed, passages of each.
+
+    `timed` are the transcripts whose messages have times, `said` passages of them, of all times that are
+    asked for.
+    """
 
     days: Mapping[str, str]
+    changed: Mapping[str, int]
     places: Mapping[str, Sequence[int]]
+    timed: frozenset[str]
+    said: Sequence[SaidPassage] = ()
 
     def of_days(self, first: str, last: str) -> Iterable[tuple[str, str]]:
         """Return the files whose front matter tells a day between two ISO dates, each with it."""
         return [(path, day) for path, day in self.days.items() if first <= day <= last]
 
-    def files(self, pattern: str, first_ns: int, last_ns: int) -> Iterable[tuple[str, str, int]]:  # noqa: ARG002
-        """Return path and source of the notes whose path matches."""
-        return [(path, "memory", 0) for path in self.days if fnmatchcase(path, pattern)]
+    def files(self, pattern: str, first_ns: int, last_ns: int) -> Iterable[tuple[str, str, int]]:
+        """Return path, source and time of the notes whose path matches, and of transcripts of a time."""
+        notes = [(path, "memory", 0) for path in self.days if fnmatchcase(path, pattern)]
+        changed = self.changed.items()
+        return notes + [(path, "sessions", at) for path, at in changed if first_ns <= at <= last_ns]
 
     def passages(self, paths: Iterable[str], limit: int) -> Iterable[tuple[int, str]]:
         """Return the passages of files with their paths, in the order in which they stand there."""
@@ -187,18 +241,25 @@ class Times:
                 yield id_, path
 
     def timed_paths(self) -> frozenset[str]:
-        """Return nothing: no transcripts are on servers."""
-        return frozenset()
+        """Return the transcripts whose messages have times."""
+        return self.timed
 
-    def said_between(self, since: datetime, until: datetime) -> Sequence[SaidPassage]:  # noqa: ARG002
-        """Return nothing: no transcripts are on servers."""
-        return []
+    def said_between(self, since: datetime, until: datetime) -> Sequence[SaidPassage]:
+        """Return the passages with messages of a time."""
+        first, last = seconds_between(since, until)
+        return [one for one in self.said if first <= one.at <= last]
 
 
 async def read_times(connection: Connection, tenant: int) -> Times:
-    """Read of what time all notes are."""
-    days = dict(await connection.fetch(DAYS, tenant))
+    """Read of what time all notes and transcripts are, but for what is said in these."""
+    days, changed = dict[str, str](), dict[str, int]()
+    for path, source, day, mtime in await connection.fetch(DAYS, tenant):
+        if source == "sessions":
+            changed[path] = mtime
+        else:
+            days[path] = day
     places: dict[str, list[int]] = {}
     for id_, path in await connection.fetch(PLACES, tenant):
         places.setdefault(path, []).append(id_)
-    return Times(days=days, places=places)
+    timed = await timed_paths(connection, tenant) if changed else frozenset()
+    return Times(days=days, changed=changed, places=places, timed=timed)

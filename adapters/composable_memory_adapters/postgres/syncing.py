@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from composable_memory.errors import EmbedderUnavailable, EmbeddingError
@@ -18,7 +18,9 @@ from composable_memory_adapters.builtin.notes.changed_notes import (
     FileState,
     gone_notes,
 )
+from composable_memory_adapters.builtin.notes.documents import Document, note_suffixes
 from composable_memory_adapters.builtin.notes.note_files import ScanReport, scan
+from composable_memory_adapters.builtin.notes.sessions import growth_limits, transcripts_folder
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace, pack
 from composable_memory_adapters.postgres import writing
@@ -39,6 +41,7 @@ class _Run:
     """What a sync has found and done so far."""
 
     scan: ScanReport
+    drafter: Drafter
     changed: Sequence[ChangedNote]
     gone: Sequence[str]
     indexed: int = 0
@@ -73,22 +76,22 @@ class Syncing:
         self._services = services
         self._space = space
         self._workspace = workspace
-        self._drafter = Drafter(chunking=notes.chunking, keywords=True, hide=services.hide)
         self.owner = settings.owner or f"{socket.gethostname()}:{services.workspace_id}"
 
     async def run(self, flight: Flight) -> SyncReport:
         """Sync once."""
         tenant = await again(partial(self._server.tenant, "sync", self._workspace, is_new=True))
         assert tenant is not None
-        run = await self._look(tenant, force=flight.force)
+        run = await self._look(tenant, flight)
         done = 0
         total = len(run.changed)
         flight.tell(MemorySyncProgressUpdate(completed=0, total=total, label="Indexing"))
         while done < total:
-            group, files = await asyncio.to_thread(self._read, run.changed, done)
+            documents = await self._documents(run.changed, done)
+            group, files = await asyncio.to_thread(_read, run, done, documents)
             run.unread += len(group.unread)
-            run.problems += [f"{key}: {why}" for key, why in group.unread.items()]
-            run.problems += [f"{one.key}: {NOT_UTF8}" for one in group.drafts if not one.is_utf8]
+            faults = {one.key: one.problem or (None if one.is_utf8 else NOT_UTF8) for one in group.drafts}
+            run.problems += [f"{key}: {why}" for key, why in (group.unread | faults).items() if why]
             write = partial(
                 writing.write_files, tenant=tenant, owner=self.owner, files=files, force=flight.force
             )
@@ -102,30 +105,47 @@ class Syncing:
         await self._embed(tenant, run, flight)
         return _report(run, flight)
 
-    async def _look(self, tenant: int, *, force: bool) -> _Run:
+    async def _look(self, tenant: int, flight: Flight) -> _Run:
         """Compare the folder with what was given of it; what is known is read before the disk."""
         find = partial(writing.known_files, tenant=tenant, owner=self.owner)
         known = await self._server.read("sync", find, tenant=tenant)
-        if force:
+        if flight.force:
             known = {key: seen._replace(recipe="") for key, seen in known.items()}
-        return await asyncio.to_thread(self._compare, known)
+        return await asyncio.to_thread(self._compare, known, flight.reason)
 
-    def _compare(self, known: dict[str, FileState]) -> _Run:
-        notes = self._notes
-        found = scan(self._services.workspace_dir, notes.extra_paths, most=notes.max_files)
-        unreadable = [
-            f"{key or self._services.workspace_dir}: {why}" for key, why in found.unreadable.items()
-        ]
+    def _compare(self, known: dict[str, FileState], reason: str) -> _Run:
+        notes, services = self._notes, self._services
+        found = scan(
+            services.workspace_dir,
+            notes.extra_paths,
+            sources=notes.sources,
+            transcripts=transcripts_folder(notes, services),
+            suffixes=note_suffixes(notes.documents),
+            most=notes.max_files,
+        )
+        drafter = Drafter(
+            chunking=notes.chunking,
+            keywords=True,
+            growth_limits=growth_limits(reason, notes.sync.sessions),
+            hide=services.hide,
+            forgotten=services.forgotten(),
+        )
+        unreadable = [f"{key or services.workspace_dir}: {why}" for key, why in found.unreadable.items()]
         return _Run(
             scan=found,
-            changed=self._drafter.changed(found, known),
+            drafter=drafter,
+            changed=drafter.changed(found, known),
             gone=[*gone_notes(found, known)],
             problems=[*unreadable, *found.remarks],
         )
 
-    def _read(self, changed: Sequence[ChangedNote], start: int) -> tuple[DraftGroup, list[WordedFile]]:
-        group = self._drafter.group(changed, start)
-        return group, [writing.worded(draft) for draft in group.drafts]
+    async def _documents(self, changed: Sequence[ChangedNote], done: int) -> Mapping[str, Document | OSError]:
+        if not self._notes.documents:
+            return {}
+        # Imported late: what runs a process is needed for no other note.
+        from composable_memory_adapters.builtin.sync.document_texts import read_next
+
+        return await read_next(None, changed, done)
 
     # --- vectors ------------------------------------------------------------------------------------------
 
@@ -176,6 +196,13 @@ class Syncing:
             run.pending, _ = await self._server.read("sync", look, tenant=tenant)
             done = len(run.changed) + run.embedded
             flight.tell(MemorySyncProgressUpdate(completed=done, total=done + run.pending, label="Embedding"))
+
+
+def _read(
+    run: _Run, start: int, documents: Mapping[str, Document | OSError]
+) -> tuple[DraftGroup, list[WordedFile]]:
+    group = run.drafter.group(run.changed, start, documents)
+    return group, [writing.worded(draft) for draft in group.drafts]
 
 
 async def _embedded(

@@ -29,7 +29,7 @@ FROM notes WHERE tenant = $1 AND path = ANY ($2)
 """
 KNOWN = """
 SELECT copies.path, copies.mtime, size, CASE WHEN notes.recipe = '' THEN '' ELSE copies.recipe END,
-  copies.hash, is_utf8
+  copies.hash, source, is_utf8
 FROM copies JOIN notes ON notes.tenant = copies.tenant AND notes.path = copies.path
 WHERE copies.tenant = $1 AND owner = $2
 """
@@ -41,13 +41,15 @@ SET hash = excluded.hash, mtime = excluded.mtime, size = excluded.size, is_utf8 
   recipe = excluded.recipe
 """
 PUT_NOTE = """
-INSERT INTO notes (tenant, path, hash, mtime, recipe, title, aliases, tags, type, day, body)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+INSERT INTO notes (tenant, path, hash, mtime, recipe, title, aliases, tags, type, day, body, source, lines)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 ON CONFLICT (tenant, path) DO UPDATE
 SET hash = excluded.hash, mtime = excluded.mtime, recipe = excluded.recipe, title = excluded.title,
   aliases = excluded.aliases, tags = excluded.tags, type = excluded.type, day = excluded.day,
-  body = excluded.body
+  body = excluded.body, source = excluded.source, lines = excluded.lines
 """
+DELETE_TIMES = "DELETE FROM message_times WHERE tenant = $1 AND path = ANY ($2)"
+PUT_TIME = "INSERT INTO message_times (tenant, path, first_line, last_line, at) VALUES ($1, $2, $3, $4, $5)"
 STORED = """
 SELECT path, start_line, end_line, start_char, hash, headings FROM passages
 WHERE tenant = $1 AND path = ANY ($2) ORDER BY id
@@ -58,7 +60,8 @@ INSERT INTO passages (tenant, id, path, start_line, end_line, start_char, hash, 
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 """
 PUT_WORDS = """
-INSERT INTO passage_words (tenant, id, length, tokens, weights, words) VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO passage_words (tenant, id, source, length, tokens, weights, words)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
 """
 DELETE_PASSAGES = "DELETE FROM passages WHERE tenant = $1 AND path = ANY ($2) RETURNING id, hash, text"
 DELETE_WORDS = "DELETE FROM passage_words WHERE tenant = $1 AND id = ANY ($2) RETURNING words"
@@ -169,8 +172,8 @@ async def known_files(connection: Connection, tenant: int, owner: str) -> dict[s
     """Return the files that an owner has given, as they were then."""
     rows = await connection.fetch(KNOWN, tenant, owner)
     return {
-        path: FileState(mtime, size, recipe, hash_, is_utf8=is_utf8)
-        for path, mtime, size, recipe, hash_, is_utf8 in rows
+        path: FileState(mtime, size, recipe, hash_, source, is_utf8)
+        for path, mtime, size, recipe, hash_, source, is_utf8 in rows
     }
 
 
@@ -230,6 +233,7 @@ async def remove_files(connection: Connection, tenant: int, owner: str, paths: S
     gone = [row["path"] for row in await connection.fetch(NOBODYS, tenant, paths)]
     await _clean_up(connection, tenant, *await _taken_out(connection, tenant, gone))
     await connection.execute(DELETE_NOTES, tenant, gone)
+    await connection.execute(DELETE_TIMES, tenant, gone)
     await connection.execute(READ_AGAIN, tenant, paths)
     return Written(removed=len(paths))
 
@@ -239,6 +243,9 @@ async def _replace_notes(
 ) -> None:
     await connection.executemany(PUT_NOTE, [_note(tenant, one) for one in files])
     written.files += len(files)
+    times = [(tenant, one.draft.key, *time) for one in files for time in one.draft.times]
+    await connection.execute(DELETE_TIMES, tenant, [one.draft.key for one in files])
+    await connection.executemany(PUT_TIME, times)
     places: dict[str, list[tuple[object, ...]]] = {one.draft.key: [] for one in files}
     for path, *place in await connection.fetch(STORED, tenant, [*places]):
         places[path].append(tuple(place))
@@ -262,8 +269,8 @@ async def _replace_notes(
     await connection.executemany(
         PUT_WORDS,
         [
-            (tenant, id_, words.length, words.tokens, words.weights, words.words)
-            for id_, (_, _, words) in zip(ids, new, strict=True)
+            (tenant, id_, one.draft.source, words.length, words.tokens, words.weights, words.words)
+            for id_, (one, _, words) in zip(ids, new, strict=True)
         ],
     )
     for _, _, words in new:
@@ -330,7 +337,8 @@ def _note(tenant: int, one: WordedFile) -> tuple[object, ...]:
     draft = one.draft
     fields = map(_storable, draft.fields)
     body = draft.text.encode("utf-8", "replace")
-    return (tenant, draft.key, draft.hash, draft.mtime_ns, draft.recipe, *fields, body)
+    place = (tenant, draft.key, draft.hash, draft.mtime_ns, draft.recipe)
+    return (*place, *fields, body, draft.source, draft.lines)
 
 
 def _place(chunk: Chunk) -> tuple[object, ...]:

@@ -57,8 +57,8 @@ class FileDraft:
     `seen` is the state in the index when the change was found; if it differs by now, another process has
     written the file and the draft is dropped. `chunks` is None if the content is unchanged; its fields then
     stay as well. `recipe` names how the chunks and their keywords were made; rows of another recipe are
-    rewritten. `text` is all that was read, `problem` what could not be read, `times` when the messages of a
-    transcript were said.
+    rewritten. `text` is all that was read, `lines` the numbers of its lines where these are others than in a
+    note, `problem` what could not be read, `times` when the messages of a transcript were said.
     """
 
     key: str
@@ -72,6 +72,7 @@ class FileDraft:
     times: Sequence[MessageTime] = ()
     fields: NoteFields = NO_FIELDS
     text: str = ""
+    lines: Sequence[int] | None = None
     chunks: Sequence[Chunk] | None
     seen: FileState | None
 
@@ -108,7 +109,8 @@ class Drafter:
     """Makes drafts of notes and transcripts that changed.
 
     `growth_limits` is how much a transcript must grow before it is read again; None for any change. With
-    `any_cut` a file that was only cut differently counts as unchanged. `hide` blanks what was forgotten.
+    `any_cut` a file that was only cut differently counts as unchanged. `hide` blanks what was forgotten;
+    `forgotten` names what that is, where files that nobody edits are to be read again when it changes.
     """
 
     chunking: ChunkingSettings
@@ -116,6 +118,7 @@ class Drafter:
     growth_limits: SessionDeltaSettings | None = None
     any_cut: bool = False
     hide: HideForgotten = hide_nothing
+    forgotten: str = ""
 
     @property
     def recipe(self) -> str:
@@ -159,7 +162,9 @@ class Drafter:
         )
 
     def _recipe_of(self, key: str, source: MemorySource) -> str:
-        return f"{_reader(key, source)}{self.recipe}"
+        reader = _reader(key, source)
+        forgotten = f"/forgotten-{self.forgotten}" if reader and self.forgotten else ""
+        return f"{reader}{self.recipe}{forgotten}"
 
     def group(
         self,
@@ -210,6 +215,7 @@ class Drafter:
             times=note.times if isinstance(note, Transcript) else (),
             fields=fields,
             text=note.text,
+            lines=note.lines if isinstance(note, Document | Transcript) else None,
             chunks=chunks,
             seen=seen,
         )

@@ -17,6 +17,7 @@ from composable_memory.paths import NOTE_SUFFIXES, opened_file
 from composable_memory_adapters.builtin.notes.note_files import Note, is_settled, mtime_of
 from composable_memory_adapters.builtin.settings import ChunkingSettings, DocumentKind
 from composable_memory_adapters.chunking import Chunk, chunk_markdown
+from composable_memory_adapters.excerpts import numbered_excerpt
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_BYTES = 100 * 2**20
@@ -39,10 +40,7 @@ class Document(Note):
 
     def excerpt(self, from_line: int | None, lines: int | None) -> str:
         """Return the lines with `lines` numbers from `from_line` on; all if neither is given."""
-        start = max(1, from_line or 1)
-        end = start + max(1, lines) if lines else max(self.lines, default=0) + 1
-        numbered = zip(self.lines, self.text.split("\n"), strict=False)
-        return "\n".join(line for number, line in numbered if start <= number < end).strip("\n")
+        return numbered_excerpt(self.text, self.lines, from_line, lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

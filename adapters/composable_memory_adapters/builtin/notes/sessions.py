@@ -30,6 +30,7 @@ from composable_memory_adapters.builtin.settings import (
     filled_in,
 )
 from composable_memory_adapters.chunking import Chunk, chunk_markdown
+from composable_memory_adapters.excerpts import numbered_excerpt
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.redactor import REDACTION_VERSION
 
@@ -65,13 +66,7 @@ class Transcript:
 
     def excerpt(self, from_line: int | None, lines: int | None) -> str:
         """Return the text of `lines` lines of the file from `from_line` on; all if neither is given."""
-        if not from_line and not lines:
-            return self.text
-        start = max(1, from_line or 1)
-        wanted = range(start, start + max(1, lines)) if lines else range(start, self.size + 2)
-        return "\n".join(
-            text for number, text in zip(self.lines, self.text.split("\n"), strict=False) if number in wanted
-        )
+        return numbered_excerpt(self.text, self.lines, from_line, lines)
 
 
 class MessageTime(NamedTuple):

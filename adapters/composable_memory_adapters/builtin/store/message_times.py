@@ -5,7 +5,7 @@ The table is made when the first transcript is indexed; an index without transcr
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import date, datetime, tzinfo
 from typing import NamedTuple
 
@@ -75,34 +75,53 @@ def said_between(connection: Connection, since: datetime | None, until: datetime
     """Return the passages with messages of a time, both ends included."""
     if not connection.execute(EXISTS).get:
         return []
-    first = int(since.timestamp()) // QUARTER_S * QUARTER_S if since else -(2**62)
-    last = int(until.timestamp()) if until else 2**62
+    first, last = seconds_between(since, until)
     paths = [path for (path,) in connection.execute(SAID_BETWEEN, (first, last))]
     return [one for one in _passages_of(connection, paths) if first <= one.at <= last]
+
+
+def seconds_between(since: datetime | None, until: datetime | None) -> tuple[int, int]:
+    """Return the first and the last time of messages that are of a time, both ends included."""
+    first = int(since.timestamp()) // QUARTER_S * QUARTER_S if since else -(2**62)
+    return first, int(until.timestamp()) if until else 2**62
 
 
 def days_of(connection: Connection, ids: Iterable[int], zone: tzinfo | None) -> dict[int, set[date]]:
     """Return the days on which the messages of passages were said, of those that tell."""
     wanted = frozenset(ids)
+    if not connection.execute(EXISTS).get:
+        return {}
+    paths = [path for (path,) in connection.execute(PATHS, (json.dumps([*wanted]),))]
+    return days_among(_passages_of(connection, paths), wanted, zone)
+
+
+def days_among(said: Iterable[SaidPassage], ids: Set[int], zone: tzinfo | None) -> dict[int, set[date]]:
+    """Return the days of those passages that are among `ids`."""
     days: defaultdict[int, set[date]] = defaultdict(set)
-    if connection.execute(EXISTS).get:
-        paths = [path for (path,) in connection.execute(PATHS, (json.dumps([*wanted]),))]
-        for one in _passages_of(connection, paths):
-            if one.id in wanted:
-                days[one.id].add(datetime.fromtimestamp(one.at, zone).date())
+    for one in said:
+        if one.id in ids:
+            days[one.id].add(datetime.fromtimestamp(one.at, zone).date())
     return dict(days)
 
 
 def _passages_of(connection: Connection, paths: Sequence[str]) -> Iterator[SaidPassage]:
-    """Yield the passages of transcripts with each of their times.
+    times = connection.execute(TIMES, (json.dumps(paths),))
+    return said_passages(connection.execute(PASSAGES, (json.dumps(paths),)), times)
 
+
+def said_passages(
+    passages: Iterable[tuple[int, str, int, int]], rows: Iterable[tuple[str, int, int, int]]
+) -> Iterator[SaidPassage]:
+    """Yield the passages of transcripts, in the order in which they stand there, with each of their times.
+
+    A passage comes as its id, path, first and last line; `rows` are paths, each with a `MessageTime`.
     Messages that a passage repeats from the one before do not count, unless it has no others.
     """
     times: defaultdict[str, list[MessageTime]] = defaultdict(list)
-    for path, *time in connection.execute(TIMES, (json.dumps(paths),)):
-        times[path].append(MessageTime(*time))
+    for path, *when in rows:
+        times[path].append(MessageTime(*when))
     last_path, reached = "", 0
-    for id_, path, start, end in connection.execute(PASSAGES, (json.dumps(paths),)):
+    for id_, path, start, end in passages:
         reached = reached if path == last_path else 0
         own = min(max(start, reached + 1), end)
         last_path, reached = path, max(reached, end)

@@ -10,11 +10,13 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable
 from composable_memory.supervision.run_command import run_command
+from composable_memory_adapters.builtin.notes.changed_notes import ChangedNote
 from composable_memory_adapters.builtin.notes.documents import (
     Document,
     Fingerprint,
@@ -71,6 +73,15 @@ async def read_documents(
     return {
         key: _document(one, texts[key]) if isinstance(one, Fingerprint) else one for key, one in found.items()
     }
+
+
+async def read_next(
+    file: SqliteFile | None, changed: Sequence[ChangedNote], done: int
+) -> dict[str, Document | OSError]:
+    """Return the next documents that changed, after the first `done` notes that did."""
+    coming = (found for found, _ in islice(changed, done, None) if reader_of(found.key))
+    paths = {found.key: found.path for found in islice(coming, AT_ONCE)}
+    return await read_documents(file, paths, keep=True) if paths else {}
 
 
 def _fingerprints(paths: Mapping[str, str]) -> dict[str, Fingerprint | OSError]:

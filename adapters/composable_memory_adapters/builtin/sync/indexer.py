@@ -6,7 +6,6 @@ Each step returns when its transaction is stored, and knows nothing of who calls
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -19,7 +18,7 @@ from composable_memory_adapters.builtin.notes.changed_notes import (
     FileState,
     gone_notes,
 )
-from composable_memory_adapters.builtin.notes.documents import Document, note_suffixes, reader_of
+from composable_memory_adapters.builtin.notes.documents import Document, note_suffixes
 from composable_memory_adapters.builtin.notes.note_files import ScanReport, scan
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import document_cache, index_writes, message_times
@@ -186,11 +185,9 @@ class Indexer:
     async def _read_documents(self, notes: NotesPass) -> dict[str, Document | OSError]:
         """Read the next documents that changed."""
         # Imported late: what runs a process is needed for no other note.
-        from composable_memory_adapters.builtin.sync.document_texts import AT_ONCE, read_documents
+        from composable_memory_adapters.builtin.sync.document_texts import read_next
 
-        coming = (found for found, _ in islice(notes.changed, notes.done, None) if reader_of(found.key))
-        paths = {found.key: found.path for found in islice(coming, AT_ONCE)}
-        return await read_documents(self.file, paths, keep=True) if paths else {}
+        return await read_next(self.file, notes.changed, notes.done)
 
     def _known_if_new(self, connection: Connection) -> _Known | None:
         """Return the files of the index; None if nothing was stored since a look found nothing to do."""
