@@ -78,8 +78,10 @@ async def compare(passages: int, readers: int, url: str, schema: str) -> list[st
         workspace = root / "notes"
         workspace.mkdir()
         await asyncio.to_thread(write_notes, workspace, notes)
-        server = {"backend": "postgres", "postgres": {"url": url, "schema": schema, "connections": 8}}
-        quick = {"backend": "builtin", "builtin": {"query": {"rerank": "off"}}}
+        off = {"query": {"rerank": "off"}}
+        postgres_settings = {"url": url, "schema": schema, "connections": 8, **off}
+        server = {"backend": "postgres", "postgres": postgres_settings}
+        quick = {"backend": "builtin", "builtin": off}
         async with (
             opened(workspace, root / "one", quick) as builtin,
             opened(workspace, root / "two", server) as postgres,

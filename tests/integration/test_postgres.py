@@ -22,6 +22,7 @@ from composable_memory.interfaces import BackendServices, SupportsAnswer
 from composable_memory.testing import FIXED_NOW, HashEmbedder
 from composable_memory.types import MemorySource, SearchFilters, SearchOptions, SyncReport
 from composable_memory_adapters import builtin, postgres
+from composable_memory_adapters.builtin.settings import QuerySettings
 from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_ops_logs import OpsEvent, SyncFailed
@@ -108,6 +109,38 @@ async def test_results_and_scores_are_those_of_the_builtin_memory(
         assert places == wanted, question
         scores = [hit.score for hit in found[question]]
         assert scores == pytest.approx([hit.score for hit in expected[question]], abs=1e-5), question
+
+
+@pytest.mark.usefixtures("rerank_extra")
+async def test_reranked_results_are_those_of_the_builtin_memory(
+    services: BackendServices,
+    team_settings: PostgresSettings,
+    word_vectors: WordLlamaEmbedder,
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "vault"
+    everything = make_notes()
+    notes = {path: everything[path] for path in sorted(everything)[::24]}
+    await asyncio.to_thread(write, folder, notes)
+    questions = [one.text for one in make_questions(everything)][::20]
+    options = SearchOptions(max_results=12, now=NOW)
+    here = replace(services, workspace_dir=folder, embedder=word_vectors, embedder_problem=None)
+    here = replace(here, is_long_lived=False)
+    scope = builtin.BuiltinSettings.model_validate({"scope": "folder"})
+    there = team_settings.model_copy(update={"scope": "folder", "query": QuerySettings()})
+
+    async with builtin.spec.open(scope, here) as one, open_postgres(there, here) as other:
+        assert isinstance(one, SupportsAnswer)
+        reports = [await one.sync(), await other.sync()]  # type: ignore[attr-defined]
+        assert [report.problems for report in reports] == [(), ()]
+        for question in questions:
+            expected, found = await one.answer(question, options), await other.answer(question, options)
+            assert found.engines["rerank"] == expected.engines["rerank"]
+            places = [(hit.path, hit.start_line, hit.start_char) for hit in found.results]
+            assert places == [(hit.path, hit.start_line, hit.start_char) for hit in expected.results]
+            scores = [hit.score for hit in found.results]
+            assert scores == pytest.approx([hit.score for hit in expected.results], abs=1e-4)
+    assert len([*(services.state_dir / "rerank").glob("*.sqlite")]) == 2
 
 
 FILTERS = (

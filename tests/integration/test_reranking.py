@@ -10,7 +10,7 @@ import pytest
 from composable_memory import open_memory
 from composable_memory.types import QueryResponse
 from composable_memory_adapters.builtin import spec as builtin
-from composable_memory_adapters.builtin.search.reranking import Reranking
+from composable_memory_adapters.builtin.search.reranking import FileTexts, Reranking
 from composable_memory_adapters.rerankers import spec as late_interaction
 from composable_memory_adapters.sqlite_file import SqliteFile
 from tests.installed_packages import install
@@ -152,7 +152,8 @@ async def test_the_first_answer_may_take_longer_since_a_model_may_have_to_be_loa
     await asyncio.to_thread((state_dir / "read.txt").parent.mkdir)
     await asyncio.to_thread((state_dir / "read.txt").write_text, "read")
     async with SqliteFile.open(state_dir / "memory" / "one.sqlite") as file:
-        reranking = Reranking(file, choice="reader", state_dir=state_dir, timeout_s=0.0)
+        texts = FileTexts(file=file, state_dir=state_dir)
+        reranking = Reranking(texts, choice="reader", state_dir=state_dir, timeout_s=0.0)
         first, second = [await reranking.judge("boat", {"boat": 1.0}, ["a boat"]) for _ in range(2)]
         await reranking.close()
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from time import perf_counter
 from typing import TypeVar
 
@@ -31,6 +32,7 @@ from composable_memory_adapters.builtin.notes.sessions import (
     resolve_transcript,
     transcripts_folder,
 )
+from composable_memory_adapters.builtin.search.reranking import Reranking
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.sync.debounce import Debounce
 from composable_memory_adapters.builtin.sync.sync_scheduler import FolderWatch, SyncScheduler
@@ -39,6 +41,7 @@ from composable_memory_adapters.excerpts import excerpt, numbered_excerpt
 from composable_memory_adapters.postgres.searching import Searching
 from composable_memory_adapters.postgres.server import Server, WorkspaceGone, address_of
 from composable_memory_adapters.postgres.settings import PostgresSettings
+from composable_memory_adapters.postgres.snapshot import WorkspaceTexts
 from composable_memory_adapters.postgres.syncing import Syncing
 from composable_memory_ops_logs.tracing import trace
 
@@ -79,6 +82,14 @@ class PostgresMemory:
         self._workspace = settings.workspace or services.workspace_id
         self._server = Server(settings, address_of(settings, services.environ, self._id), self._id)
         self._space = EmbeddingSpace.of(services.embedder) if services.embedder else None
+        self._reranking: Reranking | None = None
+        if settings.query.rerank != "off":
+            name = f"{services.agent_id}-{self._id}-{services.workspace_id}"
+            self._reranking = Reranking(
+                WorkspaceTexts(server=self._server, workspace=self._workspace, name=name),
+                choice=settings.query.rerank,
+                state_dir=services.state_dir,
+            )
         self._searching = Searching(
             self._server,
             settings=settings.query,
@@ -88,6 +99,7 @@ class PostgresMemory:
             embedder_problem=services.embedder_problem,
             backend_id=self._id,
             has_both_sources=len(settings.sources) > 1,
+            reranking=self._reranking,
         )
         self._tenant: int | None = None
         self._owner: str | None = None
@@ -122,18 +134,26 @@ class PostgresMemory:
             return SearchAnswer(results=())
         reason = f"there is no workspace {self._workspace!r} on the server yet; run `cmem index`"
         missing = Degradation(backend_id=self._id, code="never-indexed", reason=reason)
-        return await self._in_workspace(
+        answer = await self._in_workspace(
             "search",
             lambda tenant: self._searching.answer(query, options, tenant=tenant),
             otherwise=SearchAnswer(results=(), degraded=(missing,)),
         )
+        await self._read_ahead_in_background()
+        return answer
 
     async def sync(
         self, *, reason: str = "manual", force: bool = False, progress: ProgressCallback | None = None
     ) -> SyncReport:
         """Bring the notes of this folder to the server; with `force`, read and embed all of them anew."""
         self._server.refuse_if_closed("sync")
-        return await self._flights.join(reason, force=force, progress=progress)
+        report = await self._flights.join(reason, force=force, progress=progress)
+        problem = None
+        if self._services.is_long_lived:
+            await self._read_ahead_in_background()
+        elif self._reranking and await self._reranking.is_on():
+            problem = await self._reranking.read_all(progress)
+        return report if problem is None else replace(report, problems=(*report.problems, problem))
 
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
@@ -227,8 +247,16 @@ class PostgresMemory:
     async def close(self) -> None:
         """Stop the sync and end the connections; calling it again does nothing."""
         await self._scheduler.stop()
+        if self._reranking:
+            await self._reranking.close()
         await self._server.close()
         await self._flights.close()
+
+    async def _read_ahead_in_background(self) -> None:
+        """Let the reranker read what is new, where this memory stays open."""
+        state, reranking = self._searching.state, self._reranking
+        if state is not None and reranking and self._services.is_long_lived and await reranking.is_on():
+            reranking.follow(state.revision)
 
     async def take_stock(self) -> None:
         """Look how much there is."""

@@ -29,6 +29,7 @@ spec = BackendSpec(
     missing=_missing,
     trust={
         **dict.fromkeys(("scope", "chunking.*", "sync.*", "query.*"), anything),
+        "query.rerank": only("auto", "off", "late-interaction"),  # another one may send texts to a service
         "sources": only(["memory"], []),
         "extra_paths": paths_inside,
     },

@@ -21,7 +21,9 @@ from composable_memory_adapters.builtin.search.ranking import (
     RankingPolicy,
     listed_page,
     make_page,
+    to_judge,
 )
+from composable_memory_adapters.builtin.search.reranking import Reranked, Reranking
 from composable_memory_adapters.builtin.search.searcher import (
     DEEPER_FOR_BOTH,
     EMBED_TIMEOUT_S,
@@ -35,12 +37,12 @@ from composable_memory_adapters.builtin.search.time_matching import (
     spellings,
     subject_of,
 )
+from composable_memory_adapters.builtin.settings import QuerySettings
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.postgres.binary import direction_of
 from composable_memory_adapters.postgres.filtering import passing
 from composable_memory_adapters.postgres.keywords import Keywords
 from composable_memory_adapters.postgres.server import Connection, Server
-from composable_memory_adapters.postgres.settings import PostgresQuerySettings
 from composable_memory_adapters.postgres.snapshot import (
     Times,
     WorkspaceState,
@@ -70,13 +72,14 @@ class Searching:
         self,
         server: Server,
         *,
-        settings: PostgresQuerySettings,
+        settings: QuerySettings,
         clock: Clock,
         embedder: EmbedderAdapter | None,
         space: EmbeddingSpace | None,
         embedder_problem: str | None,
         backend_id: str,
         has_both_sources: bool,
+        reranking: Reranking | None,
     ) -> None:
         self._server = server
         self._has_both_sources = has_both_sources
@@ -87,6 +90,7 @@ class Searching:
         self._embedder_problem = embedder_problem
         self._id = backend_id
         self._depth = max(hybrid.CANDIDATES, settings.hybrid.candidate_multiplier * settings.max_results)
+        self._reranking = reranking
         self._times: tuple[int, Times] | None = None
         self.state: WorkspaceState | None = None
         """The workspace as it was last seen."""
@@ -120,6 +124,8 @@ class Searching:
             direction = direction_of(vector) if vector else None
             is_small = among is not None and direction is not None and len(among) <= COMPARED_WHOLE
             compared = among if among is not None and is_small else ()
+            is_reranked = self._reranking is not None and await self._reranking.is_on()
+            reranked: Reranked | None = None
             while True:
                 by_words = None
                 if defaults.hybrid.enabled or direction is None:
@@ -145,6 +151,18 @@ class Searching:
                     sample=state.sample,
                     is_dated=dated is not None,
                 )
+                if self._reranking is not None and is_reranked:
+                    show = partial(
+                        to_judge,
+                        reader,
+                        found=found,
+                        settings=defaults.hybrid,
+                        keywords=asked,
+                        among=among,
+                        dated=dated,
+                    )
+                    shown = await asyncio.to_thread(show)
+                    reranked = await self._reranking.rerank(shown, subject, asked, by_words)
                 make = partial(
                     make_page,
                     reader,
@@ -155,6 +173,7 @@ class Searching:
                     keywords=asked,
                     among=among,
                     dated=dated,
+                    fused=reranked.fused if reranked else None,
                 )
                 page = await asyncio.to_thread(make)
                 if page.is_enough or found.are_all or (among is not None and depth >= len(among)):
@@ -163,9 +182,14 @@ class Searching:
         engines = {"keyword": KEYWORD_ENGINE} if by_words else {}
         if near:
             engines["vector"] = VECTOR_ENGINE
+        degraded = [*self._degradations(state, problem)]
+        if reranked and reranked.by:
+            engines["rerank"] = reranked.by
+        if reranked and reranked.problem:
+            degraded.append(self._degradation("not-reranked", reranked.problem))
         return SearchAnswer(
             results=page.results,
-            degraded=(*self._degradations(state, problem),),
+            degraded=tuple(degraded),
             engines=engines,
             is_filtered=True,
         )

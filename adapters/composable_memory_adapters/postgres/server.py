@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
     Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
+    Record: TypeAlias = asyncpg.Record
 else:
     Connection = asyncpg.Connection
     Pool = asyncpg.Pool
+    Record = asyncpg.Record
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from composable_memory_adapters.builtin.settings import (
     ChunkingSettings,
     DocumentKinds,
     FollowSettings,
-    HybridSettings,
     NotePath,
+    QuerySettings,
     SessionSettings,
     Sources,
     SyncSettings,
@@ -20,19 +20,6 @@ from composable_memory_adapters.builtin.settings import (
 
 def _expanded(paths: tuple[NotePath, ...]) -> tuple[NotePath, ...]:
     return tuple(dict.fromkeys(path.expanduser() for path in paths))
-
-
-class PostgresQuerySettings(SettingsModel):
-    """What a search returns when the caller does not say."""
-
-    max_results: int = Field(default=6, ge=1, le=1000, description="How many results.")
-    min_score: float = Field(
-        default=0.0,
-        ge=0.0,
-        le=1.0,
-        description="Least score; a hit that holds every word of the query is never cut.",
-    )
-    hybrid: HybridSettings = HybridSettings()
 
 
 class PostgresSettings(SettingsModel):
@@ -92,7 +79,7 @@ class PostgresSettings(SettingsModel):
     chunking: ChunkingSettings = ChunkingSettings()
     sync: FollowSettings = FollowSettings()
     sessions: SessionSettings = SessionSettings()
-    query: PostgresQuerySettings = PostgresQuerySettings()
+    query: QuerySettings = QuerySettings()
 
     @model_validator(mode="after")
     def _has_a_sound_url(self) -> Self:

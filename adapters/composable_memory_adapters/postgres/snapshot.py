@@ -1,6 +1,7 @@
 """What was read of a workspace on the server, for the code that ranks: it computes, and asks nobody."""
 
 import asyncio
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, tzinfo
 from fnmatch import fnmatchcase
@@ -18,7 +19,7 @@ from composable_memory_adapters.builtin.store.read_queries import (
     Passages,
     VectorCounts,
 )
-from composable_memory_adapters.postgres.server import Connection
+from composable_memory_adapters.postgres.server import Connection, Record, Server
 from composable_memory_adapters.postgres.writing import COUNT_PENDING
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -55,6 +56,8 @@ WHERE passages.tenant = $1 AND vectors.id = ANY ($2) ORDER BY passages.id
 """
 DAYS = "SELECT path, source, day, mtime FROM notes WHERE tenant = $1"
 PLACES = 'SELECT id, path FROM passages WHERE tenant = $1 ORDER BY path COLLATE "C", start_line, start_char'
+TEXTS_AFTER = "SELECT id, text FROM passages WHERE tenant = $1 AND id > $2 ORDER BY id LIMIT $3"
+COUNT = "SELECT count(*) FROM passages WHERE tenant = $1"
 TIMED = "SELECT DISTINCT path FROM message_times WHERE tenant = $1"
 SAID_BETWEEN = "SELECT DISTINCT path FROM message_times WHERE tenant = $1 AND at BETWEEN $2 AND $3"
 SAID = """
@@ -184,6 +187,37 @@ async def read_snapshot(
     transcripts = {row.path for row in rows.values() if row.source == "sessions"} if is_dated else ()
     said = await _said(connection, tenant, sorted(transcripts)) if transcripts else ()
     return Snapshot(rows=rows, mtimes=mtimes, held=held, near=near, said=said)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceTexts:
+    """Keeps `IndexTexts` over a workspace; where there is none, there are no texts."""
+
+    server: Server
+    workspace: str
+    name: str
+
+    async def collection(self) -> str:
+        """Return what names the workspace on this machine."""
+        return re.sub(r"[^A-Za-z0-9-]", "-", self.name)
+
+    async def count(self) -> int:
+        """Return how many passages there are."""
+        return sum([row[0] for row in await self._read(COUNT)])
+
+    async def after(self, last: int, count: int) -> Sequence[tuple[int, str]]:
+        """Return the next `count` passages behind the id `last`, with their texts."""
+        return [(row["id"], row["text"]) for row in await self._read(TEXTS_AFTER, last, count)]
+
+    async def _read(self, query: str, *values: object) -> Sequence[Record]:
+        tenant = await self.server.tenant("read for reranking", self.workspace)
+        if tenant is None:
+            return []
+        return await self.server.read(
+            "read for reranking",
+            lambda connection: connection.fetch(query, tenant, *values),
+            tenant=tenant,
+        )
 
 
 async def timed_paths(connection: Connection, tenant: int) -> frozenset[str]:

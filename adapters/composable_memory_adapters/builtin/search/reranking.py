@@ -7,6 +7,8 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from math import isfinite
 from pathlib import Path
+from statistics import fmean
+from typing import Protocol
 
 from composable_memory.errors import ComposableMemoryError
 from composable_memory.interfaces import (
@@ -18,9 +20,15 @@ from composable_memory.interfaces import (
 )
 from composable_memory.registry import load_reranker
 from composable_memory.types import MemorySyncProgressUpdate
+from composable_memory_adapters.builtin.search import hybrid
+from composable_memory_adapters.builtin.search.hybrid import FusedHit
+from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
+from composable_memory_adapters.builtin.search.ranking import ToJudge
 from composable_memory_adapters.builtin.store import index_meta, read_queries
 from composable_memory_adapters.rerankers import spec as late_interaction
 from composable_memory_adapters.sqlite_file import SqliteFile
+from composable_memory_adapters.text.forms import folded
+from composable_memory_adapters.text.query_terms import KeywordQuery
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 TIMEOUT_S = 3.0
@@ -40,6 +48,54 @@ class Judgement:
     problem: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reranked:
+    """Candidates as one list with what a reranker says of them, who that is, or why it says nothing."""
+
+    fused: Sequence[FusedHit]
+    by: str | None = None
+    problem: str | None = None
+
+
+class IndexTexts(Protocol):
+    """The texts of an index, whatever store it is in, as they are read ahead."""
+
+    async def collection(self) -> str:
+        """Return a name for the index, in letters, digits and `-`."""
+        ...
+
+    async def count(self) -> int:
+        """Return how many passages there are."""
+        ...
+
+    async def after(self, last: int, count: int) -> Sequence[tuple[int, str]]:
+        """Return the next `count` passages behind the id `last`, with their texts."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileTexts:
+    """Keeps `IndexTexts` over an index file."""
+
+    file: SqliteFile
+    state_dir: Path
+
+    async def collection(self) -> str:
+        """Return the name of the file, which says whose it is if it lies where indexes do by default."""
+        path = self.file.path
+        if path.parent == self.state_dir / "memory":
+            return re.sub(r"[^A-Za-z0-9-]", "-", path.stem)
+        return re.sub(r"[^A-Za-z0-9]", "", await self.file.write(index_meta.identity))
+
+    async def count(self) -> int:
+        """Return how many passages there are."""
+        return (await self.file.read(read_queries.vector_counts)).passages
+
+    async def after(self, last: int, count: int) -> Sequence[tuple[int, str]]:
+        """Return the next `count` passages behind the id `last`, with their texts."""
+        return await self.file.read(partial(read_queries.texts_after, last=last, count=count))
+
+
 class Reranking:
     """Asks the reranker that the settings name; it is opened by the first use.
 
@@ -47,9 +103,9 @@ class Reranking:
     """
 
     def __init__(
-        self, file: SqliteFile, *, choice: str, state_dir: Path, timeout_s: float = TIMEOUT_S
+        self, texts: IndexTexts, *, choice: str, state_dir: Path, timeout_s: float = TIMEOUT_S
     ) -> None:
-        self._file = file
+        self._texts = texts
         self._timeout_s = timeout_s
         self._next_timeout_s = FIRST_TIMEOUT_S
         self._choice = choice
@@ -72,6 +128,18 @@ class Reranking:
         if not self._is_off and self._choice == "auto" and self._reranker is None:
             self._is_off = await asyncio.to_thread(late_interaction.missing) is not None
         return not self._is_off
+
+    async def rerank(
+        self, found: ToJudge, query: str, keywords: KeywordQuery, by_words: KeywordAnswer | None
+    ) -> Reranked:
+        """Return candidates with what the reranker says of the best of them."""
+        if not found.texts:
+            return Reranked(fused=found.fused)
+        judgement = await self.judge(query, _weights(keywords, by_words), [*found.texts.values()])
+        if judgement.relevances is None:
+            return Reranked(fused=found.fused, problem=judgement.problem)
+        judged = dict(zip(found.texts, judgement.relevances, strict=True))
+        return Reranked(fused=hybrid.reranked(found.fused, judged), by=self.name)
 
     async def judge(self, query: str, weights: Mapping[str, float], passages: Sequence[str]) -> Judgement:
         """Return what the reranker says of passages; whatever it raises is a problem and no failure."""
@@ -129,29 +197,33 @@ class Reranking:
                 spec = late_interaction
                 if self._choice != "auto":
                     spec = await asyncio.to_thread(load_reranker, self._choice)
-                services = RerankServices(collection=await self._collection(), state_dir=self._state_dir)
+                collection = await self._texts.collection()
+                services = RerankServices(collection=collection, state_dir=self._state_dir)
                 self._reranker = await self._stack.enter_async_context(spec.open(services))
             return self._reranker
-
-    async def _collection(self) -> str:
-        """Return the name of the index, which says whose it is if it lies where indexes do by default."""
-        path = self._file.path
-        if path.parent == self._state_dir / "memory":
-            return re.sub(r"[^A-Za-z0-9-]", "-", path.stem)
-        return re.sub(r"[^A-Za-z0-9]", "", await self._file.write(index_meta.identity))
 
     async def _passages(self, progress: ProgressCallback | None) -> AsyncIterator[Sequence[str]]:
         """Yield the texts of the index in the order of their ids."""
         last = done = 0
-        counts = await self._file.read(read_queries.vector_counts)
-        while rows := await self._file.read(
-            partial(read_queries.texts_after, last=last, count=PASSAGES_A_BATCH)
-        ):
+        total = await self._texts.count()
+        while rows := await self._texts.after(last, PASSAGES_A_BATCH):
             yield [text for _, text in rows]
             last, done = rows[-1][0], done + len(rows)
             if progress is not None:
                 label = "reading for reranking"
-                progress(MemorySyncProgressUpdate(completed=done, total=counts.passages, label=label))
+                progress(MemorySyncProgressUpdate(completed=done, total=total, label=label))
+
+
+def _weights(keywords: KeywordQuery, found: KeywordAnswer | None) -> Mapping[str, float]:
+    """Return how much each word of the question tells, as far as the keyword index knows.
+
+    A word that no passage has may mean what another one says, and counts as an ordinary one.
+    """
+    if found is None or not any(found.rarities):
+        return {}
+    ordinary = fmean(rarity for rarity in found.rarities if rarity)
+    told = zip(keywords.terms, found.rarities, strict=True)
+    return {folded(term): rarity or ordinary for term, rarity in told}
 
 
 def _described(what: str, error: Exception) -> str:

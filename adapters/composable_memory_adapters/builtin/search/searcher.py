@@ -5,13 +5,12 @@ are the short answer. Only when the candidates are used up, twice as many are lo
 them comes after what was there.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from time import perf_counter
 from typing import TypeVar
 
@@ -41,7 +40,7 @@ from composable_memory_adapters.builtin.search.ranking import (
     make_page,
     to_judge,
 )
-from composable_memory_adapters.builtin.search.reranking import Reranking
+from composable_memory_adapters.builtin.search.reranking import FileTexts, Reranking
 from composable_memory_adapters.builtin.search.time_matching import Dated, asked_time, find_dated, subject_of
 from composable_memory_adapters.builtin.search.vector_search import VectorSearch
 from composable_memory_adapters.builtin.settings import BuiltinSettings
@@ -49,7 +48,6 @@ from composable_memory_adapters.builtin.store import read_queries
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_adapters.text import compounds
-from composable_memory_adapters.text.forms import folded
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -133,7 +131,8 @@ class Searcher:
         self._is_long_lived = is_long_lived
         self._reranking: Reranking | None = None
         if state_dir is not None and settings.query.rerank != "off":
-            self._reranking = Reranking(file, choice=settings.query.rerank, state_dir=state_dir)
+            texts = FileTexts(file=file, state_dir=state_dir)
+            self._reranking = Reranking(texts, choice=settings.query.rerank, state_dir=state_dir)
         self._vectors: VectorSearch | None = None
         if settings.store.vector.enabled and embedder is not None and space is not None:
             self._vectors = VectorSearch(
@@ -341,15 +340,10 @@ class Searcher:
         candidates = await self._file.read(lambda connection: shown(self._reader(connection)))
         if not candidates.texts:
             return candidates.fused
-        weights = _weights(asked.keywords, found.keyword)
         with asked.timed("rerank"):
-            judgement = await self._reranking.judge(asked.text, weights, [*candidates.texts.values()])
-        asked.rerank_problem, asked.reranked_by = judgement.problem, None
-        if judgement.relevances is None:
-            return candidates.fused
-        asked.reranked_by = self._reranking.name
-        judged = dict(zip(candidates.texts, judgement.relevances, strict=True))
-        return hybrid.reranked(candidates.fused, judged)
+            reranked = await self._reranking.rerank(candidates, asked.text, asked.keywords, found.keyword)
+        asked.rerank_problem, asked.reranked_by = reranked.problem, reranked.by
+        return reranked.fused
 
     async def _by_keyword(self, asked: _Asked, depth: int) -> KeywordAnswer:
         def search(connection: Connection) -> KeywordAnswer:
@@ -448,18 +442,6 @@ def _engines(found: Candidates) -> dict[str, str]:
     if found.near:
         engines["vector"] = found.near.engine
     return engines
-
-
-def _weights(keywords: KeywordQuery, found: KeywordAnswer | None) -> Mapping[str, float]:
-    """Return how much each word of the question tells, as far as the keyword index knows.
-
-    A word that no passage has may mean what another one says, and counts as an ordinary one.
-    """
-    if found is None or not any(found.rarities):
-        return {}
-    ordinary = fmean(rarity for rarity in found.rarities if rarity)
-    told = zip(keywords.terms, found.rarities, strict=True)
-    return {folded(term): rarity or ordinary for term, rarity in told}
 
 
 async def _nothing() -> None:
