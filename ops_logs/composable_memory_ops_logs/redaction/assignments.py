@@ -5,7 +5,7 @@ secret is decided by plain code that looks at its first characters.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from composable_memory_ops_logs.redaction.patterns import Pattern
@@ -68,9 +68,12 @@ _GAPS = {
 
 def _joined(low: str, end: int, sort: str) -> re.Match[str] | None:
     """Match what joins a name that ends here to a value."""
-    is_prose = low[end] == " " and low[end + 1 : end + 2].isalpha()  # where a word follows, no sign does
+    first = low[end]
+    is_prose = first == " " and low[end + 1 : end + 2].isalpha()  # where a word follows, no sign does
     signs = None if is_prose else _SIGNS.match(low, end)
-    return signs or _PROSE.match(low, end) or _GAPS[sort].match(low, end)
+    if signs is not None or first not in " \t:=":
+        return signs
+    return _PROSE.match(low, end) or _GAPS[sort].match(low, end)
 
 
 # --- names --------------------------------------------------------------------------------------------------
@@ -87,12 +90,10 @@ class _Name(NamedTuple):
     place: int
     strength: int
     kind: str
-    join: re.Match[str]
+    sign: str
+    end: int
+    """Where the value may start."""
     in_flag: bool
-
-    @property
-    def sign(self) -> str:
-        return self.join[0]
 
 
 def _name_rule(sort: str, word: str, pattern: Pattern) -> Rule:
@@ -105,70 +106,75 @@ def _name_rule(sort: str, word: str, pattern: Pattern) -> Rule:
     return Rule((word,), at)
 
 
-def _behind(text: Text, sort: str, place: int, match: re.Match[str]) -> Iterator[Span]:
-    """Yield the secrets behind a name."""
-    low, end = text.low, match.end()
-    if sort == "code" and match[0].endswith("s") and low[end] in "\r\n":
-        if strength_of(sort, text, place, run_before(text.raw, place) + match[0], match[0]):
-            yield from _code_values(text, "eol", end, match[0])
-        return
+def _behind(text: Text, sort: str, place: int, match: re.Match[str]) -> Iterable[Span]:
+    """Return the secrets behind a name."""
+    low, end, name = text.low, match.end(), match[0]
+    if sort == "code" and name.endswith("s") and low[end] in "\r\n":
+        strength = strength_of(sort, text, place, run_before(text.raw, place) + name, name)
+        return _code_values(text, "eol", end, name) if strength else ()
     changed = _CHANGED.match(low, end) if sort == "password" and low.startswith(" from ", end) else None
-    if changed is not None and not match[0].startswith(("passe", "pass ")):
-        for start, stop in map(changed.span, (1, 2)):
-            value = text.raw[start:stop].rstrip(TRAILING)
-            if is_strong(value) and is_given(value):
-                yield Span(start, start + len(value))
-        return
+    if changed is not None and not name.startswith(("passe", "pass ")):
+        return _old_and_new(text, changed)
     join = _joined(low, end, sort)
-    if join is None or (join[0].startswith(":") and text.raw[place - 1 : place] == "$"):
-        return
+    if join is None or (low[end] == ":" and text.raw[place - 1 : place] == "$"):
+        return ()
     more = match["more"] or ""
-    kind = join.lastgroup or ""
+    kind, sign = join.lastgroup or "", join[0]
     if more and not is_open_ending(more):
-        return
-    if kind == "far" and join[0].split()[0].rstrip(":=") in HARMLESS_ENDINGS:
-        return
-    stem = match[0][: len(match[0]) - len(more)]
+        return ()
+    if kind == "far" and sign.split()[0].rstrip(":=") in HARMLESS_ENDINGS:
+        return ()
+    stem = name[: len(name) - len(more)]
     ident = run_before(text.raw, place) + text.raw[place : place + len(stem)]
     strength = strength_of(sort, text, place, ident, stem)
-    if strength and sort == "code":
-        yield from _code_values(text, kind, join.end(), stem)
-    elif strength:
-        in_flag = ident[0] == "-" or match[0] in _DIRECTIVES
-        yield from _values(text, _Name(sort, place, 1 if more else strength, kind, join, in_flag))
+    if not strength:
+        return ()
+    end = join.end()
+    if sort == "code":
+        return _code_values(text, kind, end, stem)
+    in_flag = ident[0] == "-" or name in _DIRECTIVES
+    return _values(text, _Name(sort, place, 1 if more else strength, kind, sign, end, in_flag))
+
+
+def _old_and_new(text: Text, changed: re.Match[str]) -> Iterator[Span]:
+    for start, stop in map(changed.span, (1, 2)):
+        value = text.raw[start:stop].rstrip(TRAILING)
+        if is_strong(value) and is_given(value):
+            yield Span(start, start + len(value))
 
 
 # --- values -------------------------------------------------------------------------------------------------
 
 
-def _values(text: Text, name: _Name) -> Iterator[Span]:
-    low, end, kind = text.low, name.join.end(), name.kind
-    block = _BLOCK.match(low, end) if kind == "sign" and low[end : end + 1] in {"|", ">"} else None
-    is_at_end = kind == "eol" or (kind == "sign" and end == len(low)) or low[end : end + 1] in {"\r", "\n"}
-    if block is not None or (is_at_end and kind in {"sign", "eol", "for"}):
-        yield from _on_next_line(text, name, block.end() if block else end)
-        return
-    if kind == "xml" and not _in_tag(low, name.place):
-        return
-    value = _value_at(text, end, _delimiter(name))
+def _values(text: Text, name: _Name) -> Sequence[Span]:
+    low, end, kind = text.low, name.end, name.kind
+    first = low[end : end + 1]
+    if kind in _BEFORE_A_LINE:
+        block = _BLOCK.match(low, end) if kind == "sign" and first in {"|", ">"} else None
+        if block is not None or kind == "eol" or first in {"\r", "\n"} or (kind == "sign" and not first):
+            return _on_next_line(text, name, block.end() if block else end)
+    elif kind == "xml" and not _in_tag(low, name.place):
+        return ()
+    value = _value_at(text, end, "=" if kind == "sign" and "=" in name.sign else _DELIMITERS.get(kind, ":"))
     if kind in {"is", "for", "to"} and low[value.start - 1 : value.start] in {'"', "'", "`"}:
         quoted = _value_at(text, value.start - 1, ":")
         value = quoted if quoted.is_quoted else value
-    if not value.text or is_masked(value.text) or _SUM_NAME.match(value.text.lower()):
-        return
+    if not value.text or is_masked(value.text):
+        return ()
+    if ":" in value.text and _SUM_NAME.match(value.text.lower()):
+        return ()
     if "@" in value.text and "://" in low[max(0, name.place - 60) : name.place].rpartition(" ")[2]:
-        return  # part of an address
+        return ()  # part of an address
     if kind == "to" and not _TO.search(low, max(0, name.place - 60), name.place):
-        return
+        return ()
     if _is_secret(text, name, value) and not (kind == "cell" and _RULE_LINE.match(low, value.end)):
-        yield _whole(text, value)
+        return (_whole(text, value),)
+    return ()
 
 
-def _delimiter(name: _Name) -> str:
-    """Return the sign whose kind of values follows."""
-    if name.kind in {"sign", "eol"}:
-        return "=" if "=" in name.sign else ":"
-    return {"xml": "<", "cell": "|", "attr": "="}.get(name.kind, ":")
+_BEFORE_A_LINE = frozenset(["sign", "eol", "for"])
+_DELIMITERS = {"xml": "<", "cell": "|", "attr": "="}
+"""The sign whose kind of values follows; behind the others a colon."""
 
 
 def _is_secret(text: Text, name: _Name, value: "_Value") -> bool:
@@ -176,16 +182,10 @@ def _is_secret(text: Text, name: _Name, value: "_Value") -> bool:
     if must_be_random and name.kind not in {"gap", "arrow", "far"} and not is_random(value.text[:JUDGED]):
         return False
     follows = goes_on(text.low, value.end)
-    given = Given(
-        value=value.text[:JUDGED],
-        join=name.kind,
-        sign=name.sign,
-        strength=name.strength,
-        is_quoted=value.is_quoted,
-        in_flag=name.in_flag,
-        goes_on=follows,
-        ends=not follows and text.low[value.end : value.end + 1] in _CLAUSE_ENDS,
-    )
+    ends = not follows and text.low[value.end : value.end + 1] in _CLAUSE_ENDS
+    shown = value.text[:JUDGED]
+    # By place, which takes half as long as by name.
+    given = Given(shown, name.kind, name.sign, name.strength, value.is_quoted, name.in_flag, follows, ends)
     return is_password(given) if name.sort == "password" else is_key(given)
 
 
@@ -204,17 +204,17 @@ def _in_tag(low: str, place: int) -> bool:
     return start >= 0 and ">" not in low[start:place]
 
 
-def _on_next_line(text: Text, name: _Name, place: int) -> Iterator[Span]:
+def _on_next_line(text: Text, name: _Name, place: int) -> Sequence[Span]:
     match = _NEXT_LINE.match(text.low, place)
     if match is None or match["value"].endswith((":", ",", "(", "[")):
-        return
+        return ()
     start, end = match.span("value")
     value = text.raw[start:end]
     given = Given(value=value, join="line", sign=":\n", strength=name.strength)
     if match["item"] and not is_random(value):
-        return
-    if is_password(given) if name.sort == "password" else is_key(given):
-        yield Span(start, end)
+        return ()
+    is_secret = is_password(given) if name.sort == "password" else is_key(given)
+    return (Span(start, end),) if is_secret else ()
 
 
 # --- where a value ends -------------------------------------------------------------------------------------

@@ -37,10 +37,10 @@ class Flood:
             end, step = (end + step, step * 2) if is_same and end + step <= len(raw) else (end, step // 2)
         return cls(start, piece, end) if end - start > 3 * _REACH else None
 
-    def cut(self, place: int, found: list[Span], read: list[int]) -> int:
+    def cut(self, place: int, found: list[Span], read: list[int]) -> int | None:
         """Repeat what was found since the last cut if all rules stand as they stood there.
 
-        Returns the place to go on from, with `read` as it is there; 0 to go on reading here.
+        Returns the place to go on from, with `read` as it is there; None to go on reading here.
         """
         beyond = self.end - _REACH
         standing = [one if one >= beyond else max(one - place, -_SAMPLE) for one in read]
@@ -49,7 +49,7 @@ class Flood:
         times = (beyond - place) // length
         if place != start + length or standing != before or times <= 0:
             self._last, self.next_cut = (place, len(found), standing), place + length
-            return 0
+            return None
         found += [
             Span(span.start + shift, span.end + shift, span.is_token)
             for shift in range(length, length * (times + 1), length)

@@ -41,6 +41,10 @@ _IBAN_SIZES = {
     )
     for country in countries.split()
 }  # fmt: skip
+_ACCOUNTS = {
+    size: Pattern(rf"(?:[a-z0-9][ ]*+){{{size - 1}}}[a-z0-9](?![a-z0-9_.-])")
+    for size in {*_IBAN_SIZES.values()}
+}
 
 
 def find_numbers(text: Text) -> Iterator[Span]:
@@ -76,11 +80,14 @@ def _is_card(number: str) -> bool:
 
 
 def _account(low: str, place: int, size: int) -> Iterator[Span]:
+    match = _ACCOUNTS[size].match(low, place)
+    if match is None:
+        return
     end = place + size
     for _ in range(3):  # the blanks between its groups
         end = place + size + low.count(" ", place, end)
     number = low[place:end].replace(" ", "")
-    if len(number) != size or not (number.isascii() and number.isalnum()) or low[end : end + 1] in TOUCHING:
+    if len(number) != size:
         return
     if int("".join(str(int(sign, 36)) for sign in number[4:] + number[:4])) % 97 == 1:
         yield Span(place, end)

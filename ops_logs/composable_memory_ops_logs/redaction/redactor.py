@@ -113,25 +113,27 @@ def _announced(text: Text) -> list[Span]:
     """Return the secrets that words announce. What repeats itself is judged once for all of it."""
     found: list[Span] = []
     read = [0] * len(RULES)
+    places = _SCANNER.places(text.low)
     flood: Flood | None = None
-    resume = 0
-    for count, (place, word) in enumerate(_SCANNER.places(text.low)):
-        if place < resume:
-            continue
-        resume = 0
-        if flood is not None and place >= flood.next_cut:
-            resume = flood.cut(place, found, read) if place < flood.end else 0
-            flood = flood if place < flood.end else None
-            if resume:
+    start: int | None = 0
+    while start is not None:
+        resume, start = start, None
+        for count, (place, word) in enumerate(places(resume)):
+            if place < resume:
                 continue
-        elif flood is None and not count % _LOOK_EVERY:
-            flood = Flood.at(text.raw, place)
-        for number, at in _BY_WORD[word]:
-            if place >= read[number]:
-                for span in at(text, place):
-                    read[number] = span.end
-                    if span.end > span.start:
-                        found.append(span)
+            if flood is not None and place >= flood.next_cut:
+                start = flood.cut(place, found, read) if place < flood.end else None
+                flood = flood if place < flood.end else None
+                if start is not None:
+                    break
+            elif flood is None and not count % _LOOK_EVERY:
+                flood = Flood.at(text.raw, place)
+            for number, at in _BY_WORD[word]:
+                if place >= read[number]:
+                    for span in at(text, place):
+                        read[number] = span.end
+                        if span.end > span.start:
+                            found.append(span)
     return found
 
 

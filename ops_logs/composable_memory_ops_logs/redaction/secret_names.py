@@ -89,20 +89,20 @@ def strength_of(sort: str, text: Text, place: int, ident: str, name: str) -> int
     `ident` is the whole identifier, which ends with the name that stands at `place`.
     """
     left = ident[: len(ident) - len(name)]
-    name = name.lower()
     if sort == "password":
         return _strength_of_password(text, place, left, name)
     is_word = ident.isalpha() and ident.islower() and ident.isascii()
-    words = [ident] if is_word else [*map(str.lower, _IDENT_WORDS.findall(ident.rstrip("0123456789_-")))]
+    words = [ident] if is_word else [*map(str.lower, _IDENT_WORDS.findall(ident.rstrip(_ENDING)))]
     before = ""
     if not left.strip("_-"):
         part = text.low[max(0, place - len(left) - 30) : place - len(left)].rstrip(" -")
         before = run_before(part, len(part))
     if sort == "code":
         return _strength_of_code(text, name, place, left, words[-2] if len(words) > 1 else before)
-    return _strength_of_key(words, before, name.rstrip("0123456789_-")) if name.isascii() else 1
+    return _strength_of_key(words, before, name.rstrip(_ENDING)) if name.isascii() else 1
 
 
+_ENDING = "0123456789_-"
 _IDENT_WORDS = Pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 

@@ -16,6 +16,8 @@ _PLACEHOLDER = Pattern(
     |data\.|module\.""",
     re.VERBOSE,
 )
+_PLACEHOLDER_INITIALS = "hfmrx"
+"""How a placeholder of letters and digits alone begins, if it is not in the list."""
 _CALL = Pattern(r"!?(?:await\s|new\s)?&?[a-z_][\w.]{0,80}(?:::\w{1,40}){0,4}(?:\(|\[|\{)|\(|\[|->|=>|==")
 _DOTTED = Pattern(r"[a-z_]\w{0,40}(?:\??\.[a-z_]\w{0,40}){1,8}[,;)]{0,2}\Z")
 # In a password of words joined by dots: digits within or at the end of one, unlike `cfg.key1`, `x509.cert`.
@@ -66,12 +68,14 @@ class Given(NamedTuple):
 
 def is_masked(value: str) -> bool:
     """Return whether a value is what masking leaves."""
-    return "***" in value or _MASKED.match(value) is not None
+    return ("*" in value or "…" in value) and ("***" in value or _MASKED.match(value) is not None)
 
 
 def is_placeholder(value: str) -> bool:
     """Return whether a value stands for another: a variable, a template, a type, `<your-token>`."""
     low = value.lower()
+    if low.isalnum() and low[0] not in _PLACEHOLDER_INITIALS:
+        return low in PLACEHOLDERS
     return low.rstrip(".,;:)]}|\"'") in PLACEHOLDERS or _PLACEHOLDER.match(low) is not None
 
 
@@ -90,12 +94,14 @@ _NEXT_WORD = Pattern(r"[ \t]{1,3}[a-z]{1,20}(?=[\s,.;:!?)]|\Z)")
 
 def is_code(value: str) -> bool:
     """Return whether an unquoted value is an expression: a call, an attribute, an index."""
-    low = value.lower()
-    return _CALL.match(low) is not None or _is_attribute(low)
+    return _is_expression(value.lower())
 
 
-def _is_attribute(low: str) -> bool:
-    return _DOTTED.match(low) is not None and low.isascii() and not _LEET.match(low)
+def _is_expression(low: str) -> bool:
+    if low.isalnum():
+        return False
+    is_attribute = _DOTTED.match(low) is not None and low.isascii() and not _LEET.match(low)
+    return is_attribute or _CALL.match(low) is not None
 
 
 def is_word(value: str) -> bool:
@@ -108,16 +114,17 @@ def is_strong(value: str, *, is_alone: bool = False) -> bool:
     value = value[:128]
     has_digit = any(map(str.isdigit, value))
     has_lower, has_upper = any(map(str.islower, value)), any(map(str.isupper, value))
-    has_sign = any(sign in "!@#$%^&*?+=~" for sign in value)
+    has_sign = not _SIGNS.isdisjoint(value)
+    if not (has_lower or has_upper) or not (has_digit or has_sign or (is_alone and has_upper)):
+        return False
     if _UNIT.match(value.lower()) or _PATH.match(value) or _SNAKE.match(value.lower()):
         return False
     if is_alone:
-        return (
-            (has_lower or has_upper)
-            and ((has_digit and has_upper and has_lower) or has_sign)
-            and (has_digit or has_upper)
-        )
-    return (has_lower or has_upper) and (has_digit or has_sign)
+        return ((has_digit and has_upper and has_lower) or has_sign) and (has_digit or has_upper)
+    return True
+
+
+_SIGNS = frozenset("!@#$%^&*?+=~")
 
 
 def is_random(value: str, *, is_strict: bool = False) -> bool:
@@ -125,6 +132,8 @@ def is_random(value: str, *, is_strict: bool = False) -> bool:
 
     With `is_strict`, identifiers and sums in hexadecimal are none either.
     """
+    if len(value) < 8:
+        return False
     value = value[:128]
     is_whole = value.isascii() and value.isalnum()  # so most tokens are, and it is quickly told
     if not is_whole and (_UUID.match(value) or "…" in value):
@@ -167,7 +176,7 @@ def is_password(given: Given) -> bool:
         )
     if not any(map(str.isalnum, value)) and len(value) < 4:
         return False
-    if _CALL.match(low) or _is_attribute(low) or low.startswith(("//", "/*", "# ")):
+    if _is_expression(low) or low.startswith(("//", "/*", "# ")):
         return False
     bare = low.rstrip("!?.,;:")
     if not low.isascii() and not re.search("[0-9]", low) and not any("a" <= one <= "z" for one in low):

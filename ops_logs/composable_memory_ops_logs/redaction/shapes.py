@@ -63,10 +63,17 @@ def _prefixed() -> list[Shape]:
         what, _, prefixes = line.partition(": ")
         alphabet, least = what.split()
         body = f"{_ALPHABETS[alphabet]}{{{least},}}"
-        for prefix in prefixes.split():
-            pattern = Pattern(re.escape(prefix) + body, re.ASCII)
-            shapes.append(Shape(prefix, pattern, is_plain=alphabet == "alnum"))
+        shapes += [
+            Shape(prefix, _starting(prefix, body), is_plain=alphabet == "alnum")
+            for prefix in prefixes.split()
+        ]
     return shapes
+
+
+def _starting(prefix: str, body: str) -> Pattern:
+    """Return the pattern of a prefix that no letter or digit stands before, with the body behind it."""
+    literal = re.escape(prefix)
+    return Pattern(f"{literal}(?<![A-Za-z0-9]{literal}){body}", re.ASCII)
 
 
 # --- other shapes -------------------------------------------------------------------------------------------
@@ -74,28 +81,32 @@ def _prefixed() -> list[Shape]:
 _END = r"(?![A-Za-z0-9])"
 
 
-def _special(literal: str, source: str, back: int = 0) -> Shape:
-    return Shape(literal, Pattern(source, re.ASCII), back, is_plain=True)
+def _special(literal: str, body: str) -> Shape:
+    return Shape(literal, _starting(literal, body), is_plain=True)
+
+
+def _within(literal: str, source: str, back: int) -> Shape:
+    return Shape(literal, Pattern(rf"(?<![A-Za-z0-9]){source}", re.ASCII), back, is_plain=True)
 
 
 SHAPES = (
     *_prefixed(),
-    Shape("sk-", Pattern(r"sk-[\w-]{8,}", re.ASCII)),
-    _special("AKIA", rf"AKIA[A-Z0-9]{{16}}{_END}"),
-    _special("ASIA", rf"ASIA[A-Z0-9]{{16}}{_END}"),
+    Shape("sk-", _starting("sk-", r"[\w-]{8,}")),
+    _special("AKIA", rf"[A-Z0-9]{{16}}{_END}"),
+    _special("ASIA", rf"[A-Z0-9]{{16}}{_END}"),
     # Azure: three characters and a digit before the literal.
-    *(_special(f"{digit}Q~", rf"[\w~.-]{{3}}{digit}Q~[\w~.-]{{30,}}", 3) for digit in range(10)),
-    _special("JQQJ99", r"[A-Za-z0-9]{52}JQQJ99[A-Za-z0-9]{20,}", 52),
-    _special(".atlasv1.", r"[A-Za-z0-9]{14}\.atlasv1\.[\w-]{20,}", 14),
-    _special("SG.", r"SG\.[\w-]{10,80}\.[\w-]{10,}"),
-    _special("AGE-SECRET-KEY-1", r"AGE-SECRET-KEY-1[A-Z0-9]{20,}"),
-    _special("cio", rf"cio(?=[A-Za-z]{{0,31}}[0-9])[A-Za-z0-9]{{32}}{_END}"),
-    _special("pat", r"pat[A-Za-z0-9]{14}\.[0-9a-f]{32,}"),
-    _special("SK", rf"SK[0-9a-f]{{32}}{_END}"),
-    _special("s.", r"s\.(?=[A-Za-z]{0,23}[0-9])[A-Za-z0-9]{24}(?![\w.-])"),
-    _special("00D", r"00D[A-Za-z0-9]{9,15}![\w.]{30,}"),
-    _special("v1.0-", r"v1\.0-[0-9a-f]{24}-[0-9a-f]{100,}"),
-    _special("re_", r"re_[A-Za-z0-9]{8}_[A-Za-z0-9]{16,}"),
-    _special("1//0", r"1//0[\w-]{20,}"),
-    _special("-us", rf"[0-9a-f]{{32}}-us[0-9]{{1,2}}{_END}", 32),
+    *(_within(f"{digit}Q~", rf"[\w~.-]{{3}}{digit}Q~[\w~.-]{{30,}}", 3) for digit in range(10)),
+    _within("JQQJ99", r"[A-Za-z0-9]{52}JQQJ99[A-Za-z0-9]{20,}", 52),
+    _within(".atlasv1.", r"[A-Za-z0-9]{14}\.atlasv1\.[\w-]{20,}", 14),
+    _special("SG.", r"[\w-]{10,80}\.[\w-]{10,}"),
+    _special("AGE-SECRET-KEY-1", r"[A-Z0-9]{20,}"),
+    _special("cio", rf"(?=[A-Za-z]{{0,31}}[0-9])[A-Za-z0-9]{{32}}{_END}"),
+    _special("pat", r"[A-Za-z0-9]{14}\.[0-9a-f]{32,}"),
+    _special("SK", rf"[0-9a-f]{{32}}{_END}"),
+    _special("s.", r"(?=[A-Za-z]{0,23}[0-9])[A-Za-z0-9]{24}(?![\w.-])"),
+    _special("00D", r"[A-Za-z0-9]{9,15}![\w.]{30,}"),
+    _special("v1.0-", r"[0-9a-f]{24}-[0-9a-f]{100,}"),
+    _special("re_", r"[A-Za-z0-9]{8}_[A-Za-z0-9]{16,}"),
+    _special("1//0", r"[\w-]{20,}"),
+    _within("-us", rf"[0-9a-f]{{32}}-us[0-9]{{1,2}}{_END}", 32),
 )

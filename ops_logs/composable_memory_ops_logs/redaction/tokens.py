@@ -4,7 +4,7 @@ Tokens are long runs of characters, so the few long runs of a text say which sha
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.scanner import ALNUM, JUDGED, Rule, Span, Text, places, run_before
@@ -61,6 +61,10 @@ _LONG = b"a" * 14
 
 def shape_spans(text: Text, shape: Shape) -> Iterator[Span]:
     """Yield the tokens of one shape; an empty span says how far it has read."""
+    if not shape.back:
+        for match in shape.pattern.finditer(text.raw):
+            yield from _in_match(text.raw, shape, match)
+        return
     end = 0
     for place in places(text.raw, shape.literal):
         if place >= end:
@@ -69,17 +73,18 @@ def shape_spans(text: Text, shape: Shape) -> Iterator[Span]:
                 yield span
 
 
-def _shape_at(text: Text, shape: Shape, place: int) -> Iterator[Span]:
-    raw, start = text.raw, place - shape.back
-    if start < 0 or (start and raw[start - 1] in ALNUM):
-        return
-    match = shape.pattern.match(raw, start)
-    if match is not None:
-        token = match[0].rstrip(".")
-        body = token[len(shape.literal) :]
-        if shape.is_plain or _is_no_prose(body, shape.literal, raw[start - 1 : start]):
-            yield Span(start, start + len(token), is_token=True)
-        yield Span(match.end(), match.end())
+def _shape_at(text: Text, shape: Shape, place: int) -> Iterable[Span]:
+    start = place - shape.back
+    match = shape.pattern.match(text.raw, start) if start >= 0 else None
+    return () if match is None else _in_match(text.raw, shape, match)
+
+
+def _in_match(raw: str, shape: Shape, match: re.Match[str]) -> Iterator[Span]:
+    start, token = match.start(), match[0].rstrip(".")
+    body = token[len(shape.literal) :]
+    if shape.is_plain or _is_no_prose(body, shape.literal, raw[start - 1 : start]):
+        yield Span(start, start + len(token), is_token=True)
+    yield Span(match.end(), match.end())
 
 
 _PARTS = Pattern(r"[A-Za-z]+[0-9][A-Za-z0-9]*|[0-9]+[A-Za-z][A-Za-z0-9]*|[A-Za-z]+|[0-9]+")
