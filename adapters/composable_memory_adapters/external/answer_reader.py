@@ -21,6 +21,7 @@ from composable_memory.query.calibration import Calibration, calibrate
 from composable_memory.types import MemorySearchResult, SupportingFact
 from composable_memory_adapters.text.query_terms import KeywordQuery
 from composable_memory_adapters.text.snippets import Snippet, SnippetMaker
+from composable_memory_adapters.text.stems import Stemmer
 from composable_memory_adapters.text.text_scores import StemCache, score
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -161,13 +162,16 @@ def read_answer(
 
 
 def results_of(
-    hits: Sequence[Hit], query: KeywordQuery, as_of: datetime | None = None
+    hits: Sequence[Hit],
+    query: KeywordQuery,
+    as_of: datetime | None = None,
+    stemmer: Stemmer | None = None,
 ) -> tuple[MemorySearchResult, ...]:
     """Return hits as results, each with what of its text answers the question.
 
     `as_of` is the time that the question is about: whether a result holds then is said with it.
     """
-    snippets = SnippetMaker(query)
+    snippets = SnippetMaker(query, stemmer=stemmer)
     return tuple(_result(hit, snippets.snippet(hit.text), as_of) for hit in hits)
 
 
@@ -177,7 +181,7 @@ def found_names(answer: JsonValue, results_at: str | None) -> tuple[str, dict[st
     names: dict[str, str] = {}
     for row in (rows or ())[:MAX_RESULTS]:
         if isinstance(row, dict):
-            names = {field: name for field, (name, _) in _common(row).items()} | names
+            names = _common(row)[0] | names
     return found_at, names
 
 
@@ -239,7 +243,12 @@ def joined(readings: Sequence[Reading]) -> Reading:
     )
 
 
-def compared(hits: Sequence[Hit], query: KeywordQuery, stems: StemCache | None = None) -> Sequence[Hit]:
+def compared(
+    hits: Sequence[Hit],
+    query: KeywordQuery,
+    stems: StemCache | None = None,
+    stemmer: Stemmer | None = None,
+) -> Sequence[Hit]:
     """Return hits scored as the builtin memory scores: 0.7 by their words, 0.3 by their own scores.
 
     What a foreign score stands for nobody knows, and a place says nothing at all of a list in which nothing
@@ -248,7 +257,7 @@ def compared(hits: Sequence[Hit], query: KeywordQuery, stems: StemCache | None =
     if not hits or not query.terms:
         return hits
     texts = [f"{hit.title}\n{hit.text[:MAX_SCORED]}" for hit in hits]
-    said = score(query, texts, stems, times=LARGER)
+    said = score(query, texts, stems, times=LARGER, stemmer=stemmer)
     for hit, text in zip(hits, said, strict=True):
         hit.score = TEXT_WEIGHT * text.words + (1 - TEXT_WEIGHT) * (hit.score or 0.0)
     return _sorted(hits)
@@ -340,27 +349,31 @@ def _fields(row: JsonValue, configured: Mapping[str, str]) -> dict[str, JsonValu
     """
     if not isinstance(row, dict):
         return {"text": row}
-    fields = {name: value for name, (_, value) in _common(row).items()}
-    return fields | {name: pick(row, path) if path else None for name, path in configured.items()}
+    fields = _common(row)[1]
+    for name, path in configured.items():
+        fields[name] = pick(row, path) if path else None
+    return fields
 
 
-def _common(row: Mapping[str, JsonValue]) -> dict[str, tuple[str, JsonValue]]:
-    """Return the fields of a result by their common names: the name found, and the value.
+def _common(row: Mapping[str, JsonValue]) -> tuple[dict[str, str], dict[str, JsonValue]]:
+    """Return the fields of a result by their common names: the names found, and the values.
 
     What stands in the result itself goes before what is a level deeper.
     """
-    found: dict[str, tuple[str, JsonValue]] = {}
-    levels = [("", row), *((f"{name}.", one) for name, one in row.items() if isinstance(one, dict))]
-    for prefix, level in levels:
+    names: dict[str, str] = {}
+    values: dict[str, JsonValue] = {}
+    levels: list[tuple[str, Mapping[str, JsonValue]]] = [("", row)]
+    for prefix, level in levels:  # which grows by what is within the first
         ranks: dict[str, int] = {}
-        for name in _FIELDS.keys() & level.keys():
-            field, rank = _FIELDS[name]
-            value = level[name]
-            if rank < ranks.get(field, rank + (field not in found)) and not (
-                value in (None, "", []) or isinstance(value, dict)
-            ):
-                ranks[field], found[field] = rank, (f"{prefix}{name}", value)
-    return found
+        for name, value in level.items():
+            if isinstance(value, dict):
+                if not prefix:
+                    levels.append((f"{name}.", value))
+            elif name in _FIELDS and value not in (None, "", []):
+                field, rank = _FIELDS[name]
+                if rank < ranks.get(field, rank + (field not in names)):
+                    ranks[field], names[field], values[field] = rank, f"{prefix}{name}", value
+    return names, values
 
 
 def _text(value: JsonValue, most: int = MAX_CHARACTERS) -> str:

@@ -40,6 +40,7 @@ from composable_memory_adapters.external.answer_reader import (
 )
 from composable_memory_adapters.external.settings import AnswerSettings
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
+from composable_memory_adapters.text.stems import Stemmer
 from composable_memory_adapters.text.text_scores import StemCache
 from composable_memory_ops_logs import redact, utc_now
 
@@ -199,9 +200,10 @@ class ExternalMemory:
                 for answer in answers
             ]
         )
-        hits = compared(reading.hits, query, self._stems)
+        stemmer = Stemmer()
+        hits = compared(reading.hits, query, self._stems, stemmer)
         good = [hit for hit in hits if (hit.score or 0.0) >= options.min_score][: options.max_results]
-        return reading, good, results_of(good, query, self._as_of(options))
+        return reading, good, results_of(good, query, self._as_of(options), stemmer)
 
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None

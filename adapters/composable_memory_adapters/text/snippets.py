@@ -45,7 +45,9 @@ _SENTENCE_END = re.compile(
     r"[.!?…。！？](?:(?<=[.!?…])[.!?…]*[\"'”’»)\]]*\s+|(?<=[。！？])[。！？]*[」』”’）]*)"
 )
 _REST_OF_WORD = re.compile(f"[^\\W_{CJK}]*")
-_BORDER = re.compile(r"\n|[.!?…]+[\"'”’»)\]]*\s+|[。！？]+[」』”’）]*")
+_BORDER = re.compile(
+    r"[\n.!?…。！？](?:(?<=\n)|(?<=[.!?…])[.!?…]*[\"'”’»)\]]*\s+|(?<=[。！？])[。！？]*[」』”’）]*)"
+)
 
 Span = tuple[int, int]
 """Where a part of a text begins and ends."""
@@ -76,8 +78,10 @@ class SnippetMaker:
         SnippetMaker(analyse("where is the trolley?")).snippet(text)
     """
 
-    def __init__(self, query: KeywordQuery, rarities: Sequence[float] | None = None) -> None:
-        self._stemmer = Stemmer()
+    def __init__(
+        self, query: KeywordQuery, rarities: Sequence[float] | None = None, stemmer: Stemmer | None = None
+    ) -> None:
+        self._stemmer = stemmer or Stemmer()
         self._stems: dict[str, list[str]] = {}
         lookups = query.sought[: len(query.terms)]
         self._weights = rarities if rarities and any(rarities) else [1.0] * len(lookups)
@@ -184,28 +188,26 @@ def _units(text: str, limit: int) -> Iterator[Span]:
         if len(line) <= longest:
             yield begin, end
         else:
-            for start, stop in _sentences(text, begin, end):
-                yield from ((start, stop),) if stop - start <= longest else _pieces(text, start, stop, piece)
+            for stop in _sentence_ends(text, begin, end):
+                if stop - begin > longest:
+                    while stop - begin > piece:
+                        blank = text.rfind(" ", begin + piece // 2, begin + piece)
+                        cut = blank + 1 if blank >= 0 else _boundary(text, begin + piece, stop)
+                        yield begin, cut
+                        begin = cut
+                if begin < stop:
+                    yield begin, stop
+                begin = stop
         begin = end
 
 
-def _sentences(text: str, begin: int, end: int) -> Iterator[Span]:
+def _sentence_ends(text: str, begin: int, end: int) -> Iterator[int]:
     for match in _SENTENCE_END.finditer(text, begin, end):
         if match.end() - begin >= SHORTEST_SENTENCE:
-            yield begin, match.end()
             begin = match.end()
+            yield begin
     if begin < end:
-        yield begin, end
-
-
-def _pieces(text: str, begin: int, end: int, length: int) -> Iterator[Span]:
-    while end - begin > length:
-        blank = text.rfind(" ", begin + length // 2, begin + length)
-        cut = blank + 1 if blank >= 0 else _boundary(text, begin + length, end)
-        yield begin, cut
-        begin = cut
-    if begin < end:
-        yield begin, end
+        yield end
 
 
 def _best_run(units: Sequence[Span], likely: Sequence[float], limit: int) -> Span:

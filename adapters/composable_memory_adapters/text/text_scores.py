@@ -3,7 +3,7 @@
 Where another memory has found them, the rarity of a word is estimated from what it found.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from composable_memory_adapters.text.query_terms import KeywordQuery, Lookup
 from composable_memory_adapters.text.relevance import PassageMatch, Relevance, absolute_score, rarity
@@ -19,8 +19,6 @@ MIN_PREFIX = 3
 MAX_TEXTS = 2500
 """How many texts a `StemCache` keeps; with their stems, English passages take about 25 MB."""
 
-Stems = tuple[str, ...]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
@@ -35,104 +33,96 @@ class StemCache:
 
     def __init__(self, max_texts: int = MAX_TEXTS) -> None:
         self._max_texts = max_texts
-        self._kept: dict[str, Stems] = {}
-        self._words: dict[str, str] = {}  # equal stems share one string
+        self._kept: dict[str, str] = {}
 
-    def of_texts(self, texts: Sequence[str]) -> list[Stems]:
-        """Return the stems of each text, in their order."""
+    def of_texts(self, texts: Sequence[str], stemmer: Stemmer) -> list[str]:
+        """Return the stems of each text in their order, with a blank before and behind each."""
         if len(self._kept) > self._max_texts:
-            # New objects, because other threads may still be using the old ones.
-            self._kept, self._words = {}, {}
-        kept, words = self._kept, self._words
-        if missing := dict.fromkeys(text for text in texts if text not in kept):
-            stemmer = Stemmer()
-            for text in missing:
-                kept[text] = tuple([words.setdefault(stem, stem) for stem in stemmer.of_text(text)])
+            self._kept = {}  # a new one, because other threads may still be using the old one
+        kept = self._kept
+        for text in texts:
+            if text not in kept:
+                kept[text] = " ".join(["", *stemmer.of_text(text), ""])
         return [kept[text] for text in texts]
 
 
 def score(
-    query: KeywordQuery, texts: Sequence[str], cache: StemCache | None = None, *, times: int = 1
+    query: KeywordQuery,
+    texts: Sequence[str],
+    cache: StemCache | None = None,
+    *,
+    times: int = 1,
+    stemmer: Stemmer | None = None,
 ) -> list[Scored]:
     """Return the score of each text for its words; `texts` are all passages of the documents found.
 
     The memory that they are from is taken to be `times` as large, and the rest of it to lack the words.
     """
-    stemmer = Stemmer()
-    passages = (cache or StemCache()).of_texts(texts)
-    known = frozenset[str]().union(*passages)
-    lookups = [_StemPattern.of(alternatives, stemmer, known) for alternatives in query.sought]
+    stemmer = stemmer or Stemmer()
+    passages = (cache or StemCache()).of_texts(texts, stemmer)
+    lookups = [_StemPattern.of(alternatives, stemmer, passages) for alternatives in query.sought]
     if not lookups or not passages:
         return [Scored(words=0.0, exact=False)] * len(texts)
-    places = _places(lookups, passages)
-    relevance = _relevance(passages, places, terms=len(query.terms), count=times * len(passages))
+    places = [[lookup.places(passage) for lookup in lookups] for passage in passages]
+    lengths = [passage.count(" ") - 1 for passage in passages]
+    relevance = _relevance(lengths, places, terms=len(query.terms), count=times * len(passages))
     needed = range(len(query.terms), len(lookups)) if query.phrases else range(len(lookups))
     return [
         Scored(
             words=absolute_score(
-                relevance.of(PassageMatch(places=found, length=len(passage))), scale=relevance.scale
+                relevance.of(PassageMatch(places=found, length=length)), scale=relevance.scale
             ),
             exact=all(found[at] for at in needed),
         )
-        for passage, found in zip(passages, places, strict=True)
+        for length, found in zip(lengths, places, strict=True)
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class _StemPattern:
-    """The stems that match at each place of a lookup: one for a word, several for a prefix."""
+    """What is looked for at each place of a lookup: stems with a blank before and, unless open, behind."""
 
-    sequence: tuple[frozenset[str], ...]
+    sequence: tuple[tuple[str, ...], ...]
 
     @classmethod
-    def of(cls, alternatives: Sequence[Lookup], stemmer: Stemmer, known: frozenset[str]) -> "_StemPattern":
-        first, *others = (cls._of_one(lookup, stemmer, known) for lookup in alternatives)
+    def of(cls, alternatives: Sequence[Lookup], stemmer: Stemmer, passages: Sequence[str]) -> "_StemPattern":
+        first, *others = (cls._of_one(lookup, stemmer, passages) for lookup in alternatives)
         if not others or len(first) != 1:
-            return cls(tuple(first))
-        return cls((first[0].union(*(stems for (stems,) in others)),))
+            return cls(tuple((one,) for one in first))
+        return cls(((first[0], *(one for (one,) in others)),))
 
     @staticmethod
-    def _of_one(lookup: Lookup, stemmer: Stemmer, known: frozenset[str]) -> list[frozenset[str]]:
-        stems = stemmer.of_forms(" ".join(lookup.words))
-        sequence = [frozenset((stem,)) for stem in stems]
+    def _of_one(lookup: Lookup, stemmer: Stemmer, passages: Sequence[str]) -> list[str]:
+        sequence = [f" {stem} " for stem in stemmer.of_forms(" ".join(lookup.words))]
         # A single word that occurs nowhere may be a prefix, which is how QMD matched it.
-        is_unknown = len(stems) == 1 and len(stems[0]) >= MIN_PREFIX and stems[0] not in known
-        if stems and (lookup.is_open or is_unknown):
-            sequence[-1] = frozenset(stem for stem in known if stem.startswith(stems[-1]))
+        is_long = len(sequence) == 1 and len(sequence[0]) >= MIN_PREFIX + 2
+        is_open = lookup.is_open or (is_long and not any(sequence[0] in passage for passage in passages))
+        if sequence and is_open:
+            sequence[-1] = sequence[-1][:-1]
         return sequence
 
-    def places(self, index: Mapping[str, Sequence[int]]) -> list[int]:
+    def places(self, passage: str) -> list[int]:
         """Return the positions in a passage where it matches, ascending."""
         if len(self.sequence) == 1 and len(self.sequence[0]) == 1:
-            (stem,) = self.sequence[0]
-            return [*index.get(stem, ())]
-        found = [{at for stem in index.keys() & stems for at in index[stem]} for stems in self.sequence]
-        first, *following = found or [set()]
+            return _positions(passage, self.sequence[0][0])
+        found = [{at for one in stems for at in _positions(passage, one)} for stems in self.sequence]
+        first, *following = found or [set[int]()]
         return sorted(at for at in first if all(at + by in more for by, more in enumerate(following, 1)))
 
 
-def _places(lookups: Sequence[_StemPattern], passages: Sequence[Sequence[str]]) -> list[list[list[int]]]:
-    """Return for each passage the positions where each lookup matches."""
-    wanted = frozenset(stem for lookup in lookups for stems in lookup.sequence for stem in stems)
-    nowhere: list[list[int]] = [[] for _ in lookups]
-    places = []
-    for stems in passages:
-        index = {stem: _positions(stems, stem) for stem in wanted.intersection(stems)}
-        places.append([lookup.places(index) for lookup in lookups] if index else nowhere)
-    return places
-
-
-def _positions(stems: Sequence[str], stem: str) -> list[int]:
-    """Return where a stem is; many times as fast as a loop over all, for most passages are long."""
-    found, at = [], -1
-    for _ in range(stems.count(stem)):
-        at = stems.index(stem, at + 1)
-        found.append(at)
+def _positions(passage: str, wanted: str) -> list[int]:
+    """Return which of the stems of a passage are `wanted`, counted from 0."""
+    found: list[int] = []
+    number = begin = 0
+    while (at := passage.find(wanted, begin)) >= 0:
+        number += passage.count(" ", begin, at)
+        found.append(number)
+        number, begin = number + 1, at + 1
     return found
 
 
 def _relevance(
-    passages: Sequence[Sequence[str]], places: Sequence[Sequence[Sequence[int]]], *, terms: int, count: int
+    lengths: Sequence[int], places: Sequence[Sequence[Sequence[int]]], *, terms: int, count: int
 ) -> Relevance:
     frequencies = [sum(map(bool, column)) for column in zip(*places, strict=True)]
     return Relevance(
@@ -141,5 +131,5 @@ def _relevance(
             for at, frequency in enumerate(frequencies)
         ],
         missing=frequencies[:terms].count(0) * rarity(count, 0),
-        average_length=max(1.0, sum(map(len, passages)) / len(passages)),
+        average_length=max(1.0, sum(lengths) / len(lengths)),
     )

@@ -1,11 +1,11 @@
 """Passages are scored by the words of a question, on one scale for every question."""
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from composable_memory_adapters.qmd.documents.passages import rank_score
-from composable_memory_adapters.text import text_scores
 from composable_memory_adapters.text.query_terms import analyse
 from composable_memory_adapters.text.stems import Stemmer
 from composable_memory_adapters.text.text_scores import Scored, StemCache, score
@@ -116,54 +116,55 @@ def test_a_score_by_rank_falls_with_the_rank() -> None:
 # --- the stems that are kept ---
 
 
-@pytest.fixture
-def stemmed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the texts that were stemmed, as that goes on."""
-    texts: list[str] = []
+class CountingStemmer(Stemmer):
+    """Knows what it has stemmed."""
 
-    class Counting(Stemmer):
-        def of_text(self, text: str) -> list[str]:
-            texts.append(text)
-            return super().of_text(text)
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
 
-    monkeypatch.setattr(text_scores, "Stemmer", Counting)
-    return texts
+    def of_text(self, text: str) -> list[str]:
+        self.texts.append(text)
+        return super().of_text(text)
+
+
+def stems(texts: Sequence[str]) -> list[str]:
+    stemmer = Stemmer()
+    return [" ".join(["", *stemmer.of_text(text), ""]) for text in texts]
 
 
 def test_the_stems_are_those_of_the_stemmer_the_first_time_and_later() -> None:
     cache, stemmer = StemCache(), Stemmer()
-    expected = [tuple(stemmer.of_text(text)) for text in TEXTS]
 
-    assert cache.of_texts(TEXTS) == expected
-    assert cache.of_texts(TEXTS[::-1]) == expected[::-1]
-
-
-def test_no_text_is_stemmed_twice(stemmed: list[str]) -> None:
-    cache = StemCache()
-
-    cache.of_texts(["one gate", "one gate", "two gates"])
-    cache.of_texts(["two gates", "three gates"])
-
-    assert sorted(stemmed) == ["one gate", "three gates", "two gates"]
+    assert cache.of_texts(TEXTS, stemmer) == stems(TEXTS)
+    assert cache.of_texts(TEXTS[::-1], stemmer) == stems(TEXTS[::-1])
 
 
-def test_beyond_the_limit_texts_are_stemmed_anew_and_rightly(stemmed: list[str]) -> None:
-    cache = StemCache(max_texts=10)
+def test_no_text_is_stemmed_twice() -> None:
+    cache, stemmer = StemCache(), CountingStemmer()
 
-    cache.of_texts(["the gate"])
+    cache.of_texts(["one gate", "one gate", "two gates"], stemmer)
+    cache.of_texts(["two gates", "three gates"], stemmer)
+
+    assert sorted(stemmer.texts) == ["one gate", "three gates", "two gates"]
+
+
+def test_beyond_the_limit_texts_are_stemmed_anew_and_rightly() -> None:
+    cache, stemmer = StemCache(max_texts=10), CountingStemmer()
+
+    cache.of_texts(["the gate"], stemmer)
     for at in range(20):
-        cache.of_texts([f"word{at} " * 20])
+        cache.of_texts([f"word{at} " * 20], stemmer)
 
-    assert cache.of_texts(["the gate"]) == [("the", "gate")]
-    assert stemmed.count("the gate") == 2
+    assert cache.of_texts(["the gate"], stemmer) == [" the gate "]
+    assert stemmer.texts.count("the gate") == 2
 
 
 def test_threads_may_share_a_cache() -> None:
-    cache, stemmer = StemCache(max_texts=20), Stemmer()
+    cache = StemCache(max_texts=20)
     texts = [f"word{at} gates " * 10 for at in range(60)]
-    expected = [tuple(stemmer.of_text(text)) for text in texts]
 
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: cache.of_texts(texts), range(40)))
+        found = list(pool.map(lambda _: cache.of_texts(texts, Stemmer()), range(40)))
 
-    assert found == [expected] * 40
+    assert found == [stems(texts)] * 40
