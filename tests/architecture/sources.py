@@ -39,39 +39,49 @@ class Module:
     name: str
     path: Path
     tree: ast.Module
+    nodes: Sequence[ast.AST]
+    imports: Sequence[Import]
 
     @property
     def is_public(self) -> bool:
         """Say whether no part of the name begins with an underscore."""
         return not any(part.startswith("_") for part in self.name.split("."))
 
-    def imports(self) -> Iterator[Import]:
-        """Yield what the module imports, at its top and inside functions."""
-        typing_only = {id(node) for block in self._type_checking_blocks() for node in ast.walk(block)}
-        for node in ast.walk(self.tree):
-            names: Sequence[str] = ()
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                names = [node.module]
-            for name in names:
-                assert isinstance(node, (ast.Import, ast.ImportFrom))
-                yield Import(name=name, line=node.lineno, is_for_types=id(node) in typing_only)
-
-    def _type_checking_blocks(self) -> Iterator[ast.stmt]:
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-                yield from node.body
-
 
 @cache
 def modules() -> tuple[Module, ...]:
     """Return every module of the four houses."""
     return tuple(
-        Module(name=_name(house, folder, path), path=path, tree=ast.parse(path.read_text(encoding="utf-8")))
+        _parsed(_name(house, folder, path), path)
         for house, folder in HOUSES.items()
         for path in sorted(folder.rglob("*.py"))
     )
+
+
+def _parsed(name: str, path: Path) -> Module:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = tuple(ast.walk(tree))
+    blocks = [node for node in nodes if isinstance(node, ast.If) and _is_type_checking(node.test)]
+    typing_only = {id(node) for block in blocks for part in block.body for node in ast.walk(part)}
+    imports = tuple(_imports(nodes, typing_only))
+    return Module(name=name, path=path, tree=tree, nodes=nodes, imports=imports)
+
+
+def _is_type_checking(test: ast.expr) -> bool:
+    return isinstance(test, ast.Name | ast.Attribute) and ast.unparse(test).endswith("TYPE_CHECKING")
+
+
+def _imports(nodes: Sequence[ast.AST], typing_only: set[int]) -> Iterator[Import]:
+    """Yield what is imported, at the top of a module and inside functions."""
+    for node in nodes:
+        names: Sequence[str] = ()
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+        for name in names:
+            assert isinstance(node, (ast.Import, ast.ImportFrom))
+            yield Import(name=name, line=node.lineno, is_for_types=id(node) in typing_only)
 
 
 def _name(house: str, folder: Path, path: Path) -> str:

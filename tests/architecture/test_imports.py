@@ -147,14 +147,14 @@ def test_no_imports_go_in_a_circle() -> None:
 
 def imported_packages() -> set[str]:
     """Return the names of all packages that ours import."""
-    return {one.top for module in modules() for one in module.imports()}
+    return {one.top for module in modules() for one in module.imports}
 
 
 def test_third_party_packages_come_in_by_their_doors() -> None:
     wrong = [
         f"{module.name}:{one.line} imports {one.name}"
         for module in modules()
-        for one in module.imports()
+        for one in module.imports
         if one.top not in EVERYWHERE
         and not one.is_for_types
         and not any(f"{module.name}.".startswith(f"{door}.") for door in DOORS.get(one.top, ()))

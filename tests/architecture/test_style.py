@@ -5,12 +5,9 @@ import re
 from collections.abc import Iterator
 from importlib import import_module
 
-from tests.architecture.sources import modules
+from tests.architecture.sources import Module, modules
 
-PUBLIC = [module for module in modules() if module.is_public]
 INTEGRATIONS = "composable_memory_adapters.integrations."
-IMPORTABLE = [module for module in PUBLIC if not module.name.startswith(INTEGRATIONS)]
-"""All but those that need a framework of agents; `make frameworks` tries them."""
 
 CATCH_ALL = {
     "composable_memory.cli": "the top of a face: what nobody foresaw becomes a message and an exit code",
@@ -35,9 +32,18 @@ CATCH_ALL = {
 """The modules that may catch `Exception`, and why: where the code of others ends, and at the top."""
 
 
+def public_modules() -> list[Module]:
+    return [module for module in modules() if module.is_public]
+
+
+def importable_modules() -> list[Module]:
+    """Return all public ones but those that need a framework of agents; `make frameworks` tries them."""
+    return [module for module in public_modules() if not module.name.startswith(INTEGRATIONS)]
+
+
 def test_a_package_lists_each_public_definition_once() -> None:
     wrong = []
-    for module in IMPORTABLE:
+    for module in importable_modules():
         listed = list(getattr(import_module(module.name), "__all__", ()))
         wrong += [f"{module.name}.{name}" for name in set(listed) if listed.count(name) > 1]
         if module.path.name == "__init__.py":
@@ -52,7 +58,7 @@ def test_a_leading_underscore_keeps_a_name_in_its_module() -> None:
     taken = [
         f"{module.name}: {node.module}.{alias.name}"
         for module in modules()
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("composable_memory")
         for alias in node.names
         if alias.name.startswith("_") and not alias.name.startswith("__")
@@ -62,7 +68,7 @@ def test_a_leading_underscore_keeps_a_name_in_its_module() -> None:
 
 
 def test_listed_names_exist() -> None:
-    imported = [import_module(module.name) for module in IMPORTABLE]
+    imported = [import_module(module.name) for module in importable_modules()]
 
     assert [
         f"{module.__name__}.{name}"
@@ -73,10 +79,10 @@ def test_listed_names_exist() -> None:
 
 
 def test_public_things_have_docstrings() -> None:
-    assert [module.name for module in PUBLIC if not ast.get_docstring(module.tree)] == []
+    assert [module.name for module in public_modules() if not ast.get_docstring(module.tree)] == []
     assert [
         f"{module.name}.{name}"
-        for module in PUBLIC
+        for module in public_modules()
         for name, node in _public_things(module.tree)
         if not ast.get_docstring(node)
     ] == []
@@ -86,7 +92,7 @@ def test_only_known_places_catch_everything() -> None:
     catching = {
         module.name
         for module in modules()
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.ExceptHandler) and _catches_everything(node)
     }
 

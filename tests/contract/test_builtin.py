@@ -75,6 +75,7 @@ class TestKeywordsOnly(BuiltinContract):
     """No embedder: keywords are indexed and searched all the same."""
 
 
+@pytest.mark.thorough
 class TestVectorsOnly(BuiltinContract):
     embeds = True
     options: ClassVar = {"store": {"fts": OFF}}

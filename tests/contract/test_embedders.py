@@ -56,10 +56,12 @@ class TestOpenAi(RemoteContract):
     spec = openai.spec
 
 
+@pytest.mark.thorough
 class TestMistral(RemoteContract):
     spec = openai.mistral_spec
 
 
+@pytest.mark.thorough
 class TestVoyage(RemoteContract):
     spec = openai.voyage_spec
 
@@ -83,6 +85,7 @@ class TestOllama(RemoteContract):
         return loopback.ollama(received)
 
 
+@pytest.mark.thorough
 class TestOldOllama(TestOllama):
     def answer(self, received: loopback.Received) -> loopback.Reply:
         return loopback.ollama_of_old(received)

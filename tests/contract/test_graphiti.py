@@ -147,15 +147,18 @@ class TestPrivate(Private, SharedGraph): ...
 class TestPrivateFacts(Private, ChangingGraph): ...
 
 
+@pytest.mark.thorough
 class TestWordsOnly(Private, SharedGraph):
     """Without an embedder facts are found by their words."""
 
     embeds = False
 
 
+@pytest.mark.thorough
 class TestByAddress(ByAddress, SharedGraph): ...
 
 
+@pytest.mark.thorough
 class TestByAddressFacts(ByAddress, ChangingGraph): ...
 
 

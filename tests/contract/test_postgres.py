@@ -64,5 +64,6 @@ class TestHybrid(PostgresContract):
     embeds = True
 
 
+@pytest.mark.thorough
 class TestKeywordsOnly(PostgresContract):
     """No embedder: words are searched all the same."""

@@ -79,19 +79,21 @@ class QmdContract(BackendContract, AnswerContract):
             assert answer.engines["qmd"] == self.way
 
 
-class TestDaemon(QmdContract):
+class TestDaemon(QmdContract, ReadFileContract):
     """A server on this machine answers, as in a memory that stays open."""
 
     way = "daemon"
 
 
-class TestProcess(QmdContract, ReadFileContract):
-    """Every question is a process, as in a single command, so fewer are asked; files are read here alone."""
+@pytest.mark.thorough
+class TestProcess(QmdContract):
+    """Every question is a process, as in a single command, so fewer are asked."""
 
     way = "process"
     questions = SEED_QUESTIONS[::5]  # English and Chinese
 
 
+@pytest.mark.thorough
 class TestChangingNotes(SyncContract, ForgetContract):
     """The server answers from an index that is updated beside it, and every test has an index of its own."""
 

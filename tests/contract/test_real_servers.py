@@ -35,6 +35,7 @@ class Joined(BackendContract, AnswerContract):
         return opened
 
 
+@pytest.mark.thorough
 class TestReferenceServer(Joined):
     @pytest.fixture(scope="class")
     @classmethod
@@ -42,6 +43,7 @@ class TestReferenceServer(Joined):
         return real_servers.reference_server(tmp_path_factory.mktemp("server"), SEED_NOTES)
 
 
+@pytest.mark.thorough
 class TestQmd(Joined):
     @pytest.fixture(scope="class")
     @classmethod

@@ -3,12 +3,15 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from tests.cli_process import run_cli
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -61,40 +64,34 @@ def test_a_program_of_the_readme_runs_and_says_something(number: int, tmp_path: 
 
 
 @pytest.mark.timeout(320)  # some twenty commands, each a process of its own
-def test_the_commands_of_the_readme_run_on_the_sample_notes_and_show_the_answers(tmp_path: Path) -> None:
-    """One after the other in one shell, as somebody would who copies them."""
+def test_the_commands_of_the_readme_run_on_the_sample_notes_and_show_the_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One after the other, as somebody would who copies them."""
     if not (find_spec("falkordb") and find_spec("graphiti_core")):
         pytest.skip("the extra graphiti is not installed")
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("CI", "true")  # keeps QMD from its models
+    monkeypatch.setenv("PATH", f"{QMD}{os.pathsep}{os.environ['PATH']}")
     lines = [line for block in BLOCKS for line in block.splitlines() if not line.startswith((*NOT_RUN, "#"))]
-    lines = [line for line in lines if line.strip() and ("=qmd" not in line or QMD.is_dir())]
-    script = 'cmem() { "$PYTHON" -m composable_memory.cli "$@" < /dev/null; }\n' + "".join(
-        f"printf '\\036%s\\n' {shlex.quote(line)}\n{line}\nprintf '\\037%s' $?\n" for line in lines
-    )
-    packages = [str(ROOT), *(str(ROOT / house) for house in ("adapters", "feedback", "ops_logs"))]
-
-    done = subprocess.run(
-        ["bash", "-c", script],
-        cwd=ROOT,
-        env={
-            "CI": "true",  # keeps QMD from its models
-            "HOME": str(tmp_path),
-            "PATH": f"{QMD}:{os.environ['PATH']}",
-            "PYTHON": sys.executable,
-            "PYTHONPATH": ":".join(packages),
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-    ran = [part.split("\n", 1) for part in done.stdout.split("\036")[1:]]
-    assert [line for line, _ in ran] == lines, done.stderr
-    for line, output in ran:
-        shown, _, code = output.rpartition("\037")
-        assert code == ("1" if REFUSED.search(line) else "0"), f"{line}\n{shown}\n{done.stderr}"
-        for command, answer in SHOWN.items():
-            assert command not in line or answer in shown, f"{line}\n{shown}"
+    for line in lines:
+        words = shlex.split(line, comments=True)
+        environ = dict(os.environ)
+        while words and "=" in words[0]:
+            name, value = words.pop(0).split("=")
+            environ[name] = value
+        match words:
+            case ["cp", "-r", source, target, "&&", "cd", _]:
+                monkeypatch.chdir(shutil.copytree(source, Path(target).expanduser()))
+            case ["export", assignment]:
+                monkeypatch.setenv(*assignment.split("="))
+            case ["cmem", *args] if QMD.is_dir() or "=qmd" not in line:
+                done = run_cli(*args, environ=environ)
+                assert done.returncode == (1 if REFUSED.search(line) else 0), (line, done)
+                for command, answer in SHOWN.items():
+                    assert command not in line or answer in done.stdout, (line, done)
+            case _:
+                assert not words or "=qmd" in line, line
     assert [command for command in SHOWN if command not in "".join(BLOCKS)] == []
 
 

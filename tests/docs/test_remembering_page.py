@@ -9,6 +9,7 @@ from pathlib import Path
 
 from composable_memory.retain.remember import MAX_CHARS
 from composable_memory.retain.retained_lines import format_retained_line, read_retained_line, retained_lines
+from tests.cli_process import run_cli
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "remembering.md").read_text(encoding="utf-8")
@@ -17,23 +18,24 @@ PAGE = (ROOT / "docs" / "remembering.md").read_text(encoding="utf-8")
 def test_what_the_page_shows_runs_and_is_in_the_note(tmp_path: Path) -> None:
     (commands,) = re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S)
     (program,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
-    calls = [["-m", "composable_memory.cli", *shlex.split(one)[1:]] for one in commands.splitlines()]
     environ = {**os.environ, "COMPOSABLE_MEMORY_STATE_DIR": str(tmp_path / "state")}
     workspace = tmp_path / "notes"
     workspace.mkdir()
 
     printed = [
-        subprocess.run(
-            [sys.executable, *call],
-            cwd=workspace,
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=True,
-        ).stdout
-        for call in (*calls, ["-c", program])
+        run_cli(*shlex.split(one)[1:], folder=workspace, environ=environ).stdout
+        for one in commands.splitlines()
     ]
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=workspace,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=True,
+    )
+    printed.append(ran.stdout)
 
     (note,) = (workspace / "memory").iterdir()
     text = note.read_text(encoding="utf-8")

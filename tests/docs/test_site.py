@@ -16,6 +16,7 @@ from composable_memory.tools.catalogue import TOOLS
 from composable_memory.types import DegradationCode
 from docs.site.build import ELSEWHERE, gathered, problems
 from docs.site.reference import pages
+from tests.cli_process import run_cli
 from tests.docs.test_cli_page import commands
 
 ROOT = Path(__file__).parents[2]
@@ -162,21 +163,12 @@ def test_the_commands_of_the_guides_are_commands_with_options_that_there_are() -
 def test_the_recorded_commands_run_and_show_what_the_page_shows(page: str, tmp_path: Path) -> None:
     (block,) = re.findall(r"^```console\n(.*?)^```", text_of(page), re.M | re.S)
     commands = [shlex.split(line[2:]) for line in block.splitlines() if line.startswith("$ ")]
-    environ = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "PYTHONPATH": ":".join(PACKAGES)}
     notes = ["--workspace", str(ROOT / "examples" / "workspace"), "--state-dir", str(tmp_path / "state")]
 
     said = ""
     for program, *words in (["cmem", "index"], *commands):
         assert program == "cmem"
-        done = subprocess.run(
-            [sys.executable, "-m", "composable_memory.cli", *words, *notes],
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
+        done = run_cli(*words, *notes)
         assert done.returncode == 0, (words, done.stderr)
         said += done.stdout
 

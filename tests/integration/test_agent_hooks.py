@@ -14,6 +14,7 @@ import pytest
 
 from composable_memory.config.settings import MemorySettings
 from composable_memory.hooks import HookCall, SessionStates, save_session
+from tests.cli_process import run_cli
 from tests.integration.embedders.loopback import Received, Reply, listening
 
 pytestmark = pytest.mark.security
@@ -54,9 +55,13 @@ class Agent:
             file.write(f"{json.dumps(record)}\n")
 
     def raw(self, *args: str, text: str = "{}") -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [*PROGRAM, *args], input=text, cwd=self.folder, env=self.environ, capture_output=True, text=True,
-            timeout=120, check=False,
+        return run_cli("hook", *args, folder=self.folder, environ=self.environ, text=text)
+
+    def started(self, *args: str) -> "subprocess.Popen[str]":
+        """Start a hook as a process; its stdin is open, as if the agent had not ended its JSON."""
+        return subprocess.Popen(
+            [*PROGRAM, *args], cwd=self.folder, env=self.environ,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
     def hook(self, name: str, event: str, **more: object) -> Mapping[str, Any]:
@@ -130,6 +135,15 @@ def test_a_session_from_its_start_to_its_end(agent: Agent, tmp_path: Path) -> No
     assert agent.sessions() == ["2026-03-10-and-the-gasket.md", name]
     assert (agent.folder / "memory" / name).read_text("utf-8") == page
     assert (agent.folder / "memory" / "2026-03-08.md").read_text("utf-8").endswith(f"{attack}\n")
+
+
+def test_a_hook_is_a_process_that_reads_and_prints_json(agent: Agent) -> None:
+    said = {"cwd": str(agent.folder), "session_id": "s1", "prompt": "Which part number fits the pump relay?"}
+    with agent.started("prompt") as process:
+        told, problems = process.communicate(json.dumps(said), timeout=120)
+
+    assert (process.returncode, problems) == (0, "")
+    assert "QX-7781-B" in json.loads(told)["context"]
 
 
 def test_no_session_overwrites_the_file_of_another(agent: Agent, tmp_path: Path) -> None:
@@ -219,17 +233,10 @@ def test_of_a_huge_transcript_the_end_is_read(agent: Agent) -> None:
 def test_a_hook_is_given_up_at_its_deadline(agent: Agent) -> None:
     agent.configure(deadline_ms=100)
     for strict, code in (((), 0), (("--strict",), 1)):
-        process = subprocess.Popen(
-            [*PROGRAM, "prompt", *strict],
-            cwd=agent.folder,
-            env=agent.environ,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        with process:  # stdin stays open, as if the agent never ended its JSON
+        with agent.started("prompt", *strict) as process:
             assert process.wait(timeout=60) == code
             assert process.stdout is not None
-            assert process.stdout.read() == b""
+            assert process.stdout.read() == ""
 
 
 def test_a_folder_that_is_no_memory_is_left_alone(agent: Agent, tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ def test_a_federation_finds_what_one_index_finds(small_set: Path) -> None:
     assert all(float(row[6]) == 1.0 for row in split)  # each note is in one of the two
 
 
+@pytest.mark.thorough
 def test_a_question_about_something_else_is_recognised(small_set: Path) -> None:
     other = small_set.parent / "jsquad"
     small_set.rename(other)

@@ -20,6 +20,7 @@ from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import integrity, schema
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from tests.rounds import rounds
+from tests.variants import variants
 
 ROUNDS = rounds(1, explore=20)
 NO_SYNC = BuiltinSettings.model_validate({"sync": {"onSearch": False}})
@@ -300,7 +301,9 @@ async def test_an_upgrade_that_was_interrupted_begins_anew(handed: BackendServic
         assert await memory.check() == ()
 
 
-@pytest.mark.parametrize("kind", corruption.KINDS)
+@pytest.mark.parametrize(
+    "kind", variants(corruption.KINDS, "a bit of the file", "a bit of a text", "cut short", "log: garbage")
+)
 async def test_whatever_is_damaged_is_never_served_and_mended_by_a_sync(tmp_path: Path, kind: str) -> None:
     tally = await corruption.run(tmp_path, kind=kind, rounds=ROUNDS, notes=30, seed=7)
 

@@ -26,6 +26,7 @@ from composable_memory_adapters.builtin.sync.synchroniser import Synchroniser
 from composable_memory_adapters.sqlite_file import PAGE_BYTES, Connection, SqliteFile
 from composable_memory_ops_logs import MemorySink, SyncFailed
 from tests.rounds import rounds
+from tests.variants import variants
 
 NO_SYNC = BuiltinSettings.model_validate({"sync": {"onSearch": False}})
 
@@ -62,7 +63,7 @@ def flight_for(reason: str) -> Flight:
 # --- processes that die, and that share ---
 
 
-@pytest.mark.parametrize("kind", kill_rounds.KINDS)
+@pytest.mark.parametrize("kind", variants(kill_rounds.KINDS, "sync"))
 async def test_a_killed_process_leaves_an_index_that_goes_on(tmp_path: Path, kind: str) -> None:
     tally = await kill_rounds.run(tmp_path, rounds=rounds(2, explore=20), notes=60, seed=7, kind=kind)
 
@@ -111,6 +112,7 @@ asyncio.run(add_notes(Path(sys.argv[1]), int(sys.argv[2])))
 """
 
 
+@pytest.mark.thorough
 async def test_processes_that_add_rebuild_and_search_at_once_lose_nothing(tmp_path: Path) -> None:
     path = os.pathsep.join(path for path in [str(Path(kill_rounds.__file__).parents[1]), *sys.path] if path)
     children = [
@@ -483,6 +485,7 @@ async def test_nul_characters_do_not_cut_a_note(services: BackendServices, works
         assert hit.path == "memory/nul.md"
 
 
+@pytest.mark.thorough
 async def test_a_huge_note_is_indexed_whole_while_searches_go_on(
     services: BackendServices, workspace: Path
 ) -> None:

@@ -25,6 +25,7 @@ from composable_memory.cli.command_server import CommandServer
 from composable_memory.cli.options import AsJson
 from composable_memory.config.layers import default_state_dir
 from composable_memory.registry import discover_backends
+from tests.cli_process import run_cli
 
 ALONE, ASKING = (
     [sys.executable, "-c", f"import sys; sys.argv[0] = 'cmem'; from {module} import main; main()"]
@@ -55,15 +56,15 @@ class Place:
     def run(self, program: Sequence[str], *words: str, folder: Path | None = None) -> tuple[int, str, str]:
         """Run a command; return its exit code and what it printed, without what differs in every run."""
         done = subprocess.run(
-            [*program, *words], capture_output=True, cwd=folder, timeout=LIMIT_S, check=False
+            [*program, *words], capture_output=True, cwd=folder, timeout=LIMIT_S, check=False, text=True
         )
-        return done.returncode, _settled(done.stdout), _settled(done.stderr)
+        return _outcome(done)
 
     def asked(self, *words: str) -> tuple[int, str, str]:
         return self.run(ASKING, *words, *self.options)
 
     def alone(self, *words: str) -> tuple[int, str, str]:
-        return self.run(ALONE, *words, *self.options)
+        return _outcome(run_cli(*words, *self.options))
 
     def counts(self) -> tuple[int, int]:
         """Return how many commands were answered, and how many declined."""
@@ -74,8 +75,12 @@ class Place:
         (self.workspace / path).write_text(text, encoding="utf-8")
 
 
-def _settled(output: bytes) -> str:
-    text = re.sub(r'("tookMs": )[\d.]+', r"\1T", output.decode())
+def _outcome(done: "subprocess.CompletedProcess[str]") -> tuple[int, str, str]:
+    return done.returncode, _settled(done.stdout), _settled(done.stderr)
+
+
+def _settled(text: str) -> str:
+    text = re.sub(r'("tookMs": )[\d.]+', r"\1T", text)
     text = re.sub(r"[\d.]+ ms\b", "T ms", text)
     return re.sub(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "TRACE", text)
 
@@ -172,7 +177,7 @@ def test_a_terminal_gets_the_same_colours_links_and_width(
             except OSError:  # how a terminal ends
                 pass
             process.wait(timeout=LIMIT_S)
-        return _settled(bytes(shown))
+        return _settled(shown.decode())
 
     with serving(place):
         for words in (["search", PORT], ["status"], ["get", "MEMORY.md"]):

@@ -120,6 +120,7 @@ def test_a_new_problem_is_told_once(place: list[str]) -> None:
     assert err.count("problem:") == 1
 
 
+@pytest.mark.thorough
 def test_two_may_watch_the_same_notes(place: list[str]) -> None:
     with watching(place, "--json") as one, watching(place, "--json") as other:
         one.document()

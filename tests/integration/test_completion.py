@@ -1,19 +1,13 @@
 """What a shell is offered at a press of Tab: searches by their questions, backends, notes."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from composable_memory.testing import SEED_NOTES
-
-PROGRAM = [
-    sys.executable,
-    "-c",
-    "import sys; sys.argv[0] = 'cmem'; from composable_memory.cli import main; main()",
-]
+from tests.cli_process import run_cli
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the shells are those of Unix")
 
@@ -32,15 +26,8 @@ def run(place: Path, *words: str, **environ: str) -> str:
         "COMPOSABLE_MEMORY__EMBEDDING__PROVIDER": "none",
     }
     environ = {**os.environ, "HOME": str(place), **settings, **environ}
-    done = subprocess.run(
-        [*PROGRAM, *words],
-        cwd=place / "notes",
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=True,
-    )
+    done = run_cli(*words, folder=place / "notes", environ=environ)
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 

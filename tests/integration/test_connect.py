@@ -241,6 +241,7 @@ def test_of_a_file_in_one_line_the_changed_parts_are_shown(desk: Desk) -> None:
     assert not [one for one in (SECRET, "mine", "/p/") if one in shown.stdout]
 
 
+@pytest.mark.thorough
 def test_the_difference_of_a_huge_file_is_found(desk: Desk) -> None:
     lines = "".join(f'    "{one:05}": [\n    ],\n' for one in range(5_000))
     begin = '{\n  "hooks": {\n    "UserPromptSubmit": [],\n' + lines

@@ -188,6 +188,7 @@ async def test_a_server_that_is_killed_in_the_middle_of_a_question_leaves_nothin
     await nobody_left(state_dir)
 
 
+@pytest.mark.thorough
 async def test_a_server_ends_with_us_however_we_end(notes: Path, state_dir: Path) -> None:
     script = (
         "import asyncio, sys, tests.integration.external.test_mcp_servers as t\n"

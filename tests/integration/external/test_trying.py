@@ -99,6 +99,7 @@ def test_a_server_is_added_with_all_that_was_found_out(
     assert (again.exit_code != 0, own_file.read_text(encoding="utf-8")) == (True, after)
 
 
+@pytest.mark.thorough
 def test_it_is_added_for_this_workspace_alone_or_for_all(
     added: Any, own_file: Path, workspace: Path, state_dir: Path, tmp_path: Path
 ) -> None:

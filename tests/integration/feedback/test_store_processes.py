@@ -107,6 +107,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "feedback" / "feedback.db"
 
 
+@pytest.mark.thorough
 def test_processes_that_make_the_file_together_never_exceed_the_quota(path: Path) -> None:
     granted = words(run_together(TAKE_ALL, path, 3))
 

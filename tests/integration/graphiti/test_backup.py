@@ -23,6 +23,7 @@ from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase
 from composable_memory_adapters.graphiti.database.open_database import open_database
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from tests.integration.graphiti.conftest import TcpServer
+from tests.variants import variants
 
 pytest.importorskip("falkordb")
 pytest.importorskip("graphiti_core")
@@ -158,7 +159,7 @@ async def _go_on(memory: Memory) -> list[str]:
     return [*counts, f"{forgotten.facts} {forgotten.entities}", *await _known(memory)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", variants(KINDS, "with vectors"))
 def test_a_backup_restored_elsewhere_knows_the_same_and_goes_on_the_same(tmp_path: Path, kind: str) -> None:
     settings = KINDS[kind]
     place, other = Place(tmp_path / "one", settings), Place(tmp_path / "two", settings)
@@ -191,6 +192,7 @@ def test_a_fresh_state_folder_gets_all_back(tmp_path: Path) -> None:
     assert place.known() == before
 
 
+@pytest.mark.thorough
 def test_facts_are_replaced_only_when_that_is_asked_for_and_those_of_others_never(tmp_path: Path) -> None:
     place, other = Place(tmp_path / "one", {}), Place(tmp_path / "two", {})
     place.run(_fill)
@@ -267,6 +269,7 @@ def test_what_is_in_the_graph_of_others_is_counted_and_left_to_them(
     place.done("restore", str(tmp_path / "backup"), "--force")
 
 
+@pytest.mark.thorough
 def test_in_a_group_of_several_workspaces_facts_are_left_and_counted(tmp_path: Path) -> None:
     place, other = (Place(tmp_path / name, {"group": "team"}) for name in ("one", "two"))
     other.state = place.state

@@ -21,6 +21,7 @@ from composable_memory_adapters.graphiti.database import requirements
 from composable_memory_adapters.graphiti.database.open_database import open_database
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from tests.integration.graphiti.conftest import TcpServer
+from tests.variants import variants
 
 pytest.importorskip("falkordb")
 pytest.importorskip("graphiti_core")
@@ -138,12 +139,12 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+@pytest.mark.parametrize("damage", variants(DAMAGES, "half is left", "the journal is gone"))
 async def test_what_a_damaged_journal_lost_is_named_and_comes_back_with_its_times(
-    damage: Callable[[Path], None], opened: Open, state_dir: Path
+    damage: str, opened: Open, state_dir: Path
 ) -> None:
     before = await fill(opened)
-    damage(state_dir)
+    DAMAGES[damage](state_dir)
 
     async with opened() as memory:
         reason = await told(memory)
@@ -213,6 +214,7 @@ async def test_what_was_forgotten_does_not_come_back_with_an_older_journal(
         assert await facts_of(memory) == before
 
 
+@pytest.mark.thorough
 async def test_messages_that_were_merged_come_back_merged(opened: Open, state_dir: Path) -> None:
     day = datetime(2026, 3, 1, 9, tzinfo=UTC)
     messages = [

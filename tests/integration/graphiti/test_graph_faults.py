@@ -601,6 +601,7 @@ async def test_ingesting_again_after_the_outbox_was_emptied_doubles_nothing(
 # --- closing and cancelling ---
 
 
+@pytest.mark.thorough
 async def test_closing_in_the_midst_of_everything_ends_all_of_it_and_loses_nothing(opened: Open) -> None:
     async with opened() as memory:
         await report_of(memory, some(0, 3))

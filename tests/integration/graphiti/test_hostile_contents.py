@@ -183,6 +183,7 @@ async def test_nobody_else_can_read_what_is_kept(tmp_path: Path) -> None:
 # --- what is forgotten --------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 async def test_what_is_forgotten_while_it_is_stored_leaves_nothing(tmp_path: Path) -> None:
     async with opened(tmp_path) as one, opened(tmp_path) as other:
         for turn in range(4):

@@ -317,6 +317,7 @@ def test_a_folder_can_be_opened_in_a_second_event_loop(data_dir: Path) -> None:
     assert [asyncio.run(add_one()) for _ in range(2)] == [1, 2]
 
 
+@pytest.mark.thorough
 async def test_many_servers_leave_no_thread_no_descriptor_and_no_child(data_dir: Path) -> None:
     async def use() -> None:
         async with opened(data_dir) as database:

@@ -603,6 +603,7 @@ async def test_two_processes_share_the_work_and_never_write_to_a_group_at_once(b
     assert sum(len(call.split()) - 1 for call in await bench.shelf.calls()) == 80, "none was stored twice"
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="elsewhere nobody is killed like this")
 async def test_whenever_a_process_is_killed_everything_that_was_taken_is_stored_once(bench: Bench) -> None:
     root = bench.shelf.path.parent

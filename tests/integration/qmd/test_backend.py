@@ -20,6 +20,7 @@ from composable_memory.types import SearchAnswer, SearchOptions
 from composable_memory_adapters.qmd.backend import QmdMemory, open_qmd
 from composable_memory_ops_logs import utc_now
 from tests.integration.qmd.conftest import OpenQmd, SettingsWith, standing_of
+from tests.variants import variants
 
 PATIENCE_S = 60.0
 QUESTIONS = [question.query for question in SEED_QUESTIONS]
@@ -62,6 +63,7 @@ def is_answered(question: SeedQuestion, answer: SearchAnswer) -> bool:
     return any(question.answer in one.snippet for one in answer.results[:3])
 
 
+@pytest.mark.thorough
 async def test_a_daemon_and_a_process_find_the_same_in_the_same_order(open_memory: OpenQmd) -> None:
     asked = [*QUESTIONS, "coffee", "who keeps the keys of the boat?", 'say "ferry', "-ferry boat"]
     async with open_memory(daemon=True) as memory:
@@ -85,7 +87,9 @@ async def test_a_single_command_uses_the_daemon_of_a_memory_that_stays_open(
         assert standing_of(memory)["daemon"]["pid"] == standing_of(staying)["daemon"]["pid"]
 
 
-@pytest.mark.parametrize("query", ["京都红叶", "秋天去京都看什么？", "酒店的预订号码是多少"])
+@pytest.mark.parametrize(
+    "query", variants(["京都红叶", "秋天去京都看什么？", "酒店的预订号码是多少"], "秋天去京都看什么？")
+)
 async def test_chinese_questions_find_the_chinese_note(open_memory: OpenQmd, query: str) -> None:
     async with open_memory() as memory:
         answer = await memory.answer(query)
@@ -153,6 +157,7 @@ async def test_a_file_elsewhere_is_found_cited_and_read_by_the_same_name(
     assert cited.citation == f"{result.path}#L{result.start_line}-L{result.end_line}"
 
 
+@pytest.mark.thorough
 async def test_a_folder_that_is_missing_is_told_and_found_by_a_later_sync(
     open_memory: OpenQmd, tmp_path: Path
 ) -> None:
@@ -299,6 +304,7 @@ async def test_an_index_that_cannot_follow_answers_and_tells_that_it_is_behind(
     assert "cmem index" in answer.degraded[0].reason
 
 
+@pytest.mark.thorough
 async def test_a_note_in_a_folder_that_is_not_there_yet_is_found(
     open_memory: OpenQmd, services: BackendServices, tmp_path: Path
 ) -> None:
@@ -401,6 +407,7 @@ async def test_without_vectors_the_probes_say_so(open_memory: OpenQmd) -> None:
         assert not await memory.probe_vector_availability()
 
 
+@pytest.mark.thorough
 async def test_after_a_refresh_a_single_command_looks_at_files_daemon_and_upkeep_anew(
     open_memory: OpenQmd, qmd_settings: SettingsWith, services: BackendServices
 ) -> None:

@@ -138,6 +138,7 @@ async def test_two_memories_of_one_workspace_share_a_daemon_and_an_index(
     await eventually(lambda: not is_running(daemon))
 
 
+@pytest.mark.thorough
 async def test_one_that_closes_leaves_the_other_with_a_daemon(open_memory: OpenQmd) -> None:
     async with open_memory(daemon=True) as first, open_memory(daemon=True, sync=False) as second:
         left = pid_of_daemon(first)
@@ -171,6 +172,7 @@ async def test_after_a_damaged_database_was_set_aside_the_daemon_has_the_new_one
     assert (after.engines["qmd"], after.results) == ("daemon", meanwhile.results)
 
 
+@pytest.mark.thorough
 async def test_a_database_that_a_single_command_has_renewed_reaches_the_daemon(
     open_memory: OpenQmd,
     qmd_settings: SettingsWith,

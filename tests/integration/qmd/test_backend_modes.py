@@ -17,6 +17,7 @@ from composable_memory.types import SearchAnswer
 from composable_memory_adapters.qmd.runtime.installation import find_command
 from tests.integration.qmd.conftest import OpenQmd, SettingsWith, opener, standing_of
 from tests.models.make_minilm_gguf import lacking, make
+from tests.variants import variants
 
 READY_MADE = os.environ.get("COMPOSABLE_MEMORY_TEST_GGUF")
 IS_REQUIRED = os.environ.get("COMPOSABLE_MEMORY_TEST_LOCAL") == "required"
@@ -65,7 +66,7 @@ async def listening(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[str]]
 # --- without models ---
 
 
-@pytest.mark.parametrize("daemon", [True, False], ids=["daemon", "process"])
+@pytest.mark.parametrize("daemon", variants([False, True], False))
 @pytest.mark.parametrize("mode", MODES)
 async def test_without_models_words_are_searched_and_nobody_is_asked_for_a_model(
     open_memory: OpenQmd, monkeypatch: pytest.MonkeyPatch, mode: str, daemon: bool
@@ -85,7 +86,7 @@ async def test_without_models_words_are_searched_and_nobody_is_asked_for_a_model
     assert came == []
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", variants(MODES, "query"))
 async def test_where_ci_is_set_words_are_searched_and_the_way_out_is_told(
     open_memory: OpenQmd, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
@@ -140,7 +141,7 @@ def open_embedded(
     )
 
 
-@pytest.mark.parametrize("daemon", [True, False], ids=["daemon", "process"])
+@pytest.mark.parametrize("daemon", variants([False, True], False))
 async def test_with_a_model_what_means_the_same_is_found(
     open_embedded: OpenQmd, minilm: Path, daemon: bool
 ) -> None:
@@ -158,6 +159,7 @@ async def test_with_a_model_what_means_the_same_is_found(
         assert await memory.probe_vector_availability()
 
 
+@pytest.mark.thorough
 async def test_without_the_models_that_widen_and_rank_likeness_and_words_are_searched(
     open_embedded: OpenQmd,
 ) -> None:

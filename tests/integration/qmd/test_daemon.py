@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import stat
 import sys
@@ -62,11 +63,20 @@ def installation(qmd_command: str) -> Installation:
     return Installation(command=find_command(qmd_command, os.environ), version="2.8.3")
 
 
+@pytest.fixture(scope="session")
+def made_index(qmd_command: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an index of the one note of a home, which each test has a copy of."""
+    furnished = furnish(tmp_path_factory.mktemp("qmd") / "home")
+    command = find_command(qmd_command, os.environ)
+    asyncio.run(update(Installation(command=command, version="2.8.3"), furnished))
+    return furnished.index_file
+
+
 @pytest.fixture
-async def home(tmp_path: Path, installation: Installation) -> Home:
+def home(tmp_path: Path, made_index: Path) -> Home:
     """Return a home with an index of one note."""
     furnished = furnish(tmp_path / "qmd-home")
-    await update(installation, furnished)
+    shutil.copytree(made_index.parent, furnished.index_file.parent, dirs_exist_ok=True)
     return furnished
 
 
@@ -182,6 +192,7 @@ async def test_a_cancelled_question_leaves_it_usable(daemon: Daemon) -> None:
     assert len(await daemon.ask(QUESTION, timeout_s=PATIENCE_S)) == 1
 
 
+@pytest.mark.thorough
 async def test_a_server_that_is_slow_is_waited_for_no_longer_than_allowed(daemon: Daemon) -> None:
     pid = pid_of(daemon)
     os.kill(pid, signal.SIGSTOP)
@@ -282,6 +293,7 @@ async def test_one_that_is_switched_off_does_not_start(make: Make) -> None:
     assert (daemon.status.state, await daemon.find()) == ("off", False)
 
 
+@pytest.mark.thorough
 async def test_opening_and_closing_leave_neither_descriptor_nor_process(make: Make) -> None:
     await (await started(make())).close()
     before = open_descriptors(), children()
@@ -349,6 +361,7 @@ async def test_one_that_may_start_none_does_not(make: Make) -> None:
     assert (await daemon.find(), daemon.status.state) == (False, "off")
 
 
+@pytest.mark.thorough
 async def test_closing_a_guest_leaves_the_server_alone(daemon: Daemon, make: Make) -> None:
     guest = await started(make())
 
@@ -387,6 +400,7 @@ async def owner_of_a_server(installation: Installation, home: Home) -> AsyncIter
         await owner.communicate()
 
 
+@pytest.mark.thorough
 async def test_two_processes_share_one_server(make: Make, installation: Installation, home: Home) -> None:
     async with owner_of_a_server(installation, home) as (_, server):
         guest = await started(make())
@@ -395,6 +409,7 @@ async def test_two_processes_share_one_server(make: Make, installation: Installa
         assert await guest.ask(QUESTION, timeout_s=PATIENCE_S)
 
 
+@pytest.mark.thorough
 async def test_a_server_ends_with_a_killed_owner_and_a_guest_starts_another(
     make: Make, installation: Installation, home: Home
 ) -> None:

@@ -21,6 +21,7 @@ from composable_memory_adapters.qmd.backend import QmdMemory
 from tests.integration.graphiti.processes import eventually
 from tests.integration.qmd.conftest import OpenQmd, opener, settings_for, standing_of
 from tests.integration.qmd.faulty_qmd import FAULTS, FaultyQmd, install
+from tests.variants import variants
 
 QUESTION = "ferry timetable Lindholm crossing"
 LIMIT_MS = 8000
@@ -28,8 +29,6 @@ LIMIT_MS = 8000
 PATIENCE_S = 90.0
 """For a limit that does not hold; those that do are shorter."""
 ENDLESS = {"drip", "hang"}
-HANG = pytest.param("hang", marks=pytest.mark.thorough)
-"""Ends at a limit of some seconds."""
 
 HARMLESS = ["long", "noise", "nul", "object"]
 TOLD: dict[str, tuple[type[BackendError], str]] = {
@@ -79,7 +78,7 @@ def test_every_fault_is_tried() -> None:
     assert sorted([*HARMLESS, *TOLD]) == sorted(FAULTS)
 
 
-@pytest.mark.parametrize("fault", HARMLESS)
+@pytest.mark.parametrize("fault", variants(HARMLESS, "noise"))
 async def test_what_stands_around_an_answer_does_no_harm(
     memory: QmdMemory, qmd: FaultyQmd, fault: str
 ) -> None:
@@ -90,7 +89,7 @@ async def test_what_stands_around_an_answer_does_no_harm(
     assert await asked(memory) == before
 
 
-@pytest.mark.parametrize("fault", [HANG if one == "hang" else one for one in TOLD])
+@pytest.mark.parametrize("fault", variants(TOLD, "crash", "locked", "truncated"))
 async def test_a_fault_is_told_by_what_it_is_and_the_next_question_is_answered(
     memory: QmdMemory, qmd: FaultyQmd, fault: str
 ) -> None:
@@ -103,7 +102,7 @@ async def test_a_fault_is_told_by_what_it_is_and_the_next_question_is_answered(
     assert await asked(memory) == before
 
 
-@pytest.mark.parametrize("fault", ["flood", "hang"])
+@pytest.mark.parametrize("fault", variants(["flood", "hang"], "hang"))
 async def test_a_command_that_does_not_end_is_ended(memory: QmdMemory, qmd: FaultyQmd, fault: str) -> None:
     qmd.will(fault)
     with pytest.raises(BackendError):
@@ -112,7 +111,7 @@ async def test_a_command_that_does_not_end_is_ended(memory: QmdMemory, qmd: Faul
     assert not await asyncio.to_thread(running_in, qmd.folder)
 
 
-@pytest.mark.parametrize("fault", ["crash", HANG, "locked"])
+@pytest.mark.parametrize("fault", variants(["crash", "hang", "locked"], "locked"))
 async def test_an_update_that_fails_is_told_and_the_next_one_works(
     memory: QmdMemory, qmd: FaultyQmd, workspace: Path, fault: str
 ) -> None:
@@ -143,6 +142,7 @@ async def test_an_update_whose_report_cannot_be_read_leaves_the_answers(
     assert (await asked(memory)).results == before.results
 
 
+@pytest.mark.thorough
 async def test_a_daemon_that_hangs_is_passed_over_within_the_deadline(open_memory: OpenQmd) -> None:
     async with open_memory(daemon=True, limits={"timeout_ms": 12_000}) as memory:
         before = await asked(memory)

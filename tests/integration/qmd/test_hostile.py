@@ -35,6 +35,7 @@ from composable_memory_ops_logs import utc_now
 from tests.integration.graphiti.processes import eventually, is_running
 from tests.integration.qmd.conftest import OpenQmd, SettingsWith, standing_of
 from tests.integration.qmd.homes import QUESTION, home_in
+from tests.variants import variants
 
 pytestmark = pytest.mark.security
 
@@ -70,7 +71,7 @@ NOTES = {
 # --- names and notes ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["daemon", "process"])
+@pytest.mark.parametrize("way", variants(["daemon", "process"], "daemon"))
 async def test_a_note_is_found_and_read_whatever_it_is_called_and_says(
     open_memory: OpenQmd, workspace: Path, way: str
 ) -> None:
