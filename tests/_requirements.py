@@ -68,6 +68,7 @@ TRUST = "tests/integration/test_trust.py::test_"
 CONNECT = "tests/integration/test_connect.py::test_"
 CONNECT_TEXTS = "tests/unit/test_connect_texts.py::test_"
 POSTGRES = "tests/integration/test_postgres.py::"
+MIGRATION = "tests/integration/test_postgres_migration.py::"
 FRAMEWORKS = "tests/integration/frameworks/"
 FILES = "tests/integration/test_config_files.py::test_"
 SETTINGS = "tests/unit/test_settings.py::test_"
@@ -3442,6 +3443,9 @@ INTERFACES = document(
             kept("own:postgres:tables", "tables are made and brought up to date by commands; newer ones stay",
                  f"{POSTGRES}test_the_commands_make_tables_and_tell_how_the_server_is",
                  f"{POSTGRES}test_tables_that_are_newer_are_left_alone"),
+            kept("own:postgres:moved", "notes and vectors move there and back; nothing is embedded again",
+                 f"{MIGRATION}test_a_memory_moves_to_a_server_and_back_and_nothing_is_embedded_again",
+                 f"{MIGRATION}test_notes_of_a_server_are_written_into_the_folder_alone"),
         ],
     ),
     (

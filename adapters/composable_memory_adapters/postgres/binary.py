@@ -15,6 +15,14 @@ def vector_of(numbers: bytes) -> bytes:
     return pack(">hh", len(values), 0) + values.tobytes()
 
 
+def numbers_of(vector: bytes) -> bytes:
+    """Return pgvector's `vector` as little-endian float32 numbers."""
+    values = array("f", vector[4:])
+    if sys.byteorder == "little":
+        values.byteswap()
+    return values.tobytes()
+
+
 def direction_of(values: Sequence[float]) -> bytes:
     """Return a vector of unit length that points where `values` do; they are not all 0."""
     length = hypot(*values)

@@ -109,6 +109,13 @@ LEFT JOIN vectors ON vectors.tenant = passages.tenant AND vectors.hash = passage
 WHERE passages.tenant = $1 AND vectors.id IS NULL AND NOT passages.hash = ANY ($2)
 GROUP BY passages.hash ORDER BY max(passages.id) DESC LIMIT $3
 """
+WITHOUT_VECTOR = """
+SELECT DISTINCT passages.hash FROM passages
+LEFT JOIN vectors ON vectors.tenant = passages.tenant AND vectors.hash = passages.hash
+WHERE passages.tenant = $1 AND vectors.id IS NULL AND passages.hash > $2 ORDER BY passages.hash LIMIT $3
+"""
+VECTORS_AFTER = "SELECT hash, vector FROM vectors WHERE tenant = $1 AND hash > $2 ORDER BY hash LIMIT $3"
+NOTES_AFTER = "SELECT path, body, mtime FROM notes WHERE tenant = $1 AND path > $2 ORDER BY path LIMIT $3"
 COUNT_PENDING = """
 SELECT count(*) FROM passages
 LEFT JOIN vectors ON vectors.tenant = passages.tenant AND vectors.hash = passages.hash
@@ -359,6 +366,13 @@ def space_id(space: EmbeddingSpace) -> str:
     return f"{space.provider}/{space.model}/{space.dims}/{space.provider_key}"
 
 
+def space_of(id_: str) -> EmbeddingSpace:
+    """Return the space that `space_id` names so; the name of a model may have a slash."""
+    provider, rest = id_.split("/", 1)
+    model, dims, provider_key = rest.rsplit("/", 2)
+    return EmbeddingSpace(provider=provider, model=model, dims=int(dims), provider_key=provider_key)
+
+
 async def claim_space(connection: Connection, tenant: int, space: str, *, force: bool) -> str:
     """Return the space of the vectors of a workspace: that of the first who embeds, or of who insists.
 
@@ -394,3 +408,23 @@ async def write_vectors(
         return False
     await connection.executemany(PUT_VECTOR, [(tenant, hash_, one) for hash_, one in vectors.items()])
     return True
+
+
+# --- pages, for what reads all of a workspace ---------------------------------------------------------------
+
+
+async def without_vector(connection: Connection, tenant: int, *, after: str, count: int) -> list[str]:
+    """Return the next hashes of texts that have no vector, ascending."""
+    return [row["hash"] for row in await connection.fetch(WITHOUT_VECTOR, tenant, after, count)]
+
+
+async def vectors_after(connection: Connection, tenant: int, *, after: str, count: int) -> dict[str, bytes]:
+    """Return the next vectors by the hashes of their texts, ascending."""
+    return dict(await connection.fetch(VECTORS_AFTER, tenant, after, count))
+
+
+async def notes_after(
+    connection: Connection, tenant: int, *, after: str, count: int
+) -> list[tuple[str, bytes, int]]:
+    """Return path, text and time of change of the next notes, by path."""
+    return [tuple(row) for row in await connection.fetch(NOTES_AFTER, tenant, after, count)]

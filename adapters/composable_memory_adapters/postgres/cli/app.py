@@ -51,7 +51,7 @@ async def init(
     as_json: AsJson = False,
 ) -> None:
     """Make the extension and the tables; where they are there, bring them up to date."""
-    async with _server(target, backend, url_env) as server:
+    async with opened_server(target, backend, url_env) as server:
         found = await server.migrate()
         if grant_to:
             await server.grant(grant_to)
@@ -63,7 +63,7 @@ async def migrate(
     target: Target, *, url_env: UrlEnv = None, backend: Which = None, as_json: AsJson = False
 ) -> None:
     """Bring the tables up to date with this version."""
-    async with _server(target, backend, url_env) as server:
+    async with opened_server(target, backend, url_env) as server:
         if not await server.version():
             problem = f"there are no tables in {server.schema}; run `cmem postgres init`"
             raise ConfigError("schema", problem)
@@ -76,7 +76,7 @@ async def status(
     target: Target, *, url_env: UrlEnv = None, backend: Which = None, as_json: AsJson = False
 ) -> None:
     """Show whether the server answers, its version and that of the tables, and who sees what."""
-    async with _server(target, backend, url_env) as server:
+    async with opened_server(target, backend, url_env) as server:
         facts = await server.facts()
         version = await server.version()
     if as_json:
@@ -93,8 +93,8 @@ async def status(
 @command(postgres, "owners", epilog="Example: cmem postgres owners --json")
 async def owners(target: Target, *, backend: Which = None, as_json: AsJson = False) -> None:
     """List the folders that have brought notes to the workspace."""
-    async with _server(target, backend, None) as server:
-        workspace, tenant = await _tenant(target, server)
+    async with opened_server(target, backend, None) as server:
+        workspace, tenant = await tenant_of(target, server)
         found = await server.read("list owners", partial(writing.owners, tenant=tenant), tenant=tenant)
     if as_json:
         print_json(document(workspace=workspace, owners=[document(**asdict(one)) for one in found]))
@@ -118,8 +118,8 @@ async def leave(
     as_json: AsJson = False,
 ) -> None:
     """Remove from the server what a folder has brought that syncs no more; its own files stay."""
-    async with _server(target, backend, None) as server:
-        workspace, tenant = await _tenant(target, server)
+    async with opened_server(target, backend, None) as server:
+        workspace, tenant = await tenant_of(target, server)
         found = await server.read("list owners", partial(writing.owners, tenant=tenant), tenant=tenant)
         known = {one.name: one for one in found}
         if owner not in known:
@@ -138,7 +138,7 @@ async def leave(
         warn("hint: nothing was removed; add --yes to remove them")
 
 
-async def _tenant(target: Target, server: Server) -> tuple[str, int]:
+async def tenant_of(target: Target, server: Server) -> tuple[str, int]:
     """Return the name of the workspace and its number.
 
     Raises:
@@ -146,14 +146,14 @@ async def _tenant(target: Target, server: Server) -> tuple[str, int]:
     """
     workspace = server.workspace
     if workspace is None:
-        workspace = await asyncio.to_thread(_own_workspace, target)
+        workspace = await asyncio.to_thread(own_workspace, target)
     tenant = await server.tenant("find the workspace", workspace)
     if tenant is None:
         raise ConfigError("workspace", f"there is none of the name {workspace!r} on the server")
     return workspace, tenant
 
 
-def _own_workspace(target: Target) -> str:
+def own_workspace(target: Target) -> str:
     """Return the id of the workspace of the folder."""
     loaded = load_settings(target.path(target.workspace), state_dir=target.state_dir)
     folder = target.path(target.workspace)
@@ -161,13 +161,9 @@ def _own_workspace(target: Target) -> str:
 
 
 @asynccontextmanager
-async def _server(target: Target, backend: str | None, url_env: str | None) -> AsyncIterator[Server]:
-    """Yield the server of a backend of this kind that the settings have.
-
-    Raises:
-        ConfigError: they have none of this id, or several and no id is given.
-    """
-    backend_id, settings = await asyncio.to_thread(_settings, target, backend)
+async def opened_server(target: Target, backend: str | None, url_env: str | None) -> AsyncIterator[Server]:
+    """Yield the server of a backend of this kind that the settings have."""
+    backend_id, settings = await asyncio.to_thread(settings_of, target, backend)
     if url_env:
         settings = settings.model_copy(update={"url": None, "url_env": url_env})
     server = Server(settings, address_of(settings, os.environ, backend_id), backend_id)
@@ -177,7 +173,12 @@ async def _server(target: Target, backend: str | None, url_env: str | None) -> A
         await server.close()
 
 
-def _settings(target: Target, backend: str | None) -> tuple[str, PostgresSettings]:
+def settings_of(target: Target, backend: str | None) -> tuple[str, PostgresSettings]:
+    """Return id and settings of the backend in PostgreSQL; reads files.
+
+    Raises:
+        ConfigError: there is none of this id, or several and no id is given.
+    """
     registry = discover_backends()
     loaded = load_settings(target.path(target.workspace), state_dir=target.state_dir, registry=registry)
     memory = loaded.settings.memory

@@ -1,0 +1,133 @@
+"""`cmem migrate`: move a memory from its own file to a PostgreSQL server, and back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import typer
+
+from composable_memory.cli.plugin_api import (
+    AsJson,
+    ExitCode,
+    Target,
+    command,
+    counted,
+    print_json,
+    print_line,
+    warn,
+)
+from composable_memory.config.layers import validate_backend_options
+from composable_memory.errors import BackendUnavailable
+from composable_memory.interfaces import Capability, SupportsSync
+from composable_memory.json_documents import document
+from composable_memory.paths import has_memory_files, resolve_memory_file
+from composable_memory.runtime.memory import Memory
+from composable_memory.runtime.opening import open_memory
+from composable_memory.state.workspaces import kept_note_scope
+from composable_memory_adapters.builtin.settings import BuiltinSettings, filled_in
+from composable_memory_adapters.postgres import PostgresSettings, migrating
+from composable_memory_adapters.postgres.cli import migrate as command_spec
+from composable_memory_adapters.postgres.cli.app import (
+    Which,
+    opened_server,
+    own_workspace,
+    settings_of,
+    tenant_of,
+)
+
+WITHOUT_EMBEDDER = {"memory": {"embedding": {"provider": "none"}, "fallback": "none"}}
+"""What moves has its vectors; what has none is embedded by the next `cmem index`."""
+
+migrate = typer.Typer(help=command_spec.summary, no_args_is_help=True)
+
+
+@command(migrate, "postgres", epilog="Example: cmem migrate postgres --backend team")
+async def to_postgres(target: Target, *, backend: Which = None, as_json: AsJson = False) -> ExitCode:
+    """Bring the notes of the folder to the server, and the vectors that the builtin index has of them."""
+    backend_id, _ = await asyncio.to_thread(settings_of, target, backend)
+    async with _opened(target) as (memory, index), opened_server(target, backend, None) as server:
+        manager = memory.manager.backends_with(Capability.SYNC).get(backend_id)
+        if not isinstance(manager, SupportsSync):
+            lost = [one.reason for one in memory.unavailable() if one.backend_id == backend_id]
+            problem = lost[0] if lost else "it is not open"
+            raise BackendUnavailable(backend_id, problem, fix="see `cmem status`", operation="migrate")
+        report = await manager.sync(reason="migrate")
+        workspace, tenant = await tenant_of(target, server)
+        vectors, pending = await migrating.vectors_to_server(server, tenant, index)
+    if as_json:
+        about = document(workspace=workspace, notes_written=report.files_indexed)
+        more = document(notes_same=report.files_unchanged, vectors=vectors, without_vector=pending)
+        print_json(about | more | document(problems=report.problems))
+    else:
+        print_line(
+            f"Workspace {workspace!r}: {counted(report.files_indexed, 'note')} written,"
+            f" {report.files_unchanged} there already; {counted(vectors, 'vector')} moved."
+        )
+    for problem in report.problems:
+        warn(f"problem: {problem}")
+    if pending:
+        warn(f"hint: {counted(pending, 'passage')} had no vector here; `cmem index` embeds them")
+    return ExitCode.DEGRADED if report.problems else ExitCode.FINE
+
+
+@command(migrate, "builtin", epilog="Example: cmem migrate builtin --workspace ~/notes")
+async def to_builtin(target: Target, *, backend: Which = None, as_json: AsJson = False) -> ExitCode:
+    """Write the server's notes that are not in the folder, and keep their vectors for the builtin index."""
+    async with _opened(target) as (memory, index), opened_server(target, backend, None) as server:
+        workspace, tenant = await tenant_of(target, server)
+        _, settings = await asyncio.to_thread(settings_of, target, backend)
+        is_folder = await asyncio.to_thread(_is_all_notes, target, memory, settings)
+        place_of = partial(
+            resolve_memory_file,
+            workspace=memory.workspace_dir,
+            extra_paths=(*settings.extra_paths, *([memory.workspace_dir] if is_folder else ())),
+        )
+        hide = partial(memory.forgotten.hide, source="memory")
+        moved = await migrating.notes_from_server(server, tenant, place_of, hide)
+        now_ms = int(memory.context.clock().timestamp() * 1000)
+        vectors = await migrating.vectors_from_server(server, tenant, index, now_ms=now_ms)
+    if as_json:
+        about = document(workspace=workspace, notes_written=len(moved.written), notes_same=moved.same)
+        left_out = [document(path=path, reason=reason) for path, reason in moved.left.items()]
+        print_json(about | document(vectors=vectors, left_out=left_out))
+    else:
+        print_line(
+            f"From {workspace!r}: {counted(len(moved.written), 'note')} written, {moved.same} here already;"
+            f" {counted(vectors, 'vector')} kept."
+        )
+        print_line("`cmem index` brings them into the builtin index, with these vectors.")
+    for path, problem in moved.left.items():
+        warn(f"problem: {path} was left out: {problem}")
+    return ExitCode.DEGRADED if moved.left else ExitCode.FINE
+
+
+@asynccontextmanager
+async def _opened(target: Target) -> AsyncIterator[tuple[Memory, Path]]:
+    """Yield the memory, which embeds nothing, and the file of its builtin index."""
+    folder, state = target.path(target.workspace), target.state_folder()
+    async with open_memory(folder, state, WITHOUT_EMBEDDER, long_lived=False) as memory:
+        yield memory, await asyncio.to_thread(lambda: _index_of(memory, own_workspace(target)))
+
+
+def _index_of(memory: Memory, workspace_id: str) -> Path:
+    offered = memory.registry.backend("builtin")
+    assert offered is not None
+    assert offered.spec is not None
+    options = validate_backend_options(memory.settings.memory, offered.spec, memory.loaded.origins)
+    assert isinstance(options, BuiltinSettings)
+    return filled_in(
+        options.store.path,
+        state_dir=memory.state_dir,
+        agent_id=memory.settings.memory.agent_id,
+        workspace_id=workspace_id,
+    )
+
+
+def _is_all_notes(target: Target, memory: Memory, settings: PostgresSettings) -> bool:
+    """Return whether notes may stand anywhere in the folder; in an empty one they may."""
+    if settings.scope != "auto":
+        return settings.scope == "folder"
+    kept = kept_note_scope(memory.state_dir, own_workspace(target))
+    return kept == "folder" if kept else not has_memory_files(memory.workspace_dir)
