@@ -30,7 +30,7 @@ coverage: $(VENV)/.test ## Run the tests and show which branches no test enters.
 	$(RUN)coverage combine --quiet
 	$(RUN)coverage report --skip-covered
 
-pythons: ## Run the unit and contract tests on Python 3.12 and 3.13, where they are installed.
+pythons: ## Run the unit, contract and security tests on Python 3.12 and 3.13, where they are installed.
 	.ci/try-python 3.12
 	.ci/try-python 3.13
 
