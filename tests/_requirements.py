@@ -1182,6 +1182,8 @@ OVERVIEW = document(
                     f"{IMPORTS}the_contracts_of_the_house_are_kept"),
             kept("classes:watching", "file watching, session listeners, interval sync, watch debounce",
                  f"{WATCHING}every_way_to_save_is_noticed",
+                 f"{WATCHING}beside_known_notes_that_change_nothing_is_looked_at",
+                 f"{SYNC_SCHEDULER}anything_may_have_changed_where_events_were_lost_or_are_many",
                  f"{WATCHING}extra_paths_and_transcripts_are_followed_from_when_they_are_there",
                  f"{SYNC_SCHEDULER}the_interval_is_kept_with_and_without_a_watch",
                  f"{SYNC_SCHEDULER}ten_thousand_changes_cost_the_loop_one_call_and_one_sync"),

@@ -20,7 +20,9 @@ from composable_memory.errors import MemoryPathError
 from composable_memory.interfaces import BackendServices
 from composable_memory.types import SearchOptions
 from composable_memory_adapters.builtin.backend import BuiltinMemory, open_builtin
+from composable_memory_adapters.builtin.notes.note_files import scan
 from composable_memory_adapters.builtin.settings import BuiltinSettings
+from composable_memory_adapters.builtin.sync import indexer
 from composable_memory_ops_logs import MemorySink, OpsEvent, OpsLog, SyncComplete, SyncStart
 
 ROOT = Path(__file__).parents[2]
@@ -127,6 +129,26 @@ async def test_the_main_file_is_followed_and_its_neighbours_are_not(
         await news.finds(memory, "hull", "MEMORY.md")
 
     assert len(news.syncs) <= 3
+
+
+async def test_beside_known_notes_that_change_nothing_is_looked_at(
+    services: BackendServices, workspace: Path, news: News, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scans = []
+    monkeypatch.setattr(indexer, "scan", lambda *given, **more: scans.append(given) or scan(*given, **more))  # type: ignore[func-returns-value]
+    note, other = workspace / "memory" / "boat.md", workspace / "memory" / "house.md"
+    write(note, "The hull is green.")
+    write(other, "The roof leaks.")
+    async with followed(services) as memory:
+        before = len(scans)
+        write(note, "The mast is high.")
+        await news.finds(memory, "mast", "memory/boat.md")
+        assert len(scans) == before
+        other.unlink()
+        write(workspace / "memory" / "more.md", "The keel is deep.")
+        await news.finds(memory, "keel", "memory/more.md")
+        await news.finds(memory, "roof")
+        assert len(scans) > before
 
 
 def save_by_rename(path: Path, text: str) -> None:

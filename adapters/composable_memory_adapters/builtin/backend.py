@@ -387,7 +387,7 @@ class BuiltinMemory:
         elapsed = (self._services.clock() - checked_at).total_seconds()
         return abs(elapsed) >= self._scheduler.recheck_s
 
-    def _open_watch(self, on_change: Callable[[], None]) -> FolderWatch:
+    def _open_watch(self, on_change: Callable[[str | None], None]) -> FolderWatch:
         # Imported late: a single command watches nothing, and importing watchdog takes a fifth of its time.
         from composable_memory_adapters.builtin.sync.watcher import Watcher
 

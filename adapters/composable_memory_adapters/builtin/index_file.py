@@ -2,6 +2,7 @@
 
 import asyncio
 import glob
+from collections.abc import Set
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -153,8 +154,9 @@ class IndexFile:
         """Sync once; a damaged file is set aside and a new one takes its place."""
         await self._debounce.is_watch_ready.wait()
         began = asyncio.get_running_loop().time()
+        paths = self._debounce.paths if flight.reason == "watch" else None
         try:
-            report = await self._sync_or_replace(flight)
+            report = await self._sync_or_replace(flight, paths)
         finally:
             self.checked_at = self._services.clock()
         self._debounce.forget_before(began)
@@ -162,9 +164,9 @@ class IndexFile:
         await self.take_stock()
         return report
 
-    async def _sync_or_replace(self, flight: Flight) -> SyncReport:
+    async def _sync_or_replace(self, flight: Flight, paths: Set[str] | None) -> SyncReport:
         try:
-            return await self._sync(flight)
+            return await self._sync(flight, paths)
         except IndexDamaged as damage:
             if not (flight.force or await asyncio.to_thread(self._is_ours)):
                 raise
@@ -174,7 +176,7 @@ class IndexFile:
             kept_as = f"; the damaged file is kept as {aside}" if aside else " by another process"
             return replace(report, problems=(what + kept_as, *report.problems))
 
-    async def _sync(self, flight: Flight) -> SyncReport:
+    async def _sync(self, flight: Flight, paths: Set[str] | None = None) -> SyncReport:
         await self.reopen_if_replaced()
         current = self.current("sync")
         is_background = not flight.force and BACKGROUND_REASONS.issuperset(flight.reasons)
@@ -183,7 +185,7 @@ class IndexFile:
             self.snapshot = IndexSnapshot(mark=SyncMark(finished_ms=milliseconds(self._services.clock())))
             return SyncReport(reason="+".join(flight.reasons))
         await ensure_tables(current.file)
-        return await current.sync.run(flight)
+        return await current.sync.run(flight, paths)
 
     def _is_nothing_to_write(self) -> bool:
         """Return whether there are neither notes nor problems with reading notes."""

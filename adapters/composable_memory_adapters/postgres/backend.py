@@ -324,7 +324,7 @@ class PostgresMemory:
             await self.take_stock()
         return report
 
-    def _open_watch(self, on_change: Callable[[], None]) -> FolderWatch:
+    def _open_watch(self, on_change: Callable[[str | None], None]) -> FolderWatch:
         # Imported late: a single command watches nothing, and importing watchdog takes long.
         from composable_memory_adapters.builtin.sync.watcher import Watcher
 

@@ -1,6 +1,7 @@
 """When the index looks at the notes: after changes, at an interval, when a conversation begins."""
 
 import asyncio
+import math
 import selectors
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -12,7 +13,7 @@ from typing import ParamSpec, TypeVar
 import pytest
 
 from composable_memory_adapters.builtin.settings import SyncSettings
-from composable_memory_adapters.builtin.sync.debounce import Debounce
+from composable_memory_adapters.builtin.sync.debounce import MOST_PATHS, Debounce
 from composable_memory_adapters.builtin.sync.sync_scheduler import (
     FOLDERS_S,
     MAX_RETRY_S,
@@ -96,7 +97,7 @@ class Notes:
         self.takes_s = 0.0
         self.is_fine = True
         self.is_watched = False
-        self.tell: Callable[[], None] = lambda: None
+        self.tell: Callable[[str | None], None] = lambda _: None
         self.debounce: Debounce
 
     def update(self) -> WatchReport:
@@ -105,7 +106,7 @@ class Notes:
     def stop(self) -> None:
         self.is_watched = False
 
-    def watch(self, tell: Callable[[], None]) -> "Notes":
+    def watch(self, tell: Callable[[str | None], None]) -> "Notes":
         self.tell, self.is_watched = tell, True
         return self
 
@@ -121,7 +122,7 @@ class Notes:
         """Change a note after each of these times."""
         for pause_s in after_s:
             await asyncio.sleep(pause_s)
-            self.tell()
+            self.tell("/notes/one.md")
 
 
 @asynccontextmanager
@@ -183,7 +184,7 @@ def test_ten_thousand_changes_cost_the_loop_one_call_and_one_sync(hasty: Hasty, 
 
     async def test() -> None:
         async with scheduled(notes, ops_log):
-            storm = threading.Thread(target=lambda: [notes.tell() for _ in range(10_000)])
+            storm = threading.Thread(target=lambda: [notes.tell("/notes/one.md") for _ in range(10_000)])
             before = loop.calls_from_threads
             storm.start()
             storm.join()
@@ -253,6 +254,28 @@ def test_a_folder_that_is_newly_watched_is_looked_through(hasty: Hasty, ops_log:
     hasty(test())
 
     assert notes.looks == [(FOLDERS_S, "watch")]
+
+
+async def test_what_changed_is_named_until_a_sync_has_seen_it() -> None:
+    debounce, now = Debounce(0.0), asyncio.get_running_loop().time
+    debounce.note_change("a")
+    began = now()
+    debounce.note_change("b")
+    assert debounce.paths == {"a", "b"}
+    debounce.forget_before(began)
+    assert debounce.paths == {"b"}
+
+
+@pytest.mark.parametrize("changed", [["a", None], [*map(str, range(MOST_PATHS + 1))]])
+async def test_anything_may_have_changed_where_events_were_lost_or_are_many(
+    changed: list[str | None],
+) -> None:
+    debounce = Debounce(0.0)
+    for one in changed:
+        debounce.note_change(one)
+    assert debounce.paths is None
+    debounce.forget_before(math.inf)
+    assert debounce.paths == set()
 
 
 async def test_a_change_that_is_heard_when_the_loop_has_ended_disturbs_nobody() -> None:
@@ -345,7 +368,7 @@ def test_only_who_has_no_other_means_is_blind_without_a_watch(
 
 
 def test_nobody_waits_for_a_watch_that_ends_by_a_defect(hasty: Hasty, ops_log: OpsLog) -> None:
-    def fail(tell: Callable[[], None]) -> Notes:
+    def fail(tell: Callable[[str | None], None]) -> Notes:
         raise ValueError("a defect")
 
     async def test() -> None:

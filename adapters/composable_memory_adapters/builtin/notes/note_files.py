@@ -151,6 +151,18 @@ def scan(
     )
 
 
+def look_again(files: Sequence[ScannedFile]) -> tuple[ScannedFile, ...]:
+    """Return how files that a scan has found are now, without those that are no files any more."""
+    again = []
+    for file in files:
+        with suppress(OSError):
+            found = os.lstat(file.path)
+            if stat.S_ISREG(found.st_mode):
+                seen = file._replace(mtime_ns=mtime_of(found), size=found.st_size)
+                again.append(seen._replace(device=found.st_dev, inode=found.st_ino))
+    return tuple(again)
+
+
 def _walk_notes(walk: "_Walk", workspace: Path, extra_paths: Sequence[Path]) -> None:
     root = Path(os.path.realpath(workspace))
     if not root.is_dir():

@@ -4,6 +4,7 @@ A file is written whole or not at all. Chunks that an edit did not change keep t
 only their lines move. Each function works on one set of tables: the live ones, or those of a rebuild.
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -31,6 +32,7 @@ UPDATE {chunks} SET start_line = ?, end_line = ?, start_char = ?, text = ?, head
 WHERE id = ?
 """
 FILE_STATES = "SELECT path, mtime, size, chunker, hash, source, is_utf8 FROM {files}"
+AMONG = " WHERE path IN (SELECT value FROM json_each(?))"
 UPSERT_FILE = """
 INSERT INTO {files} (path, source, hash, mtime, size, chunker, is_utf8) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (path, source) DO UPDATE SET
@@ -73,9 +75,12 @@ class WriteCount:
     overtaken: tuple[str, ...]
 
 
-def file_states(connection: Connection, tables: Tables) -> dict[str, FileState]:
-    """Return the state of each file in the index; no note has the name of a transcript."""
-    rows = connection.execute(tables.sql(FILE_STATES))
+def file_states(
+    connection: Connection, tables: Tables, keys: Sequence[str] | None = None
+) -> dict[str, FileState]:
+    """Return the state of each file in the index, or of those named; no note has the name of a transcript."""
+    sql, given = (FILE_STATES, ()) if keys is None else (FILE_STATES + AMONG, (json.dumps(keys),))
+    rows = connection.execute(tables.sql(sql), given)
     return {row[0]: tuple.__new__(FileState, row[1:]) for row in rows}  # half the time of `_make`
 
 

@@ -2,11 +2,15 @@
 
 import asyncio
 import math
+import threading
+from collections.abc import Set
 from contextlib import suppress
+
+MOST_PATHS = 1000
 
 
 class Debounce:
-    """Records that something changed since the last sync, never what: a burst of changes counts as one.
+    """Records what changed since the last sync; a burst of changes counts as one.
 
     Changes may be noted from any thread. Only the first since the last sync costs the event loop a call.
     """
@@ -16,14 +20,23 @@ class Debounce:
         self._debounce_s = debounce_s
         self._woken = asyncio.Event()
         self._first = self._last = -math.inf
+        self._paths: dict[str, float] = {}
+        self._anywhere_at = -math.inf
+        self._guard = threading.Lock()
         self.is_pending = False
         self.is_watch_ready = asyncio.Event()
         """Cleared while a watch is being started: changes may go unnoticed until it is set."""
         self.is_watch_ready.set()
 
-    def note_change(self) -> None:
-        """Note that something changed; may be called from any thread."""
-        self._last = self._loop.time()
+    def note_change(self, path: str | None = None) -> None:
+        """Note that `path` changed, None for anything; may be called from any thread."""
+        with self._guard:
+            now = self._loop.time()
+            if path is None or len(self._paths) >= MOST_PATHS:
+                self._anywhere_at = now
+            else:
+                self._paths[path] = now
+            self._last = now
         if self.is_pending:
             return
         self._first = self._last
@@ -45,8 +58,23 @@ class Debounce:
             await asyncio.sleep(wait_s)
         return self.is_pending
 
+    def lose_track(self) -> None:
+        """Note that more may have changed than was heard of; no sync is due for that."""
+        with self._guard:
+            self._anywhere_at = self._loop.time()
+
+    @property
+    def paths(self) -> Set[str] | None:
+        """Return all that changed since the last sync; None if that may be anything."""
+        with self._guard:
+            return None if self._anywhere_at > -math.inf else frozenset(self._paths)
+
     def forget_before(self, since: float) -> None:
         """Forget changes before `since`, the loop time at which a sync began to look at the notes."""
+        with self._guard:
+            self._paths = {path: at for path, at in self._paths.items() if at >= since}
+            if self._anywhere_at < since:
+                self._anywhere_at = -math.inf
         self._woken.clear()
         self.is_pending = False
         # Checked last: a thread that saw a pending change only set `_last`, and relies on us to notice.

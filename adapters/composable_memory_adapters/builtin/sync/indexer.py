@@ -4,8 +4,10 @@ Each step returns when its transaction is stored, and knows nothing of who calls
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import field
+import math
+import time
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import field, replace
 from pathlib import Path
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -19,7 +21,12 @@ from composable_memory_adapters.builtin.notes.changed_notes import (
     gone_notes,
 )
 from composable_memory_adapters.builtin.notes.documents import Document, note_suffixes
-from composable_memory_adapters.builtin.notes.note_files import ScanReport, scan
+from composable_memory_adapters.builtin.notes.note_files import (
+    ScannedFile,
+    ScanReport,
+    look_again,
+    scan,
+)
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import document_cache, index_writes, message_times
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
@@ -30,6 +37,8 @@ from composable_memory_adapters.sqlite_file import Connection, SqliteFile, data_
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 GROUP_REMOVALS = 200
+TRUSTED_S = 300.0
+"""For how long the notes that nobody has named are taken as unchanged."""
 NOT_UTF8 = "it is not UTF-8; what could not be read was replaced"
 
 
@@ -103,12 +112,15 @@ class NotesPass:
 
 @dataclass(slots=True)
 class Glance:
-    """What a look at the notes saw that found nothing to do; one that sees the same again is over.
+    """What a look at all notes saw that found nothing to do; one that sees the same again is over.
 
-    `versions` are those of the index at that time, as each connection counts them.
+    `versions` are those of the index at that time, as each connection counts them. `by_path` are the files in
+    `scan`, once somebody has asked for some of them.
     """
 
     scan: ScanReport | None = None
+    looked_at: float = -math.inf
+    by_path: Mapping[str, ScannedFile] | None = None
     drafter: Drafter | None = None
     incomplete: Mapping[str, str] = field(default_factory=dict)
     versions: WeakKeyDictionary[Connection, int] = field(default_factory=WeakKeyDictionary)
@@ -137,14 +149,18 @@ class Indexer:
     clock: Clock
     glance: Glance = field(default_factory=Glance)
 
-    async def look(self) -> NotesPass:
-        """Compare the notes with the index.
+    async def look(self, paths: Set[str] | None = None) -> NotesPass:
+        """Compare the notes with the index; with `paths`, if it can be, only what is there.
 
         The index is read before the disk: so a file that only the index has is gone, and one that another
         process adds meanwhile is not mistaken for gone.
         """
+        if paths is not None and (notes := await self._look_at(paths)) is not None:
+            return notes
+        looked_at = time.monotonic()
         known = await self.file.read(self._known_if_new)
         found = await asyncio.to_thread(self._scan)
+        self.glance.looked_at = looked_at
         if known is None:
             if found is self.glance.scan:
                 return NotesPass(scan=found, incomplete=dict(self.glance.incomplete))
@@ -152,6 +168,25 @@ class Indexer:
             if self.glance.versions.get(known.connection) != known.version:
                 found = await asyncio.to_thread(self._scan)  # the index was written since
         return await asyncio.to_thread(self._compared, found, known)
+
+    async def _look_at(self, paths: Set[str]) -> NotesPass | None:
+        """Compare what is at some paths with the index.
+
+        Returns None if that is anything but notes that were there before.
+        """
+        glance = self.glance
+        if glance.scan is None or time.monotonic() - glance.looked_at > TRUSTED_S:
+            return None
+        if glance.by_path is None:
+            glance.by_path = {file.path: file for file in glance.scan.files}
+        before = [glance.by_path.get(path) for path in paths]
+        found = await asyncio.to_thread(look_again, [file for file in before if file is not None])
+        if len(found) < len(paths):
+            return None
+        keys = [file.key for file in found]
+        known = await self.file.read(index_writes.file_states, self.tables, keys)
+        changed = self.drafter.changed(replace(glance.scan, files=found), known)
+        return NotesPass(scan=glance.scan, changed=changed, incomplete=dict(glance.incomplete))
 
     async def write_group(self, notes: NotesPass) -> None:
         """Read, cut and write the next changed notes, in one transaction."""
@@ -227,6 +262,8 @@ class Indexer:
     def _remember(self, notes: NotesPass, known: _Known) -> None:
         glance = self.glance
         has_news = bool(notes.changed or notes.gone)
+        if notes.scan is not glance.scan:
+            glance.by_path = None
         if has_news or notes.scan is not glance.scan or self.drafter != glance.drafter:
             glance.versions.clear()
         glance.scan, glance.drafter, glance.incomplete = notes.scan, self.drafter, dict(notes.incomplete)

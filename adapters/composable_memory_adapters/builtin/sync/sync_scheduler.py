@@ -79,7 +79,7 @@ class SyncScheduler:
         settings: SyncSettings,
         debounce: Debounce,
         *,
-        open_watch: Callable[[Callable[[], None]], FolderWatch],
+        open_watch: Callable[[Callable[[str | None], None]], FolderWatch],
         sync: Callable[[str], Awaitable[bool]],
         ops_log: OpsLog,
         backend_id: str,
@@ -171,6 +171,8 @@ class SyncScheduler:
             has_changed = await self._debounce.wait_until_quiet(FOLDERS_S)
             # A new folder may have got files before it was watched.
             is_new = await self._update_watch(self._watch)
+            if is_new or self.status.state == "partial":
+                self._debounce.lose_track()
             if has_changed or is_new:
                 await self._sync_until_done()
 

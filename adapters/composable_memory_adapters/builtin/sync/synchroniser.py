@@ -1,9 +1,9 @@
 """Brings the index up to date with the notes.
 
-A run compares all notes with the index, writes text and keywords of those that changed, removes those that
-are gone, and then embeds what has no vector yet. Every step is a transaction, so an interrupted run leaves an
-index that answers, and the next run continues from there. An index that does not match the settings is
-rebuilt beside the one that answers.
+A run compares all notes with the index, or those that a watch has named, writes text and keywords of those
+that changed, removes those that are gone, and then embeds what has no vector yet. Every step is a
+transaction, so an interrupted run leaves an index that answers, and the next run continues from there. An
+index that does not match the settings is rebuilt beside the one that answers.
 
 The run drives `Indexer` and `Embedding` step by step; in between it reports progress, and indexes what
 changed meanwhile.
@@ -12,7 +12,7 @@ changed meanwhile.
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Set
 from contextlib import asynccontextmanager
 from dataclasses import field, replace
 from functools import partial
@@ -117,14 +117,16 @@ class Synchroniser:
             hide=self.hide,
         )
 
-    async def run(self, flight: Flight) -> SyncReport:
+    async def run(self, flight: Flight, paths: Set[str] | None = None) -> SyncReport:
         """Bring the index up to date; a forced flight rebuilds it and keeps the vectors.
+
+        `paths` are all that can have changed since the last run, None if that is not known.
 
         Raises:
             IndexProblem: the index cannot be read or written; what it held stays.
         """
         started = time.perf_counter()
-        run = _Run(self, flight)
+        run = _Run(self, flight, paths)
         report = None
         with trace():
             try:
@@ -166,10 +168,11 @@ class _Progress:
 class _Run:
     """One sync from beginning to end, and what it has done so far."""
 
-    def __init__(self, sync: Synchroniser, flight: Flight) -> None:
+    def __init__(self, sync: Synchroniser, flight: Flight, paths: Set[str] | None) -> None:
         self._sync = sync
         self._file = sync.file
         self._flight = flight
+        self._paths = paths
         self._progress = _Progress(flight)
         self._drafter = sync.drafter(flight.reason)
         self._live = self._indexer(LIVE)
@@ -184,7 +187,8 @@ class _Run:
         result = self.result
         await self._begin()
         self._progress.report("Looking at the notes", 0, 0)
-        result.notes = await self._index(self._live)
+        is_sound = self._cost is None and not result.is_full and result.mended is None
+        result.notes = await self._index(self._live, self._paths if is_sound else None)
         await self._leave_mark(is_news=result.is_full or result.tally.has_changes)
         self._flight.mark_notes_indexed()
         if self._must_rebuild:
@@ -284,16 +288,16 @@ class _Run:
             glance=sync.glance if tables is LIVE else Glance(),
         )
 
-    async def _index(self, indexer: Indexer) -> NotesPass:
-        """Index the notes, again while they change meanwhile."""
+    async def _index(self, indexer: Indexer, paths: Set[str] | None = None) -> NotesPass:
+        """Index the notes, or those at `paths`, again while they change meanwhile."""
         for _ in range(MAX_PASSES):
-            notes = await self._index_once(indexer)
+            notes = await self._index_once(indexer, paths)
             if not notes.must_repeat:
                 break
         return notes
 
-    async def _index_once(self, indexer: Indexer) -> NotesPass:
-        notes = await indexer.look()
+    async def _index_once(self, indexer: Indexer, paths: Set[str] | None = None) -> NotesPass:
+        notes = await indexer.look(paths)
         while not notes.is_written:
             self._progress.report("Indexing notes", notes.done, len(notes.changed))
             await indexer.write_group(notes)

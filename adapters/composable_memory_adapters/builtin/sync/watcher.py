@@ -62,6 +62,7 @@ LIMITS = {
     errno.EMFILE: "the system allows no more watchers; raise fs.inotify.max_user_instances or `ulimit -n`",
 }
 STOP_S = 5.0
+OnChange = Callable[[str | None], None]
 
 # Its errors are handled here; without this, watchdog writes to stderr where logging is not set up.
 logging.getLogger("watchdog").addHandler(logging.NullHandler())
@@ -70,10 +71,11 @@ logging.getLogger("watchdog").addHandler(logging.NullHandler())
 class Watcher:
     """Watches a scope that may change; its methods block, so call them from a thread.
 
-    `on_change` is called from the watcher's threads for every change within the scope.
+    `on_change` is called from the watcher's threads for every change within the scope, with the path that it
+    concerns; with None where events were lost.
     """
 
-    def __init__(self, survey: Callable[[], WatchScope], on_change: Callable[[], None]) -> None:
+    def __init__(self, survey: Callable[[], WatchScope], on_change: OnChange) -> None:
         self._survey = survey
         self._filter = _EventFilter(on_change)
         self._observer: BaseObserver | None = None
@@ -152,7 +154,7 @@ class Watcher:
 class _EventFilter(FileSystemEventHandler):
     """Receives events in watchdog's threads, and calls `on_change` for those within the scope."""
 
-    def __init__(self, on_change: Callable[[], None]) -> None:
+    def __init__(self, on_change: OnChange) -> None:
         self.scope = WatchScope(names={})
         self.refusal: str | None = None
         """Why some folder within a tree is not watched."""
@@ -162,23 +164,21 @@ class _EventFilter(FileSystemEventHandler):
     def dispatch(self, event: FileSystemEvent) -> None:
         """Handle an event."""
         goes_out = type(event) in GOES_OUT
-        source = os.fsdecode(event.src_path)
+        source, target = os.fsdecode(event.src_path), os.fsdecode(event.dest_path)
         if goes_out and any(source == folder.path for folder in self.scope.folders):
             self._lost.add(source)
-        if any(map(self.scope.is_gitignore, (source, os.fsdecode(event.dest_path)))):
+        if any(map(self.scope.is_gitignore, (source, target))):
             self._lost.add(self.scope.root)  # other folders are to be watched now
         # Not every system reports whether a folder or a file is gone: a name without a dot may be a folder's.
         is_folder = event.is_directory or (goes_out and "." not in source.rpartition(os.sep)[2])
-        if self._concerns(source, is_folder) or self._concerns(os.fsdecode(event.dest_path), is_folder):
-            self.on_change()
+        for path in (source, target):
+            if path and self.scope.concerns(path, is_folder=is_folder):
+                self.on_change(path)
 
     def take_lost(self) -> set[str]:
         """Return the watched folders that were deleted or moved since the last call."""
         lost, self._lost = self._lost, set()
         return lost
-
-    def _concerns(self, path: str, is_folder: bool) -> bool:
-        return bool(path) and self.scope.concerns(path, is_folder=is_folder)
 
 
 if sys.platform == "linux":
@@ -215,7 +215,7 @@ if sys.platform == "linux":
             """Handle an event; if the kernel has dropped some, anything may have changed."""
             super().handle_event(event)
             if event.is_queue_overflow:
-                self._filter.on_change()
+                self._filter.on_change(None)
 
     class _InotifyObserver(BaseObserver):
         """Watchdog's own observer over our `_Inotify`."""
