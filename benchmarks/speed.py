@@ -2,16 +2,22 @@
 
     python benchmarks/speed.py                     a minute, up to 10,000 passages
     python benchmarks/speed.py --full              100,000 passages
+    python benchmarks/speed.py --million           a million passages, made in half an hour and kept
     python benchmarks/speed.py --only vectors
+    python benchmarks/speed.py --all --qmd PROGRAM --data DIR   with other benchmarks of speed
 
 Times are CPU times of the process, medians over queries, engines in turn within one run: on a busy machine
-wall time says more about the neighbours. All data are generated, and the same in every run. A further section
-is an async generator from `Scale` to tables, registered with `@section`.
+wall time says more about the neighbours. All data are generated, and the same in every run; those of
+`--million` are kept. A further section is an async generator from `Scale` to tables, registered with
+`@section`.
 """
 
 import argparse
 import asyncio
+import math
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -33,7 +39,7 @@ from composable_memory_adapters.builtin.search.hybrid import CANDIDATES
 from composable_memory_adapters.builtin.search.searcher import Searcher
 from composable_memory_adapters.builtin.search.vector_search import VectorSearch
 from composable_memory_adapters.builtin.settings import BuiltinSettings, VectorSettings
-from composable_memory_adapters.builtin.store import read_queries
+from composable_memory_adapters.builtin.store import index_meta, read_queries
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
@@ -54,9 +60,19 @@ K = 24
 DIMS = 256
 """Length of the vectors where a section does not say otherwise."""
 
+CACHE = Path.home() / ".cache" / "composable-memory-benchmarks"
+MILLION = 1_000_000
+BATCH = 100_000
 VOCABULARY = 50_000
 WORDS_PER_PASSAGE = (60, 240)
 PASSAGES_PER_NOTE = 20
+EVERYDAY = (60, 4000)
+"""The ranks of everyday words in the vocabulary; the most frequent of all say nothing."""
+
+WRITES = 15
+WRITTEN = 10 * MILLION
+"""The ids of what is written while it is measured begin here."""
+ROUNDS = 4
 KNN_TABLE = "speed_vec"
 
 BARE_FTS5 = "SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ? ORDER BY bm25(chunks_fts) LIMIT ?"
@@ -76,12 +92,14 @@ STORE_WORDS = "INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How much to measure, and where files may be put."""
+    """How much to measure, and where files may be put; those in `cache` stay."""
 
     passages: Sequence[int]
     vectors: Sequence[int]
+    large: Sequence[int]
     queries: int
     folder: Path
+    cache: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,9 +144,9 @@ class Times:
         self._cpu.setdefault(name, []).append((time.process_time() - cpu) * 1000)
         self._wall.setdefault(name, []).append((time.perf_counter() - wall) * 1000)
 
-    def cpu(self, name: str) -> float:
-        """Return the median CPU time."""
-        return float(np.median(self._cpu[name]))
+    def cpu(self, name: str, percentile: float = 50) -> float:
+        """Return a percentile of the CPU time."""
+        return float(np.percentile(self._cpu[name], percentile))
 
     def wall(self, name: str, percentile: float) -> float:
         """Return a percentile of the wall time."""
@@ -217,15 +235,16 @@ async def keywords(scale: Scale) -> AsyncIterator[Table]:
     """Compare the keyword leg with the FTS5 statement that it cannot do without."""
     table = Table(
         title="Keyword search",
-        columns=("passages", "questions", "leg CPU ms", "bare FTS5 CPU ms", "x bare"),
+        columns=("passages", "questions", "leg CPU ms", "bare FTS5 CPU ms", "x bare", "goal"),
     )
     for count in scale.passages:
         async with generated_index(scale.folder, count) as file:
-            for kind, ranks in (("rare words", (2000, 20_000)), ("everyday words", (60, 4000))):
+            for kind, ranks in (("rare words", (2000, 20_000)), ("everyday words", EVERYDAY)):
                 asked = [analyse(question) for question in questions(scale.queries, ranks)]
                 times = await file.read(partial(_time_keywords, asked=asked))
                 leg, bare = times.cpu("leg"), times.cpu("bare")
-                table.rows.append((f"{count:,}", kind, f"{leg:.2f}", f"{bare:.2f}", f"{leg / bare:.2f}"))
+                ratio, goal = f"{leg / bare:.2f}", "1.35" if count >= BATCH else "2.1"
+                table.rows.append((f"{count:,}", kind, f"{leg:.2f}", f"{bare:.2f}", ratio, goal))
     yield table
 
 
@@ -258,20 +277,18 @@ async def search(scale: Scale) -> AsyncIterator[Table]:
             "keyword leg",
             "vector leg",
             "x legs",
+            "goal",
             "load ms",
         ),
     )
     for count in scale.passages:
         async with generated_index(scale.folder, count) as file:
-            table.rows.append(await _time_search(file, scale.queries, f"{count:,}"))
+            table.rows.append(await _time_search(file, scale.queries, count))
     yield table
 
 
-async def _time_search(file: SqliteFile, count: int, label: str) -> Sequence[str]:
-    embedder, times = QueryEmbedder(), Times()
-    searcher = Searcher(
-        file, settings=BuiltinSettings(), clock=utc_now, embedder=embedder, space=_space(DIMS)
-    )
+async def _time_search(file: SqliteFile, queries: int, count: int) -> Sequence[str]:
+    embedder, times, searcher = QueryEmbedder(), Times(), _searcher(file)
     vectors = VectorSearch(
         file, settings=VectorSettings(), embedder=embedder, space=_space(DIMS), embed_timeout_s=10.0
     )
@@ -279,7 +296,7 @@ async def _time_search(file: SqliteFile, count: int, label: str) -> Sequence[str
         await searcher.warm()
     await vectors.warm()
     engine = ""
-    for question in questions(count, (60, 4000)):
+    for question in questions(queries, EVERYDAY):
         vector, words = await embedder.embed(EmbedderInput(text=question)), analyse(question)
         await searcher.answer(question)  # brings the pages into the cache
         with times.of("search"):
@@ -290,7 +307,7 @@ async def _time_search(file: SqliteFile, count: int, label: str) -> Sequence[str
             await vectors.near(vector, CANDIDATES)
         engine = answer.engines["vector"]
     return (
-        label,
+        f"{count:,}",
         engine,
         f"{times.wall('search', 50):.1f}",
         f"{times.wall('search', 95):.1f}",
@@ -298,6 +315,7 @@ async def _time_search(file: SqliteFile, count: int, label: str) -> Sequence[str
         f"{times.cpu('keyword'):.2f}",
         f"{times.cpu('vector'):.2f}",
         f"{times.cpu('search') / (times.cpu('keyword') + times.cpu('vector')):.2f}",
+        "1.2" if count >= BATCH else "1.4",
         f"{times.wall('load', 50):.0f}",
     )
 
@@ -325,6 +343,117 @@ class QueryEmbedder:
         return [await self.embed(one) for one in inputs]
 
 
+# --- a million passages ---
+
+
+@section("million")
+async def million(scale: Scale) -> AsyncIterator[Table]:
+    """Measure what people feel where there are a million passages, or as many as there are."""
+    for count in scale.large:
+        async with generated_index(scale.folder, 1000) as file:
+            searcher = _searcher(file)
+            await searcher.answer(questions(1, EVERYDAY)[0])
+            empty = _own_memory()
+            await searcher.close()
+        async with generated_index(scale.cache, count) as file:
+            made = _searcher(file)
+            await made.warm()  # writes the file of vectors where there is none
+            await made.close()
+            yield await _felt(file, scale, empty, count)
+
+
+async def _felt(file: SqliteFile, scale: Scale, empty: float, count: int) -> Table:
+    table = Table(title=f"{count:,} passages, hybrid", columns=("what", "measured", "goal"))
+    searcher, times = _searcher(file), Times()
+    asked = questions(scale.queries, EVERYDAY)
+    with times.of("first"):
+        await searcher.answer(asked[0])
+    for question in asked:
+        await searcher.answer(question)  # brings the pages into the cache
+        with times.of("warm"):
+            await searcher.answer(question)
+    memory = _own_memory() - empty
+    for number, question in enumerate(asked[:WRITES]):
+        await file.write(partial(_write_one, number=number))
+        with times.of("after"):
+            await searcher.answer(question)
+        with times.of("again"):
+            await searcher.answer(question)
+    await file.write(_remove_written)
+    after = times.cpu("after") - times.cpu("again")
+    table.rows.extend(
+        [
+            (
+                "first question",
+                f"{times.cpu('first'):.0f} ms CPU, {times.wall('first', 50):.0f} ms wall",
+                "500 ms",
+            ),
+            (
+                "warm question, p50 / p95",
+                f"{times.cpu('warm'):.1f} / {times.cpu('warm', 95):.1f} ms CPU",
+                "50 / 110 ms CPU",
+            ),
+            ("the question after a note was written, above a warm one", f"{after:.1f} ms CPU", "30 ms"),
+            ("memory above an index of 1,000, without mapped files", f"{memory:.0f} MB", "150 MB"),
+        ]
+    )
+    for at_once in (8, 32):
+        rate, busy, p95 = await _at_once(searcher, asked, at_once)
+        measured = f"{rate:.1f} a second, {busy:.1f} a second of CPU, p95 {p95:.2f} s"
+        table.rows.append((f"{at_once} at once", measured, "20 a second, p95 2.5 s of 32"))
+    await searcher.close()
+    return table
+
+
+async def _at_once(searcher: Searcher, asked: Sequence[str], count: int) -> tuple[float, float, float]:
+    """Return questions a second, a second of CPU, and the seconds that 95 of 100 stay within."""
+    took: list[float] = []
+
+    async def ask(number: int) -> None:
+        for place in range(ROUNDS):
+            began = time.perf_counter()
+            await searcher.answer(asked[(number * ROUNDS + place) % len(asked)])
+            took.append(time.perf_counter() - began)
+
+    wall, cpu = time.perf_counter(), time.process_time()
+    await asyncio.gather(*map(ask, range(count)))
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return len(took) / wall, len(took) / cpu, float(np.percentile(took, 95))
+
+
+def _searcher(file: SqliteFile) -> Searcher:
+    return Searcher(
+        file, settings=BuiltinSettings(), clock=utc_now, embedder=QueryEmbedder(), space=_space(DIMS)
+    )
+
+
+def _write_one(connection: Connection, number: int) -> None:
+    """Store a passage as a sync does, with a vector of its own."""
+    row = WRITTEN + number
+    (vector,) = clustered_vectors(1, DIMS, seed=row)
+    space = _space(DIMS)
+    identity = (space.provider, space.model, space.provider_key)
+    connection.execute(STORE_VECTOR, (row, *identity, f"{row:064x}", vector.tobytes(), DIMS))
+    text = f"a note written as number {number}"
+    connection.execute(STORE_PASSAGE, (row, "memory/new.md", sha256(text.encode()).hexdigest(), text, row))
+    connection.execute(STORE_WORDS, (row, text))
+    index_meta.bump_revision(connection)
+
+
+def _remove_written(connection: Connection) -> None:
+    connection.execute("DELETE FROM chunks_fts WHERE rowid >= ?", (WRITTEN,))
+    connection.execute("DELETE FROM chunks WHERE id >= ?", (WRITTEN,))
+    connection.execute("DELETE FROM embedding_cache WHERE id >= ?", (WRITTEN,))
+    index_meta.bump_revision(connection)
+
+
+def _own_memory() -> float:
+    """Return the megabytes that are this process's alone and of no file; NaN where Linux does not tell."""
+    status = Path("/proc/self/status")
+    lines = status.read_text("utf-8").splitlines() if status.exists() else []
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("RssAnon:")), math.nan)
+
+
 # --- generated data ---
 
 
@@ -332,31 +461,37 @@ class QueryEmbedder:
 async def generated_index(folder: Path, count: int) -> AsyncIterator[SqliteFile]:
     """Yield an index of `count` passages with vectors; made when it is asked for first."""
     path = folder / f"index-{count}.sqlite"
-    is_new = not path.exists()
+    if not path.exists():
+        unfinished = path.with_suffix(".part")
+        unfinished.unlink(missing_ok=True)
+        async with SqliteFile.open(unfinished) as file:
+            for batch, first in enumerate(range(0, count, BATCH), 1):
+                more = min(BATCH, count - first)
+                await _store_vectors(file, _space(DIMS), clustered_vectors(more, DIMS, seed=batch), first)
+                await file.write(partial(_store_passages, texts=passages(more, seed=batch), first=first))
+        unfinished.rename(path)
     async with SqliteFile.open(path) as file:
-        if is_new:
-            await _store_vectors(file, _space(DIMS), clustered_vectors(count, DIMS, seed=1))
-            await file.write(lambda connection: _store_passages(connection, passages(count)))
         yield file
 
 
-async def _store_vectors(file: SqliteFile, space: EmbeddingSpace, matrix: Matrix) -> None:
+async def _store_vectors(file: SqliteFile, space: EmbeddingSpace, matrix: Matrix, first: int = 0) -> None:
     await ensure_tables(file)
     identity = (space.provider, space.model, space.provider_key)
     rows = (
-        (row, *identity, f"{row:064x}", vector.tobytes(), space.dims) for row, vector in enumerate(matrix, 1)
+        (row, *identity, f"{row:064x}", vector.tobytes(), space.dims)
+        for row, vector in enumerate(matrix, first + 1)
     )
     await file.write(lambda connection: connection.executemany(STORE_VECTOR, rows).close())
 
 
-def _store_passages(connection: Connection, texts: Sequence[str]) -> None:
+def _store_passages(connection: Connection, texts: Sequence[str], first: int) -> None:
     rows = [
         (row, f"memory/{row // PASSAGES_PER_NOTE:06}.md", sha256(text.encode()).hexdigest(), text, row)
-        for row, text in enumerate(texts, 1)
+        for row, text in enumerate(texts, first + 1)
     ]
     connection.executemany(STORE_PASSAGE, rows)
     connection.executemany(STORE_WORDS, ((row, text) for row, _, _, text, _ in rows))
-    connection.execute("INSERT INTO meta (key, value) VALUES ('revision', '1')")
+    index_meta.bump_revision(connection)
 
 
 def _space(dims: int) -> EmbeddingSpace:
@@ -389,9 +524,9 @@ def vocabulary() -> list[str]:
     return list(words)
 
 
-def passages(count: int) -> list[str]:
+def passages(count: int, seed: int) -> list[str]:
     """Return texts in which the n-th word of the vocabulary is n times rarer than the first."""
-    words, random = vocabulary(), np.random.default_rng(1)
+    words, random = vocabulary(), np.random.default_rng(seed)
     frequency = np.cumsum(1 / (np.arange(len(words)) + 2.7))
     lengths = random.integers(*WORDS_PER_PASSAGE, size=count)
     drawn = np.searchsorted(frequency, random.random(int(lengths.sum())) * frequency[-1]).tolist()
@@ -427,6 +562,12 @@ def main() -> None:
     """Read the command line and measure."""
     parser = argparse.ArgumentParser(description="Measure how fast the builtin memory searches.")
     parser.add_argument("--full", action="store_true", help="measure 100,000 passages and vectors as well")
+    large = {"type": int, "nargs": "?", "const": MILLION, "metavar": "COUNT"}
+    parser.add_argument("--million", **large, help="measure a million passages as well, or so many")
+    parser.add_argument("--all", action="store_true", help="run the benchmarks of what else takes time, too")
+    parser.add_argument("--qmd", metavar="PROGRAM", help="an installed QMD, for --all")
+    parser.add_argument("--data", metavar="DIR", help="sets of questions, for QMD's answers")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="where these are kept")
     parser.add_argument("--only", default="", help=f"sections, with commas; of {', '.join(SECTIONS)}")
     parser.add_argument("--queries", type=int, default=25, help="questions for each figure")
     arguments = parser.parse_args()
@@ -434,14 +575,31 @@ def main() -> None:
     if unknown := set(names) - set(SECTIONS):
         parser.error(f"unknown section {min(unknown)!r}; there are {', '.join(SECTIONS)}")
     more = (100_000,) if arguments.full else ()
+    arguments.cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="composable-memory-speed-") as folder:
         scale = Scale(
             passages=(1000, 10_000, *more),
             vectors=(10_000, *more),
+            large=(arguments.million,) if arguments.million else (),
             queries=arguments.queries,
             folder=Path(folder),
+            cache=arguments.cache,
         )
         asyncio.run(run(names, scale))
+    if arguments.all:
+        run_others(arguments.qmd, arguments.data)
+
+
+def run_others(qmd: str | None, data: str | None) -> None:
+    """Print what the other benchmarks of speed print, each in a process of its own."""
+    others = [["orchestrator.py"], ["indexing.py"], ["watching.py"]]
+    others.append(["cold_start.py", *(("--qmd", qmd) if qmd else ())])
+    if qmd and data:
+        others.append(["qmd.py", "--data", data, "--command", qmd])
+    for script, *options in others:
+        print(f"### {script}\n", flush=True)
+        subprocess.run([sys.executable, str(Path(__file__).with_name(script)), *options], check=False)
+        print(flush=True)
 
 
 if __name__ == "__main__":
