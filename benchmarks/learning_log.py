@@ -36,6 +36,7 @@ from composable_memory.learning.logged import queries_of
 from composable_memory.types import MemorySearchResult, SearchOptions
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 from composable_memory_ops_logs.file_sink import FileSink
+from composable_memory_ops_logs.line_format import sealed
 from composable_memory_ops_logs.segments import day_of
 
 SETTINGS = """
@@ -129,8 +130,9 @@ def repeat(place: Place, queries: int) -> list[tuple[str, datetime]]:
         trace, own = originals[number % len(originals)]
         fresh, when = str(uuid4()), now - timedelta(seconds=queries - number)
         time = when.isoformat(timespec="milliseconds")[:-6].encode() + b"Z"
-        dated = (re.sub(rb'"ts":"[^"]*"', b'"ts":"' + time + b'"', line) + b"\n" for line in own)
-        sink.append(day_of(when), [line.replace(trace.encode(), fresh.encode()) for line in dated])
+        dated = (re.sub(rb'"ts":"[^"]*"', b'"ts":"' + time + b'"', line) for line in own)
+        renamed = (line.replace(trace.encode(), fresh.encode()) for line in dated)
+        sink.append(day_of(when), [sealed(re.sub(rb',"crc32":\d+\}$', b"}", one) + b"\n") for one in renamed])
         made.append((fresh, when))
     for _ in sink.retention.apply(now, is_patient=True):
         pass

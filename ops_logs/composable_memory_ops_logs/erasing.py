@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import orjson
 
-from composable_memory_ops_logs.line_format import to_line
+from composable_memory_ops_logs.line_format import is_whole, sealed, to_line
 from composable_memory_ops_logs.retention import BINARY, LOCK_NAME, lock_file, write_closed
 from composable_memory_ops_logs.segments import Segment, blocks_of, closed_blocks, segments_in
 
@@ -70,11 +70,13 @@ class _Eraser:
         if not is_start and not self._is_suspect(line):
             return line
         try:
+            if not is_whole(line):
+                raise ValueError("it is damaged")
             wire = orjson.loads(line)
             trace, detail = wire["traceId"], wire["detail"]
             if is_start and not self._is_of(detail.get("memory") or ""):
                 self._of_others.add(trace)
-        except (AttributeError, LookupError, TypeError, ValueError):  # it was cut: nobody can read it
+        except (AttributeError, LookupError, TypeError, ValueError):  # nobody can read it
             if not self._is_suspect(line):
                 return line
             self._changed += 1
@@ -82,7 +84,8 @@ class _Eraser:
         if trace in self._of_others or (masked := masked_value(detail, self._mask)) == detail:
             return line
         self._changed += 1
-        return to_line({**wire, "detail": masked})
+        wire.pop("crc32", None)
+        return sealed(to_line({**wire, "detail": masked}))
 
     def _is_suspect(self, lines: bytes) -> bool:
         text = lines.decode("utf-8", "replace").casefold()

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from functools import cache
 from itertools import chain
 from typing import Any, cast, get_args, get_origin, get_type_hints
+from zlib import crc32
 
 import orjson
 
@@ -13,6 +14,9 @@ from composable_memory_ops_logs.events import EventDetail, JsonValue, OpsEvent, 
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 _LINE_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
+_CHECKSUM = b',"crc32":'
+_CHECKSUM_BYTES = 24
+"""More than the field takes, with a newline."""
 _STATUSES = frozenset(get_args(Status))
 
 
@@ -50,6 +54,18 @@ def to_line(wire: Mapping[str, object]) -> bytes:
         return orjson.dumps(wire, default=_plain, option=_LINE_OPTIONS)
     except orjson.JSONEncodeError:
         return orjson.dumps(_repaired(wire), option=_LINE_OPTIONS)
+
+
+def sealed(line: bytes) -> bytes:
+    """Return a line with its last field: a checksum of all before it, by which any damage is seen."""
+    head = line[:-2]
+    return b"%b%b%d}\n" % (head, _CHECKSUM, crc32(head))
+
+
+def is_whole(line: bytes) -> bool:
+    """Return whether a line is as it was written, as far as a checksum tells; older lines have none."""
+    end = line.rfind(_CHECKSUM, max(0, len(line) - _CHECKSUM_BYTES))
+    return end < 0 or line[end + len(_CHECKSUM) :].rstrip() == b"%d}" % crc32(memoryview(line)[:end])
 
 
 def texts_of(event: OpsEvent) -> Iterable[str]:

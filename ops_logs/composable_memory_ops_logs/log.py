@@ -12,7 +12,7 @@ from typing import Self, cast
 
 from composable_memory_ops_logs.events import EventDetail, JsonValue, OpsEvent, Status
 from composable_memory_ops_logs.file_sink import FileSink
-from composable_memory_ops_logs.line_format import event_to_wire, texts_of, to_line
+from composable_memory_ops_logs.line_format import event_to_wire, sealed, texts_of, to_line
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.redactor import CleanTexts, redact, redact_value
 from composable_memory_ops_logs.retention import Judged
@@ -196,7 +196,7 @@ class _Renderer:
             wires = _wires(events, str)
         else:
             wires = [*map(_masked, _wires(events, redact))]
-        return b"".join(map(to_line, wires))
+        return b"".join([sealed(to_line(wire)) for wire in wires])
 
 
 def _wires(events: Sequence[OpsEvent], clean: Callable[[str], str]) -> list[dict[str, object]]:

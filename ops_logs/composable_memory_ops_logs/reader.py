@@ -14,7 +14,7 @@ import orjson
 
 from composable_memory_ops_logs.errors import OpsLogError
 from composable_memory_ops_logs.events import OpsEvent, Status
-from composable_memory_ops_logs.line_format import format_time
+from composable_memory_ops_logs.line_format import format_time, is_whole
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.segments import (
     FIRST_MS,
@@ -251,18 +251,25 @@ class _Scan:
 
     def events_of(self, line: bytes) -> Sequence[OpsEvent]:
         """Return the wanted events of a line."""
-        if not line or not all(needle in line for needle in self._needles):
+        if not line:
+            return ()
+        if not is_whole(line):  # first, because it may be one that is wanted and does not look like it
+            return self._bad_line()
+        if not all(needle in line for needle in self._needles):
             return ()
         if self._is_too_old(line) or self._is_of_others(line):
             return ()
         try:
             events = events_from_line(line, by_column=self.by_column)
         except ValueError:
-            self.bad_lines += 1
-            if self.on_bad_line is not None:
-                self.on_bad_line()
-            return ()
+            return self._bad_line()
         return [event for event in events if self.wanted.matches(event)]
+
+    def _bad_line(self) -> tuple[()]:
+        self.bad_lines += 1
+        if self.on_bad_line is not None:
+            self.on_bad_line()
+        return ()
 
     def _is_too_old(self, line: bytes) -> bool:
         """Tell of a line as we write it whether it is too old; of others it must be read."""

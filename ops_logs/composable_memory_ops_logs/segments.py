@@ -20,6 +20,7 @@ from typing import BinaryIO, NamedTuple
 
 import orjson
 
+from composable_memory_ops_logs.line_format import is_whole
 from composable_memory_ops_logs.private_files import replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -94,6 +95,9 @@ _HEAD = struct.Struct("<8sIQ32sI")  # magic, checksum of the rest, bytes covered
 _BLOCK = struct.Struct("<QQQQQQ")
 _KEY_BYTES = 16
 _ENTRY_BYTES = _KEY_BYTES + 4
+_NO_TRACE = bytes(_KEY_BYTES)
+_ANY_SPAN = FIRST_MS, LAST_MS, _NO_TRACE
+"""Stands for a line that cannot be understood."""
 
 
 class Block(NamedTuple):
@@ -123,10 +127,14 @@ class Index:
         return self.blocks[-1].start + self.blocks[-1].size if self.blocks else 0
 
     def wanted(self, *, since_ms: int, until_ms: int, trace: bytes | None) -> list[Block]:
-        """Return the blocks that can hold lines of a time, and of a trace that begins so."""
+        """Return the blocks that can hold lines of a time, and of a trace that begins so.
+
+        Lines that cannot be understood may be of any.
+        """
         blocks = self.blocks
         if trace is not None:
-            blocks = tuple(blocks[number] for number in sorted(self._numbers(trace)))
+            numbers = self._numbers(trace) | self._numbers(_NO_TRACE)
+            blocks = tuple(blocks[number] for number in sorted(numbers))
         return [one for one in blocks if one.last_ms >= since_ms and one.first_ms <= until_ms]
 
     def _numbers(self, trace: bytes) -> set[int]:
@@ -171,13 +179,15 @@ class IndexBuilder:
 def _span_of(line: bytes) -> tuple[int, int, bytes]:
     """Return from when to when a line is, and of which trace; any time for one that cannot be understood."""
     try:
+        if not is_whole(line):
+            return _ANY_SPAN
         wire = orjson.loads(line)
         last = _ms(wire["ts"])
         answers = wire["detail"].get("backends", ()) if wire["action"] == "query.merged" else ()
         first = min((_ms(one["ts"]) for one in answers), default=last)
         return min(first, last), max(first, last), _trace_key(wire["traceId"])
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
-        return FIRST_MS, LAST_MS, bytes(_KEY_BYTES)
+        return _ANY_SPAN
 
 
 def _ms(text: str) -> int:

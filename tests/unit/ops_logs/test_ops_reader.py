@@ -8,7 +8,8 @@ import orjson
 import pytest
 
 from composable_memory_ops_logs import EventFilter, OpsEvent, OpsLogError, OpsLogReader
-from composable_memory_ops_logs.line_format import event_to_wire, to_line
+from composable_memory_ops_logs.erasing import erase
+from composable_memory_ops_logs.line_format import event_to_wire, sealed, to_line
 from composable_memory_ops_logs.reader import MAX_PAGE
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
@@ -114,6 +115,53 @@ def test_a_page_has_a_size_within_limits(tmp_path: Path, limit: int) -> None:
 def test_an_offset_is_not_negative(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="offset is -1"):
         OpsLogReader(tmp_path).read(offset=-1)
+
+
+def test_a_changed_bit_of_a_line_is_told_of(tmp_path: Path) -> None:
+    """Whatever it changes: a number, the trace, the end of the line or its checksum."""
+    line, path = sealed(to_line(event_to_wire(event(1)))), tmp_path / "ops-2026-01.jsonl"
+    path.write_bytes(line)
+    known, _ = trace_told_of(tmp_path)
+    silent = []
+    for place in range(len(line)):
+        path.write_bytes(line[:place] + bytes([line[place] ^ 1 << place % 8]) + line[place + 1 :])
+        found, is_told = trace_told_of(tmp_path)
+        if found != known and not is_told:
+            silent.append(place)
+
+    assert ids(known) == ["e1"]
+    assert silent == []
+
+
+def trace_told_of(folder: Path) -> tuple[list[OpsEvent], bool]:
+    """Return the events of a trace, and whether the reader told of a bad line."""
+    told: list[None] = []
+    return OpsLogReader(folder, on_bad_line=lambda: told.append(None)).trace("trace-0000"), bool(told)
+
+
+def test_lines_that_something_was_erased_from_are_no_damage(tmp_path: Path) -> None:
+    (tmp_path / "ops-2026-01.jsonl").write_bytes(sealed(to_line(wire_of("the key lies under the pot"))))
+    told: list[None] = []
+
+    count = erase(tmp_path, lambda text: text.replace("the pot", "…"), words=["pot"], is_of=lambda _: True)
+    (found,) = OpsLogReader(tmp_path, on_bad_line=lambda: told.append(None)).events()
+
+    assert (count, told) == (1, [])
+    assert found.detail == {"query": "the key lies under …"}
+
+
+def test_a_damaged_line_that_holds_what_is_erased_goes_as_a_whole(tmp_path: Path) -> None:
+    line = sealed(to_line(wire_of("the key lies under the pot")))
+    path = tmp_path / "ops-2026-01.jsonl"
+    path.write_bytes(line.replace(b"lies", b"lied") + sealed(to_line(event_to_wire(event(1)))))
+
+    count = erase(tmp_path, str.upper, words=["pot"], is_of=lambda _: True)
+
+    assert (count, ids([*OpsLogReader(tmp_path).events()])) == (1, ["e1"])
+
+
+def wire_of(query: str) -> dict[str, object]:
+    return event_to_wire(event(0)) | {"detail": {"query": query}}
 
 
 def test_bad_lines_are_passed_over_and_counted(tmp_path: Path) -> None:
