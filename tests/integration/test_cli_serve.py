@@ -27,11 +27,16 @@ from composable_memory.config.layers import default_state_dir
 from composable_memory.registry import discover_backends
 from tests.cli_process import run_cli
 
-ALONE, ASKING = (
-    [sys.executable, "-c", f"import sys; sys.argv[0] = 'cmem'; from {module} import main; main()"]
-    for module in ("composable_memory.cli", "composable_memory_start")
-)
 LIMIT_S = 60
+ALONE, IMPATIENT, ASKING = (
+    [sys.executable, "-c", f"import sys; sys.argv[0] = 'cmem'; {program}"]
+    for program in (
+        "from composable_memory.cli import main; main()",
+        "from composable_memory_start import main; main()",
+        # Beside other tests a server may take longer than a user would wait for it.
+        f"import composable_memory_start as one; one.CONNECT_S = one.SILENCE_S = {LIMIT_S}; one.main()",
+    )
+)
 SETTINGS = "memory: {embedding: {provider: none}, builtin: {sync: {on_search_wait_ms: 60000}}}"
 """A search waits until it has seen all notes, however busy the machine is."""
 PORT = "which extension has the harbour office?"
@@ -192,7 +197,8 @@ def test_a_terminal_gets_the_same_colours_links_and_width(
         assert place.counts() == (6, 0)
 
 
-def test_fifty_at_once_are_answered_each_with_its_own(place: Place) -> None:
+def test_fifty_at_once_are_answered_each_with_its_own(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, "CONNECT_S", LIMIT_S)
     for number in range(50):
         place.write(
             f"memory/note-{number}.md", f"The locker of member{number} has the number {7000 + number}.\n"
@@ -387,7 +393,7 @@ def test_without_a_whole_answer_the_command_is_run_as_if_there_were_no_server(
         listening.bind(start.reachable(str(place.address)))
         listening.listen()
         threading.Thread(target=serve, args=(listening,), daemon=True).start()
-        answer = place.asked("search", PORT)
+        answer = place.run(IMPATIENT, "search", PORT, *place.options)
         ended.set()
 
     assert met.is_set()
@@ -419,7 +425,7 @@ def test_one_server_at_a_time_in_the_background_until_it_is_stopped(place: Place
         assert place.counts()[0] == 1
         process = json.loads(told)["pid"]
         os.kill(process, signal.SIGSTOP)
-        code, _, problem = place.asked("serve", "status")
+        code, _, problem = place.run(IMPATIENT, "serve", "status", *place.options)
         os.kill(process, signal.SIGCONT)
         assert (code, "does not answer" in problem) == (1, True)
     finally:

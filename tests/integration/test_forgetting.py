@@ -34,6 +34,7 @@ from composable_memory.testing import FakeBackend
 from composable_memory.types import MemorySearchResult, QueryResponse, SearchOptions
 from composable_memory_adapters.vectors.int8_codes import encode
 from composable_memory_feedback.logged import LoggedQuery, read_queries
+from tests.variants import variants
 
 SECRET = "The spare key lies under the turquoise flowerpot, code zebra-99117."
 WORDS = ("turquoise", "flowerpot", "zebra", "99117", "esiouqrut", "topwolf")
@@ -696,7 +697,9 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("step", ["_mask_records", "_cut", "_erase", "_without_text"])
+@pytest.mark.parametrize(
+    "step", variants(["_mask_records", "_cut", "_erase", "_without_text"], "_erase", "_without_text")
+)
 async def test_a_killed_process_is_followed_by_the_next_opening(place: Place, step: str) -> None:
     async with place.open() as memory:
         await memory.sync()

@@ -26,9 +26,11 @@ from composable_memory.interfaces import BackendSpec
 from composable_memory.mcp_server.open_memories import Opened, Service
 from composable_memory.testing.fakes import HangingBackend
 from composable_memory.types import MemorySearchResult, SearchOptions
+from tests.cli_process import run_cli
 from tests.integration.mcp_calls import document, words_only
 from tests.integration.mcp_server_process import JSON as MCP_JSON
 from tests.integration.mcp_server_process import RESIDENT, Running, running, running_for_many
+from tests.variants import variants
 
 pytestmark = [
     pytest.mark.security,
@@ -64,9 +66,7 @@ def index(workspace: Path, state_dir: Path) -> None:
 
 
 def cmem(*words: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [*RESIDENT[:3], *words], capture_output=True, text=True, timeout=LIMIT_S, check=False
-    )
+    done = run_cli(*words)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -295,22 +295,36 @@ async def test_mcp_is_served_by_the_same_process_on_the_same_memory(server: Runn
     assert told["citation"].partition("#")[0] in {one["path"] for one in found["results"]}
 
 
+@pytest.mark.parametrize(
+    ("options", "named"),
+    variants(
+        [
+            ("--port {port}", "{port}"),
+            ("--host 0.0.0.0 --port 0", "--token-file"),
+            ("--host 0.0.0.0 --port 0 --token-file short", "short"),
+            ("--host 0.0.0.0 --port 0 --token-file none", "none"),
+        ],
+        ("--port {port}", "{port}"),
+        ("--host 0.0.0.0 --port 0", "--token-file"),
+    ),
+)
 def test_where_it_must_not_or_cannot_listen_is_told_and_ends_it(
-    server: Running, workspace: Path, tmp_path: Path
+    server: Running,
+    workspace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: str,
+    named: str,
 ) -> None:
-    port = str(httpx.URL(server.url).port)
+    port = httpx.URL(server.url).port
     place = ["-w", str(workspace), "--state-dir", str(tmp_path / "other")]
-    short = tmp_path / "short"
-    short.write_text("secret", "ascii")
-    short.chmod(0o600)
-    for options, named in (
-        (["--port", port], port),
-        (["--host", "0.0.0.0", "--port", "0"], "--token-file"),
-        (["--host", "0.0.0.0", "--port", "0", "--token-file", str(short)], "short"),
-        (["--host", "0.0.0.0", "--port", "0", "--token-file", str(tmp_path / "none")], "none"),
-    ):
-        code, _, told = cmem("serve", "--http", *options, *place)
-        assert (code, named in told, told.startswith("Error: ")) == (1, True, True), told
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "short").write_text("secret", "ascii")
+    (tmp_path / "short").chmod(0o600)
+
+    code, _, told = cmem("serve", "--http", *options.format(port=port).split(), *place)
+
+    assert (code, named.format(port=port) in told, told.startswith("Error: ")) == (1, True, True), told
 
 
 def test_without_the_extra_a_line_says_what_to_install(workspace: Path, tmp_path: Path) -> None:

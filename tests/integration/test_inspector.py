@@ -18,6 +18,7 @@ from composable_memory_adapters.graphiti.cli.pictures import html_page
 from tests.chromium import Page, browser, executable
 from tests.integration.mcp_server_process import RESIDENT, Running, running
 from tests.integration.test_report import cmem
+from tests.variants import variants
 
 PICTURES = os.environ.get("COMPOSABLE_MEMORY_TEST_PICTURES")
 """Where to leave pictures of every view."""
@@ -97,6 +98,8 @@ def page(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]
         assert found.hosts() == {httpx.URL(site.url).netloc.decode()}
 
 
+BY_DAY, PHONE_BY_NIGHT = (1100, False), (360, True)
+"""Width, and whether it is dark."""
 VIEWS = {
     "search": "/",
     "answer": f"/?q={QUESTION}",
@@ -108,8 +111,14 @@ VIEWS = {
 }
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1100, False), (360, True)], ids=["by day", "phone by night"])
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize(
+    ("view", "width", "dark"),
+    variants(
+        [(view, *look) for view in VIEWS for look in (BY_DAY, PHONE_BY_NIGHT)],
+        *((view, *BY_DAY) for view in VIEWS),
+        ("answer", *PHONE_BY_NIGHT),
+    ),
+)
 def test_every_view_is_readable(
     site: Site, page: Page, view: str, width: int, dark: bool, tmp_path: Path
 ) -> None:

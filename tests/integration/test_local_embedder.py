@@ -28,6 +28,7 @@ from composable_memory_adapters.embedders.local import LocalSettings, spec
 from composable_memory_adapters.embedders.local.embedder import LocalEmbedder
 from composable_memory_ops_logs import OpsLog
 from tests.models.make_minilm_gguf import lacking, make
+from tests.variants import variants
 
 MODEL_VARIABLE = "COMPOSABLE_MEMORY_TEST_GGUF"
 IS_REQUIRED = os.environ.get("COMPOSABLE_MEMORY_TEST_LOCAL") == "required"
@@ -356,7 +357,9 @@ def from_hub(hub: Hub, model: str = f"hf:{REPOSITORY}/{FILE}") -> dict[str, obje
     return {"model": model, "hub_url": hub.url, "dimensions": 384}
 
 
-@pytest.mark.parametrize("model", [f"hf:{REPOSITORY}/{FILE}", f"hf:{REPOSITORY}"])
+@pytest.mark.parametrize(
+    "model", variants([f"hf:{REPOSITORY}/{FILE}", f"hf:{REPOSITORY}"], f"hf:{REPOSITORY}")
+)
 async def test_the_first_passage_brings_the_model_and_the_next_opening_needs_no_hub(
     open_local: OpenLocal, hub: Hub, model: str, state_dir: Path
 ) -> None:

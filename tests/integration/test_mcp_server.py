@@ -334,6 +334,7 @@ def test_nothing_but_the_protocol_goes_to_stdout(workspace: Path, state_dir: Pat
     assert [json.loads(line)["jsonrpc"] for line in done.stdout.splitlines()] == ["2.0"]
 
 
+@pytest.mark.thorough
 def test_a_request_that_cannot_be_read_is_answered(workspace: Path, state_dir: Path) -> None:
     """A client would wait for ever; half an emoji is what a cut text ends with."""
     call = {"name": "memory_search", "arguments": {"query": "\ud83d dock"}}

@@ -329,6 +329,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.thorough
 def test_no_acknowledged_line_is_lost_or_there_twice_when_writers_are_killed_while_files_are_closed(
     tmp_path: Path,
 ) -> None:
