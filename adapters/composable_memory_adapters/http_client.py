@@ -1,6 +1,7 @@
 """The HTTP client of the adapters: redirects, limits, retries and keys."""
 
 import asyncio
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
@@ -24,7 +25,10 @@ MAX_ANSWER_BYTES = 64 * 2**20
 MAX_ERROR_BYTES = 64 * 2**10
 MAX_REDIRECTS = 3
 CHUNK_BYTES = 256 * 2**10
-"""A larger body is sent in chunks of this size: encrypting it at once would hold up the event loop."""
+"""A larger body is sent in chunks of this size: encrypting it at once would hold up the event loop.
+
+Packed answers are unpacked in pieces of this size, because a small one may become huge.
+"""
 NO_PROXY = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")}
 """This machine is never asked through a proxy, whatever the environment says of proxies."""
 JSON = {"content-type": "application/json"}
@@ -71,7 +75,11 @@ class HttpClient:
         self._max_redirects = max_redirects
         self._client = httpx.AsyncClient(
             timeout=httpx.Timeout(None, connect=min(CONNECT_TIMEOUT_S, timeout_s)),
-            headers={"accept": "application/json", "user-agent": "composable-memory"},
+            headers={
+                "accept": "application/json",
+                "accept-encoding": "gzip",
+                "user-agent": "composable-memory",
+            },
             limits=httpx.Limits(
                 max_connections=100, max_keepalive_connections=20, keepalive_expiry=keepalive_s
             ),
@@ -125,7 +133,7 @@ class HttpClient:
             ) as response:
                 if not response.has_redirect_location:
                     await self._check(response)
-                    return await reader(response.aiter_bytes())
+                    return await reader(_unpacked(response))
                 url = response.url.join(response.headers["location"])
             if (url.scheme, url.host, url.port) != (base.scheme, base.host, base.port):
                 problem = f"points to another host, {url.scheme}://{url.host}"
@@ -142,7 +150,7 @@ class HttpClient:
         """Raise the failure that an unsuccessful answer reports."""
         if response.is_success:
             return
-        body = await _read_up_to(response.aiter_bytes(), MAX_ERROR_BYTES)
+        body = await _read_up_to(_unpacked(response), MAX_ERROR_BYTES)
         wait_s = retry_after_s(response.headers.get("retry-after"), self._clock())
         raise failure_of_response(response.status_code, body[:MAX_ERROR_BYTES], retry_after_s=wait_s)
 
@@ -214,17 +222,40 @@ class Connection:
         return replace(request, headers={**credential, **self._headers, **request.headers})
 
 
-async def read_whole(chunks: AsyncIterator[bytes]) -> bytes:
+async def read_whole(chunks: AsyncIterator[bytes], *, limit: int = MAX_ANSWER_BYTES) -> bytes:
     """Return a whole body, the usual `Reader`.
 
     Raises:
         HttpFailure: it is too large.
     """
-    body = await _read_up_to(chunks, MAX_ANSWER_BYTES)
-    if len(body) > MAX_ANSWER_BYTES:
-        problem = f"answered with more than {MAX_ANSWER_BYTES // 2**20} MiB"
-        raise HttpFailure(FailureKind.TOO_LARGE, problem)
+    body = await _read_up_to(chunks, limit)
+    if len(body) > limit:
+        raise HttpFailure(FailureKind.TOO_LARGE, f"answered with more than {limit // 2**20} MiB")
     return body
+
+
+async def _unpacked(response: httpx.Response) -> AsyncIterator[bytes]:
+    """Yield a body in pieces. httpx would unpack whatever came at once, and that as often as it is packed.
+
+    Raises:
+        HttpFailure: it is packed in a way that was not asked for, or damaged.
+    """
+    packing = response.headers.get("content-encoding", "identity").strip().lower()
+    if packing not in ("identity", "gzip"):
+        problem = f"answered in the encoding {packing!r}, which was not asked for"
+        raise HttpFailure(FailureKind.REJECTED, problem)
+    gzip = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    async for chunk in response.aiter_raw():
+        if packing == "identity":
+            yield chunk
+            continue
+        try:
+            while piece := gzip.decompress(chunk, CHUNK_BYTES):
+                yield piece
+                chunk = gzip.unconsumed_tail
+                await asyncio.sleep(0)  # others have their turn
+        except zlib.error as error:
+            raise HttpFailure(FailureKind.BROKEN, "broke off", detail=str(error)) from None
 
 
 async def _read_up_to(chunks: AsyncIterator[bytes], limit: int) -> bytes:

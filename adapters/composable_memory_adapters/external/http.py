@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ from composable_memory.errors import (
     BackendUnavailable,
 )
 from composable_memory.interfaces import BackendServices, BackendSpec, Clock
+from composable_memory.supervision.backoff import RetryPolicy, Verdict, retry
 from composable_memory_adapters.external.answer_reader import parsed
 from composable_memory_adapters.external.backend import CAPABILITIES, ExternalMemory
 from composable_memory_adapters.external.presets import filled
@@ -27,6 +29,12 @@ from composable_memory_adapters.http_failures import FailureKind, HttpFailure
 from composable_memory_ops_logs import redact
 
 KIND = "http"
+MAX_ANSWER = 16 * 2**20
+"""Bytes of an answer, as of one of an MCP server."""
+RETRIES = RetryPolicy(tries=2, first_wait_s=0.2)
+"""Somebody waits for the answer, and the other memories may have one."""
+ONCE = RetryPolicy(tries=1)
+_read = partial(read_whole, limit=MAX_ANSWER)
 
 
 class HttpSource:
@@ -68,11 +76,17 @@ class HttpSource:
         if what == "read" or self._settings.add is None:
             return None
         body = filled(self._settings.add, words)
-        await self._sent("POST", self._settings.add_path or self._path, body, {}, retries=False)
+        await self._sent("POST", self._settings.add_path or self._path, body, {}, policy=ONCE)
         return ""
 
     async def _sent(
-        self, method: str, path: str, body: JsonValue, params: Mapping[str, str], *, retries: bool = True
+        self,
+        method: str,
+        path: str,
+        body: JsonValue,
+        params: Mapping[str, str],
+        *,
+        policy: RetryPolicy = RETRIES,
     ) -> bytes:
         request = HttpRequest(
             path=path,
@@ -82,7 +96,8 @@ class HttpSource:
             headers={} if body is None else {"content-type": "application/json"},
         )
         try:
-            return await self._connection.send(request, read_whole, retries=retries)
+            send = partial(self._connection.send, request, _read, retries=False)
+            return await retry(send, judge=_judge, policy=policy)
         except HttpFailure as failure:
             problem = self._problem(failure)
         raise problem
@@ -132,6 +147,12 @@ def secret_headers(settings: HttpSettings, backend_id: str, environ: Mapping[str
         scheme = settings.headers_env[header].rpartition(" ")[0]
         found[header] = f"{scheme} {secret}".strip()
     return found
+
+
+def _judge(error: Exception) -> Verdict:
+    """Try again what may pass at once; who asks for a longer wait is told of instead."""
+    may_pass = isinstance(error, HttpFailure) and error.may_pass and not error.retry_after_s
+    return Verdict(may_pass=may_pass)
 
 
 def _variables(settings: HttpSettings) -> dict[str, str]:
