@@ -119,6 +119,7 @@ MCP_CLIENTS = "tests/integration/test_mcp_clients.py::test_"
 LEVELS = "tests/contract/test_builtin.py::Test"
 CHOICE = "tests/unit/core/test_embedder_choice.py::test_"
 JOINED = "tests/integration/external/test_mcp_servers.py::test_"
+HTTP_FAULTS = "tests/integration/external/test_http_faults.py::test_"
 PRESETS = "tests/integration/external/test_presets.py::test_"
 TRYING = "tests/integration/external/test_trying.py::test_"
 RETRYING = "tests/unit/supervision/test_backoff.py::test_"
@@ -2502,6 +2503,9 @@ INTERFACES = document(
                     f"{STANDING_IN}an_index_that_is_wanted_anyway_is_asked_at_the_same_time"),
             kept("own:joining:faults", "a foreign memory that fails is named, and the others answer",
                  f"{JOINED}a_fault_is_named_and_the_others_answer",
+                 f"{HTTP_FAULTS}a_fault_is_named_and_the_others_answer",
+                 f"{HTTP_FAULTS}a_service_that_hangs_is_left_at_its_deadline",
+                 f"{HTTP_FAULTS}a_small_answer_that_becomes_huge_takes_little_memory",
                  f"{JOINED}what_a_server_says_besides_does_no_harm",
                  f"{JOINED}orders_of_a_server_are_a_text_that_is_found_and_nothing_else",
                  f"{JOINED}a_tool_that_has_another_name_and_schema_by_now_is_found_again",
@@ -2510,6 +2514,8 @@ INTERFACES = document(
                  f"{JOINED}a_server_ends_with_us_however_we_end"),
             kept("own:joining:presets", "services and servers are asked and read as they document it",
                  f"{PRESETS}a_service_is_asked_and_read_as_it_documents",
+                 "tests/unit/external/test_answer_reader.py::"
+                 "test_a_text_that_says_that_nothing_was_found_is_no_result_and_no_complaint",
                  f"{PRESETS}why_a_service_refuses_is_told",
                  f"{PRESETS}a_server_is_asked_and_read_as_its_source_says",
                  "tests/integration/external/test_real_servers.py::test_the_reference_server_joins",

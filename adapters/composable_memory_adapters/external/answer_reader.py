@@ -134,8 +134,15 @@ def read_answer(
     results_at: str | None,
     names: FieldNames,
     score_is: Literal["similarity", "distance"] = "similarity",
+    empty: str = "",
 ) -> Reading:
-    """Return the results in an answer, best first; equal places are taken once."""
+    """Return the results in an answer, best first; equal places are taken once.
+
+    A text that begins with `empty` says that there are none.
+    """
+    said = _common(answer)[1].get("text") if isinstance(answer, dict) else answer
+    if empty and isinstance(said, str) and said.strip().casefold().startswith(empty.casefold()):
+        answer = ""
     found_at, rows = _found(answer, results_at)
     if rows is not None:
         rows = [*rows[:MAX_RESULTS], *_relations(answer)[:MAX_RESULTS]]

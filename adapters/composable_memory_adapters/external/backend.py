@@ -196,6 +196,7 @@ class ExternalMemory:
                     results_at=settings.results,
                     names=settings.map,
                     score_is=settings.score_is,
+                    empty=settings.empty,
                 )
                 for answer in answers
             ]

@@ -12,6 +12,15 @@ _MEM0: Mapping[str, Any] = {
     "results": "results",
     "map": {"text": "memory", "id": "id", "score": "score", "date": "created_at"},
 }
+_FACT: Mapping[str, str] = {
+    "text": "fact",
+    "title": "name",
+    "id": "uuid",
+    "valid_from": "valid_at",
+    "valid_to": "invalid_at",
+    "date": "created_at",
+}
+"""An edge of Graphiti and Zep."""
 _SEARCH_ENGINE: Mapping[str, Any] = {
     "body": {"size": "{limit}", "query": {"multi_match": {"query": "{query}"}}},
     "results": "hits.hits",
@@ -37,14 +46,7 @@ MCP_PRESETS: Mapping[str, Mapping[str, Any]] = {
         "search_tool": "search_memory_facts",
         "arguments": {"query": "{query}", "max_facts": "{limit}"},
         "results": "facts",
-        "map": {
-            "text": "fact",
-            "title": "name",
-            "id": "uuid",
-            "valid_from": "valid_at",
-            "valid_to": "invalid_at",
-            "date": "created_at",
-        },
+        "map": _FACT,
     },
     "hindsight": {
         "search_tool": "recall",
@@ -123,11 +125,10 @@ HTTP_PRESETS: Mapping[str, Mapping[str, Any]] = {
     },
     "opensearch": _SEARCH_ENGINE,
     "supermemory": {
-        "url": "https://api.supermemory.ai/v4/search",
-        "body": {"q": "{query}", "limit": "{limit}", "searchMode": "hybrid"},
+        "body": {"query": "{query}", "limit": "{limit}", "searchMode": "hybrid"},
         "headers_env": {"Authorization": "Bearer SUPERMEMORY_API_KEY"},
         "results": "results",
-        "map": {"score": "similarity", "id": "id", "date": "updatedAt"},
+        "map": {"id": "id", "date": "system.updatedAt"},
     },
     "typesense": {
         "method": "GET",
@@ -137,19 +138,18 @@ HTTP_PRESETS: Mapping[str, Mapping[str, Any]] = {
         "map": {"score": "text_match", "id": "document.id"},
     },
     "zep": {
+        "body": {"query": "{query}"},
+        "params": {"page_size": "50"},  # it refuses more
+        "headers_env": {"Authorization": "Api-Key ZEP_API_KEY"},
+        "results": "items",
+        "map": {**_FACT, "score": "score"},
+    },
+    "zep-v3": {
         "url": "https://api.getzep.com/api/v2/graph/search",
-        "body": {"query": "{query}", "limit": "{limit}", "scope": "edges"},
+        "body": {"query": "{query}", "limit": 50, "scope": "edges"},
         "headers_env": {"Authorization": "Api-Key ZEP_API_KEY"},
         "results": "edges",
-        "map": {
-            "text": "fact",
-            "title": "name",
-            "id": "uuid",
-            "score": "score",
-            "valid_from": "valid_at",
-            "valid_to": "invalid_at",
-            "date": "created_at",
-        },
+        "map": {**_FACT, "score": "score"},
     },
 }
 """By name. Where none has an address, that of the search is given, such as

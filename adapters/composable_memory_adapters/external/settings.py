@@ -20,6 +20,9 @@ class AnswerSettings(SettingsModel):
     results: str | None = Field(
         default=None, description="Where its results are, such as `data.hits`; unset, they are looked for."
     )
+    empty: str = Field(
+        default="", description="How the text begins by which it says that it found nothing, in any case."
+    )
     map: FieldNames = Field(default=FieldNames(), description="Which fields of a result hold what.")
     score_is: Literal["similarity", "distance"] = Field(
         default="similarity", description="Whether a higher score is better, or a lower one."

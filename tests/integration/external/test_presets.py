@@ -35,6 +35,15 @@ _ENGINE = {
 }
 _MEM0 = {"results": [{"id": "7", "memory": PUMP, "score": 0.8, "created_at": "2026-05-04T10:00:00-07:00"}]}
 _DATED = "2026-05-04"
+_EDGE = {
+    "uuid": "7",
+    "name": "REPLACED",
+    "fact": PUMP,
+    "score": 0.7,
+    "created_at": "2026-05-04T10:00:00Z",
+    "valid_at": "2026-05-01T00:00:00Z",
+    "invalid_at": None,
+}
 SERVICES: Mapping[str, tuple[dict[str, Any], dict[str, str], Any, str]] = {
     "elasticsearch": (
         {"body": {"size": 24, "query": {"multi_match": {"query": QUERY}}}},
@@ -71,20 +80,21 @@ SERVICES: Mapping[str, tuple[dict[str, Any], dict[str, str], Any, str]] = {
     ),
     "opensearch": ({"body": {"size": 24, "query": {"multi_match": {"query": QUERY}}}}, {}, _ENGINE, ""),
     "supermemory": (
-        {"body": {"q": QUERY, "limit": 24, "searchMode": "hybrid"}},
+        {"body": {"query": QUERY, "limit": 24, "searchMode": "hybrid"}},
         {"authorization": f"Bearer {KEY}"},
         {
             "results": [
                 {
                     "id": "7",
                     "memory": PUMP,
-                    "similarity": 0.9,
                     "metadata": {"topic": "x"},
-                    "updatedAt": _DATED,
+                    "isLatest": True,
+                    "isInference": False,
+                    "system": {"createdAt": "2026-01-01T00:00:00Z", "updatedAt": "2026-05-04T10:00:00Z"},
                 },
-                {"id": "8", "chunk": "A new pump.", "similarity": 0.5, "metadata": None, "updatedAt": _DATED},
+                {"id": "8", "chunk": "A new pump.", "metadata": {}, "system": {"updatedAt": _DATED}},
             ],
-            "total": 2,
+            "searchTime": 42,
         },
         _DATED,
     ),
@@ -105,21 +115,15 @@ SERVICES: Mapping[str, tuple[dict[str, Any], dict[str, str], Any, str]] = {
         "",
     ),
     "zep": (
-        {"body": {"query": QUERY, "limit": 24, "scope": "edges", "user_id": "ann"}},
+        {"body": {"query": QUERY}, "query": {"page_size": "50"}},
         {"authorization": f"Api-Key {KEY}"},
-        {
-            "edges": [
-                {
-                    "uuid": "7",
-                    "name": "REPLACED",
-                    "fact": PUMP,
-                    "score": 0.7,
-                    "created_at": "2026-05-04T10:00:00Z",
-                    "valid_at": "2026-05-01T00:00:00Z",
-                    "invalid_at": None,
-                }
-            ]
-        },
+        {"items": [_EDGE | {"graph_uuid": "g", "scope": "entity", "episode_uuids": ["e"]}]},
+        _DATED,
+    ),
+    "zep-v3": (
+        {"body": {"query": QUERY, "limit": 50, "scope": "edges", "user_id": "ann"}},
+        {"authorization": f"Api-Key {KEY}"},
+        {"edges": [_EDGE], "nodes": None, "episodes": None},
         _DATED,
     ),
 }
@@ -128,7 +132,7 @@ OWN: Mapping[str, dict[str, Any]] = {
     "mem0": {"body": {"filters": {"user_id": "ann"}}},
     "mem0-server": {"body": {"filters": {"user_id": "ann"}}},
     "typesense": {"params": {"query_by": "text"}},
-    "zep": {"body": {"user_id": "ann"}},
+    "zep-v3": {"body": {"user_id": "ann"}},
 }
 """What the user of a preset adds, as the documents say."""
 
@@ -230,7 +234,7 @@ async def test_a_service_is_asked_and_read_as_it_documents(
         results = await found(http, services, preset=preset, url=url, **OWN.get(preset, {}))
     ((line, got, body),) = asked
     method, target, _ = line.split()
-    assert (method, urlsplit(target).path) == ("GET" if "query" in request else "POST", "/search/here")
+    assert (method, urlsplit(target).path) == ("POST" if "body" in request else "GET", "/search/here")
     assert (dict(parse_qsl(urlsplit(target).query)) or None, json.loads(body or b"null")) == (
         request.get("query"),
         request.get("body"),

@@ -5,8 +5,8 @@ from typing import Any
 from composable_memory_adapters.external.answer_reader import FieldNames, Reading, joined, read_answer
 
 
-def read(answer: Any, results_at: str | None = None) -> Reading:
-    return read_answer(answer, backend_id="away", results_at=results_at, names=FieldNames())
+def read(answer: Any, results_at: str | None = None, empty: str = "") -> Reading:
+    return read_answer(answer, backend_id="away", results_at=results_at, names=FieldNames(), empty=empty)
 
 
 def paths(reading: Reading) -> list[str]:
@@ -30,6 +30,16 @@ def test_what_is_said_instead_of_results_is_told() -> None:
     assert read({"error": "no bank", "results": []}).complaint == "no bank"
     assert (read({"results": []}).complaint, read("").complaint) == ("", "")
     assert read({"error": None, "results": rows(0.5)}).complaint == ""
+
+
+def test_a_text_that_says_that_nothing_was_found_is_no_result_and_no_complaint() -> None:
+    for answer in ("No results found for 'pump'.", {"message": "NO RESULTS FOUND", "took": 2}):
+        for results_at in (None, "results"):
+            reading = read(answer, results_at, "no results")
+            assert (reading.hits, reading.complaint, reading.keys) == ([], "", None), answer
+    assert len(read("No results found for 'pump'.").hits) == 1
+    assert len(read("There are no results of the pump test.", empty="no results").hits) == 1
+    assert len(read(rows(0.5), empty="pump").hits) == 1
 
 
 def test_answers_to_single_words_become_one_with_the_rarest_first() -> None:
