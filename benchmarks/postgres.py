@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import accumulate
 from pathlib import Path
 
 from composable_memory import Memory, open_memory
@@ -31,8 +32,11 @@ PERCENTILES = (50, 95)
 def texts(count: int, draw: random.Random) -> list[str]:
     """Return texts of made-up words, some of which are common and most rare."""
     words = [f"{draw.choice('bdfgklmnprstvz')}{draw.choice('aeiou')}{number:x}" for number in range(WORDS)]
-    weights = [1 / (place + 3) for place in range(WORDS)]
-    return [" ".join(draw.choices(words, weights, k=draw.randint(*WORDS_A_NOTE))) for _ in range(count)]
+    weights = [*accumulate(1 / (place + 3) for place in range(WORDS))]
+    return [
+        " ".join(draw.choices(words, cum_weights=weights, k=draw.randint(*WORDS_A_NOTE)))
+        for _ in range(count)
+    ]
 
 
 def write_notes(folder: Path, passages: Sequence[str]) -> None:

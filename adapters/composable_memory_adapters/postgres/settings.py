@@ -50,7 +50,8 @@ class PostgresSettings(SettingsModel):
         default=None,
         min_length=1,
         max_length=200,
-        description="The name of this folder among those that share the workspace; unset, machine and id.",
+        description="The name of this folder among those that share the workspace; unset, machine and id as"
+        " of its first sync.",
     )
     connections: int = Field(default=4, ge=1, le=100, description="Most connections to the server.")
     connect_timeout_ms: int = Field(

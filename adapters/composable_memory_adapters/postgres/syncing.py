@@ -3,9 +3,10 @@
 import asyncio
 import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
-from composable_memory.errors import EmbedderUnavailable, EmbeddingError
+from composable_memory.errors import BackendError, EmbedderUnavailable, EmbeddingError
 from composable_memory.interfaces import BackendServices, EmbedderAdapter
 from composable_memory.supervision.single_flight import Flight
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
@@ -28,11 +29,15 @@ from composable_memory_adapters.postgres.binary import vector_of
 from composable_memory_adapters.postgres.server import Server, again
 from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_adapters.postgres.writing import OTHER_SPACE, WordedFile, Written, space_id
+from composable_memory_ops_logs.private_files import replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 BATCH = 64
 BATCH_TIMEOUT_S = 600.0
 FAILURES_IN_A_ROW = 4
+OWNERS = "postgres/owners"
+"""In the state folder, with a file for each workspace: the name under which its folder brings notes."""
+
 NOT_UTF8 = "it is not UTF-8; what could not be read was replaced"
 
 
@@ -76,13 +81,17 @@ class Syncing:
         self._services = services
         self._space = space
         self._workspace = workspace
-        self.owner = settings.owner or f"{socket.gethostname()}:{services.workspace_id}"
+        self.owner = settings.owner
+        """The name under which the folder syncs; None until it has, where the settings give none."""
 
     async def run(self, flight: Flight) -> SyncReport:
         """Sync once."""
+        if self.owner is None:
+            self.owner = await asyncio.to_thread(own_name, self._services)
+        owner = self.owner
         tenant = await again(partial(self._server.tenant, "sync", self._workspace, is_new=True))
         assert tenant is not None
-        run = await self._look(tenant, flight)
+        run = await self._look(tenant, owner, flight)
         done = 0
         total = len(run.changed)
         flight.tell(MemorySyncProgressUpdate(completed=0, total=total, label="Indexing"))
@@ -92,22 +101,20 @@ class Syncing:
             run.unread += len(group.unread)
             faults = {one.key: one.problem or (None if one.is_utf8 else NOT_UTF8) for one in group.drafts}
             run.problems += [f"{key}: {why}" for key, why in (group.unread | faults).items() if why]
-            write = partial(
-                writing.write_files, tenant=tenant, owner=self.owner, files=files, force=flight.force
-            )
+            write = partial(writing.write_files, tenant=tenant, owner=owner, files=files, force=flight.force)
             run.add(await self._server.write("sync", write, tenant=tenant))
             done = group.end
             flight.tell(MemorySyncProgressUpdate(completed=done, total=total, label="Indexing"))
         if run.gone:
-            remove = partial(writing.remove_files, tenant=tenant, owner=self.owner, paths=run.gone)
+            remove = partial(writing.remove_files, tenant=tenant, owner=owner, paths=run.gone)
             run.add(await self._server.write("sync", remove, tenant=tenant))
         flight.mark_notes_indexed()
         await self._embed(tenant, run, flight)
         return _report(run, flight)
 
-    async def _look(self, tenant: int, flight: Flight) -> _Run:
+    async def _look(self, tenant: int, owner: str, flight: Flight) -> _Run:
         """Compare the folder with what was given of it; what is known is read before the disk."""
-        find = partial(writing.known_files, tenant=tenant, owner=self.owner)
+        find = partial(writing.known_files, tenant=tenant, owner=owner)
         known = await self._server.read("sync", find, tenant=tenant)
         if flight.force:
             known = {key: seen._replace(recipe="") for key, seen in known.items()}
@@ -196,6 +203,28 @@ class Syncing:
             run.pending, _ = await self._server.read("sync", look, tenant=tenant)
             done = len(run.changed) + run.embedded
             flight.tell(MemorySyncProgressUpdate(completed=done, total=done + run.pending, label="Embedding"))
+
+
+def own_name(services: BackendServices) -> str:
+    """Return the name of a workspace's folder among those that bring notes: machine and id, as at first.
+
+    It is kept in the state folder, since machines and containers are given other names.
+
+    Raises:
+        BackendError: the state folder cannot be used.
+    """
+    path = services.state_dir / OWNERS / services.workspace_id
+    try:
+        with suppress(FileNotFoundError):
+            if kept := path.read_text(encoding="utf-8").strip():
+                return kept
+        name = f"{socket.gethostname()}:{services.workspace_id}"
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(path, name.encode(), survives="power cut")
+    except (OSError, UnicodeDecodeError) as error:
+        problem = f"{path}, which names this folder on the server, cannot be used ({error})"
+        raise BackendError(services.backend_id or "postgres", "sync", problem) from error
+    return name
 
 
 def _read(
