@@ -21,6 +21,9 @@ from composable_memory.runtime.opening import open_memory
 
 app = typer.Typer()
 
+MOST_TOLD = 20
+"""So many of the records that were left out are named; `--json` names all."""
+
 Origin = Literal["mem0", "basic-memory", "chatgpt", "claude", "obsidian", "openclaw", "letta"]
 
 
@@ -56,9 +59,13 @@ async def import_(
         for example in done.examples:
             print_line(f"  {one_line(example, 110)}", dim=True)
     conflicts = [f"conflict: {one}: changed here and there; it stays as it is here" for one in done.conflicts]
-    problems = [f"left out: {one}" for one in done.problems]
+    problems = [f"left out: {one}" for one in done.problems[:MOST_TOLD]]
+    if more := len(done.problems) - len(problems):
+        problems.append(f"left out: {more} more; --json names them")
     hint = f"set `memory.builtin.sources: [memory, sessions]` in {user_config_path(os.environ)}"
     hints = [] if is_searched else [f"hint: to have the conversations searched, {hint}"]
+    if not (done.found or problems):
+        hints.append(f"hint: none of its files has a name that an export of {origin} has; see docs/moving.md")
     for line in (*problems, *conflicts, *hints):
         warn(line)
     if not done.found:

@@ -4,6 +4,7 @@ What an export says is parsed by models of its shape. A record that does not fit
 and the others are read. Call it from a thread.
 """
 
+import codecs
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -72,8 +73,15 @@ def read_export(origin: str, files: Iterable[ExportedFile]) -> Found:
 
 
 def _reason(error: Exception) -> str:
-    first = error.errors()[0] if isinstance(error, pydantic.ValidationError) else None
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first else f"{error!r:.200}"
+    match error:
+        case pydantic.ValidationError():
+            first = error.errors()[0]
+            return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        case UnicodeDecodeError():  # which would repeat all that the file holds
+            return f"it is no text in UTF-8, from byte {error.start} on; save it as UTF-8"
+        case json.JSONDecodeError():
+            return f"it is no sound JSON ({error})"
+    return f"{error!r:.200}"
 
 
 def _field(default: object, *names: str | AliasPath) -> Any:
@@ -178,9 +186,15 @@ def _each(items: object, where: str, shape: type[T], read: Callable[[T], Found])
             yield Problem(f"{where}[{number}]", _reason(error))
 
 
+def _text(file: ExportedFile) -> str:
+    data = file.read()
+    is_utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as PowerShell writes
+    return data.decode("utf-16" if is_utf16 else "utf-8-sig")
+
+
 def _json(file: ExportedFile, *parts: str) -> Any:
     """Return a document, or the first of some parts of it that is there."""
-    text = file.read().decode("utf-8-sig")
+    text = _text(file)
     if file.name.lower().endswith(".jsonl"):
         return [line for line in text.split("\n") if line.strip()]  # each is parsed by itself
     data = json.loads(text)
@@ -243,7 +257,7 @@ def _agents(file: ExportedFile) -> Found:
 
 def _note(file: ExportedFile) -> Found:
     if is_note(file.name):
-        text = file.read().decode("utf-8-sig").replace("\r\n", "\n")
+        text = _text(file).replace("\r\n", "\n")
         yield Record(kind="note", id=file.name, text=text, path=file.name, changed_at=file.changed_at)
 
 

@@ -139,6 +139,22 @@ async def test_of_json_lines_only_the_broken_one_is_left_out(place: Place) -> No
     assert [one.split(":")[0] for one in report.problems] == ["mem0.jsonl[1]"]
 
 
+async def test_utf_16_is_read_and_what_is_no_text_is_named_without_repeating_it(place: Place) -> None:
+    export = place.folder / "export"
+    export.mkdir()
+    text = json.dumps([{"id": "m-1", "memory": "Zoë isst Käse 🧀 gern"}], ensure_ascii=False)
+    (export / "powershell.json").write_bytes(text.encode("utf-16"))
+    (export / "old.json").write_bytes(text.replace("🧀", TOKEN).encode("cp1252"))
+    (export / "cut.json").write_text(text[:-2])
+    report = await place.take("mem0", export)
+    assert (report.found, report.outcomes) == ({"memory": 1}, {"new": 1})
+    note = (place.workspace / "memory/imported/mem0/undated.md").read_text("utf-8")
+    assert "Zoë isst Käse 🧀 gern" in note
+    assert [one.partition(": ")[0] for one in report.problems] == ["cut.json", "old.json"]
+    assert "UTF-8" in report.problems[1]
+    assert TOKEN not in str(report)
+
+
 async def test_secrets_are_masked_and_instructions_are_only_text(place: Place) -> None:
     await place.take("mem0", place.write("mem0.json", MEM0))
 
@@ -531,6 +547,17 @@ def test_the_command_tells_what_it_did_and_what_is_left_to_do(place: Place) -> N
     assert cmem(place, "import", "mem0", str(memories), "--strict").exit_code == 3
     assert cmem(place, "import", "mem0", str(place.write("none.json", {"results": []}))).exit_code == 1
     assert cmem(place, "import", "elsewhere", str(memories)).exit_code == 2
+
+
+def test_of_many_records_that_do_not_fit_the_command_names_some(place: Place) -> None:
+    export = place.folder / "other.json"
+    export.write_text(json.dumps([{"title": "no memory"}] * 500))
+    done = cmem(place, "import", "mem0", str(export))
+    assert done.exit_code == 1
+    assert 2 < len(done.stderr.splitlines()) < 30
+    assert "480" in done.stderr
+    export.rename(place.folder / "other.csv")
+    assert "docs/moving.md" in cmem(place, "import", "mem0", str(place.folder / "other.csv")).stderr
 
 
 def test_imported_conversations_are_found_by_whoever_wants_them_searched(
