@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from composable_memory.cli import app
 from composable_memory.runtime.opening import open_memory
+from composable_memory_adapters.builtin.sync import synchroniser
 from composable_memory_adapters.text.languages import language_of, language_shares
 
 _TEXTS = {
@@ -66,6 +68,27 @@ async def test_the_languages_follow_the_notes(tmp_path: Path) -> None:
     async with open_memory(workspace, tmp_path / "state", long_lived=False) as memory:
         await memory.sync(force=True)
         assert await memory.language_hint() is None
+
+
+async def test_notes_of_no_known_language_are_looked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[object] = []
+
+    def look(texts: object) -> dict[str, float]:
+        looks.append(texts)
+        return {}
+
+    monkeypatch.setattr(synchroniser, "language_shares", look)
+    _write(tmp_path, provider="none")
+    for number in range(synchroniser.SAMPLE):
+        (tmp_path / "memory" / f"{number}.md").write_text(f"port: {number}", encoding="utf-8")
+    async with open_memory(tmp_path, tmp_path / "state", long_lived=False) as memory:
+        await memory.sync()
+        (tmp_path / "memory" / "new.md").write_text("host = db-3", encoding="utf-8")
+        await memory.sync()
+
+    assert len(looks) == 1
 
 
 async def test_without_an_embedder_nothing_is_hinted(tmp_path: Path) -> None:

@@ -101,6 +101,8 @@ class Synchroniser:
 
     If it later does not, another process with other settings writes it.
     """
+    is_sampled: bool = field(default=False, init=False)
+    """Whether enough passages were looked at to tell their languages, even if none is known."""
 
     @property
     def rebuild_cost(self) -> Callable[[Connection], RebuildCost | None]:
@@ -467,9 +469,10 @@ class _Run:
 
     async def _sample_languages(self) -> None:
         """Look at which languages the notes are in, if enough of them are new to change that."""
-        known, written = self.result.languages, self.result.tally.chunks
+        known, written = self.result.languages or self._sync.is_sampled, self.result.tally.chunks
         if written and (not known or self.result.is_full or written >= NEWS):
             sample = await self._file.read(read_queries.sample_texts, count=SAMPLE)
+            self._sync.is_sampled = len(sample) > SAMPLE // 2
             self.result.languages = await asyncio.to_thread(language_shares, sample)
 
     def log_files(self) -> None:
