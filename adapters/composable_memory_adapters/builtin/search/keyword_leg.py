@@ -9,12 +9,13 @@ word therefore only counts in passages that also have a rarer one, and a very co
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import orjson
 
 from composable_memory.types import MemorySource
 from composable_memory_adapters.builtin.search.hybrid import CANDIDATES, KeywordHit
-from composable_memory_adapters.sqlite_file import Connection
+from composable_memory_adapters.sqlite_file import Connection, data_version
 from composable_memory_adapters.text.query_terms import KeywordQuery
 from composable_memory_adapters.text.relevance import PassageMatch, Relevance, rarity
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -47,6 +48,9 @@ COMPOUND_SHARE = 0.3
 """What a word that ends in one of the question counts: a Speisekarte is a Karte, but seldom the one meant."""
 
 COLLECTION = "SELECT collection_size(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ? LIMIT 1"
+SIZES: WeakKeyDictionary[Connection, tuple[tuple[int, int], tuple[int, int]]] = WeakKeyDictionary()
+"""How many passages and tokens an index has, at the version of it that a connection has seen last."""
+
 FREQUENCY = "SELECT count(*) FROM (SELECT 1 FROM chunks_fts WHERE chunks_fts MATCH ? LIMIT ?)"
 # Ordering by the value of bm25() keeps only the best rows while scanning; by `rank` it sorts them all.
 CANDIDATES_BY_BM25 = """
@@ -108,15 +112,17 @@ def search(
     With `by_word` hits say what each word gave.
     """
     match_any = query.match_any()
-    size = connection.execute(COLLECTION, (match_any,)).get if match_any else None
+    size = _size_of(connection, match_any) if match_any else None
     listed = also[: limit if wordless is None else wordless]
     if size is None:
         return KeywordAnswer(hits=tuple(_unmatched(listed)), scale=1.0)
-    passages, tokens = orjson.loads(size)
+    passages, tokens = size
     # From this frequency on it makes no difference how common a word is.
     most = passages if passages <= row_budget else int(passages * COMMON_SHARE) + 1
     lookups = query.lookups
     frequencies = [connection.execute(FREQUENCY, (" OR ".join(one), most)).get for one in lookups]
+    if not any(frequencies):
+        return KeywordAnswer(hits=tuple(_unmatched(listed)), scale=1.0)
     plan = LookupPlan.of(query, frequencies, passages=passages, tokens=tokens, row_budget=row_budget)
     scored, counted = plan.asked[: plan.choosing], plan.asked[plan.choosing :]
     match = _match(_flat(lookups, scored), _flat(lookups, counted))
@@ -141,6 +147,20 @@ def search(
         matched = {hit.id for hit in hits}
         hits += _unmatched([id_ for id_ in listed if id_ not in matched])
     return KeywordAnswer(hits=hits, scale=plan.relevance.scale, rarities=plan.rarities)
+
+
+def _size_of(connection: Connection, match_any: str) -> tuple[int, int] | None:
+    """Return how many passages and tokens an index has; None if no passage matches, unless that is known."""
+    version = data_version(connection), connection.total_changes()
+    known = SIZES.get(connection)
+    if known is not None and known[0] == version:
+        return known[1]
+    found = connection.execute(COLLECTION, (match_any,)).get
+    if found is None:
+        return None
+    passages, tokens = orjson.loads(found)
+    SIZES[connection] = version, (passages, tokens)
+    return passages, tokens
 
 
 def _unmatched(ids: Sequence[int]) -> list[KeywordHit]:
@@ -232,13 +252,13 @@ class LookupPlan:
                     in_names.add(at)
             places.append(text)
             counts.append(count)
-        present = {at for at, positions in zip(self.asked, places, strict=True) if positions}
         match = PassageMatch(places=places, counts=counts, length=length)
         return KeywordHit(
             id=passage_id,
             bm25=self.relevance.of(match),
             words=self._by_word(match, words) if words else None,
-            exact=self.needed is not None and self.needed <= present,
+            exact=self.needed is not None
+            and self.needed <= {at for at, one in zip(self.asked, places, strict=True) if one},
             named=bool(self.terms) and self.terms <= in_names,
         )
 
