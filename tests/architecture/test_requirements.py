@@ -2,6 +2,7 @@
 
 import ast
 from collections import Counter
+from collections.abc import Mapping
 from functools import cache
 
 from tests._requirements import REQUIREMENTS
@@ -16,18 +17,40 @@ DOCUMENTS = {
     "quick facts",
 }
 
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+LATE = {"own:hooks:day"}
+"""Requirements that only tests marked `thorough` keep, which `make test` does not run."""
+
 
 @cache
-def names_in(path: str) -> frozenset[str]:
-    """Return the functions and classes of a file, methods as `Class::method`."""
+def names_in(path: str) -> Mapping[str, bool]:
+    """Return the functions and classes of a file, methods as `Class::method`; True for what is thorough."""
     file = ROOT / path
     tree = ast.parse(file.read_text(encoding="utf-8")) if file.is_file() else ast.Module([], [])
-    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    names = {node.name for node in tree.body if isinstance(node, definitions)}
+    names = {}
     for node in tree.body:
+        if isinstance(node, DEFINITIONS):
+            names[node.name] = is_thorough(node)
         if isinstance(node, ast.ClassDef):
-            names |= {f"{node.name}::{one.name}" for one in node.body if isinstance(one, definitions)}
-    return frozenset(names)
+            names |= {
+                f"{node.name}::{one.name}": is_thorough(node) or is_thorough(one)
+                for one in node.body
+                if isinstance(one, DEFINITIONS)
+            }
+    return names
+
+
+def is_thorough(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    return any(ast.unparse(one) == "pytest.mark.thorough" for one in node.decorator_list)
+
+
+def late(test: str) -> bool:
+    path, _, name = test.partition("::")
+    return names_in(path).get(name, False)
+
+
+def test_a_requirement_is_kept_by_a_test_that_every_run_has() -> None:
+    assert {one.id for one in REQUIREMENTS if one.tests and all(map(late, one.tests))} == LATE
 
 
 def test_a_requirement_has_tests_that_exist_or_a_reason() -> None:

@@ -165,7 +165,7 @@ class TestByAddressFacts(ByAddress, ChangingGraph): ...
 # A call that is cancelled just when its connection is made leaves that to the garbage collector: anyio's
 # `connect_tcp` drops what it has by then. It is collected here, and not in the test of somebody else.
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-class TestService(ForgettingGraph, BackendContract, AnswerContract, IngestContract, FactsContract):
+class Served(GraphitiSuite):
     """A Graphiti REST service, which takes episodes now and reads them later."""
 
     knows_entities = False
@@ -183,3 +183,10 @@ class TestService(ForgettingGraph, BackendContract, AnswerContract, IngestContra
     @pytest.fixture
     def options(self, service: GraphService) -> Options:
         return lambda: {"base_url": service.url}
+
+
+class TestService(Served, BackendContract, AnswerContract): ...
+
+
+@pytest.mark.thorough
+class TestServiceFacts(Served, ForgettingGraph, IngestContract, FactsContract): ...

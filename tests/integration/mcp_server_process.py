@@ -14,6 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from composable_memory.testing import SEED_NOTES
 from composable_memory_ops_logs.quick_dataclass import dataclass
+from tests.cli_process import run_cli
 from tests.integration.mcp_calls import WORDS_ONLY
 
 PROGRAM = [sys.executable, "-m", "composable_memory.cli", "mcp", "--http", "--port", "0"]
@@ -107,8 +108,6 @@ def running_for_many(folder: Path, program: Sequence[str]) -> Iterator[Running]:
     outer = {name: value for name, value in os.environ.items() if not name.startswith(("COMPOSABLE", "XDG_"))}
     env = {**outer, "HOME": str(home), "COMPOSABLE_MEMORY_CONFIG": str(config)}
     place = ["-w", str(workspace), "--state-dir", str(state_dir)]
-    subprocess.run(
-        [*PROGRAM[:3], "index", *place], check=True, stdout=subprocess.DEVNULL, env=env, timeout=60
-    )
+    assert run_cli("index", *place, environ=env).returncode == 0
     with running(workspace, state_dir, program=program, env=env) as server:
         yield server

@@ -371,6 +371,7 @@ def test_a_terminal_shows_what_matches_in_colour(indexed: Cmem) -> None:
     assert re.search("\x1b\\[[0-9;]*mshade\x1b\\[0m \x1b", seen)
 
 
+@pytest.mark.thorough
 def test_a_terminal_of_any_width_shows_the_best_lines_and_where_they_are_cut(cmem: Cmem) -> None:
     pty, tty = pytest.importorskip("pty"), pytest.importorskip("termios")
     sentences = [f"Sentence {number} says nothing of it at all, in so many words." for number in range(9)]

@@ -319,6 +319,7 @@ def test_what_is_too_large_or_never_ends_is_cut_off_and_others_are_served(place:
         assert place.counts() == (1, 0)
 
 
+@pytest.mark.thorough
 def test_a_client_that_goes_away_leaves_the_server_well(place: Place) -> None:
     with serving(place) as server:
         for _ in range(5):

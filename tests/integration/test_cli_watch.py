@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.variants import variants
+
 PROGRAM = [sys.executable, "-m", "composable_memory.cli", "watch"]
 LIMIT_S = 60
 QUICK = "memory: {embedding: {provider: none}, builtin: {sync: {watchDebounceMs: 20}}}"
@@ -89,7 +91,7 @@ def test_it_tells_of_every_sync_that_changed_something(place: list[str], workspa
         assert watch.end() == (0, "", "")
 
 
-@pytest.mark.parametrize("with_signal", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("with_signal", variants([signal.SIGINT, signal.SIGTERM], signal.SIGTERM))
 def test_both_signals_end_it_well(place: list[str], with_signal: signal.Signals) -> None:
     with watching(place, "--json") as watch:
         watch.document()

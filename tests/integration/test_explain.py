@@ -26,6 +26,7 @@ def cmem(workspace: Path, state_dir: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.thorough
 async def test_any_note_is_explained_as_the_search_went(state_dir: Path) -> None:
     random = Random(7)
     notes = sorted(str(one.relative_to(WORKSPACE)) for one in WORKSPACE.glob("memory/**/*.md"))

@@ -223,6 +223,7 @@ def test_a_request_under_way_is_answered_when_a_signal_ends_the_server(own_serve
     assert own_server.process.wait(LIMIT_S) == 0
 
 
+@pytest.mark.thorough
 def test_a_request_that_never_ends_does_not_keep_the_server(own_server: Running) -> None:
     with raw(own_server, head_of(own_server, "Content-Length: 100", "Expect: 100-continue")) as client:
         assert b"100 Continue" in client.recv(4096)

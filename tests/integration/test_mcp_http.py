@@ -18,8 +18,10 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from tests.cli_process import run_cli
 from tests.integration.mcp_calls import document, words_only
 from tests.integration.mcp_server_process import JSON, PROGRAM, Running, running, running_for_many
+from tests.variants import variants
 
 pytestmark = pytest.mark.security
 
@@ -91,22 +93,22 @@ def test_what_is_no_request_is_refused_and_the_server_goes_on(server: Running) -
     assert server.process.poll() is None
 
 
-def test_a_token_that_others_can_read_is_not_used(workspace: Path, state_dir: Path) -> None:
+@pytest.mark.parametrize(("content", "mode"), variants([("x" * 43, 0o644), ("", 0o600)], ("x" * 43, 0o644)))
+def test_a_token_that_others_can_read_or_that_is_empty_is_not_used(
+    workspace: Path, state_dir: Path, content: str, mode: int
+) -> None:
     token = state_dir / "mcp-token"
-    for content, mode in (("x" * 43, 0o644), ("", 0o600)):
-        token.write_text(content, encoding="ascii")
-        token.chmod(mode)
+    token.write_text(content, encoding="ascii")
+    token.chmod(mode)
 
-        done = subprocess.run(
-            [*PROGRAM, "-w", str(workspace), "--state-dir", str(state_dir)],
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+    done = run_cli(*PROGRAM[3:], "-w", str(workspace), "--state-dir", str(state_dir))
 
-        assert done.returncode == 1
-        assert "mcp-token" in done.stderr
-        assert done.stderr.startswith("Error: ")
+    assert done.returncode == 1
+    assert "mcp-token" in done.stderr
+    assert done.stderr.startswith("Error: ")
 
 
+@pytest.mark.thorough
 def test_a_taken_port_is_told_in_one_line(server: Running, workspace: Path, state_dir: Path) -> None:
     port = str(httpx.URL(server.url).port)
 
@@ -161,7 +163,7 @@ async def test_clients_that_go_leave_nothing_behind(server: Running) -> None:
         assert document(await client.call_tool("memory_search", {"query": "boat"}))["results"]
 
 
-@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("end", variants([signal.SIGTERM, signal.SIGINT], signal.SIGTERM))
 def test_a_signal_ends_the_server_with_all_it_has_open(own_server: Running, end: signal.Signals) -> None:
     with socket.create_connection((httpx.URL(own_server.url).host, httpx.URL(own_server.url).port or 0)):
         own_server.process.send_signal(end)
@@ -171,6 +173,7 @@ def test_a_signal_ends_the_server_with_all_it_has_open(own_server: Running, end:
     assert own_server.process.stderr.read() == ""
 
 
+@pytest.mark.thorough
 def test_the_token_stays_over_a_restart(own_server: Running, workspace: Path, state_dir: Path) -> None:
     before = own_server.auth
     own_server.process.terminate()

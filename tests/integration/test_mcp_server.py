@@ -334,7 +334,6 @@ def test_nothing_but_the_protocol_goes_to_stdout(workspace: Path, state_dir: Pat
     assert [json.loads(line)["jsonrpc"] for line in done.stdout.splitlines()] == ["2.0"]
 
 
-@pytest.mark.thorough
 def test_a_request_that_cannot_be_read_is_answered(workspace: Path, state_dir: Path) -> None:
     """A client would wait for ever; half an emoji is what a cut text ends with."""
     call = {"name": "memory_search", "arguments": {"query": "\ud83d dock"}}
@@ -396,6 +395,7 @@ def test_the_program_of_the_page_runs(
     assert '"traceId"' in done.stdout
 
 
+@pytest.mark.thorough
 def test_the_commands_of_the_page_serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     commands = [

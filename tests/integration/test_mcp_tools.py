@@ -342,6 +342,7 @@ async def test_prompts_ask_for_the_tools_and_quote_as_data(workspace: Path, stat
     assert "the {boat}?" in str(about.messages)
 
 
+@pytest.mark.thorough
 async def test_two_hundred_calls_of_all_kinds_at_once(workspace: Path, state_dir: Path) -> None:
     calls: list[tuple[str, dict[str, object]]] = [
         ("memory_search", {"query": "tomatoes"}),

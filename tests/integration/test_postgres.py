@@ -35,6 +35,7 @@ from composable_memory_ops_logs import OpsEvent, SyncFailed
 from tests.documents import docx, paragraph, pdf
 from tests.postgres_server import PostgresServer, make_tables, missing, running
 from tests.rounds import rounds
+from tests.variants import variants
 
 if (reason := missing()) is not None:
     pytest.skip(reason, allow_module_level=True)
@@ -117,6 +118,7 @@ async def test_results_and_scores_are_those_of_the_builtin_memory(
         assert scores == pytest.approx([hit.score for hit in expected[question]], abs=1e-5), question
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("rerank_extra")
 async def test_reranked_results_are_those_of_the_builtin_memory(
     services: BackendServices,
@@ -914,7 +916,7 @@ def test_the_commands_make_tables_and_tell_how_the_server_is(
     assert backends["team"]["resultCount"] > 0
 
 
-@pytest.mark.parametrize("name", ["field-team", None])
+@pytest.mark.parametrize("name", variants(["field-team", None], "field-team"))
 def test_what_a_folder_has_brought_that_is_gone_can_be_removed(
     name: str | None,
     postgres_server: PostgresServer,

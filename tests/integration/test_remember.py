@@ -23,6 +23,7 @@ from composable_memory.testing.in_memory import InMemoryBackend, InMemorySetting
 from composable_memory.types import SyncReport
 from composable_memory_ops_logs import OpsLogReader
 from tests.rounds import rounds
+from tests.variants import variants
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NOTE = "memory/2026-03-01.md"
@@ -118,6 +119,7 @@ async def test_a_line_is_in_the_note_of_the_day_and_found_at_once(folder: Path, 
     assert done.line in found.text
 
 
+@pytest.mark.thorough
 def test_two_processes_and_an_editor_lose_no_line_and_tear_none(folder: Path, state_dir: Path) -> None:
     (folder / NOTE).parent.mkdir()
     (folder / NOTE).write_text("# Ships\n\n## Retain\n", encoding="utf-8")
@@ -412,7 +414,7 @@ async def test_a_line_is_read_by_its_id_wherever_it_stands(folder: Path, state_d
     assert (moved.path, moved.text) == ("memory/people.md", done.line.replace("tea", "green tea"))
 
 
-@pytest.mark.parametrize("number", range(rounds(3, explore=40)))
+@pytest.mark.parametrize("number", variants(range(rounds(3, explore=40)), 0))
 def test_what_was_acknowledged_outlives_a_kill(folder: Path, state_dir: Path, number: int) -> None:
     told: list[str] = []
     for name in ("Ann", "Bob"):

@@ -97,6 +97,7 @@ async def test_a_file_is_not_believed_by_an_older_copy_of_its_index(workspace: P
     assert "memory/salary.md" in paths(response)
 
 
+@pytest.mark.thorough
 def test_a_file_found_after_a_kill_is_whole(tmp_path: Path) -> None:
     tally = vector_kills.run(tmp_path, rounds=KILLS, seed=5)
 

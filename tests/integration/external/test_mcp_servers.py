@@ -16,6 +16,7 @@ from composable_memory.errors import ConfigError
 from composable_memory.runtime.memory import Memory
 from composable_memory.tools.read import MemoryGetRequest, memory_get
 from composable_memory.types import QueryResponse
+from tests.variants import variants
 
 SERVER = Path(__file__).with_name("notes_server.py")
 QUERY = "irrigation timer"
@@ -63,7 +64,7 @@ async def test_a_server_joins_without_a_mapping(notes: Path, state_dir: Path) ->
     assert response.results[0].citation
 
 
-@pytest.mark.parametrize("fault", ["greeting", "chatty", "roots", "sampling"])
+@pytest.mark.parametrize("fault", variants(["greeting", "chatty", "roots", "sampling"], "chatty"))
 async def test_what_a_server_says_besides_does_no_harm(notes: Path, state_dir: Path, fault: str) -> None:
     async with joined(notes, state_dir, fault) as memory:
         response = await memory.query(QUERY)
@@ -105,15 +106,19 @@ async def test_a_tool_that_has_another_name_and_schema_by_now_is_found_again(
 
 @pytest.mark.parametrize(
     ("fault", "named"),
-    [
+    variants(
+        [
+            ("die", "code 7"),
+            ("flood", "16 MiB"),
+            ("refuse", "the notes are locked"),
+            ("no-search", "renamed"),
+            ("wants-more", "search-vault takes no question alone; it requires: vault, query"),
+            ("no-start", "the database is locked"),
+            ("other-shape", "map.text"),
+        ],
         ("die", "code 7"),
-        ("flood", "16 MiB"),
-        ("refuse", "the notes are locked"),
         ("no-search", "renamed"),
-        ("wants-more", "search-vault takes no question alone; it requires: vault, query"),
-        ("no-start", "the database is locked"),
-        ("other-shape", "map.text"),
-    ],
+    ),
 )
 async def test_a_fault_is_named_and_the_others_answer(
     notes: Path, state_dir: Path, fault: str, named: str

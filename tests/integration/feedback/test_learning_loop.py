@@ -169,6 +169,7 @@ async def test_a_language_model_in_the_loop_that_would_make_things_worse_changes
             assert memory.weights.now.table.weights == SETTINGS
 
 
+@pytest.mark.thorough
 async def test_of_both_advisors_the_one_that_surely_gains_more_is_heard(judged: Place) -> None:
     for answer in (WORSE, RUBBISH, lambda _: Reply(status=500)):
         async with judged.memory() as memory:

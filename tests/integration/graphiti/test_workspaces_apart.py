@@ -90,6 +90,7 @@ def test_a_folder_keeps_its_facts_when_it_is_moved_and_a_copy_has_none(
     assert "Acme" not in facts(cmem, "copy")
 
 
+@pytest.mark.thorough
 def test_a_restored_folder_is_told_how_it_gets_its_facts_back(cmem: Cmem, two: tuple[Path, Path]) -> None:
     shutil.copytree(two[0], two[0].with_name("backup"))
     shutil.rmtree(two[0])
@@ -123,6 +124,7 @@ def test_what_is_shared_by_name_tells_whose_it_is(
     assert "Carla Diaz works at Globex. (since 2026-01-05)" in listed
 
 
+@pytest.mark.thorough
 def test_what_is_said_no_more_ends_in_a_shared_group_for_its_own_workspace(
     cmem: Cmem, two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

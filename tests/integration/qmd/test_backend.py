@@ -407,7 +407,6 @@ async def test_without_vectors_the_probes_say_so(open_memory: OpenQmd) -> None:
         assert not await memory.probe_vector_availability()
 
 
-@pytest.mark.thorough
 async def test_after_a_refresh_a_single_command_looks_at_files_daemon_and_upkeep_anew(
     open_memory: OpenQmd, qmd_settings: SettingsWith, services: BackendServices
 ) -> None:

@@ -31,6 +31,7 @@ from composable_memory_adapters.qmd.types import Home, Installation, SubSearch
 from composable_memory_ops_logs import BackendDegraded, MemorySink, OpsLog
 from tests.integration.graphiti.processes import HOUSES, children, eventually, is_running
 from tests.integration.qmd.homes import PATIENCE_S, QUESTION, furnish, update
+from tests.variants import variants
 
 OWNER = """
 import asyncio, sys
@@ -40,6 +41,7 @@ from composable_memory_adapters.qmd.settings import DaemonSettings
 from composable_memory_adapters.qmd.types import Installation
 from composable_memory_ops_logs import OpsLog
 from tests.integration.qmd.homes import home_in
+from tests.variants import variants
 
 async def main():
     installation = Installation(command=tuple(sys.argv[2:]), version="2.8.3")
@@ -437,19 +439,19 @@ OURS: dict[str, object] = {
 """What a note says of a server in this very process."""
 
 
-@pytest.mark.parametrize(
-    "stale",
-    [
-        pytest.param(json.dumps(OURS | {"pid": 2**22 + 1}), id="of a dead process"),
-        pytest.param(json.dumps(OURS | {"started": "1"}), id="of another process by now"),
-        pytest.param(json.dumps(OURS), id="of a process that does not listen"),
-        pytest.param(json.dumps(OURS | {"address": "http://127.0.0.1:8181"}), id="of one that has a port"),
-        pytest.param("{", id="no note at all"),
-        pytest.param("", id="empty"),
-    ],
-)
+STALE = {
+    "of a dead process": json.dumps(OURS | {"pid": 2**22 + 1}),
+    "of another process by now": json.dumps(OURS | {"started": "1"}),
+    "of a process that does not listen": json.dumps(OURS),
+    "of one that has a port": json.dumps(OURS | {"address": "http://127.0.0.1:8181"}),
+    "no note at all": "{",
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("stale", variants(STALE, "of a dead process", "of a process that does not listen"))
 async def test_a_stale_note_does_not_keep_it_from_starting(make: Make, home: Home, stale: str) -> None:
-    note_in(home).write_text(stale, encoding="utf-8")
+    note_in(home).write_text(STALE[stale], encoding="utf-8")
 
     daemon = await started(make())
 
