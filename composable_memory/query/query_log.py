@@ -305,9 +305,9 @@ def _taken_from(origin: Origin | TakenFrom | None) -> TakenFrom | None:
 def _final(group: Group[T]) -> FinalResult:
     best, result = group.best, group.best.result
     return FinalResult(
-        path=result.path,
-        start_line=result.start_line,
-        end_line=result.end_line,
+        result.path,
+        result.start_line,
+        result.end_line,
         score=group.score,
         backend=best.backend_id,
         raw_score=result.score,

@@ -187,8 +187,7 @@ class BackendResult(EventDetail):
     """For each way of searching what it gave to the candidates, in their order."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinalResult:
+class FinalResult(NamedTuple):
     """One hit of the merged answer and how it came to its score."""
 
     path: str
@@ -200,9 +199,9 @@ class FinalResult:
     calibrated_score: float
     weight: float
     backend_rank: int
-    merged_with: Sequence[str] = ()
+    merged_with: Sequence[str]
     """Keys of the duplicates it stands for."""
-    support: float = 0.0
+    support: float
     """The part of the score that facts added which were taken from here."""
     snippet_preview: str
     origin: TakenFrom | None = None

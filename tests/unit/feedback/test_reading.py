@@ -66,7 +66,7 @@ def found(*results: Candidate, query_id: str = "q1", **changes: object) -> Backe
 def final(path: str = "a.md", **changes: object) -> FinalResult:
     known = {"path": path, "start_line": 3, "end_line": 9, "score": 0.7, "backend": "builtin",
              "raw_score": EVEN, "calibrated_score": 0.7, "weight": 1.0, "backend_rank": 1,
-             "snippet_preview": "the key is"}  # fmt: skip
+             "merged_with": (), "support": 0.0, "snippet_preview": "the key is"}  # fmt: skip
     return FinalResult(**{**known, **changes})  # type: ignore[arg-type]
 
 

@@ -75,6 +75,7 @@ MERGED = QueryMerged(
             weight=1.0,
             backend_rank=1,
             merged_with=["MEMORY.md:4:9"],
+            support=0.0,
             snippet_preview="ports",
         )
     ],
