@@ -2521,6 +2521,7 @@ INTERFACES = document(
                  "tests/integration/external/test_real_servers.py::test_the_reference_server_joins",
                  "tests/integration/external/test_real_servers.py::test_qmd_joins_over_mcp",
                  "tests/integration/external/test_real_servers.py::test_basic_memory_joins",
+                 "tests/docs/test_joining_page.py::test_the_sessions_with_services_go_as_they_are_printed",
                  "tests/docs/test_joining_page.py::test_the_session_with_datasette_goes_as_it_is_printed"),
             kept("own:backends:one-workspace", "a backend can be entered for one workspace, or for all",
                  f"{TRYING}it_is_added_for_this_workspace_alone_or_for_all",

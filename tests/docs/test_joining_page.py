@@ -1,23 +1,31 @@
 """The examples of the page on foreign memories: they are valid settings, and the program answers."""
 
 import asyncio
+import json
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
 import time
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 import yaml
 from pydantic import BaseModel
+from typer.testing import CliRunner
 
+from composable_memory.cli import app
 from composable_memory_adapters.external.presets import HTTP_PRESETS, MCP_PRESETS
 from composable_memory_adapters.external.settings import HttpSettings, McpSettings
 from tests.integration.external.real_servers import DATASETTE, need
+from tests.integration.external.test_presets import SERVICES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "joining.md").read_text(encoding="utf-8")
 SETTINGS: dict[str, type[BaseModel]] = {"mcp": McpSettings, "http": HttpSettings}
@@ -42,6 +50,59 @@ def test_the_program_on_the_page_answers(tmp_path: Path, monkeypatch: pytest.Mon
     exec(compile(code, "docs/joining.md", "exec"), names)
     response = asyncio.run(names["ask"]())
     assert [(one.path, one.source_backend) for one in response.results] == [("wiki://pump.md", "wiki")]
+
+
+@contextmanager
+def answering(answer: object) -> Iterator[str]:
+    """Yield the address of a service that gives one answer to whatever it is asked."""
+    body = json.dumps(answer).encode()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST  # noqa: N815 - the interface's
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_the_sessions_with_services_go_as_they_are_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "notes").mkdir()
+    monkeypatch.chdir(tmp_path / "notes")
+    for name, value in {"HOME": "", "XDG_CONFIG_HOME": ".config", "XDG_STATE_HOME": ".state"}.items():
+        monkeypatch.setenv(name, str(tmp_path / value))
+    (session,) = re.findall(r"```console\n(\$ export ZEP.*?)```", PAGE, re.DOTALL)
+    first, *steps = session.replace("\\\n", "").removeprefix("$ ").split("\n$ ")
+    for one in shlex.split(first)[1:]:
+        monkeypatch.setenv(one.partition("=")[0], "a-key")
+    presets = []
+    for step in steps:
+        command, _, printed = step.partition("\n")
+        presets += re.findall(r"--preset (\S+)", command)
+        (host,) = re.findall(r"https://[^/]+", command)
+        with answering(SERVICES[presets[-1]][2]) as url:
+            done = CliRunner().invoke(app, shlex.split(command.replace(host, url))[1:])
+        shown = done.output.replace(str(tmp_path), "~").replace(url, host)
+        assert steady(shown) == steady(printed), command
+    assert presets == ["zep", "supermemory", "letta"]
+
+
+def steady(printed: str) -> list[str]:
+    """Return the words of what was printed, without times that change."""
+    return re.sub(r"\d+ ms|as of \S+", "", printed).split()
 
 
 def test_the_session_with_datasette_goes_as_it_is_printed(tmp_path: Path) -> None:
@@ -76,7 +137,7 @@ def test_the_session_with_datasette_goes_as_it_is_printed(tmp_path: Path) -> Non
             )
             assert done.returncode == 0, (command, done.stderr)
             shown = done.stdout.replace(str(tmp_path), "~")
-            assert re.sub(r"\d+ ms", "ms", shown).split() == re.sub(r"\d+ ms", "ms", printed).split(), command
+            assert steady(shown) == steady(printed), command
     finally:
         if server:
             server.kill()
