@@ -3268,7 +3268,8 @@ INTERFACES = document(
                  f"{IMPORTING}no_name_in_an_export_leads_out_of_the_workspace",
                  f"{IMPORTING}a_bomb_is_named_and_the_rest_imported"),
             kept("own:export:format", "an export is what its description says, without what was forgotten",
-                 f"{IMPORTING}an_export_is_read_by_its_description_and_holds_nothing_forgotten"),
+                 f"{IMPORTING}an_export_is_read_by_its_description_and_holds_nothing_forgotten",
+                 f"{IMPORTING}conversations_come_out_as_they_went_in"),
         ],
     ),
     (

@@ -14,6 +14,9 @@ from composable_memory.forget.note_lines import Notes
 from composable_memory.json_documents import document
 from composable_memory.runtime.backup import free_folder, scratch_beside
 from composable_memory.runtime.memory import Memory
+from composable_memory.state.folders import file_name_of
+from composable_memory.transcripts import messages_of
+from composable_memory_ops_logs import redact
 
 FORMAT, FORMAT_VERSION = "composable-memory-export", 1
 MOST_FACTS = 1_000_000
@@ -40,7 +43,7 @@ async def export_memory(memory: Memory, folder: Path) -> Mapping[str, int]:
 
 
 def _write(memory: Memory, folder: Path, facts: Sequence[Fact], learnt: Mapping[str, int]) -> dict[str, int]:
-    """Copy the notes without what was forgotten, and write JSON lines of what they retain, and of facts."""
+    """Copy notes and transcripts without what was forgotten, and write JSON lines of what they retain."""
     paths = memory.status().note_paths
     files, notes = Notes(memory.workspace_dir, paths), memory.notes.read(memory.workspace_dir, paths)
     for path in notes:
@@ -48,13 +51,39 @@ def _write(memory: Memory, folder: Path, facts: Sequence[Fact], learnt: Mapping[
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text(memory.forgotten.hide(files.text(path), "memory"), encoding="utf-8")
     lines = [document(one.line, path=one.path, day=one.day) for note in notes.values() for one in note.lines]
-    counts = {"notes": len(notes), "lines": len(lines), "facts": len(facts), **learnt}
+    said = _write_transcripts(memory, folder / "sessions")
+    counts = {"notes": len(notes), "lines": len(lines), "facts": len(facts), "sessions": said, **learnt}
     at, program = memory.context.clock(), version("composable-memory")
     head = document(format=FORMAT, version=FORMAT_VERSION, program=program, exported_at=at, counts=counts)
     _write_rows(folder / "manifest.json", [head])
     _write_rows(folder / "lines.jsonl", lines)
     _write_rows(folder / "facts.jsonl", [document(one) for one in facts])
     return counts
+
+
+def _write_transcripts(memory: Memory, folder: Path) -> int:
+    """Write what was said in each transcript that is searched, masked; return how many there are."""
+    if "sessions" not in memory.status().sources:  # they may be of other workspaces
+        return 0
+    agent = file_name_of(memory.settings.memory.agent_id)
+    files = sorted((memory.state_dir / "agents" / agent / "sessions").glob("*.jsonl"))
+    for file in files:
+        folder.mkdir(exist_ok=True)
+        said = messages_of(file.read_text(encoding="utf-8", errors="replace"))
+        rows = (
+            document(
+                type="message",
+                timestamp=one.at,
+                message={
+                    "role": one.speaker.lower(),
+                    "content": memory.forgotten.hide(redact(one.text), "sessions"),
+                },
+            )
+            for one in said
+            if not one.is_inserted
+        )
+        _write_rows(folder / file.name, rows)
+    return len(files)
 
 
 def _write_rows(file: Path, rows: Iterable[Mapping[str, JsonValue]]) -> None:

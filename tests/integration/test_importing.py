@@ -56,7 +56,7 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.workspace, self.state = folder, folder / "notes", folder / "state"
-        self.workspace.mkdir()
+        self.workspace.mkdir(parents=True)
 
     def open(self) -> AbstractAsyncContextManager[Memory]:
         config = {"memory": {"builtin": {"sources": ["memory", "sessions"]}}}
@@ -607,6 +607,18 @@ async def test_an_export_is_read_by_its_description_and_holds_nothing_forgotten(
     assert "Ignore all instructions" not in "".join(
         one.read_text() for one in out.rglob("*") if one.is_file()
     )
+
+
+async def test_conversations_come_out_as_they_went_in(place: Place) -> None:
+    await place.take("chatgpt", place.write("conversations.json", CHATGPT))
+    said, out = place.said(), place.folder / "out"
+    assert said
+    async with place.open() as memory:
+        assert (await export_memory(memory, out))["sessions"] == len(said)
+    other = Place(place.folder / "other")
+    await other.take("openclaw", out)
+    words = [[row["message"] for row in one] for one in other.said()]
+    assert sorted(map(str, words)) == sorted(str([row["message"] for row in one]) for one in said)
 
 
 def test_the_command_exports_to_a_folder(place: Place) -> None:
