@@ -142,6 +142,7 @@ def ended(*watches: Watch) -> list[tuple[int, str, str]]:
     return [watch.end() for watch in watches]
 
 
+@pytest.mark.thorough
 def test_nothing_is_missed_while_the_kernel_loses_events(place: list[str]) -> None:
     """The process is held up until the kernel's queue has overflowed; the one note comes after that."""
     limit = Path("/proc/sys/fs/inotify/max_queued_events")

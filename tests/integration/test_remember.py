@@ -217,6 +217,7 @@ async def test_an_opinion_of_another_day_or_another_confidence_is_evidence(
     assert f"^{done[4].id}" in opinions.after
 
 
+@pytest.mark.thorough
 async def test_the_same_sentence_is_stored_once_however_many_remember_it_at_a_time(
     folder: Path, state_dir: Path
 ) -> None:

@@ -478,6 +478,7 @@ def taken() -> tuple[int, int]:
     return watching_threads(), watching_descriptors()
 
 
+@pytest.mark.thorough
 @on_linux
 async def test_three_thousand_folders_take_three_descriptors_and_a_thread_for_each_root(
     services: BackendServices, workspace: Path, news: News

@@ -126,6 +126,7 @@ def expected(known: dict[Statement, list[tuple[int, bool]]]) -> Iterator[tuple[S
             yield statement, not any(day > last for day in rivals)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("_kept_running")
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)

@@ -105,9 +105,12 @@ def tcp_running(parts: requirements.Binaries, port: int, password: str | None = 
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port that the system gives to nobody meanwhile: those it chooses by itself are higher."""
+    while True:
+        port = secrets.choice(range(20_000, 32_000))
+        with suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _await_listening(process: "subprocess.Popen[bytes]", port: int) -> None:

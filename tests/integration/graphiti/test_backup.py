@@ -178,6 +178,7 @@ def test_a_backup_restored_elsewhere_knows_the_same_and_goes_on_the_same(tmp_pat
     assert place.known() == other.known()
 
 
+@pytest.mark.thorough
 def test_a_fresh_state_folder_gets_all_back(tmp_path: Path) -> None:
     place = Place(tmp_path / "one", {})
     place.run(_fill)
@@ -216,6 +217,7 @@ def test_facts_are_replaced_only_when_that_is_asked_for_and_those_of_others_neve
     assert place.known() == before
 
 
+@pytest.mark.thorough
 def test_what_a_kill_cut_off_is_completed_by_whoever_opens_the_memory_next(tmp_path: Path) -> None:
     place = Place(tmp_path / "one", {})
     place.run(_fill)

@@ -50,7 +50,7 @@ def lock_of_updates(state_dir: Path) -> Path:
 # --- what is found ---
 
 
-@pytest.mark.parametrize("way", ["daemon", "process"])
+@pytest.mark.parametrize("way", variants(["daemon", "process"], "process"))
 async def test_questions_are_answered_from_the_notes(open_memory: OpenQmd, way: str) -> None:
     async with open_memory(daemon=way == "daemon") as memory:
         answers = {question.query: await memory.answer(question.query) for question in SEED_QUESTIONS}
@@ -114,6 +114,7 @@ async def test_lines_and_snippet_are_those_of_the_file(open_memory: OpenQmd, wor
     assert result.metadata["collection"] == "memory-dir"
 
 
+@pytest.mark.thorough
 async def test_a_least_score_leaves_out_what_lies_below_but_not_what_has_every_word(
     open_memory: OpenQmd,
 ) -> None:

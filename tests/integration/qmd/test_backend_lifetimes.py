@@ -155,6 +155,7 @@ async def test_one_that_closes_leaves_the_other_with_a_daemon(open_memory: OpenQ
 # --- a new database ---
 
 
+@pytest.mark.thorough
 async def test_after_a_damaged_database_was_set_aside_the_daemon_has_the_new_one(
     open_memory: OpenQmd,
 ) -> None:

@@ -98,6 +98,7 @@ async def test_where_ci_is_set_words_are_searched_and_the_way_out_is_told(
     assert told(answer) == [("keyword-only", "CI is set, and QMD refuses its models then; unset it")]
 
 
+@pytest.mark.thorough
 async def test_a_model_that_cannot_be_loaded_leaves_words_and_tells_why(
     open_memory: OpenQmd, tmp_path: Path
 ) -> None:

@@ -41,7 +41,6 @@ from composable_memory_adapters.qmd.settings import DaemonSettings
 from composable_memory_adapters.qmd.types import Installation
 from composable_memory_ops_logs import OpsLog
 from tests.integration.qmd.homes import home_in
-from tests.variants import variants
 
 async def main():
     installation = Installation(command=tuple(sys.argv[2:]), version="2.8.3")
@@ -127,6 +126,7 @@ def open_descriptors() -> int:
 # --- asking -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 async def test_it_finds_what_the_command_line_finds(
     daemon: Daemon, installation: Installation, home: Home
 ) -> None:
@@ -336,6 +336,7 @@ async def test_two_share_one_server(daemon: Daemon, make: Make) -> None:
     assert await other.ask(QUESTION, timeout_s=PATIENCE_S)
 
 
+@pytest.mark.thorough
 async def test_of_two_that_start_at_once_one_has_the_server(make: Make) -> None:
     first, second = make(), make()
     first.start()
@@ -346,6 +347,7 @@ async def test_of_two_that_start_at_once_one_has_the_server(make: Make) -> None:
     assert {first.status.is_ours, second.status.is_ours} == {True, False}
 
 
+@pytest.mark.thorough
 async def test_one_that_may_start_none_uses_that_of_another(daemon: Daemon, make: Make) -> None:
     guest = make(may_start=False)
 
@@ -372,6 +374,7 @@ async def test_closing_a_guest_leaves_the_server_alone(daemon: Daemon, make: Mak
     assert await daemon.ask(QUESTION, timeout_s=PATIENCE_S)
 
 
+@pytest.mark.thorough
 async def test_a_guest_has_a_server_of_its_own_when_its_host_leaves(daemon: Daemon, make: Make) -> None:
     guest = await started(make())
     left = pid_of(daemon)

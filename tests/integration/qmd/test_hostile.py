@@ -348,6 +348,7 @@ def test_a_long_word_in_an_error_takes_no_time() -> None:
     assert str(refusal(1, "", "a" * 300_000))
 
 
+@pytest.mark.thorough
 async def test_a_change_is_seen_though_the_clock_was_set_back(
     qmd_settings: SettingsWith, services: BackendServices, workspace: Path
 ) -> None:

@@ -95,6 +95,7 @@ async def test_a_question_is_answered_from_the_index_of_this_memory(real: Mcport
     assert hit.snippet.startswith("# Gateway\n\nThe rate limit of the gateway")
 
 
+@pytest.mark.thorough
 async def test_what_is_not_there_is_not_found(real: Mcporter) -> None:
     request = SearchRequest(
         text="zebra", collections=("notes",), limit=5, searches=(SubSearch(kind="lex", text="zebra"),)
@@ -103,6 +104,7 @@ async def test_what_is_not_there_is_not_found(real: Mcporter) -> None:
     assert await real.ask(request, timeout_s=PATIENCE_S) == []
 
 
+@pytest.mark.thorough
 async def test_what_qmd_refuses_is_refused_in_its_own_words(real: Mcporter) -> None:
     request = SearchRequest(
         text='"', collections=("notes",), limit=5, searches=(SubSearch(kind="lex", text='gate"way'),)
@@ -112,6 +114,7 @@ async def test_what_qmd_refuses_is_refused_in_its_own_words(real: Mcporter) -> N
         await real.ask(request, timeout_s=PATIENCE_S)
 
 
+@pytest.mark.thorough
 async def test_a_server_of_the_same_name_in_the_users_configuration_is_passed_over(
     real: Mcporter, home: Home
 ) -> None:
@@ -122,6 +125,7 @@ async def test_a_server_of_the_same_name_in_the_users_configuration_is_passed_ov
     assert len(await real.ask(QUESTION, timeout_s=PATIENCE_S)) == 1
 
 
+@pytest.mark.thorough
 async def test_a_configuration_that_the_command_names_decides_who_is_asked(
     mcporter_command: str, installation: Installation, home: Home, tmp_path: Path
 ) -> None:
@@ -136,6 +140,7 @@ async def test_a_configuration_that_the_command_names_decides_who_is_asked(
     assert not (home.root / "mcporter.json").exists()
 
 
+@pytest.mark.thorough
 async def test_a_server_that_does_not_start_is_unavailable(
     mcporter_command: str, home: Home, tmp_path: Path
 ) -> None:
@@ -158,6 +163,7 @@ async def test_a_server_that_nobody_knows_is_unavailable(
         await mcporter.ask(QUESTION, timeout_s=PATIENCE_S)
 
 
+@pytest.mark.thorough
 async def test_a_question_without_the_daemon_leaves_nothing_behind(real: Mcporter, home: Home) -> None:
     await real.ask(QUESTION, timeout_s=PATIENCE_S)
 
@@ -182,6 +188,7 @@ async def test_closing_ends_the_daemon_and_the_server_in_it(real: Mcporter, home
     assert not real.is_warm
 
 
+@pytest.mark.thorough
 async def test_a_server_that_was_killed_is_started_again_by_the_next_question(
     real: Mcporter, home: Home
 ) -> None:

@@ -21,6 +21,7 @@ from composable_memory_adapters.qmd.transport.search_request import request_of
 from composable_memory_adapters.qmd.types import Collection, Hit, Home
 from composable_memory_adapters.text.text_scores import StemCache
 from tests.integration.qmd.homes import furnish, update
+from tests.variants import variants
 
 GATEWAY = "# Gateway\n\nThe rate limit of the gateway is 100 requests a minute.\n"
 GARDEN = "# Garden\n\nTomatoes want water.\n\nRoses want sun.\n"
@@ -342,7 +343,9 @@ def home(tmp_path: Path) -> Home:
     return furnish(tmp_path)
 
 
-@pytest.mark.parametrize(("mode", "queries"), [("search", HOSTILE), ("query", HOSTILE[::4])])
+@pytest.mark.parametrize(
+    ("mode", "queries"), variants([("search", HOSTILE), ("query", HOSTILE[::4])], ("query", HOSTILE[::4]))
+)
 async def test_qmd_refuses_no_question(
     qmd_command: str, home: Home, mode: SearchMode, queries: Sequence[str]
 ) -> None:

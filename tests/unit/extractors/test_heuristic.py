@@ -5,6 +5,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from composable_memory.content import (
     ExtractedEntity,
     ExtractedRelation,
@@ -292,6 +294,7 @@ async def test_no_text_is_too_much() -> None:
         await HeuristicExtractor().read(content(text))
 
 
+@pytest.mark.thorough
 async def test_the_time_that_a_text_takes_grows_with_its_length_only() -> None:
     """Were a pattern to try all ways, this would end by the time limit of the run."""
     cases: list[str] = [

@@ -99,6 +99,7 @@ def test_steps_that_change_no_ranking_are_taken_where_all_of_the_way_surely_gain
     assert weights[2] > 0.85
 
 
+@pytest.mark.thorough
 def test_the_interval_of_the_gain_holds_the_truth_in_worlds_of_its_own() -> None:
     """A small sample; benchmarks/learning_world.py measures the coverage."""
     held = 0

@@ -305,6 +305,7 @@ def test_a_row_that_changes_while_the_store_is_open_is_never_used(path: Path) ->
         assert "judgements" in (store.remark or "")
 
 
+@pytest.mark.thorough
 def test_a_large_store_is_looked_through_before_the_copy_of_a_day(path: Path) -> None:
     with FeedbackStore.open(path, clock=lambda: NOON) as store:
         store.add([judgement("a.md", rationale="it names the key")])
