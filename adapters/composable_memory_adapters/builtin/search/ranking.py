@@ -275,7 +275,10 @@ def _balanced(hits: Sequence[FusedHit], origins: Mapping[int, Origin]) -> list[F
 
 
 def _no_better_than_before(hits: Iterable[FusedHit]) -> list[FusedHit]:
-    return [*accumulate(hits, lambda before, hit: replace(hit, score=min(hit.score, before.score)))]
+    def no_better(before: FusedHit, hit: FusedHit) -> FusedHit:
+        return hit if hit.score <= before.score else replace(hit, score=before.score)
+
+    return [*accumulate(hits, no_better)]
 
 
 def _extended(ranked: Sequence[FusedHit], deeper: Sequence[FusedHit]) -> tuple[FusedHit, ...]:
