@@ -102,8 +102,8 @@ class _Pieces:
 
 def _cut_into_pieces(lines: list[str], limit: int, repeat: int) -> _Pieces:
     # Counting UTF-16 units is 20 times dearer than len(), and few notes hold an astral character.
-    astral = any(not line.isascii() and _ASTRAL.search(line) for line in lines)
-    costs = [_utf16_length(line) + 1 for line in lines] if astral else [len(line) + 1 for line in lines]
+    astral = not all(map(str.isascii, lines)) and any(map(_ASTRAL.search, lines))
+    costs = [length + 1 for length in map(_utf16_length if astral else len, lines)]
     if max(costs) <= limit + 1:
         every = range(1, len(lines) + 1)
         return _Pieces(texts=lines, lines=every, offsets=[0] * len(lines), costs=costs, are_cut=False)
