@@ -178,15 +178,15 @@ def logged_results(merged: Merged[T]) -> list[FinalResult]:
 def logged_dropped(merged: Merged[T]) -> list[Dropped]:
     """Return what was ruled out as the log tells it."""
     return [
-        Dropped(
-            path=one.result.path,
-            start_line=one.result.start_line,
-            end_line=one.result.end_line,
-            backend=one.backend_id,
-            reason=one.reason,
-            detail=one.detail,
-            origin=_taken_from(one.result.origin),
-            start_char=one.result.start_char or None,
+        Dropped(  # by place, as there are dozens of them
+            one.result.path,
+            one.result.start_line,
+            one.result.end_line,
+            one.backend_id,
+            one.reason,
+            one.detail,
+            _taken_from(one.result.origin),
+            one.result.start_char or None,
         )
         for one in merged.losers
     ]

@@ -15,7 +15,7 @@ SearchMode = Literal["search", "vsearch", "query"]
 
 DEFAULT_PATTERN = "**/*.md"
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhd])", re.IGNORECASE)
+_PART = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)\s*(ms|[smhd])", re.IGNORECASE)
 
 
 def seconds(value: object) -> object:

@@ -68,14 +68,14 @@ def replay(
     others: list[QueryReplay] = []
     backends: set[str] = set()
     total = changes = 0
+    is_same = change == PolicyChange()
     for item in queries:
         query = item.query if isinstance(item, Case) else item
         backends.update(query.backends)
         total += 1
-        policy = changed(query, change)
-        if policy == query.policy and keep is not None and not isinstance(item, Case):
+        if is_same and keep is not None and not isinstance(item, Case):
             continue  # nothing changes, and nothing of it is kept
-        one = _compare(query, policy, ranker, k)
+        one = _compare(query, change, ranker, k)
         changes += one.is_changed
         if isinstance(item, Case):
             cases.append(item)
@@ -177,7 +177,8 @@ def _coverage(cases: Sequence[Case], pairs: Sequence[Rankings]) -> float:
     return sum(known) / len(known)
 
 
-def _compare(query: LoggedQuery, policy: RankingPolicy, ranker: Ranker, k: int) -> QueryReplay:
+def _compare(query: LoggedQuery, change: PolicyChange, ranker: Ranker, k: int) -> QueryReplay:
+    policy = changed(query, change)
     before = tuple(ranker(query, query.policy)[:k])
     after = before if policy == query.policy else tuple(ranker(query, policy)[:k])
     way = way_between(before, after)

@@ -405,7 +405,8 @@ async def test_chunks_that_could_not_be_embedded_are_a_problem(
     fake: Fake, opened: Opened, vectors: dict[str, object]
 ) -> None:
     failed = "⚠ 2 chunks still failed after retries\n  notes/a.md#0 (3 attempts): too long\n"
-    fake.plans(embed={"says": EMBEDDED + failed})
+    progress = "." * 100_000 + "\n"  # a search that tried each of them again would take minutes
+    fake.plans(embed={"says": EMBEDDED + progress + failed})
     async with opened(fake.command, **vectors) as scheduler:
         report = await scheduler.run("manual")
 

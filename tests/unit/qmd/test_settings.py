@@ -59,7 +59,13 @@ def test_a_duration_that_is_written_out_is_read_as_the_same(written: object) -> 
     assert again.update.interval == first.update.interval
 
 
-@pytest.mark.parametrize("written", ["", "soon", "5x", "m5", "5m!", "-5m", "1h and 5m", "5,5m", True, -5])
+@pytest.mark.parametrize(
+    "written",
+    [
+        *("", "soon", "5x", "m5", "5m!", "-5m", "1h and 5m", "5,5m", True, -5),
+        pytest.param("1" * 100_000 + "x", id="so long that it must be read once"),
+    ],
+)
 def test_what_is_no_duration_is_refused_with_an_example(written: object) -> None:
     assert "30s, 5m or 1h30m" in str(problem(update={"interval": written}))
 

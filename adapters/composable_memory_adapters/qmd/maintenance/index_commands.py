@@ -38,7 +38,9 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _COLLECTION = re.compile(r"\[\d+/\d+\] (?P<name>.+?) \(")
 _COUNTS = re.compile(r"Indexed: (\d+) new, (\d+) updated, (\d+) unchanged, (\d+) removed")
 _EMBEDDED = re.compile(r"Embedded ([\d,.]+) chunks from ([\d,.]+) documents")
-_FAILED = re.compile(r"([\d,.]+) chunks still failed after retries[^\n]*(?:\n\s*(?P<why>\S[^\n]*))?")
+_FAILED = re.compile(
+    r"(?<![\d,.])([\d,.]+) chunks still failed after retries[^\n]*(?:\n\s*(?P<why>\S[^\n]*))?"
+)
 _ELSEWHERE = "Another embed process is already running"
 _DAMAGED = re.compile(r"database disk image is malformed|file is not a database|SQLITE_CORRUPT|SQLITE_NOTADB")
 
