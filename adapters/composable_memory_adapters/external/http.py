@@ -19,7 +19,7 @@ from composable_memory.errors import (
 )
 from composable_memory.interfaces import BackendServices, BackendSpec, Clock
 from composable_memory.supervision.backoff import RetryPolicy, Verdict, retry
-from composable_memory_adapters.external.answer_reader import parsed
+from composable_memory_adapters.external.answer_reader import SHORT, parsed
 from composable_memory_adapters.external.backend import CAPABILITIES, ExternalMemory
 from composable_memory_adapters.external.presets import filled
 from composable_memory_adapters.external.secrets import Secrets
@@ -65,7 +65,7 @@ class HttpSource:
         words: dict[str, str | int] = {"limit": limit, "query": query}
         params = {name: str(filled(value, words)) for name, value in settings.params.items()}
         answer = await self._sent(settings.method, self._path, filled(settings.body, words), params)
-        return await asyncio.to_thread(self._parsed, answer)
+        return self._parsed(answer) if len(answer) < SHORT else await asyncio.to_thread(self._parsed, answer)
 
     async def use(self, what: Literal["read", "add"], words: Mapping[str, str]) -> JsonValue:
         """Have it add something; None where the settings do not say how.

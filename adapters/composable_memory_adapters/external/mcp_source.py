@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from composable_memory.errors import BackendError, BackendRejected, BackendUnavailable
 from composable_memory.supervision.resource import LazyResource
-from composable_memory_adapters.external.answer_reader import parsed
+from composable_memory_adapters.external.answer_reader import SHORT, parsed
 from composable_memory_adapters.external.guarded_stdio import guarded_stdio
 from composable_memory_adapters.external.presets import filled
 from composable_memory_adapters.external.secrets import Secrets
@@ -151,7 +151,8 @@ class McpSource:
             raise BackendRejected(self._id, what, status=f"an error of {name}", body=self._told(said))
         if result.structured_content is not None:
             return self._secrets.hidden_in(_unwrapped(result.structured_content))
-        return self._secrets.hidden_in(await asyncio.to_thread(_parsed, said))
+        answer = _parsed(said) if len(said) < SHORT else await asyncio.to_thread(_parsed, said)
+        return self._secrets.hidden_in(answer)
 
     def _told(self, text: str) -> str:
         """Return what the server says, without a secret in it."""
