@@ -140,7 +140,7 @@ async def _printed_version(command: Sequence[str], home: Home) -> str:
             + (f" ({message[:200]})" if message else ""),
             fix=f"mend `memory.qmd.command`, or {INSTALL_QMD}",
         )
-    if (found := re.search(r"\d+\.\d+(?:\.\d+)?", reply.stdout)) is None:
+    if (found := re.search(r"(?<!\d)\d+\.\d+(?:\.\d+)?", reply.stdout)) is None:
         raise BackendGarbled(BACKEND_ID, "tell its version", excerpt=reply.stdout, expected="a version")
     return found[0]
 
