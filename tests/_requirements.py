@@ -549,7 +549,7 @@ COMPOSABLE = document(
         "QMD Backend",
         [
             kept("qmd:external", "An external qmd command-line tool for memory indexing",
-                 f"{QMD}Daemon", f"{QMD}Process", f"{COMMAND_LINE}a_question_finds_a_note",
+                 f"{QMD}InShort", f"{QMD}Daemon", f"{QMD}Process", f"{COMMAND_LINE}a_question_finds_a_note",
                  f"{QMD_MEMORY}questions_are_answered_from_the_notes",
                  f"{UPKEEP}an_update_takes_in_what_is_new_changed_and_gone"),
             kept("qmd:config:accepted", "memory.qmd.* in the settings",
@@ -1539,7 +1539,7 @@ REPORT = document(
             decided("storage:qmd-process", "QMD: a child process that exchanges JSON over stdin and stdout",
                     "its server on this machine first, which answers in milliseconds; a process with JSON on "
                     "stdout where that is not up or fails",
-                    f"{QMD}Daemon", f"{QMD}Process",
+                    f"{QMD}InShort", f"{QMD}Daemon", f"{QMD}Process",
                     f"{DAEMON}it_finds_what_the_command_line_finds",
                     f"{QMD_FAULTS}a_daemon_that_hangs_is_passed_over_within_the_deadline",
                     f"{QMD_FAULTS}a_daemon_that_is_killed_is_passed_over_and_comes_back"),

@@ -82,6 +82,7 @@ class TestVectorsOnly(BuiltinContract):
     questions = SEED_QUESTIONS[:-1]  # the packaged model knows no Chinese
 
 
+@pytest.mark.thorough
 class TestDisabled(BuiltinContract):
     """Neither keywords nor vectors: empty answers that say why."""
 

@@ -24,6 +24,7 @@ SEEDS = [
 ]
 
 
+@pytest.mark.thorough
 class TestPartsMemory(BackendContract):
     capabilities = own_backend.spec.capabilities
 

@@ -20,6 +20,7 @@ from composable_memory.testing import (
     SyncContract,
     WriteNote,
 )
+from composable_memory.testing.contracts.opening import BackendSuite
 from composable_memory_adapters.qmd import spec
 from composable_memory_adapters.qmd.backend import QmdMemory
 from tests.integration.qmd.conftest import (  # noqa: F401 - fixtures
@@ -36,7 +37,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("shared")
 
 
-class QmdContract(BackendContract, AnswerContract):
+class QmdBackend(BackendSuite):
     """The QMD memory over notes that nobody changes, so that its tests share one index."""
 
     capabilities = spec.capabilities
@@ -79,10 +80,27 @@ class QmdContract(BackendContract, AnswerContract):
             assert answer.engines["qmd"] == self.way
 
 
+class QmdContract(QmdBackend, BackendContract, AnswerContract): ...
+
+
+@pytest.mark.thorough
 class TestDaemon(QmdContract, ReadFileContract):
     """A server on this machine answers, as in a memory that stays open."""
 
     way = "daemon"
+
+
+class TestInShort(QmdBackend):
+    """What every run tries of these contracts."""
+
+    way = "daemon"
+    test_the_seeded_questions_are_answered = BackendContract.test_the_seeded_questions_are_answered
+    test_every_result_is_sound = BackendContract.test_every_result_is_sound
+    test_a_closed_memory_is_unavailable = BackendContract.test_a_closed_memory_is_unavailable
+    test_the_event_loop_is_not_blocked = BackendContract.test_the_event_loop_is_not_blocked
+    test_what_is_declared_is_there = BackendContract.test_what_is_declared_is_there_and_what_is_not_is_refused
+    test_an_answer_holds_what_a_search_returns = AnswerContract.test_an_answer_holds_what_a_search_returns
+    test_what_is_not_a_note_is_refused = ReadFileContract.test_what_is_not_a_note_is_refused
 
 
 @pytest.mark.thorough

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from mcp.types import CallToolResult, TextContent
 
-WORDS_ONLY = "memory: {embedding: {provider: none}}"
-"""Settings without an embedding provider, which takes a second to load."""
+WORDS_ONLY = "memory: {embedding: {provider: none}, query: {timeout_ms: 60000}}"
+"""Settings without an embedding provider, which takes a second to load, and with time for a busy machine."""
 
 
 def words_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from composable_memory.errors import BackendTimeout, BackendUnavailable, ConfigE
 from composable_memory.tools import MemorySearchRequest
 from composable_memory.types import MAX_SNIPPET_CHARS, QueryRequest, SearchOptions
 from composable_memory_ops_logs import trace
+from tests.variants import variants
 
 KEYWORDS = {"memory": {"embedding": {"provider": "none"}}}
 QUESTION = "which port does the dock controller use?"
@@ -110,7 +111,10 @@ def test_threads_share_it(memory: BlockingMemory) -> None:
 
 @pytest.mark.parametrize(
     ("program", "said"),
-    [(IN_A_LOOP, "MEMORY.md#L1\n"), (NEVER_CLOSED, "MEMORY.md#L1\n"), (FORKED, "7 MEMORY.md#L1\n")],
+    variants(
+        [(IN_A_LOOP, "MEMORY.md#L1\n"), (NEVER_CLOSED, "MEMORY.md#L1\n"), (FORKED, "7 MEMORY.md#L1\n")],
+        (NEVER_CLOSED, "MEMORY.md#L1\n"),
+    ),
     ids=["where a loop runs", "never closed", "after a fork"],
 )
 def test_a_program_ends_and_says_nothing_of_it(program: str, said: str, notes: Path, state_dir: Path) -> None:

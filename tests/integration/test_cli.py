@@ -25,6 +25,7 @@ from composable_memory.cli.demo import QUESTIONS
 from composable_memory.types import MemoryProviderStatus
 from tests.cli_page import assert_documented
 from tests.installed_packages import install
+from tests.variants import variants
 
 PROGRAM = [sys.executable, "-m", "composable_memory.cli"]
 FAULTY_PLUGIN = """
@@ -501,7 +502,9 @@ def test_an_index_that_cannot_be_opened_is_the_reason_given(
 
 
 @pytest.mark.parametrize(
-    "change", ["'10 tomatoes'", "NULL", "CAST(x'ff' AS TEXT)"], ids=["a word", "nothing", "no text"]
+    "change",
+    variants(["'10 tomatoes'", "NULL", "CAST(x'ff' AS TEXT)"], "NULL"),
+    ids=["a word", "nothing", "no text"],
 )
 def test_damage_is_named_alike_by_all_commands_and_mended_by_the_next_sync(
     cmem: Cmem, state_dir: Path, change: str

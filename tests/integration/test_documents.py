@@ -205,6 +205,7 @@ async def test_what_cannot_be_read_is_named_once_read_and_stops_no_other(
         assert await paths(memory, "rope") == {"no.pdf"}
 
 
+@pytest.mark.thorough
 async def test_who_takes_too_long_is_stopped_alone(folder: Path) -> None:
     put(folder, {"slow.html": b"<b>" * 8_000_000, "good.html": b"<p>The hull"})
     found = await read_documents(

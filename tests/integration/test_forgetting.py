@@ -829,7 +829,7 @@ async def test_a_damaged_note_of_who_followed_and_of_what_is_under_way_is_made_a
         assert not await asyncio.to_thread(memory.forgotten.is_unfinished, ["builtin"])
 
 
-@pytest.mark.parametrize("name", ["tombstones.jsonl", "key"])
+@pytest.mark.parametrize("name", variants(["tombstones.jsonl", "key"], "tombstones.jsonl"))
 @pytest.mark.parametrize(
     "damaged",
     [

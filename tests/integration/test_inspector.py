@@ -115,7 +115,7 @@ VIEWS = {
     ("view", "width", "dark"),
     variants(
         [(view, *look) for view in VIEWS for look in (BY_DAY, PHONE_BY_NIGHT)],
-        *((view, *BY_DAY) for view in VIEWS),
+        *((view, *BY_DAY) for view in ("answer", "trace", "tuning", "nothing")),
         ("answer", *PHONE_BY_NIGHT),
     ),
 )

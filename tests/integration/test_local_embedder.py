@@ -90,6 +90,7 @@ def model_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("local_")]
 
 
+@pytest.mark.thorough
 class TestContract(EmbedderContract):
     """What every embedder must do."""
 

@@ -242,6 +242,7 @@ for number in count():
 """
 
 
+@pytest.mark.thorough
 def test_a_killed_process_leaves_a_log_that_can_be_read_and_continued(folder: Path) -> None:
     for _ in range(3):
         before = size(folder)

@@ -49,6 +49,7 @@ async def embedder(services: EmbedderServices) -> AsyncIterator[MultilingualE5Em
         yield opened
 
 
+@pytest.mark.thorough
 class TestContract(EmbedderContract):
     """What every embedder must do."""
 

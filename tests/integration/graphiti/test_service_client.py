@@ -26,6 +26,7 @@ from composable_memory_adapters.http_client import MAX_ANSWER_BYTES
 from composable_memory_ops_logs import GraphitiHealth, GraphitiIngest, GraphitiQuery, MemorySink, OpsLog
 from tests.integration.embedders.loopback import Received, Reply
 from tests.integration.graphiti.graph_service import GraphService, at, running
+from tests.variants import variants
 
 KEY = "a-key-that-nobody-should-read-0123456789"
 GROUP = "main"
@@ -278,7 +279,7 @@ async def test_host_and_port_are_an_address_too(service: GraphService) -> None:
 
 
 @pytest.mark.parametrize("ask", ASKS.values(), ids=ASKS)
-@pytest.mark.parametrize("status", [500, 502, 503, 429, 408])
+@pytest.mark.parametrize("status", variants([500, 502, 503, 429, 408], 503))
 async def test_trouble_of_the_service_is_an_error_and_no_empty_answer(ask: Ask, status: int) -> None:
     error = await raised(failing(Reply(status=status, body=b"Internal Server Error")), ask)
 
@@ -321,7 +322,7 @@ async def test_messages_that_are_not_taken_are_an_error() -> None:
     assert "full" in str(error)
 
 
-@pytest.mark.parametrize("ask", ASKS.values(), ids=ASKS)
+@pytest.mark.parametrize("ask", variants(ASKS.values(), next(iter(ASKS.values()))), ids=ASKS)
 async def test_an_answer_without_end_is_cut(ask: Ask) -> None:
     error = await raised(failing(Reply(body=b" " * (MAX_ANSWER_BYTES + 1))), ask)
 

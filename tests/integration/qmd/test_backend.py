@@ -214,7 +214,9 @@ async def test_a_group_is_told_that_it_may_not_search_and_gets_nothing(
     assert "memory.qmd.scope" in answer.degraded[0].reason
 
 
-@pytest.mark.parametrize("session_key", [None, " ", "agent:main:main", "agent:main:telegram:direct:7"])
+@pytest.mark.parametrize(
+    "session_key", variants([None, " ", "agent:main:main", "agent:main:telegram:direct:7"], None)
+)
 async def test_who_is_alone_with_the_agent_or_at_the_command_line_may_search(
     open_memory: OpenQmd, session_key: str | None
 ) -> None:

@@ -514,18 +514,23 @@ OK = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"
 
 @pytest.mark.parametrize(
     ("answer", "error", "told"),
-    [
-        (OK + b"<html>", BackendGarbled, "expected a JSON object, got <html>"),
+    variants(
+        [
+            (OK + b"<html>", BackendGarbled, "expected a JSON object, got <html>"),
+            (OK, BackendGarbled, "got nothing"),
+            (OK + b'{"results": 3}', BackendGarbled, "expected a list of results"),
+            (OK + b'{"results": [{"file": 3}]}', BackendGarbled, r"at 0\.file"),
+            (OK + b"[" * 100_000, BackendGarbled, "expected a JSON object"),
+            (OK + b" " * 5_000_000, BackendGarbled, "at most 4 MiB"),
+            (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", BackendUnavailable, "broke off"),
+            (b"", BackendUnavailable, "broke off"),
+            (b"SSH-2.0\r\n", BackendUnavailable, "broke off"),
+            (b"HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno", BackendRejected, "403 Forbidden: no"),
+        ],
         (OK, BackendGarbled, "got nothing"),
-        (OK + b'{"results": 3}', BackendGarbled, "expected a list of results"),
-        (OK + b'{"results": [{"file": 3}]}', BackendGarbled, r"at 0\.file"),
-        (OK + b"[" * 100_000, BackendGarbled, "expected a JSON object"),
-        (OK + b" " * 5_000_000, BackendGarbled, "at most 4 MiB"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", BackendUnavailable, "broke off"),
         (b"", BackendUnavailable, "broke off"),
-        (b"SSH-2.0\r\n", BackendUnavailable, "broke off"),
         (b"HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno", BackendRejected, "403 Forbidden: no"),
-    ],
+    ),
 )
 async def test_an_answer_that_cannot_be_used_is_told_by_what_it_is(
     make: Make, home: Home, answer: bytes, error: type[BackendError], told: str

@@ -158,6 +158,7 @@ async def test_a_daemon_that_hangs_is_passed_over_within_the_deadline(open_memor
         assert meanwhile.results == before.results
 
 
+@pytest.mark.thorough
 async def test_a_daemon_that_is_killed_is_passed_over_and_comes_back(open_memory: OpenQmd) -> None:
     async with open_memory(daemon=True) as memory:
         before = await asked(memory)

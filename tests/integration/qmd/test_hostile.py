@@ -255,13 +255,16 @@ WELL = http("200 OK")
 
 @pytest.mark.parametrize(
     "answer",
-    [
-        http("500 Internal Server Error", b"Internal Server Error"),
-        http("404 Not Found", b"<html>"),
-        http("307 Temporary Redirect", b"", "location: http://127.0.0.1:1/elsewhere"),
+    variants(
+        [
+            http("500 Internal Server Error", b"Internal Server Error"),
+            http("404 Not Found", b"<html>"),
+            http("307 Temporary Redirect", b"", "location: http://127.0.0.1:1/elsewhere"),
+            http("200 OK", b"<html>"),
+            b"\xff\x00 no answer at all\r\n\r\n",
+        ],
         http("200 OK", b"<html>"),
-        b"\xff\x00 no answer at all\r\n\r\n",
-    ],
+    ),
     ids=["fails", "is another one", "sends elsewhere", "answers rubbish", "speaks rubbish"],
 )
 async def test_a_process_answers_where_the_server_in_the_note_is_of_no_use(

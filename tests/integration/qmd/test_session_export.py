@@ -25,6 +25,7 @@ from composable_memory_adapters.qmd.maintenance.session_export import (
 )
 from composable_memory_adapters.qmd.settings import SessionExportSettings
 from tests.integration.qmd.homes import home_in
+from tests.variants import variants
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SECRET = "sk-proj-" + "a1B2c3D4e5F6g7H8i9J0" * 2
@@ -495,7 +496,8 @@ def no_file_longer_than(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("step", "is_first"), [("touch", True), ("replace", True), ("replace", False), ("unlink", False)]
+    ("step", "is_first"),
+    variants([("touch", True), ("replace", True), ("replace", False), ("unlink", False)], ("replace", True)),
 )
 def test_killed_at_any_moment_the_next_export_knows_its_files(
     sessions: Path, exported: Path, export: Export, step: str, is_first: bool

@@ -10,6 +10,7 @@ import pytest
 
 from composable_memory_adapters.graphiti.library.loading import undisturbed
 from tests.architecture.sources import HOUSES
+from tests.variants import variants
 
 pytest.importorskip("graphiti_core")
 
@@ -32,7 +33,7 @@ def run_python(program: str, folder: Path, **environ: str) -> subprocess.Complet
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=110,
     )
 
 
@@ -61,7 +62,7 @@ def test_what_the_block_changes_is_changed_back(monkeypatch: pytest.MonkeyPatch)
     assert dict(os.environ) == before
 
 
-@pytest.mark.parametrize("package", ["graphiti_core", "httpx", "openai"])
+@pytest.mark.parametrize("package", variants(["graphiti_core", "httpx", "openai"], "graphiti_core"))
 def test_a_missing_package_is_told_with_what_to_install(package: str, tmp_path: Path) -> None:
     program = f"""
 import asyncio, sys
