@@ -1840,6 +1840,7 @@ INTERFACES = document(
                  f"{CLI}damage_is_named_alike_by_all_commands_and_mended_by_the_next_sync",
                  f"{CLI}damaged_lines_of_the_log_are_left_out_with_a_word",
                  "tests/unit/ops_logs/test_ops_reader.py::test_a_changed_bit_of_a_line_is_told_of",
+                 "tests/unit/ops_logs/test_ops_reader.py::test_a_file_that_was_cut_within_a_line_is_told_of",
                  f"{FORGETTING}damaged_tombstones_are_named_and_nothing_comes_back_without_them",
                  "tests/integration/test_workspaces.py::"
                  "test_a_registry_that_was_emptied_is_said_and_no_workspace_begins_anew"),

@@ -63,9 +63,11 @@ def sealed(line: bytes) -> bytes:
 
 
 def is_whole(line: bytes) -> bool:
-    """Return whether a line is as it was written, as far as a checksum tells; older lines have none."""
+    """Return whether a line is as it was written, as far as its checksum tells, or its end if it has none."""
     end = line.rfind(_CHECKSUM, max(0, len(line) - _CHECKSUM_BYTES))
-    return end < 0 or line[end + len(_CHECKSUM) :].rstrip() == b"%d}" % crc32(memoryview(line)[:end])
+    if end < 0:
+        return line[-2:].rstrip().endswith(b"}")
+    return line[end + len(_CHECKSUM) :].rstrip() == b"%d}" % crc32(memoryview(line)[:end])
 
 
 def texts_of(event: OpsEvent) -> Iterable[str]:

@@ -133,6 +133,19 @@ def test_a_changed_bit_of_a_line_is_told_of(tmp_path: Path) -> None:
     assert silent == []
 
 
+def test_a_file_that_was_cut_within_a_line_is_told_of(tmp_path: Path) -> None:
+    """Also where the trace of the line is cut off, so that nothing says that it is wanted."""
+    first, last = (sealed(to_line(event_to_wire(event(number)))) for number in (0, 1))
+    silent = []
+    for cut in range(1, len(last) - 1):
+        (tmp_path / "ops-2026-01.jsonl").write_bytes(first + last[:cut])
+        found, is_told = trace_told_of(tmp_path)
+        if ids(found) != ["e0"] or not is_told:
+            silent.append(cut)
+
+    assert silent == []
+
+
 def trace_told_of(folder: Path) -> tuple[list[OpsEvent], bool]:
     """Return the events of a trace, and whether the reader told of a bad line."""
     told: list[None] = []
