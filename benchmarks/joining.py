@@ -6,7 +6,8 @@
 Sets have the shape that `retrieval.py` takes; at most 500 notes of each are split at random over the builtin
 memory, the reference server of MCP (`--server`, its index.js, for node; else a second function), and a vault
 of `--basic-memory`, else a plain search function that scores by the words in common. Prints nDCG@10 by note
-for one index, for the composite, and for each of its parts alone; then the CPU time of a question that goes
+for one index, for what the three have returned in the order of the one index (what is missing there nobody
+can win back), for the composite, and for each of its parts alone; then the CPU time of a question that goes
 through the adapter with an answer that is there already, which is what the adapter adds to a source.
 """
 
@@ -34,6 +35,8 @@ from composable_memory_adapters.text.query_terms import analyse
 from composable_memory_feedback.metrics import ndcg
 
 DEPTH = 10
+RANKED = 200
+"""Results of the one index by which what the three return is put in order."""
 NOTES = 500
 SEED = 7
 Notes = Mapping[str, str]
@@ -62,29 +65,39 @@ def measured(ranking: Sequence[str], relevant: frozenset[str]) -> float:
     return ndcg([float(path in relevant) for path in places], [1.0] * len(relevant), DEPTH)
 
 
-async def means(
-    notes: Notes, questions: Sequence[Question], others: Mapping[str, Any], specs: Sequence[BackendSpec]
-) -> Mapping[str, float]:
-    """Return the mean nDCG of all backends together, and of each, over a folder with these notes."""
+async def rankings(
+    notes: Notes,
+    questions: Sequence[Question],
+    others: Mapping[str, Any],
+    specs: Sequence[BackendSpec],
+    most: int = 3 * DEPTH,
+) -> Mapping[str, list[list[str]]]:
+    """Return which notes all backends together, and each, find for each question in a folder with these."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "notes"
         for path, text in notes.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(text, encoding="utf-8")
-        config = {"backends": {"builtin": {}, **others}, "query": {"max_results": 3 * DEPTH}}
+        config = {"backends": {"builtin": {}, **others}, "query": {"max_results": most}}
         ways: dict[str, list[str] | None] = {"composite": None, "builtin": ["builtin"]}
         ways |= {id_: [id_] for id_ in others}
-        scores: dict[str, list[float]] = {way: [] for way in ways}
+        found: dict[str, list[list[str]]] = {way: [] for way in ways}
         async with open_memory(
             folder, Path(scratch) / "state", config, backends=specs, long_lived=False
         ) as memory:
             await memory.sync()
-            for text, relevant in questions:
+            for text, _ in questions:
                 for way, ids in ways.items():
                     response = await memory.query(text, backends=ids, min_score=0.0)
                     paths = [one.path.rpartition(FOREIGN)[2] for one in response.results]
-                    scores[way].append(measured(paths, relevant))
-    return {way: statistics.fmean(values) for way, values in scores.items()}
+                    found[way].append(list(dict.fromkeys(paths)))
+    return found
+
+
+def ordered(one_index: Sequence[str], parts: Sequence[Sequence[str]]) -> list[str]:
+    """Return what several memories found in the order of one index; what that lacks comes last."""
+    returned = dict.fromkeys(path for part in parts for path in part)
+    return [*(path for path in one_index if path in returned), *(returned.keys() - set(one_index))]
 
 
 def read_set(folder: Path, limit: int) -> tuple[Notes, list[Question]]:
@@ -153,11 +166,14 @@ async def quality(folder: Path, server: Path | None, program: Path | None, limit
                 "command": command,
                 "timeout_ms": 60_000,
             }
-        joined = await means(parts[0], questions, others, specs)
-        whole = (await means(notes, questions, {}, []))["builtin"]
+        found = dict(await rankings(parts[0], questions, others, specs))
+        whole = (await rankings(notes, questions, {}, [], RANKED))["builtin"]
+    parted = zip(*(found[way] for way in found if way != "composite"), strict=True)
+    bound = [ordered(one, part) for one, part in zip(whole, parted, strict=True)]
     print(f"\n{folder.name}: {len(notes)} notes, {len(questions)} questions, nDCG@{DEPTH} in points")
-    for way, value in {"one index": whole, **joined}.items():
-        print(f"  {way:<10} {100 * value:5.1f}")
+    for way, lists in {"one index": whole, "its order": bound, **found}.items():
+        values = [measured(one, relevant) for one, (_, relevant) in zip(lists, questions, strict=True)]
+        print(f"  {way:<10} {100 * statistics.fmean(values):5.1f}", flush=True)
 
 
 class Ready:
