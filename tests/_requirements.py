@@ -3429,6 +3429,8 @@ INTERFACES = document(
             kept("own:postgres:order", "the results of the builtin memory, in its order",
                  f"{POSTGRES}test_results_and_scores_are_those_of_the_builtin_memory",
                  f"{POSTGRES}test_reranked_results_are_those_of_the_builtin_memory"),
+            kept("own:postgres:large", "a large workspace is indexed, and found as before, until it shrinks",
+                 f"{POSTGRES}test_a_large_workspace_is_indexed_and_found_as_before_until_it_shrinks"),
             kept("own:postgres:sources", "transcripts and documents are found as in the builtin memory",
                  f"{POSTGRES}test_transcripts_and_documents_are_found_and_read_as_in_the_builtin_memory"),
             kept("own:postgres:cut", "folders that cut differently leave each other's passages",

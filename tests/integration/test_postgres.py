@@ -54,6 +54,7 @@ TABLES = (
     "vocabulary",
     "long_words",
     "message_times",
+    "postings",
 )
 
 
@@ -149,6 +150,57 @@ async def test_reranked_results_are_those_of_the_builtin_memory(
             scores = [hit.score for hit in found.results]
             assert scores == pytest.approx([hit.score for hit in expected.results], abs=1e-4)
     assert len([*(services.state_dir / "rerank").glob("*.sqlite")]) == 2
+
+
+async def test_a_large_workspace_is_indexed_and_found_as_before_until_it_shrinks(
+    services: BackendServices,
+    team_settings: PostgresSettings,
+    postgres_server: PostgresServer,
+    word_vectors: WordLlamaEmbedder,
+    tmp_path: Path,
+) -> None:
+    """By a role that owns no table."""
+    folder = tmp_path / "vault"
+    everything = make_notes()
+    notes = {path: everything[path] for path in sorted(everything)[::12]}
+    await asyncio.to_thread(write, folder, notes)
+    questions = [one.text for one in make_questions(everything)][::10]
+    options = SearchOptions(max_results=24, now=NOW)
+    here = replace(services, workspace_dir=folder, embedder=word_vectors, embedder_problem=None)
+    exact = team_settings.model_copy(update={"scope": "folder"})
+    indexed = exact.model_copy(update={"exact_limit": 10})
+    schema = team_settings.schema_
+    plan = f"""SET ROLE team; SET cmem.tenant = '1'; SET search_path = {schema}, public;
+    SET enable_seqscan = off; EXPLAIN SELECT ids FROM postings WHERE tenant = 1 AND word = ANY ('{{boat}}')"""
+    posted = f"SELECT coalesce(sum(cardinality(ids)), 0) FROM {schema}.postings"
+    words = f"SELECT sum(passages) FROM {schema}.vocabulary"
+
+    async def found(memory: PostgresMemory) -> list[list[tuple[str, int, float]]]:
+        answers = [await memory.search(one, options) for one in questions]
+        return [[(hit.path, hit.start_line, round(hit.score, 5)) for hit in hits] for hits in answers]
+
+    async with open_postgres(exact, here) as memory:
+        await memory.sync()
+        expected = await found(memory)
+        assert memory.status().custom["isIndexed"] is False
+    async with open_postgres(indexed, here) as memory:
+        await memory.sync()
+        assert await found(memory) == expected
+        assert memory.status().custom["isIndexed"] is True
+        plans = await asyncio.to_thread(postgres_server.run, plan)
+        assert "Index Cond: ((tenant = 1) AND (word" in plans
+
+        await asyncio.to_thread(write, folder, {"new.md": "A quillwort grows on the quay.\n"})
+        (folder / next(iter(notes))).unlink()
+        await memory.sync()
+        assert (await memory.search("quillwort"))[0].path == "new.md"
+        counted = await asyncio.to_thread(postgres_server.run, posted, words)
+        assert len({*counted.split()}) == 1
+    async with open_postgres(exact, here) as memory:
+        await memory.sync()
+        assert memory.status().custom["isIndexed"] is False
+        assert (await asyncio.to_thread(postgres_server.run, posted)).strip() == "0"
+        assert (await memory.search("quillwort"))[0].path == "new.md"
 
 
 FILTERS = (
@@ -383,7 +435,8 @@ async def test_tables_of_the_first_version_are_brought_up_to_date(
         f"ALTER TABLE {schema}.copies DROP COLUMN recipe",
         f"ALTER TABLE {schema}.notes DROP COLUMN source, DROP COLUMN lines",
         f"ALTER TABLE {schema}.passage_words DROP COLUMN source",
-        f"DROP TABLE {schema}.message_times",
+        f"DROP TABLE {schema}.message_times, {schema}.postings",
+        f"ALTER TABLE {schema}.workspaces DROP COLUMN is_indexed",
         f"UPDATE {schema}.schema_version SET version = 1",
     )
     async with machine(team_settings, services, tmp_path / "ada") as ada:
@@ -479,7 +532,7 @@ async def test_workspaces_do_not_see_each_other_and_nothing_is_seen_without_one(
         unseen = postgres_server.run(as_team, of_all)
         seen = postgres_server.run(as_team, f"SET cmem.tenant = '{tenant}'", of_all)
         assert unseen.strip() == "0|0", table
-        assert table in ("long_words", "message_times") or int(seen.split("|")[0]) > 0, table
+        assert table in ("long_words", "message_times", "postings") or int(seen.split("|")[0]) > 0, table
         assert seen.strip().endswith("|0"), table
     with pytest.raises(RuntimeError, match="row-level security"):
         postgres_server.run(
@@ -908,6 +961,7 @@ def test_the_commands_make_tables_and_tell_how_the_server_is(
     assert json.loads(first.stdout) == {"schema": "made_by_command", "before": 0, "after": VERSION}
     assert json.loads(again.stdout) == {"schema": "made_by_command", "before": VERSION, "after": VERSION}
     about = json.loads(told.stdout)
+    assert told.exit_code == 0, told.output
     assert (about["tables"], about["known"], about["bypasses"]) == (VERSION, VERSION, False)
     assert about["pgvector"]
     assert indexed.exit_code == found.exit_code == 0

@@ -30,7 +30,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 PHRASE = """
 SELECT id, words FROM passage_words
-WHERE tenant = $1 AND (weights <#> $2) < 0 AND position($5 IN words) > 0
+WHERE tenant = $1 AND {has_any} AND position($5 IN words) > 0
   AND ($6::bigint[] IS NULL OR id = ANY ($6)) AND ($7::text IS NULL OR source = $7)
 ORDER BY weights <#> $3, id LIMIT $4
 """
@@ -50,13 +50,20 @@ BEGINNING = (
 WORDS = "SELECT word, passages FROM vocabulary WHERE tenant = $1 AND word = ANY ($2)"
 CANDIDATES = """
 SELECT id, words FROM passage_words
-WHERE tenant = $1 AND ((weights <#> $2) < 0 OR id = ANY ($5)) AND ($6::bigint[] IS NULL OR id = ANY ($6))
+WHERE tenant = $1 AND ({has_any_or_also}) AND ($6::bigint[] IS NULL OR id = ANY ($6))
   AND ($7::text IS NULL OR source = $7)
 ORDER BY id = ANY ($5) DESC, weights <#> $3, id LIMIT $4
 """
 SAYING = """
-SELECT id FROM passage_words WHERE tenant = $1 AND (weights <#> $2) < 0 AND words ~ $3 ORDER BY id LIMIT $4
+SELECT id FROM passage_words WHERE tenant = $1 AND {has_any} AND words ~ $3 ORDER BY id LIMIT $4
 """
+BY_WEIGHT = "(weights <#> ${number}) < 0"
+BY_POSTING = "id IN (SELECT unnest(ids) FROM postings WHERE tenant = $1 AND word = ANY (${number}::text[]))"
+OR_ALSO = " OR id = ANY ($5)"
+POSTED_OR_ALSO = """id IN (
+  SELECT unnest(ids) FROM postings WHERE tenant = $1 AND word = ANY ($2::text[])
+  UNION ALL SELECT unnest($5::bigint[])
+)"""
 ENDING_SO = """
 SELECT backwards FROM unnest($2::text[]) WITH ORDINALITY AS one (beginning, place) JOIN long_words
 ON tenant = $1 AND backwards > beginning AND backwards < beginning || chr(1114111)
@@ -86,6 +93,7 @@ class Keywords:
         self._tenant = tenant
         self._state = state
         self._stemmer = Stemmer()
+        self._is_indexed = state.is_indexed
 
     async def with_compounds(self, query: KeywordQuery) -> KeywordQuery:
         """Return `query` with the compounds of its words that the workspace has."""
@@ -103,11 +111,12 @@ class Keywords:
     async def saying(self, spellings: Iterable[str]) -> frozenset[int]:
         """Return passages with any of some sequences of words."""
         sought = [self._sought(Lookup(tuple(one.split()))) for one in spellings]
-        tokens = {token: 1.0 for one in sought for token in one.tokens}
+        tokens = {token for one in sought for token in one.tokens}
         if not tokens:
             return frozenset()
         pattern = "|".join(re.escape(one.text) for one in sought)
-        rows = await self._connection.fetch(SAYING, self._tenant, sparse(tokens), pattern, MOST_LISTED)
+        query = SAYING.format(has_any=self._has_any_of(2))
+        rows = await self._connection.fetch(query, self._tenant, self._given(tokens), pattern, MOST_LISTED)
         return frozenset(row["id"] for row in rows)
 
     async def having(self, phrase: str) -> frozenset[int]:
@@ -115,7 +124,7 @@ class Keywords:
         (group,) = KeywordQuery(terms=(), phrases=(phrase,)).groups
         sought = [self._sought(one) for one in group]
         values: list[object] = [self._tenant]
-        either = _has_any(sought, [await self._tokens(one) for one in sought], values)
+        either = self._has_any(sought, [await self._tokens(one) for one in sought], values)
         query = f"SELECT id FROM passage_words WHERE tenant = $1 AND ({either})"  # noqa: S608
         return frozenset(row["id"] for row in await self._connection.fetch(query, *values))
 
@@ -172,7 +181,7 @@ class Keywords:
         """
         passages = self._state.passages
         choosing = plan.asked[: plan.choosing]
-        chosen = {token: 1.0 for at in choosing for some in asked.tokens[at] for token in some}
+        chosen = {token for at in choosing for some in asked.tokens[at] for token in some}
         if not chosen:
             return []
         worth = {
@@ -182,9 +191,11 @@ class Keywords:
             for token in some
         }
         rows = await self._connection.fetch(
-            CANDIDATES,
+            CANDIDATES.format(
+                has_any_or_also=POSTED_OR_ALSO if self._is_indexed else self._has_any_of(2) + OR_ALSO
+            ),
             self._tenant,
-            sparse(chosen),
+            self._given(chosen),
             sparse(worth),
             DEEPER * depth + len(also),
             also,
@@ -195,9 +206,15 @@ class Keywords:
         if len(rows) >= DEEPER * depth:
             texts = dict(map(tuple, rows))
             for one in [one for one in strings if len(one.tokens) > 1][:MOST_PHRASES]:
-                tokens = sparse(dict.fromkeys(one.tokens[: -1 if one.is_open else None], 1.0))
                 more = await self._connection.fetch(
-                    PHRASE, self._tenant, tokens, sparse(worth), DEEPER * depth, one.text, among, source
+                    PHRASE.format(has_any=self._has_any_of(2)),
+                    self._tenant,
+                    self._given(one.tokens[: -1 if one.is_open else None]),
+                    sparse(worth),
+                    DEEPER * depth,
+                    one.text,
+                    among,
+                    source,
                 )
                 texts |= dict(map(tuple, more))
             rows = [*texts.items()]
@@ -260,9 +277,36 @@ class Keywords:
     async def _count(self, strings: Sequence[Sought], tokens: Sequence[frozenset[str]]) -> int:
         """Return how many passages have any of some strings."""
         values: list[object] = [self._tenant]
-        either = _has_any(strings, tokens, values)
+        either = self._has_any(strings, tokens, values)
         query = f"SELECT count(*) FROM passage_words WHERE tenant = $1 AND ({either})"  # noqa: S608
         return int(await self._connection.fetchval(query, *values))
+
+    def _has_any_of(self, number: int) -> str:
+        """Return the condition that a passage has one of the tokens that a parameter holds."""
+        return (BY_POSTING if self._is_indexed else BY_WEIGHT).format(number=number)
+
+    def _given(self, tokens: Iterable[str]) -> object:
+        """Return tokens as such a parameter."""
+        return [*tokens] if self._is_indexed else sparse(dict.fromkeys(tokens, 1.0))
+
+    def _has_any(
+        self, strings: Sequence[Sought], tokens: Sequence[frozenset[str]], values: list[object]
+    ) -> str:
+        """Return the condition that a passage has one of some strings; what is compared joins `values`."""
+        either = []
+        for one, some in zip(strings, tokens, strict=True):
+            if not some:
+                continue
+            values.append(self._given(some))
+            has_any = self._has_any_of(len(values))
+            if len(one.tokens) > 1:
+                values.append(one.text)
+                has_any = f"({has_any} AND position(${len(values)} IN words) > 0)"
+            either.append(has_any)
+        if self._is_indexed and len(either) > 1:  # which no index serves at once
+            values.append([*{token for some in tokens for token in some}])
+            return f"{self._has_any_of(len(values))} AND ({' OR '.join(either)})"
+        return " OR ".join(either) or "false"
 
     async def _answer(self, asked: Asked) -> int | Sequence[str]:
         if isinstance(asked, CountPassages):
@@ -271,21 +315,6 @@ class Keywords:
         assert isinstance(asked, LongWords)
         rows = await self._connection.fetch(ENDING_SO, self._tenant, [*asked.beginnings], asked.more)
         return [*dict.fromkeys(row["backwards"] for row in rows)][: asked.limit]
-
-
-def _has_any(strings: Sequence[Sought], tokens: Sequence[frozenset[str]], values: list[object]) -> str:
-    """Return the condition that a passage has one of some strings; what it compares with joins `values`."""
-    either = []
-    for one, some in zip(strings, tokens, strict=True):
-        if not some:
-            continue
-        values.append(sparse(dict.fromkeys(some, 1.0)))
-        has_any = f"(weights <#> ${len(values)}) < 0"
-        if len(one.tokens) > 1:
-            values.append(one.text)
-            has_any = f"({has_any} AND position(${len(values)} IN words) > 0)"
-        either.append(has_any)
-    return " OR ".join(either) or "false"
 
 
 def _unmatched(ids: Iterable[int]) -> Iterable[KeywordHit]:

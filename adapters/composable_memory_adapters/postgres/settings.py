@@ -60,6 +60,11 @@ class PostgresSettings(SettingsModel):
     statement_timeout_ms: int = Field(
         default=10_000, ge=1, le=3_600_000, description="How long a question may take on the server."
     )
+    exact_limit: int = Field(
+        default=20_000,
+        ge=0,
+        description="Most passages of a workspace whose words are all looked at; a larger one is indexed.",
+    )
     sources: Sources = Field(default=("memory",), description="What is brought: notes, transcripts, or both.")
     scope: Literal["auto", "memory", "folder"] = Field(
         default="auto",

@@ -63,6 +63,23 @@ PUT_WORDS = """
 INSERT INTO passage_words (tenant, id, source, length, tokens, weights, words)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
 """
+IS_INDEXED = "SELECT is_indexed FROM workspaces WHERE tenant = $1"
+PUT_POSTINGS = """
+INSERT INTO postings (tenant, word, block, ids)
+SELECT $1::int, word, id / 4096 AS block, array_agg(DISTINCT id)
+FROM passage_words, unnest(string_to_array(words, ' ')) AS word
+WHERE tenant = $1 AND id = ANY ($2) AND word NOT IN ('', E'\\n')
+GROUP BY word, block
+ON CONFLICT (tenant, word, block) DO UPDATE SET ids = postings.ids || excluded.ids
+"""
+DELETE_POSTINGS = """
+UPDATE postings SET ids = ARRAY(SELECT one FROM unnest(ids) AS one WHERE one <> ALL ($2))
+FROM (
+  SELECT DISTINCT word, id / 4096 AS block FROM passage_words, unnest(string_to_array(words, ' ')) AS word
+  WHERE tenant = $1 AND id = ANY ($2)
+) AS gone
+WHERE postings.tenant = $1 AND postings.word = gone.word AND postings.block = gone.block
+"""
 DELETE_PASSAGES = "DELETE FROM passages WHERE tenant = $1 AND path = ANY ($2) RETURNING id, hash, text"
 DELETE_WORDS = "DELETE FROM passage_words WHERE tenant = $1 AND id = ANY ($2) RETURNING words"
 COUNT_WORDS = """
@@ -280,6 +297,8 @@ async def _replace_notes(
             for id_, (one, _, words) in zip(ids, new, strict=True)
         ],
     )
+    if new and await connection.fetchval(IS_INDEXED, tenant):
+        await connection.execute(PUT_POSTINGS, tenant, ids)
     for _, _, words in new:
         counts.update(words.different)
     await _clean_up(connection, tenant, counts, hashes, texts)
@@ -295,7 +314,10 @@ async def _taken_out(
     if not paths:
         return counts, [], []
     gone = await connection.fetch(DELETE_PASSAGES, tenant, paths)
-    for (words,) in await connection.fetch(DELETE_WORDS, tenant, [row["id"] for row in gone]):
+    ids = [row["id"] for row in gone]
+    if ids and await connection.fetchval(IS_INDEXED, tenant):
+        await connection.execute(DELETE_POSTINGS, tenant, ids)
+    for (words,) in await connection.fetch(DELETE_WORDS, tenant, ids):
         counts.subtract({*words.split()})
     return counts, [row["hash"] for row in gone], [row["text"] for row in gone]
 

@@ -20,6 +20,7 @@ from composable_memory_adapters.postgres import PostgresSettings, schema, spec, 
 from composable_memory_adapters.postgres.cli import postgres as command_spec
 from composable_memory_adapters.postgres.schema import Migrated
 from composable_memory_adapters.postgres.server import Server, address_of
+from composable_memory_adapters.postgres.snapshot import read_state
 from composable_memory_ops_logs import utc_now
 
 postgres = typer.Typer(help=command_spec.summary, no_args_is_help=True)
@@ -79,13 +80,18 @@ async def status(
     async with opened_server(target, backend, url_env) as server:
         facts = await server.facts()
         version = await server.version()
+        found = await _found(target, server) if version == schema.VERSION else None
     if as_json:
         about = document(address=str(server.address), schema=server.schema, tables=version)
+        about |= document(workspace=document(**found) if found else None)
         print_json(about | document(known=schema.VERSION, **facts))
     else:
         vectors = facts["pgvector"] or "missing"
         print_line(f"{server.address} answers: PostgreSQL {facts['server']}, pgvector {vectors}.")
         print_line(f"The tables in {server.schema} are of version {version}, known is {schema.VERSION}.")
+        if found:
+            how = "searched by an index of its words" if found["is_indexed"] else "searched without an index"
+            print_line(f"The workspace {found['name']!r} has {found['passages']} passages, {how}.")
     if facts["bypasses"]:
         warn("this role passes by row-level security; let the memory connect as one that does not")
 
@@ -136,6 +142,22 @@ async def leave(
     else:
         print_line(f"{counted(gone.alone, 'note')} of {owner} would go from {workspace!r}.")
         warn("hint: nothing was removed; add --yes to remove them")
+
+
+async def _found(target: Target, server: Server) -> dict[str, str | int | bool] | None:
+    """Return name and size of the workspace, and whether it is indexed; None where there is none."""
+    name = server.workspace
+    try:
+        if name is None:
+            name = await asyncio.to_thread(own_workspace, target)
+    except ConfigError:  # nothing was indexed here yet, so there is no state folder
+        return None
+    tenant = await server.tenant("find the workspace", name)
+    if tenant is None:
+        return None
+    look = partial(read_state, tenant=tenant, known=None)
+    state = await server.read("look at the workspace", look, tenant=tenant)
+    return {"name": name, "passages": state.passages, "is_indexed": state.is_indexed}
 
 
 async def tenant_of(target: Target, server: Server) -> tuple[str, int]:
