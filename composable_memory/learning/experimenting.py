@@ -74,7 +74,9 @@ class Experimenting:
 
     async def status(self) -> ExperimentStatus | None:
         """Gather signals, and return how the running experiment stands, or the latest; None without any."""
-        if self._context.log_dir is not None:  # one of which nothing is logged any more can still be stopped
+        records = await self._context.stored_if_any(lambda store: store.experiments()) or []
+        # One of which nothing is logged any more can still be stopped.
+        if self._context.log_dir is not None and any(one.is_running for one in records):
             await self._judging.gather()
         return await self._status()
 
