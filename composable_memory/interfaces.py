@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from composable_memory.types import (
     BatchStatus,
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     )
     from composable_memory.facts import Adopted, Episode, Fact, Forgotten, GraphEntity, Neighbourhood
     from composable_memory.forget.report import Forgetting, Holding
+    from composable_memory_feedback.store import FeedbackStore
     from composable_memory_ops_logs import OpsLog
 
 ProgressCallback = Callable[[MemorySyncProgressUpdate], None]
@@ -689,6 +690,19 @@ class KeptStore:
     is_empty: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedbackServices:
+    """What is handed to a store of what is learnt: whose it is, and what it may look at."""
+
+    backend_id: str
+    workspace_id: str
+    environ: Mapping[str, str]
+    clock: Clock
+
+
+OpenFeedback: TypeAlias = "Callable[[Any, FeedbackServices], FeedbackStore]"
+"""Opens a store of what is learnt: `(settings, services)`; it may connect when it is first asked."""
+
 TrustRule = Callable[[object, "Path"], str | None]
 """Says why the settings file of a workspace, which anybody may have written, may not set a key to a value.
 
@@ -705,9 +719,9 @@ class BackendSpec:
     and end with it. `missing` returns what the backend lacks on this machine whatever its settings are, and
     how to get it, or None; `lacks` the same for given settings. `condition` says for which queries it is
     asked where its settings do not say that; None for all. `kept` lists what it keeps in a state folder, of
-    all workspaces; it reads files. `trust` holds by key which of its settings the file of a workspace may
-    set: those that cannot start programs, reach hosts, read files elsewhere or cost money. `limits.*` is
-    everything under `limits`.
+    all workspaces; it reads files. `open_feedback` opens a store of what is learnt, if it has one. `trust`
+    holds by key which of its settings the file of a workspace may set: those that cannot start programs,
+    reach hosts, read files elsewhere or cost money. `limits.*` is everything under `limits`.
     """
 
     id: str
@@ -719,6 +733,7 @@ class BackendSpec:
     lacks: Callable[[Any], str | None] = field(default=lambda _settings: None)
     condition: Callable[[QueryIntent], bool] | None = None
     kept: Callable[[Path], Sequence[KeptStore]] = field(default=lambda _state_dir: ())
+    open_feedback: OpenFeedback | None = None
     trust: Mapping[str, TrustRule] = field(default_factory=dict, hash=False)
 
 

@@ -68,6 +68,7 @@ TRUST = "tests/integration/test_trust.py::test_"
 CONNECT = "tests/integration/test_connect.py::test_"
 CONNECT_TEXTS = "tests/unit/test_connect_texts.py::test_"
 POSTGRES = "tests/integration/test_postgres.py::"
+LEARNT = "tests/integration/test_postgres_feedback.py::"
 MIGRATION = "tests/integration/test_postgres_migration.py::"
 FRAMEWORKS = "tests/integration/frameworks/"
 FILES = "tests/integration/test_config_files.py::test_"
@@ -3463,6 +3464,14 @@ INTERFACES = document(
             kept("own:postgres:tables", "tables are made and brought up to date by commands; newer ones stay",
                  f"{POSTGRES}test_the_commands_make_tables_and_tell_how_the_server_is",
                  f"{POSTGRES}test_tables_that_are_newer_are_left_alone"),
+            kept("own:postgres:learnt", "what one memory learns all use, also without the server",
+                 *(f"{LEARNT}{name}" for name in (
+                     "test_what_one_memory_learns_all_use_though_notifications_are_lost",
+                     "test_whoever_waits_for_a_change_is_told_at_once",
+                     "test_while_the_server_is_away_weights_serve_and_nothing_is_acknowledged",
+                     "test_workspaces_do_not_see_what_others_learn_and_nothing_is_seen_without_one",
+                     "test_what_was_learnt_moves_between_a_file_and_the_server",
+                 ))),
             kept("own:postgres:moved", "notes and vectors move there and back; nothing is embedded again",
                  f"{MIGRATION}test_a_memory_moves_to_a_server_and_back_and_nothing_is_embedded_again",
                  f"{MIGRATION}test_notes_of_a_server_are_written_into_the_folder_alone"),

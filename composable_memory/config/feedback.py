@@ -41,6 +41,10 @@ class FeedbackSettings(SettingsModel):
         default=False,
         description="Learn in the background of an open memory: gather signals, judge, advise.",
     )
+    backend: str | None = Field(
+        default=None,
+        description="The backend that keeps what is learnt, for all who share it; unset, a file here.",
+    )
     auto_apply: bool = Field(
         default=False, description="Adopt what passes every check; otherwise advice waits to be applied."
     )

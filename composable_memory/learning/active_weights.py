@@ -84,7 +84,7 @@ Refresh = Callable[[], Awaitable[object]]
 @asynccontextmanager
 async def weights_followed(context: LearningContext, refresh: Refresh) -> AsyncIterator[None]:
     """Call `refresh` whenever another process changed the store, until the block is left."""
-    async with goes_on(context.ops_log, {"follow weights": follow(context, refresh, asyncio.sleep)}):
+    async with goes_on(context.ops_log, {"follow weights": follow(context, refresh, context.pause)}):
         yield
 
 

@@ -1,16 +1,19 @@
 """What every part of learning works with: one memory's settings, its log, its store, and what names it."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from composable_memory.config.feedback import FeedbackSettings
-from composable_memory.config.layers import LoadedSettings
+from composable_memory.config.layers import LoadedSettings, validate_backend_options
+from composable_memory.errors import BackendError, ConfigError
 from composable_memory.forget.tombstones import Forgotten
-from composable_memory.interfaces import Clock, HideForgotten, hide_nothing
+from composable_memory.interfaces import Clock, FeedbackServices, HideForgotten, hide_nothing
 from composable_memory.query.live_weights import WeightTable
+from composable_memory.registry import Registry
 from composable_memory.state.folders import OPS_LOG_FOLDER, feedback_store_of, feedback_stores, memory_id_of
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLog
@@ -43,6 +46,8 @@ class LearningContext:
     clock: Clock
     hide: HideForgotten = hide_nothing
     """Blanks what was forgotten of the workspace; reads a file."""
+    open_shared: "Callable[[], FeedbackStore] | None" = None
+    """Opens the store that several memories share, where the settings name one."""
     _store: "FeedbackStore | None" = None
     _remark: str | None = None
     _is_closed: bool = False
@@ -50,9 +55,21 @@ class LearningContext:
 
     @classmethod
     def of(
-        cls, loaded: LoadedSettings, *, workspace_id: str, state_dir: Path, ops_log: OpsLog, clock: Clock
+        cls,
+        loaded: LoadedSettings,
+        *,
+        registry: Registry,
+        environ: Mapping[str, str],
+        workspace_id: str,
+        state_dir: Path,
+        ops_log: OpsLog,
+        clock: Clock,
     ) -> "LearningContext":
-        """Return the context of the memory of a workspace."""
+        """Return the context of the memory of a workspace.
+
+        Raises:
+            ConfigError: the settings name a backend that keeps nothing that is learnt.
+        """
         memory = loaded.settings.memory
         memory_id = memory_id_of(memory.agent_id, workspace_id)
         enabled = {id_: section.weight for id_, section in memory.sections.items() if section.enabled}
@@ -66,6 +83,7 @@ class LearningContext:
             store_path=feedback_store_of(state_dir, memory_id),
             clock=clock,
             hide=Forgotten(state_dir, workspace_id).hide,
+            open_shared=_shared(loaded, registry, environ, workspace_id, clock),
         )
 
     async def stored(self, work: "Callable[[FeedbackStore], T]") -> T:
@@ -85,6 +103,14 @@ class LearningContext:
         """Return what the user must know of the store, such as what was saved of a damaged one."""
         return self._remark if self._store is None else self._store.remark
 
+    async def pause(self, seconds: float) -> None:
+        """Wait, and no longer than until somebody tells of a change of a shared store."""
+        store = self._store
+        if self.open_shared is None or store is None:
+            await asyncio.sleep(seconds)
+        else:
+            await asyncio.to_thread(store.wait_for_change, seconds)
+
     async def close(self) -> None:
         """Close the store for good."""
         await asyncio.to_thread(self._close)
@@ -92,7 +118,7 @@ class LearningContext:
     # All of this happens within threads: a caller who is cancelled leaves no store that nobody closes.
 
     def _is_there(self) -> bool:
-        if self._store is not None or self._is_closed:
+        if self._store is not None or self._is_closed or self.open_shared is not None:
             return True
         try:
             feedback_stores(self.store_path.parent.parent)
@@ -109,7 +135,9 @@ class LearningContext:
                 raise FeedbackError(
                     "nothing can be learnt any more", subject="the memory is closed", advice="open it again"
                 )
-            if self._store is None:
+            if self._store is None and self.open_shared is not None:
+                self._store = self.open_shared()
+            elif self._store is None:
                 feedback_stores(self.store_path.parent.parent)
                 self._store = FeedbackStore.open(self.store_path, clock=self.clock)
             return self._store
@@ -121,3 +149,30 @@ class LearningContext:
         if store is not None:
             self._remark = store.remark
             store.close()
+
+
+def _shared(
+    loaded: LoadedSettings, registry: Registry, environ: Mapping[str, str], workspace_id: str, clock: Clock
+) -> "Callable[[], FeedbackStore] | None":
+    """Return what opens the store that the settings name; None where each memory has a file of its own."""
+    memory, key = loaded.settings.memory, "memory.feedback.backend"
+    backend_id = memory.feedback.backend
+    if backend_id is None:
+        return None
+    offered = registry.with_kinds(memory.kinds).backend(backend_id)
+    if offered is None or offered.spec is None or offered.missing or offered.spec.open_feedback is None:
+        problem = (offered.problem or offered.missing) if offered else "there is no backend of this id"
+        raise ConfigError(key, f"{backend_id}: {problem or 'it keeps nothing that is learnt'}")
+    open_feedback = offered.spec.open_feedback
+    options = validate_backend_options(memory, offered.spec, loaded.origins)
+    services = FeedbackServices(
+        backend_id=backend_id, workspace_id=workspace_id, environ=environ, clock=clock
+    )
+
+    def opened() -> "FeedbackStore":
+        try:
+            return open_feedback(options, services)
+        except (BackendError, ConfigError) as error:
+            raise FeedbackError(str(error), subject=backend_id, advice=f"see {key}") from error
+
+    return opened

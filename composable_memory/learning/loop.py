@@ -205,16 +205,20 @@ class LearningLoop:
 
 @asynccontextmanager
 async def learning_goes_on(
-    learning: Learning, read: TextReader, *, sleep: Sleep = asyncio.sleep
+    learning: Learning, read: TextReader, *, sleep: Sleep | None = None
 ) -> AsyncIterator[None]:
     """Follow changes of weights, and learn if the settings say so, until the block is left.
 
     `sleep` is waited for between two looks and between two rounds of learning.
     """
     work = LoopWork(learning, read)
-    doing = {"follow weights": follow(learning.context, learning.weights.refresh, sleep)}
+    doing = {
+        "follow weights": follow(learning.context, learning.weights.refresh, sleep or learning.context.pause)
+    }
     if learning.settings.enabled:
-        doing["learn"] = LearningLoop(work, interval_s=learning.settings.interval_s, sleep=sleep).run()
+        doing["learn"] = LearningLoop(
+            work, interval_s=learning.settings.interval_s, sleep=sleep or asyncio.sleep
+        ).run()
     async with goes_on(learning.context.ops_log, doing):
         try:
             yield

@@ -22,6 +22,7 @@ from composable_memory.learning.reports import ReplayRun
 from composable_memory.learning.weight_tables import WeightTables
 from composable_memory.query.live_weights import LiveWeights
 from composable_memory.query.replay import Replayer
+from composable_memory.registry import discover_backends
 from composable_memory.state.folders import existing_folder, made_folder
 from composable_memory.state.ops_log import open_ops_log
 from composable_memory.state.workspaces import identify, workspace_named
@@ -169,6 +170,7 @@ async def open_learning(
     """
     environ, now = os.environ if environ is None else environ, clock or utc_now
     folder = await asyncio.to_thread(existing_folder, Path(workspace))
+    registry = await asyncio.to_thread(discover_backends)
     loaded = await asyncio.to_thread(load_settings, folder, overrides=config, environ=environ)
     state = await asyncio.to_thread(made_folder, Path(state_dir or default_state_dir(environ)))
     if of is not None:
@@ -177,8 +179,15 @@ async def open_learning(
         name = loaded.settings.memory.id
         workspace_id = (await asyncio.to_thread(identify, state, folder, now=now(), name=name)).id
     async with open_ops_log(loaded.settings.memory, state_dir=state, clock=now) as ops_log:
-        context = LearningContext.of(
-            loaded, workspace_id=workspace_id, state_dir=state, ops_log=ops_log, clock=now
+        context = await asyncio.to_thread(
+            LearningContext.of,
+            loaded,
+            registry=registry,
+            environ=environ,
+            workspace_id=workspace_id,
+            state_dir=state,
+            ops_log=ops_log,
+            clock=now,
         )
         learning = Learning(context)
         try:

@@ -146,6 +146,8 @@ class Memory:
             filters=filters,
             now=now,
         )
+        if away := self._not_learnt():
+            response = replace(response, degraded=(*response.degraded, *away))
         self.recent.note(_words_of(query), response.trace_id, response.results)
         shown = self._cited_if_wanted(response.results, session_key or _session_of(query))
         return response if shown is response.results else replace(response, results=shown)
@@ -447,12 +449,20 @@ class Memory:
 
         A primary with a fallback is among them as long as it could not be opened.
         """
+        lost_now = (*self.manager.unavailable, *self._not_learnt())
         status = self.pair.status() if self.pair and self.pair.primary is None else None
         if status is None or status.fallback is None:
-            return self.manager.unavailable
+            return lost_now
         reason = status.fallback.reason or "it could not be opened"
         lost = Degradation(backend_id=self.settings.memory.backend, code="unavailable", reason=reason)
-        return (lost, *self.manager.unavailable)
+        return (lost, *lost_now)
+
+    def _not_learnt(self) -> tuple[Degradation, ...]:
+        """Return that the store which several memories share is away; the weights in force stay."""
+        remark = self.context.remark if self.context.open_shared else None
+        if remark is None or any(one.reason == remark for one in self.manager.unavailable):
+            return ()
+        return (Degradation(backend_id="feedback", code="unavailable", reason=remark),)
 
     async def language_hint(self) -> str | None:
         """Return which languages of the notes the embedding provider cannot read, and which one can."""

@@ -123,8 +123,15 @@ async def open_memory(
             )
             opener = BackendOpener(loaded=loaded, registry=registry, services=services)
             backends_open = await opener.open_all(stack)
-        context = LearningContext.of(
-            loaded, workspace_id=identity.id, state_dir=state, ops_log=ops_log, clock=now
+        context = await asyncio.to_thread(
+            LearningContext.of,
+            loaded,
+            registry=registry,
+            environ=environ,
+            workspace_id=identity.id,
+            state_dir=state,
+            ops_log=ops_log,
+            clock=now,
         )
         live = LiveWeights(context.base)
         stack.push_async_callback(context.close)

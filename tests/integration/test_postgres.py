@@ -42,6 +42,7 @@ if (reason := missing()) is not None:
 
 from composable_memory_adapters.postgres import server
 from composable_memory_adapters.postgres.backend import PostgresMemory, open_postgres
+from composable_memory_adapters.postgres.feedback import TABLES as LEARNT
 from composable_memory_adapters.postgres.schema import VERSION
 from composable_memory_adapters.postgres.server import Address, address_of
 
@@ -437,6 +438,8 @@ async def test_tables_of_the_first_version_are_brought_up_to_date(
         f"ALTER TABLE {schema}.passage_words DROP COLUMN source",
         f"DROP TABLE {schema}.message_times, {schema}.postings",
         f"ALTER TABLE {schema}.workspaces DROP COLUMN is_indexed",
+        *(f"DROP TABLE {schema}.{name}" for name in ("feedback_revisions", *LEARNT)),
+        f"DROP FUNCTION {schema}.next_id, {schema}.own_tenant",
         f"UPDATE {schema}.schema_version SET version = 1",
     )
     async with machine(team_settings, services, tmp_path / "ada") as ada:

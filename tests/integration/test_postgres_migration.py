@@ -106,6 +106,9 @@ async def test_a_memory_moves_to_a_server_and_back_and_nothing_is_embedded_again
     before, found_before = await move.synced(workspace, at_home)
     move.config.write_text(json.dumps({"memory": there}))
     move.embedder.is_paid = True
+    assert (await asyncio.to_thread(move.cmem, workspace, "weights", "set", "postgres=0.5")).exit_code == 0
+    shares = {"feedback": {"backend": "postgres"}}
+    move.config.write_text(json.dumps({"memory": {**there, **shares}}))
     first = await move.moved(workspace, "postgres")
     again = await move.moved(workspace, "postgres")
     move.server.run(
@@ -117,7 +120,8 @@ async def test_a_memory_moves_to_a_server_and_back_and_nothing_is_embedded_again
 
     assert first["vectors"] == before.embedded > 2
     assert first["withoutVector"] == 0
-    assert (again["notesWritten"], again["vectors"]) == (0, 0)
+    assert first["learnt"] == {"weight_tables": 1, "weight_changes": 1}
+    assert (again["notesWritten"], again["vectors"], again["learnt"]) == (0, 0, {})
     assert (resumed["notesWritten"], resumed["vectors"]) == (0, 2)
     assert (on_server.embedded, on_server.embeddings_pending) == (0, 0)
     assert found_there == found_before
@@ -126,7 +130,8 @@ async def test_a_memory_moves_to_a_server_and_back_and_nothing_is_embedded_again
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "memory").mkdir(parents=True)
     (elsewhere / "memory" / "ferry.md").write_text("My own line about the ferry.\n")
-    move.config.write_text(json.dumps({"memory": {"backends": {"team": move.team}}}))
+    shares = {"feedback": {"backend": "team"}}
+    move.config.write_text(json.dumps({"memory": {"backends": {"team": move.team}, **shares}}))
     back = await move.moved(elsewhere, "builtin")
     back_again = await move.moved(elsewhere, "builtin")
     notes = notes_in(workspace)
@@ -140,6 +145,7 @@ async def test_a_memory_moves_to_a_server_and_back_and_nothing_is_embedded_again
     assert back["notesWritten"] == len(notes) - 1
     assert left_out(back) == {"memory/ferry.md"}
     assert back["vectors"] == before.embedded
+    assert back["learnt"] == first["learnt"]
     assert (back_again["notesWritten"], back_again["vectors"]) == (0, 0)
     assert (at_home_again.embedded, at_home_again.embeddings_pending) == (0, 0)
     assert found_back == found_before

@@ -1,11 +1,15 @@
 """What the PostgreSQL memory offers as a backend."""
 
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from composable_memory.config.trust import anything, only, paths_inside
-from composable_memory.interfaces import BackendSpec, Capability, OpenBackend
+from composable_memory.interfaces import BackendSpec, Capability, FeedbackServices, OpenBackend
 from composable_memory.supervision.resource import lazy_backend
 from composable_memory_adapters.postgres.settings import PostgresSettings
+
+if TYPE_CHECKING:
+    from composable_memory_feedback.store import FeedbackStore
 
 
 def _load() -> OpenBackend:
@@ -20,6 +24,12 @@ def _missing() -> str | None:
     return None
 
 
+def _open_feedback(settings: PostgresSettings, services: FeedbackServices) -> "FeedbackStore":
+    from composable_memory_adapters.postgres.feedback import PostgresFeedbackStore
+
+    return PostgresFeedbackStore(settings, services)
+
+
 spec = BackendSpec(
     id="postgres",
     summary="Notes of many machines in a PostgreSQL server with pgvector, searched by words and by meaning",
@@ -27,6 +37,7 @@ spec = BackendSpec(
     open=lazy_backend(_load),
     capabilities=frozenset({Capability.ANSWER, Capability.CALIBRATED, Capability.READ_FILE, Capability.SYNC}),
     missing=_missing,
+    open_feedback=_open_feedback,
     trust={
         **dict.fromkeys(("scope", "chunking.*", "sync.*", "query.*"), anything),
         "query.rerank": only("auto", "off", "late-interaction"),  # another one may send texts to a service

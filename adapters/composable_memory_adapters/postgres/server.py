@@ -3,10 +3,10 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import field
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import asyncpg
@@ -231,11 +231,28 @@ class Server:
         return await again(partial(self._written, operation, work, tenant))
 
     async def _written(self, operation: str, work: Callable[[Connection], Awaitable[T]], tenant: int) -> T:
+        async with self.writing(operation, tenant=tenant) as connection:
+            return await work(connection)
+
+    @asynccontextmanager
+    async def writing(self, operation: str, *, tenant: int) -> AsyncIterator[Connection]:
+        """Yield a connection for one transaction of a tenant; it is undone when the block raises."""
         async with self._connection(operation, WRITE_S) as connection:
             await self._check(connection, operation)
             async with connection.transaction():
                 await self._enter(connection, tenant, WRITE_S, operation)
-                return await work(connection)
+                yield connection
+
+    async def listen(self, heard: Callable[..., None]) -> Connection:
+        """Return a connection of its own that calls `heard` for what is told on the server, text last."""
+        tls = await asyncio.to_thread(self.address.tls)
+        with self._translated("listen", WRITE_S):
+            connection: Connection = await asyncpg.connect(**self._place(), ssl=tls)
+            with ExitStack() as stack:
+                stack.callback(connection.terminate)
+                await connection.add_listener("cmem", heard)
+                stack.pop_all()
+            return connection
 
     async def tenant(self, operation: str, workspace: str, *, is_new: bool = False) -> int | None:
         """Return the number of a workspace; None where there is none, unless it `is_new`, and then made."""
@@ -354,16 +371,11 @@ class Server:
     async def _opened(self) -> Pool:
         async with self._opening:
             if self._pool is None:
-                address, settings = self.address, self._settings
-                tls = await asyncio.to_thread(address.tls)
+                settings = self._settings
+                tls = await asyncio.to_thread(self.address.tls)
                 self._pool = await asyncpg.create_pool(
-                    host=address.host,
-                    port=address.port,
-                    user=address.user,
-                    password=address.password,
-                    database=address.database,
+                    **self._place(),
                     ssl=tls,
-                    timeout=settings.connect_timeout_ms / 1000,
                     min_size=0,
                     max_size=settings.connections,
                     max_inactive_connection_lifetime=IDLE_S,
@@ -375,6 +387,17 @@ class Server:
                     },
                 )
             return self._pool
+
+    def _place(self) -> dict[str, Any]:
+        address = self.address
+        return {
+            "host": address.host,
+            "port": address.port,
+            "user": address.user,
+            "password": address.password,
+            "database": address.database,
+            "timeout": self._settings.connect_timeout_ms / 1000,
+        }
 
     async def _forget(self) -> None:
         """Open new connections from now on: those that are open do not know types that are new."""

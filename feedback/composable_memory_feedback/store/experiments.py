@@ -24,7 +24,7 @@ _UPDATE = "UPDATE experiments SET state = ?, detail = ? WHERE id = ?"
 _OUTCOME = """
 INSERT INTO outcomes (experiment_id, trace_id, query_id, at, a, b) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (experiment_id, trace_id, query_id) DO UPDATE SET a = excluded.a, b = excluded.b
-WHERE (a, b) IS NOT (excluded.a, excluded.b)
+WHERE (outcomes.a, outcomes.b) IS NOT (excluded.a, excluded.b)
 """
 
 _MOVE = "UPDATE experiments SET memory = ?, detail = ? WHERE id = ?"

@@ -52,7 +52,7 @@ _OF_QUERY = "SELECT * FROM checked_judgements WHERE trace_id = ? AND query_id = 
 _SELECT = """
 SELECT * FROM checked_judgements AS one
 WHERE at >= :since
-  AND (:kinds IS NULL OR instr(:kinds, ' ' || kind || ' '))
+  AND (CAST(:kinds AS TEXT) IS NULL OR instr(:kinds, ' ' || kind || ' ') > 0)
   AND (NOT :of_relevant OR EXISTS (
     SELECT 1 FROM judgements AS other
     WHERE other.trace_id = one.trace_id AND other.query_id = one.query_id

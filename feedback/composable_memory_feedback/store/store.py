@@ -1,6 +1,7 @@
 """The feedback store: everything that learning remembers; each method is one transaction."""
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ _MARK = "SELECT value FROM marks WHERE name = ?"
 
 _SET_MARK = """
 INSERT INTO marks (name, value) VALUES (?, ?)
-ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE value IS NOT excluded.value
+ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE marks.value IS NOT excluded.value
 """
 
 
@@ -66,6 +67,10 @@ class FeedbackStore(JudgementRows, WeightRows, ExperimentRows):
         """Set a named mark, such as how far the log was read."""
         with self.writing() as connection:
             connection.execute(_SET_MARK, (name, plain_text(value)))
+
+    def wait_for_change(self, seconds: float) -> None:
+        """Return after so many seconds: nobody tells of changes of a file."""
+        time.sleep(seconds)
 
     # Forgetting
 

@@ -1,7 +1,6 @@
 """Judgements, days, evaluations, audits and marks in the feedback store."""
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -17,12 +16,6 @@ from composable_memory_feedback.store import BackendDay, Evaluation, FeedbackSto
 from tests.unit.feedback.store_makers import DAY, HOUR, NOON, evaluation, judgement, logged_query, table
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[FeedbackStore]:
-    with FeedbackStore.open(tmp_path / "feedback.db", clock=lambda: NOON) as opened:
-        yield opened
-
-
 def test_a_judgement_comes_back_equal(store: FeedbackStore) -> None:
     made = judgement(
         "notes/ä b.md",
@@ -31,7 +24,7 @@ def test_a_judgement_comes_back_equal(store: FeedbackStore) -> None:
         relevance=1 / 3,
         by="Ada",
         was_used=True,
-        rationale='it says "no"\n\0',
+        rationale='it says "no"\n',
         intent=IntentKind.TIME,
     )
 
@@ -57,7 +50,8 @@ def test_the_word_that_is_stored_later_counts_though_the_clock_was_ahead_before(
     assert store.backend_days()[0].mean_relevance == pytest.approx(0.6)
 
 
-def test_a_judgement_that_is_not_stored_is_not_acknowledged(tmp_path: Path, store: FeedbackStore) -> None:
+def test_a_judgement_that_is_not_stored_is_not_acknowledged(tmp_path: Path) -> None:
+    store = FeedbackStore.open(tmp_path / "feedback.db", clock=lambda: NOON)
     with closing(sqlite3.connect(tmp_path / "feedback.db")) as connection, connection:
         connection.execute(
             "CREATE TRIGGER deaf BEFORE INSERT ON judgements WHEN new.path = 'b.md' "

@@ -1,8 +1,6 @@
 """Experiments in the feedback store."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,12 +13,6 @@ from composable_memory_feedback.experiments.experiment_status import (
 )
 from composable_memory_feedback.store import FeedbackStore
 from tests.unit.feedback.store_makers import HOUR, NOON, table
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[FeedbackStore]:
-    with FeedbackStore.open(tmp_path / "feedback.db", clock=lambda: NOON) as opened:
-        yield opened
 
 
 def experiment(name: str = "e1", memory: str | None = None) -> ExperimentRecord:

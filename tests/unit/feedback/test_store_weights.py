@@ -1,8 +1,6 @@
 """Weights in the feedback store: versions, history, going back, and the shadow phase."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,12 +12,6 @@ from tests.unit.feedback.store_makers import HOUR, NOON, proposal, table
 
 BASE = {"builtin": 0.7, "graphiti": 0.3}
 GAIN = Interval(mean=0.02, low=0.01, high=0.1 + 0.2)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[FeedbackStore]:
-    with FeedbackStore.open(tmp_path / "feedback.db", clock=lambda: NOON) as opened:
-        yield opened
 
 
 def adopt(store: FeedbackStore, one: WeightTable) -> WeightTable:

@@ -36,6 +36,8 @@ from composable_memory_adapters.postgres.cli.app import (
     settings_of,
     tenant_of,
 )
+from composable_memory_feedback.store import FeedbackStore
+from composable_memory_feedback.store.export_import import Imported
 
 WITHOUT_EMBEDDER = {"memory": {"embedding": {"provider": "none"}, "fallback": "none"}}
 """What moves has its vectors; what has none is embedded by the next `cmem index`."""
@@ -56,20 +58,24 @@ async def to_postgres(target: Target, *, backend: Which = None, as_json: AsJson 
         report = await manager.sync(reason="migrate")
         workspace, tenant = await tenant_of(target, server)
         vectors, pending = await migrating.vectors_to_server(server, tenant, index)
+        learnt = await _learnt(memory, backend_id, to_server=True)
     if as_json:
         about = document(workspace=workspace, notes_written=report.files_indexed)
         more = document(notes_same=report.files_unchanged, vectors=vectors, without_vector=pending)
-        print_json(about | more | document(problems=report.problems))
+        print_json(
+            about | more | document(learnt=learnt.added, problems=[*report.problems, *learnt.left_out])
+        )
     else:
         print_line(
             f"Workspace {workspace!r}: {counted(report.files_indexed, 'note')} written,"
             f" {report.files_unchanged} there already; {counted(vectors, 'vector')} moved."
         )
-    for problem in report.problems:
+        _print_learnt(learnt)
+    for problem in (*report.problems, *learnt.left_out):
         warn(f"problem: {problem}")
     if pending:
         warn(f"hint: {counted(pending, 'passage')} had no vector here; `cmem index` embeds them")
-    return ExitCode.DEGRADED if report.problems else ExitCode.FINE
+    return ExitCode.DEGRADED if report.problems or learnt.left_out else ExitCode.FINE
 
 
 @command(migrate, "builtin", epilog="Example: cmem migrate builtin --workspace ~/notes")
@@ -77,7 +83,7 @@ async def to_builtin(target: Target, *, backend: Which = None, as_json: AsJson =
     """Write the server's notes that are not in the folder, and keep their vectors for the builtin index."""
     async with _opened(target) as (memory, index), opened_server(target, backend, None) as server:
         workspace, tenant = await tenant_of(target, server)
-        _, settings = await asyncio.to_thread(settings_of, target, backend)
+        backend_id, settings = await asyncio.to_thread(settings_of, target, backend)
         is_folder = await asyncio.to_thread(_is_all_notes, target, memory, settings)
         place_of = partial(
             resolve_memory_file,
@@ -88,19 +94,47 @@ async def to_builtin(target: Target, *, backend: Which = None, as_json: AsJson =
         moved = await migrating.notes_from_server(server, tenant, place_of, hide)
         now_ms = int(memory.context.clock().timestamp() * 1000)
         vectors = await migrating.vectors_from_server(server, tenant, index, now_ms=now_ms)
+        learnt = await _learnt(memory, backend_id, to_server=False)
     if as_json:
         about = document(workspace=workspace, notes_written=len(moved.written), notes_same=moved.same)
         left_out = [document(path=path, reason=reason) for path, reason in moved.left.items()]
-        print_json(about | document(vectors=vectors, left_out=left_out))
+        print_json(about | document(vectors=vectors, left_out=left_out, learnt=learnt.added))
     else:
         print_line(
             f"From {workspace!r}: {counted(len(moved.written), 'note')} written, {moved.same} here already;"
             f" {counted(vectors, 'vector')} kept."
         )
         print_line("`cmem index` brings them into the builtin index, with these vectors.")
+        _print_learnt(learnt)
+    for problem in learnt.left_out:
+        warn(f"problem: {problem}")
     for path, problem in moved.left.items():
         warn(f"problem: {path} was left out: {problem}")
-    return ExitCode.DEGRADED if moved.left else ExitCode.FINE
+    return ExitCode.DEGRADED if moved.left or learnt.left_out else ExitCode.FINE
+
+
+async def _learnt(memory: Memory, backend_id: str, *, to_server: bool) -> Imported:
+    """Add what the one store has learnt to the other; nothing where the settings keep it in a file alone."""
+    context = memory.context
+    if memory.settings.memory.feedback.backend != backend_id:
+        return Imported()
+
+    def move(shared: FeedbackStore) -> Imported:
+        if to_server and not context.store_path.exists():
+            return Imported()
+        with FeedbackStore.open(context.store_path, clock=context.clock) as file:
+            source, target = (file, shared) if to_server else (shared, file)
+            lines: list[bytes] = []
+            source.export(lines.append, memory=context.memory_id)
+            return target.import_(lines, memory=context.memory_id)
+
+    return await context.stored(move)
+
+
+def _print_learnt(learnt: Imported) -> None:
+    if learnt.added:
+        rows = ", ".join(f"{count} of {table.replace('_', ' ')}" for table, count in learnt.added.items())
+        print_line(f"Of what was learnt: {rows}.")
 
 
 @asynccontextmanager
