@@ -132,7 +132,10 @@ LEFT JOIN vectors ON vectors.tenant = passages.tenant AND vectors.hash = passage
 WHERE passages.tenant = $1 AND vectors.id IS NULL AND passages.hash > $2 ORDER BY passages.hash LIMIT $3
 """
 VECTORS_AFTER = "SELECT hash, vector FROM vectors WHERE tenant = $1 AND hash > $2 ORDER BY hash LIMIT $3"
-NOTES_AFTER = "SELECT path, body, mtime FROM notes WHERE tenant = $1 AND path > $2 ORDER BY path LIMIT $3"
+NOTES_AFTER = """
+SELECT path, body, mtime FROM notes
+WHERE tenant = $1 AND source = 'memory' AND path > $2 ORDER BY path LIMIT $3
+"""
 COUNT_PENDING = """
 SELECT count(*) FROM passages
 LEFT JOIN vectors ON vectors.tenant = passages.tenant AND vectors.hash = passages.hash
