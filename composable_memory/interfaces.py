@@ -8,7 +8,7 @@ backend opens.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import field
 from datetime import datetime
@@ -692,12 +692,17 @@ class KeptStore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedbackServices:
-    """What is handed to a store of what is learnt: whose it is, and what it may look at."""
+    """What is handed to a store of what is learnt: whose it is, and what it may look at.
+
+    `keep_traces` has the ops log of this machine keep its lines of these traces. It writes a file, and may be
+    told of a trace twice; call it before a judgement is stored.
+    """
 
     backend_id: str
     workspace_id: str
     environ: Mapping[str, str]
     clock: Clock
+    keep_traces: Callable[[Iterable[str]], None]
 
 
 OpenFeedback: TypeAlias = "Callable[[Any, FeedbackServices], FeedbackStore]"

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
@@ -14,7 +15,14 @@ from composable_memory.forget.tombstones import Forgotten
 from composable_memory.interfaces import Clock, FeedbackServices, HideForgotten, hide_nothing
 from composable_memory.query.live_weights import WeightTable
 from composable_memory.registry import Registry
-from composable_memory.state.folders import OPS_LOG_FOLDER, feedback_store_of, feedback_stores, memory_id_of
+from composable_memory.state.folders import (
+    OPS_LOG_FOLDER,
+    feedback_store_of,
+    feedback_stores,
+    judged_elsewhere_of,
+    memory_id_of,
+)
+from composable_memory.state.ops_log import keep_traces
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLog
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -83,7 +91,17 @@ class LearningContext:
             store_path=feedback_store_of(state_dir, memory_id),
             clock=clock,
             hide=Forgotten(state_dir, workspace_id).hide,
-            open_shared=_shared(loaded, registry, environ, workspace_id, clock),
+            open_shared=_shared(
+                loaded,
+                registry,
+                FeedbackServices(
+                    backend_id=memory.feedback.backend or "",
+                    workspace_id=workspace_id,
+                    environ=environ,
+                    clock=clock,
+                    keep_traces=partial(keep_traces, judged_elsewhere_of(state_dir, memory_id)),
+                ),
+            ),
         )
 
     async def stored(self, work: "Callable[[FeedbackStore], T]") -> T:
@@ -152,7 +170,7 @@ class LearningContext:
 
 
 def _shared(
-    loaded: LoadedSettings, registry: Registry, environ: Mapping[str, str], workspace_id: str, clock: Clock
+    loaded: LoadedSettings, registry: Registry, services: FeedbackServices
 ) -> "Callable[[], FeedbackStore] | None":
     """Return what opens the store that the settings name; None where each memory has a file of its own."""
     memory, key = loaded.settings.memory, "memory.feedback.backend"
@@ -165,9 +183,6 @@ def _shared(
         raise ConfigError(key, f"{backend_id}: {problem or 'it keeps nothing that is learnt'}")
     open_feedback = offered.spec.open_feedback
     options = validate_backend_options(memory, offered.spec, loaded.origins)
-    services = FeedbackServices(
-        backend_id=backend_id, workspace_id=workspace_id, environ=environ, clock=clock
-    )
 
     def opened() -> "FeedbackStore":
         try:

@@ -69,6 +69,16 @@ def feedback_store_of(state_dir: Path, memory_id: str) -> Path:
     return state_dir / _FOLDER / f"{memory_id}.sqlite"
 
 
+def judged_elsewhere_of(state_dir: Path, memory_id: str) -> Path:
+    """Return the file that names the traces of a memory which a store on a server has judgements of."""
+    return state_dir / _FOLDER / f"{memory_id}.judged"
+
+
+def all_judged_elsewhere(state_dir: Path) -> list[Path]:
+    """Return the files that name such traces, of all memories."""
+    return sorted((state_dir / _FOLDER).glob("*.judged"))
+
+
 def feedback_stores(state_dir: Path) -> list[Path]:
     """Return the files of all stores there are; those of an earlier version are moved here first.
 

@@ -1,11 +1,13 @@
 """Opens the log of a state folder as the settings say; several memories may share it."""
 
+import os
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
 from composable_memory.config.settings import MemorySettings
 from composable_memory.interfaces import Clock
-from composable_memory.state.folders import OPS_LOG_FOLDER, feedback_stores
+from composable_memory.state.folders import OPS_LOG_FOLDER, all_judged_elsewhere, feedback_stores
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLog
 
@@ -39,4 +41,19 @@ def judged_traces(state_dir: Path) -> frozenset[str]:
                 traces |= store.judged_traces()
         except FeedbackError as error:
             raise OSError(f"nothing of the log is deleted, since {error}") from error
+    for path in all_judged_elsewhere(state_dir):
+        traces |= {*path.read_text("ascii", errors="replace").split()}
     return frozenset(traces)
+
+
+def keep_traces(file: Path, traces: Iterable[str]) -> None:
+    """Add traces to a file that `judged_traces` reads; their judgements are kept elsewhere.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    with open(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "wb") as kept:  # noqa: PTH123
+        kept.write("".join(f"{trace}\n" for trace in traces).encode())
+        kept.flush()
+        os.fsync(kept.fileno())

@@ -11,6 +11,7 @@ import pytest
 from composable_memory import open_memory
 from composable_memory.interfaces import FeedbackServices
 from composable_memory.runtime.memory import Memory
+from composable_memory.state.ops_log import judged_traces
 from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.store import FeedbackStore
@@ -27,7 +28,13 @@ FOREVER_S = 60.0
 
 
 def services(workspace_id: str) -> FeedbackServices:
-    return FeedbackServices(backend_id="team", workspace_id=workspace_id, environ={}, clock=utc_now)
+    return FeedbackServices(
+        backend_id="team",
+        workspace_id=workspace_id,
+        environ={},
+        clock=utc_now,
+        keep_traces=lambda _traces: None,
+    )
 
 
 @pytest.fixture
@@ -127,6 +134,7 @@ async def test_while_the_server_is_away_weights_serve_and_nothing_is_acknowledge
         again = await ada.query("When does the ferry leave?")
         assert "feedback" not in {one.backend_id for one in again.degraded}
         assert (await ada.context.stored(lambda store: store.judgements_mark()))[0] == 1
+        assert await asyncio.to_thread(judged_traces, ada.state_dir) == {asked.trace_id}
 
 
 def test_workspaces_do_not_see_what_others_learn_and_nothing_is_seen_without_one(

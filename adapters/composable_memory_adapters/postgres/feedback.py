@@ -22,6 +22,7 @@ from composable_memory.interfaces import FeedbackServices
 from composable_memory_adapters.postgres.server import Connection, Server, address_of
 from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.store import FeedbackStore
 from composable_memory_feedback.store.export_import import Imported, import_lines
 from composable_memory_ops_logs.private_files import replacing
@@ -163,6 +164,8 @@ class PostgresFeedbackStore(FeedbackStore):
     def __init__(self, settings: PostgresSettings, services: FeedbackServices) -> None:
         self.remark = None
         self._clock = services.clock
+        self._keep_traces = services.keep_traces
+        self._kept: set[str] = set()
         self._workspace = settings.workspace or services.workspace_id
         address = address_of(settings, services.environ, services.backend_id)
         self._address = str(address)
@@ -207,6 +210,18 @@ class PostgresFeedbackStore(FeedbackStore):
         """Hold a connection for one transaction; it is undone when the block raises. Writers take turns."""
         with self._told(), self._within(is_writing=True) as session:
             yield session
+
+    def add(self, judgements: Iterable[Judgement], /) -> int:
+        """Add judgements, all or none, and return how many were new; the log here keeps what they judge."""
+        judgements = [*judgements]
+        if new := {one.trace_id for one in judgements} - self._kept:
+            try:
+                self._keep_traces(new)
+            except OSError as error:
+                advice = "nothing was changed; mend it and try again"
+                raise FeedbackError("no judgement was stored", subject=str(error), advice=advice) from error
+            self._kept |= new
+        return super().add(judgements)
 
     def change_mark(self) -> int:
         """Return a number that grows when anyone has changed something."""

@@ -28,6 +28,12 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FeedbackSt
     settings: PostgresSettings = request.getfixturevalue("learnt_tables")
     from composable_memory_adapters.postgres.feedback import PostgresFeedbackStore
 
-    services = FeedbackServices(backend_id="team", workspace_id=uuid4().hex, environ={}, clock=lambda: NOON)
+    services = FeedbackServices(
+        backend_id="team",
+        workspace_id=uuid4().hex,
+        environ={},
+        clock=lambda: NOON,
+        keep_traces=lambda _traces: None,
+    )
     with PostgresFeedbackStore(settings, services) as shared:
         yield shared

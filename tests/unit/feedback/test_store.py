@@ -40,6 +40,14 @@ def test_a_later_judgement_of_the_same_judge_replaces(store: FeedbackStore) -> N
     assert store.judgements() == [later]
 
 
+def test_a_file_keeps_every_character(tmp_path: Path) -> None:
+    made = judgement(rationale="\0")
+    with FeedbackStore.open(tmp_path / "feedback.db") as file:
+        file.add([made])
+
+        assert file.judgements() == [made]
+
+
 def test_the_word_that_is_stored_later_counts_though_the_clock_was_ahead_before(store: FeedbackStore) -> None:
     store.add([judgement(relevance=0.9), judgement("b.md")])
     mark, said_later = store.judgements_mark(), judgement(relevance=0.2, at=NOON - HOUR)
