@@ -166,8 +166,10 @@ async def read_trace(target: Target, trace_id: str) -> Sequence[OpsEvent]:
     Raises:
         OpsLogError: there is no such trace, or there are several.
     """
-    trace_id = await resolve_trace(target, trace_id)
-    events = await asyncio.to_thread(_reader(target).trace, trace_id)
+    reader = _reader(target)
+    if trace_id == LAST:
+        trace_id = await _last_query(target, reader, memory=None)
+    events = await asyncio.to_thread(reader.trace, trace_id)
     if not events:
         raise OpsLogError("no such trace", subject=trace_id, advice="`cmem logs tail` shows recent ones")
     return events
@@ -181,9 +183,10 @@ async def resolve_trace(target: Target, trace_id: str, *, memory: str | None = N
     Raises:
         OpsLogError: there was no query yet.
     """
-    if trace_id != LAST:
-        return trace_id
-    reader = _reader(target)
+    return await _last_query(target, _reader(target), memory=memory) if trace_id == LAST else trace_id
+
+
+async def _last_query(target: Target, reader: OpsLogReader, *, memory: str | None) -> str:
     own = await asyncio.to_thread(_end_of_memory_id, target) if memory is None else memory
     queries = (one for one in reader.events(EventFilter(action="query.start")) if _is_of(one, own))
     asked = (one.trace_id for one in queries if not _is_probe(one, reader))

@@ -16,6 +16,7 @@ from composable_memory.runtime.opening import open_memory
 from composable_memory.state.workspaces import known_workspaces
 from tests.cli_page import assert_documented
 from tests.installed_packages import install
+from tests.integration.feedback.learners import resealed
 from tests.integration.feedback.two_backends import ENTRY_POINTS, WRONG, sure, vague
 
 CONFIG = """
@@ -68,7 +69,7 @@ class Cmem:
         at = next(number for number, line in enumerate(lines) if '"query.merged"' in line)
         assert was in lines[at]
         lines[at] = lines[at].replace(was, now, 1)
-        log.write_text("".join(lines), encoding="utf-8")
+        log.write_text(resealed("".join(lines)), encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

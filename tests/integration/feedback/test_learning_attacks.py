@@ -18,7 +18,7 @@ from composable_memory_feedback.golden import GoldenPlace, GoldenQuestion
 from composable_memory_feedback.logged.reading import WRITTEN_TWICE
 from composable_memory_feedback.replay import PolicyChange
 from tests.integration.embedders.loopback import Received, Reply, listening
-from tests.integration.feedback.learners import Place, ask, judge, saying
+from tests.integration.feedback.learners import Place, ask, judge, resealed, saying
 from tests.unit.feedback.judged_queries import judgments
 
 pytestmark = pytest.mark.security
@@ -185,7 +185,7 @@ async def test_a_forged_path_shows_the_model_no_file_that_is_no_memory(tmp_path:
             told = log_of(place).read_text(encoding="utf-8")
             told = told.replace('"paths":["MEMORY.md"]', '"paths":["../private.md"]')
             told = told.replace('"places":[0,1,0]', f'"places":[0,1,{end_line - 1}]')
-            log_of(place).write_text(told, encoding="utf-8")
+            log_of(place).write_text(resealed(told), encoding="utf-8")
             run = await memory.learning.judging.evaluate(read=memory.text_of)
 
     (received,) = server.received
