@@ -59,17 +59,17 @@ def test_the_word_that_is_stored_later_counts_though_the_clock_was_ahead_before(
 
 
 def test_a_judgement_that_is_not_stored_is_not_acknowledged(tmp_path: Path) -> None:
-    store = FeedbackStore.open(tmp_path / "feedback.db", clock=lambda: NOON)
-    with closing(sqlite3.connect(tmp_path / "feedback.db")) as connection, connection:
-        connection.execute(
-            "CREATE TRIGGER deaf BEFORE INSERT ON judgements WHEN new.path = 'b.md' "
-            "BEGIN SELECT RAISE(IGNORE); END"
-        )
+    with FeedbackStore.open(tmp_path / "feedback.db", clock=lambda: NOON) as store:
+        with closing(sqlite3.connect(tmp_path / "feedback.db")) as connection, connection:
+            connection.execute(
+                "CREATE TRIGGER deaf BEFORE INSERT ON judgements WHEN new.path = 'b.md' "
+                "BEGIN SELECT RAISE(IGNORE); END"
+            )
 
-    with pytest.raises(FeedbackError, match=r"not stored.*b\.md"):
-        store.add([judgement("a.md"), judgement("b.md")])
+        with pytest.raises(FeedbackError, match=r"not stored.*b\.md"):
+            store.add([judgement("a.md"), judgement("b.md")])
 
-    assert store.judgements() == []
+        assert store.judgements() == []
 
 
 def test_what_was_judged_so_before_is_not_written_again(store: FeedbackStore) -> None:
