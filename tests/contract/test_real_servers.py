@@ -14,6 +14,9 @@ from composable_memory_adapters.external.mcp import spec as mcp
 from tests.integration.external import real_servers
 from tests.integration.external.real_servers import Joining
 
+WORDS_BETWEEN_BLANKS = tuple(one for one in SEED_QUESTIONS if one.query.isascii())
+"""What a server can be asked to whom a run of Chinese characters is one word."""
+
 
 class Joined(BackendContract, AnswerContract):
     """A server with the notes of the contracts, which is set up once."""
@@ -52,6 +55,8 @@ class TestQmd(Joined):
 
 
 class TestBasicMemory(Joined):
+    questions = WORDS_BETWEEN_BLANKS
+
     @pytest.fixture(scope="class")
     @classmethod
     def joining(cls, tmp_path_factory: pytest.TempPathFactory) -> Joining:
@@ -60,7 +65,7 @@ class TestBasicMemory(Joined):
 
 class TestDatasette(Joined):
     spec = http
-    questions = tuple(one for one in SEED_QUESTIONS if one.query.isascii())  # its words end at blanks
+    questions = WORDS_BETWEEN_BLANKS
 
     @pytest.fixture(scope="class")
     @classmethod
