@@ -513,23 +513,24 @@ async def test_memories_that_open_and_close_leave_nothing(services: BackendServi
 # --- when nothing can be watched ---
 
 LIMITED = """
-import asyncio, json, sys
+import asyncio, json, pathlib, sys
 from composable_memory import open_memory
 
 async def main(workspace, state_dir):
     sync = {"onSearch": False, "watchDebounceMs": 1}
     config = {"memory": {"embedding": {"provider": "none"}, "builtin": {"sync": sync}}}
     async with open_memory(workspace, state_dir, config) as memory:
-        degraded = []
-        memory.ops_log.subscribe(lambda event: degraded.append(event) if "degraded" in event.action else None)
         await memory.sync()
         response = await memory.query("hull")
-        print(json.dumps({
-            "found": [hit.path for hit in response.results],
-            "watch": memory.status().custom["watch"],
-            "stale": [one.reason for one in response.degraded if one.code == "stale"],
-            "logged": [event.detail.level for event in degraded],
-        }))
+        watch = memory.status().custom["watch"]
+    (log,) = pathlib.Path(state_dir, "ops-logs").glob("*.jsonl")
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    print(json.dumps({
+        "found": [hit.path for hit in response.results],
+        "watch": watch,
+        "stale": [one.reason for one in response.degraded if one.code == "stale"],
+        "logged": [event["detail"]["level"] for event in events if "degraded" in event["action"]],
+    }))
 
 asyncio.run(main(*sys.argv[1:]))
 """
