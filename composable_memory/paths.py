@@ -4,6 +4,7 @@ A file is named by its path relative to the workspace, with `/`; one outside beg
 look at the disk say so: call them from a thread.
 """
 
+import codecs
 import difflib
 import errno
 import os
@@ -16,6 +17,9 @@ from itertools import chain
 from pathlib import Path
 
 from composable_memory.errors import MemoryPathError
+
+UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""What a text in UTF-16 begins with."""
 
 MAIN_FILES = ("MEMORY.md", "memory.md")
 """Memory files directly in the workspace."""
@@ -107,6 +111,11 @@ def leads_outside(name: str) -> bool:
 def is_note(name: str, suffixes: Set[str] = NOTE_SUFFIXES) -> bool:
     """Return whether a file name ends as that of a note does."""
     return name[name.rfind(".") :].lower() in suffixes
+
+
+def encoding_of(data: bytes) -> str:
+    """Return the name of a note's encoding by its first bytes: UTF-16 where they are its mark, else UTF-8."""
+    return "utf-16" if data.startswith(UTF_16_MARKS) else "utf-8-sig"
 
 
 def is_left_out(name: str) -> bool:

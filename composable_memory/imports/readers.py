@@ -4,7 +4,6 @@ What an export says is parsed by models of its shape. A record that does not fit
 and the others are read. Call it from a thread.
 """
 
-import codecs
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,7 +17,7 @@ import pydantic
 from pydantic import AliasChoices, AliasPath, Field
 
 from composable_memory.imports.files import ExportedFile
-from composable_memory.paths import is_note
+from composable_memory.paths import encoding_of, is_note
 from composable_memory.transcripts import messages_of, texts_in
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -188,8 +187,7 @@ def _each(items: object, where: str, shape: type[T], read: Callable[[T], Found])
 
 def _text(file: ExportedFile) -> str:
     data = file.read()
-    is_utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as PowerShell writes
-    return data.decode("utf-16" if is_utf16 else "utf-8-sig")
+    return data.decode(encoding_of(data))  # PowerShell writes UTF-16
 
 
 def _json(file: ExportedFile, *parts: str) -> Any:

@@ -1,6 +1,5 @@
 """Keeps the retained lines of a workspace's notes at hand, and reads again only what has changed."""
 
-import codecs
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from composable_memory.paths import (
     MAIN_FILES,
     MEMORY_FOLDERS,
     TOOL_FOLDERS,
+    encoding_of,
     extra_root,
     is_left_out,
     is_note,
@@ -204,5 +204,4 @@ def note_text(path: str | Path) -> str:
         OSError: it cannot be read.
     """
     data = note_data(path)
-    is_utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return data.decode("utf-16" if is_utf16 else "utf-8-sig", "replace")
+    return data.decode(encoding_of(data), "replace")

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from composable_memory.errors import BackendUnavailable, MemoryPathError, NoteNotWritten
-from composable_memory.paths import opened_file, resolve_memory_file
+from composable_memory.paths import UTF_16_MARKS, opened_file, resolve_memory_file
 from composable_memory.supervision.file_lock import file_lock
 from composable_memory.supervision.tasks import until_done
 from composable_memory_ops_logs.private_files import sync_folder
@@ -41,7 +41,6 @@ MAX_NOTE_BYTES = 8 * 1024 * 1024
 SETTLE_S = 0.01
 SETTLE_STEPS = 200
 """So long, and so often, an editor is waited for that has emptied a note and is about to write it."""
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 LEFT_BEHIND = ".*.????????????.new"
 """What is left in the folder by a process that was killed while it wrote."""
 AT_CWD, EXCHANGE = -100, 2
@@ -281,7 +280,7 @@ def _joined(text: str, other: str, *, before: str) -> str:
 
 def is_other_encoding(data: bytes) -> bool:
     """Return whether a note is in UTF-16 or the like; single bytes that are not UTF-8 survive a change."""
-    return data.startswith(UTF_16) or b"\0" in data
+    return data.startswith(UTF_16_MARKS) or b"\0" in data
 
 
 def _text(data: bytes) -> str:

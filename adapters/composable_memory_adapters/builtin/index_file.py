@@ -154,6 +154,7 @@ class IndexFile:
         """Sync once; a damaged file is set aside and a new one takes its place."""
         await self._debounce.is_watch_ready.wait()
         began = asyncio.get_running_loop().time()
+        # Whoever asks for such a sync without a watch has named no paths: all notes are looked at.
         paths = (self._debounce.paths or None) if flight.reason == "watch" else None
         try:
             report = await self._sync_or_replace(flight, paths)

@@ -326,9 +326,8 @@ class PostgresFeedbackStore(FeedbackStore):
     async def _end(self) -> None:
         """End the connections, and what still waits for them."""
         await self._server.close()
-        while others := asyncio.all_tasks() - {
-            asyncio.current_task()
-        }:  # a cancelled statement begins another
+        ending = {asyncio.current_task()}
+        while others := asyncio.all_tasks() - ending:  # a cancelled statement begins another
             for one in others:
                 one.cancel()
             await asyncio.gather(*others, return_exceptions=True)

@@ -19,8 +19,7 @@ SET_INDEXED = "UPDATE workspaces SET is_indexed = $2 WHERE tenant = $1"
 
 async def is_due(connection: Connection, tenant: int, *, limit: int) -> bool:
     """Return whether `keep_up` has something to do."""
-    is_indexed, passages = await connection.fetchrow(LOOK, tenant)
-    return bool(passages > (limit * SHRUNK if is_indexed else limit)) is not is_indexed
+    return await _wanted(connection, tenant, limit) is not None
 
 
 async def keep_up(connection: Connection, tenant: int, *, limit: int) -> None:
@@ -29,12 +28,19 @@ async def keep_up(connection: Connection, tenant: int, *, limit: int) -> None:
     It is searched as it was meanwhile, and others are written.
     """
     await connection.execute(LOCK, tenant)
-    if not await is_due(connection, tenant, limit=limit):
+    is_wanted = await _wanted(connection, tenant, limit)
+    if is_wanted is None:
         return  # somebody else was here
-    is_indexed, _ = await connection.fetchrow(LOOK, tenant)
     await connection.execute(DROP_POSTINGS, tenant)
-    if not is_indexed:
+    if is_wanted:
         ids = [row["id"] for row in await connection.fetch(ALL_IDS, tenant)]
         for start in range(0, len(ids), AT_ONCE):
             await connection.execute(PUT_POSTINGS, tenant, ids[start : start + AT_ONCE])
-    await connection.execute(SET_INDEXED, tenant, not is_indexed)
+    await connection.execute(SET_INDEXED, tenant, is_wanted)
+
+
+async def _wanted(connection: Connection, tenant: int, limit: int) -> bool | None:
+    """Return whether a workspace is to have postings; None where that is so already."""
+    is_indexed, passages = await connection.fetchrow(LOOK, tenant)
+    is_wanted = bool(passages > (limit * SHRUNK if is_indexed else limit))
+    return None if is_wanted is is_indexed else is_wanted

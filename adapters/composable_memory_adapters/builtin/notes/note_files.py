@@ -1,6 +1,5 @@
 """Finds notes and transcripts, and reads notes; everything reads the disk, so call it from a thread."""
 
-import codecs
 import os
 import stat
 import time
@@ -21,6 +20,7 @@ from composable_memory.paths import (
     MEMORY_FOLDERS,
     NOTE_SUFFIXES,
     TOOL_FOLDERS,
+    encoding_of,
     extra_root,
     is_left_out,
     is_note,
@@ -229,14 +229,11 @@ def _read_all(descriptor: int, size: int) -> bytes:
 
 
 def _decode(data: bytes) -> tuple[str, bool]:
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        with suppress(UnicodeDecodeError):
-            return data.decode("utf-16"), True
-        return data.decode("utf-16", "replace"), False
+    encoding = encoding_of(data)
     try:
-        return data.decode("utf-8-sig"), True
+        return data.decode(encoding), True
     except UnicodeDecodeError:
-        return data.decode("utf-8", "replace").removeprefix("\ufeff"), False
+        return data.decode(encoding, "replace"), False
 
 
 class _Walk:
