@@ -211,6 +211,23 @@ async def test_one_backend_with_a_good_match_suffices() -> None:
     assert (await composite.query("Which old men of all the world play chess in the rain?")).weak
 
 
+async def test_a_good_match_of_a_backend_without_weight_does_not_count() -> None:
+    poor = InMemoryBackend({"a.md": "The kettle is old, and stands far from the city."})
+    good = InMemoryBackend({"b.md": "The parliament of Australia sits in the city of Canberra."})
+    for weight, weak in ((1.0, False), (0.0, True)):
+        composite = ComposableMemoryManager(
+            [
+                ComposableBackendEntry(id="poor", manager=poor),
+                ComposableBackendEntry(id="good", manager=good, weight=weight),
+            ]
+        )
+
+        answer = await composite.query("In which city sits the parliament of Australia?")
+
+        assert "a.md" in {one.path for one in answer.results}
+        assert answer.weak is weak, weight
+
+
 def test_scores_that_vectors_took_part_in_need_less() -> None:
     best, others = STRONG - 0.02, [STRONG - 0.03] * 5
     scores = [best, *others]
