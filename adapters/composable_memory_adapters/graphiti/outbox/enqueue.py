@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from composable_memory_adapters.graphiti.episodes import PART_OF, EpisodeDraft, graph_id, owner_of
+from composable_memory_adapters.graphiti.episodes import PART_OF, EpisodeDraft, graph_id
 from composable_memory_adapters.graphiti.outbox.entry import (
     ACTIVE_STATES,
     EntryState,
@@ -31,12 +31,6 @@ INSERT INTO episodes (id, sequence, group_id, draft_id, content_id, part_of, ses
 VALUES (:id, (SELECT coalesce(max(sequence), 0) + 1 FROM episodes), :group_id, :draft_id, :content_id,
   :part_of, :session_key, :source_path, :state, :draft, :hash, :trace_id, :observed_at, :now, :now,
   :workspace)
-"""
-RECOGNIZE = """
-UPDATE episodes SET draft_id = :draft_id, part_of = :part_of, workspace = :workspace,
-  source_path = coalesce(:source_path, source_path)
-WHERE draft_id = :before AND (workspace = :workspace OR workspace IS NULL AND EXISTS (
-  SELECT 1 FROM episodes AS same WHERE same.draft_id = :before AND same.hash = :hash))
 """
 REQUEUE = """
 UPDATE episodes SET sequence = (SELECT max(sequence) + 1 FROM episodes), state = 'queued', attempts = 0,
@@ -61,7 +55,6 @@ def add(
 ) -> Novelty:
     """Add an episode; one that is known with the same text stays as it is, unless it was retired."""
     digest = digest_of(draft)
-    _recognize(connection, draft, digest, workspace=workspace, source_path=source_path)
     rows = connection.execute(FIND, (draft.id,)).fetchall()
     same = next((row for row in rows if row[2] == digest), None)
     others = [str(row[0]) for row in rows if row[2] != digest and row[1] in ACTIVE_STATES]
@@ -103,24 +96,6 @@ def retire_missing(
 
 def _retire(connection: Connection, ids: Iterable[str], *, now: float) -> None:
     connection.executemany(RETIRE, [(now, own_id) for own_id in ids])
-
-
-def _recognize(
-    connection: Connection, draft: EpisodeDraft, digest: str, *, workspace: str, source_path: str | None
-) -> None:
-    """Rename what was handed in before ids named the workspace, so that nothing is stored twice."""
-    owner, name = owner_of(draft.content.id)
-    if owner is None:
-        return
-    values = {
-        "draft_id": draft.id,
-        "part_of": _whole_of(draft),
-        "before": graph_id(draft.group_id, name),
-        "hash": digest,
-        "workspace": workspace,
-        "source_path": source_path,
-    }
-    connection.execute(RECOGNIZE, values)
 
 
 def _with_hash_in_id(draft: EpisodeDraft, digest: str) -> EpisodeDraft:

@@ -95,7 +95,6 @@ EntryState = Literal[
     "lost",
     "merging",
     "merged",
-    "moved",
     "forgotten",
 ]
 """Where an episode is on its way.
@@ -103,8 +102,8 @@ EntryState = Literal[
 `queued` is to be stored, `sent` was accepted by a service that has not shown it yet, `done` is in the graph,
 `failed` waits until somebody asks for another try. What its source no longer says is `retiring`, and then
 `retired`; what the graph has lost of that is `lost` until it is stored and retired again. An episode that
-replaces several is `merging` until it has; these are `merged` then. `moved` was handed in once more, in a
-group of the workspace that it belongs to. `forgotten` keeps of an episode only that it must not come back.
+replaces several is `merging` until it has; these are `merged` then. `forgotten` keeps of an episode only that
+it must not come back.
 """
 
 STATES: frozenset[str] = frozenset(get_args(EntryState))

@@ -110,7 +110,7 @@ UPDATE episodes SET state = 'forgotten', draft = '', last_error = NULL, since = 
 WHERE id = ? OR merged_into = ?
 """
 DROP_HASH = "UPDATE episodes SET hash = '' WHERE id = ? OR merged_into = ?"
-GROUPS = "SELECT DISTINCT group_id FROM episodes WHERE workspace = :workspace AND state <> 'moved'"
+GROUPS = "SELECT DISTINCT group_id FROM episodes WHERE workspace = :workspace"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
