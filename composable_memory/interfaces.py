@@ -697,6 +697,39 @@ class FeedbackServices:
 OpenFeedback: TypeAlias = "Callable[[Any, FeedbackServices], FeedbackStore]"
 """Opens a store of what is learnt: `(settings, services)`; it may connect when it is first asked."""
 
+
+class LogStore(Protocol):
+    """Takes lines of the operations log that are shipped to it."""
+
+    @property
+    def name(self) -> str:
+        """Return what tells this store from any other; it holds no secret."""
+        ...
+
+    async def add(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Store lines, as the objects that they are in JSON, in their order.
+
+        Some may be there already, by their `id`.
+
+        Raises:
+            BackendUnavailable: it cannot be reached; the caller sends these lines again another time.
+            BackendError: it refuses them.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogServices:
+    """What is handed to a store of log lines: whose they are, and the environment of whoever ships them."""
+
+    backend_id: str
+    workspace_id: str
+    environ: Mapping[str, str]
+
+
+OpenLogStore = Callable[[Any, LogServices], AbstractAsyncContextManager[LogStore]]
+"""Opens a store of log lines: `(settings, services)`; it may connect when the first lines come."""
+
 TrustRule = Callable[[object, "Path"], str | None]
 """Says why the settings file of a workspace, which anybody may have written, may not set a key to a value.
 
@@ -713,9 +746,10 @@ class BackendSpec:
     and end with it. `missing` returns what the backend lacks on this machine whatever its settings are, and
     how to get it, or None; `lacks` the same for given settings. `condition` says for which queries it is
     asked where its settings do not say that; None for all. `kept` lists what it keeps in a state folder, of
-    all workspaces; it reads files. `open_feedback` opens a store of what is learnt, if it has one. `trust`
-    holds by key which of its settings the file of a workspace may set: those that cannot start programs,
-    reach hosts, read files elsewhere or cost money. `limits.*` is everything under `limits`.
+    all workspaces; it reads files. `open_feedback` opens a store of what is learnt, `open_log_store`
+    one of log lines, if it has one. `trust` holds by key which of its settings the file of a workspace may
+    set: those that cannot start programs, reach hosts, read files elsewhere or cost money. `limits.*` is
+    everything under `limits`.
     """
 
     id: str
@@ -728,6 +762,7 @@ class BackendSpec:
     condition: Callable[[QueryIntent], bool] | None = None
     kept: Callable[[Path], Sequence[KeptStore]] = field(default=lambda _state_dir: ())
     open_feedback: OpenFeedback | None = None
+    open_log_store: OpenLogStore | None = None
     trust: Mapping[str, TrustRule] = field(default_factory=dict, hash=False)
 
 

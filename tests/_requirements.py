@@ -3442,7 +3442,8 @@ INTERFACES = document(
                  f"{POSTGRES}test_writers_of_the_same_notes_leave_each_of_them_whole"),
             kept("own:postgres:apart", "nothing is seen without a workspace, nor of another",
                  f"{POSTGRES}test_workspaces_do_not_see_each_other_and_nothing_is_seen_without_one",
-                 f"{POSTGRES}test_a_connection_that_is_used_again_has_forgotten_its_workspace"),
+                 f"{POSTGRES}test_a_connection_that_is_used_again_has_forgotten_its_workspace",
+                 f"{POSTGRES}test_every_table_keeps_its_rows_apart_and_begins_its_keys_with_the_tenant"),
             kept("own:postgres:away", "a server that is away is named at once, and the local index answers",
                  f"{POSTGRES}test_a_server_that_is_away_is_named_at_once",
                  f"{POSTGRES}test_other_memories_answer_where_nothing_names_the_server",
@@ -3472,6 +3473,14 @@ INTERFACES = document(
                  "tests/docs/test_deploy_team.py::test_every_command_is_one_with_these_options",
                  "tests/docs/test_deploy_team.py::test_every_variable_is_a_setting_or_where_the_server_is",
                  "tests/docs/test_deploy_team.py::test_what_is_referred_to_is_there"),
+            kept("own:postgres:logs", "log lines are shipped once, on from where it was, none of others",
+                 "tests/integration/test_log_shipping.py::"
+                 "test_lines_are_shipped_in_their_order_and_on_from_where_the_store_went_away",
+                 "tests/integration/test_log_shipping.py::"
+                 "test_a_server_has_each_line_once_and_only_its_workspace_sees_them",
+                 "tests/integration/test_log_shipping.py::"
+                 "test_a_collector_gets_lines_as_otlp_and_again_what_it_could_not_take",
+                 "tests/integration/test_log_shipping.py::test_lines_of_other_workspaces_stay"),
             kept("own:postgres:moved", "notes and vectors move there and back; nothing is embedded again",
                  f"{MIGRATION}test_a_memory_moves_to_a_server_and_back_and_nothing_is_embedded_again",
                  f"{MIGRATION}test_notes_of_a_server_are_written_into_the_folder_alone"),

@@ -1,4 +1,4 @@
-"""`cmem logs tail`, `cmem logs show` and `cmem logs query`: reads the operations log, draws a trace."""
+"""`cmem logs`: reads the operations log, draws a trace, ships lines to a store elsewhere."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -6,22 +6,29 @@ from datetime import UTC
 from functools import cache
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from composable_memory.cli import completion
+from composable_memory.cli.caller import environment
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.log_stats import print_statistics, statistics
 from composable_memory.cli.options import TIME_HELP, AsJson, Limit, WithoutTexts, parse_time
-from composable_memory.cli.output import can_draw, print_json, print_line, warn
+from composable_memory.cli.output import can_draw, counted, print_json, print_line, warn
 from composable_memory.cli.render import print_table
+from composable_memory.errors import ConfigError
 from composable_memory.json_documents import document
 from composable_memory.query.waterfall import Step, bar, note_on, trace_document, waterfall
 from composable_memory.state.folders import OPS_LOG_FOLDER
-from composable_memory.state.workspaces import known_workspaces
-from composable_memory_ops_logs import EventFilter, OpsEvent, OpsLogError, OpsLogReader
+from composable_memory.state.workspaces import identify, known_workspaces
+from composable_memory_ops_logs import EventFilter, OpsEvent, OpsLogError, OpsLogReader, utc_now
 from composable_memory_ops_logs.line_format import event_to_wire
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from composable_memory.interfaces import LogStore
 
 LAST = "last"
 """Stands for the trace of the last query."""
@@ -155,6 +162,74 @@ async def stats(
         print_statistics(found)
     else:
         print_line("No queries.")
+
+
+@command(logs, "ship", epilog="Example: cmem logs ship --to http://127.0.0.1:4318 --follow")
+async def ship(
+    target: Target,
+    *,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="TARGET",
+            help="A backend that keeps log lines, or the URL of an OTLP collector.",
+        ),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Keep shipping what is added; stop with Ctrl-C.")
+    ] = False,
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="Send all lines that there are, also those that were sent.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Send the lines of this workspace that were not sent yet to a server or a collector."""
+    from composable_memory.state.log_shipping import ship, ship_on  # late, as it is seldom asked for
+
+    workspace_id, opened = await asyncio.to_thread(_log_store, target, to)
+    async with opened as store:
+        sent = await ship(target.state_folder(), workspace_id, store, from_start=from_start)
+        if as_json:
+            print_json(document(target=store.name, lines=sent))
+        else:
+            print_line(f"Sent {counted(sent, 'line')} to {store.name}.")
+        if follow:
+            await ship_on(target.state_folder(), workspace_id, store, on_problem=warn)
+
+
+def _log_store(target: Target, to: str | None) -> tuple[str, "AbstractAsyncContextManager[LogStore]"]:
+    """Return the id of the workspace, and what opens the store that its lines are shipped to; reads files.
+
+    Raises:
+        ConfigError: there is no such store, or there are several and none was named.
+    """
+    from composable_memory.config.layers import load_settings, validate_backend_options
+    from composable_memory.interfaces import LogServices
+    from composable_memory.registry import discover_backends
+    from composable_memory.state.otlp_logs import open_collector
+
+    folder, environ = target.path(target.workspace), environment()
+    registry = discover_backends()
+    loaded = load_settings(folder, state_dir=target.state_dir, registry=registry, environ=environ)
+    memory = loaded.settings.memory
+    workspace_id = identify(target.state_folder(), folder, now=utc_now(), name=memory.id).id
+    if to is not None and to.startswith(("http://", "https://")):
+        return workspace_id, open_collector(to, environ)
+    registry = registry.with_kinds(memory.kinds)
+    offered = {id_: one for id_ in memory.sections if (one := registry.backend(id_)) and one.spec}
+    able = {id_: one.spec for id_, one in offered.items() if one.spec and one.spec.open_log_store}
+    used = [id_ for id_ in able if memory.section(id_).enabled]
+    chosen = to or (used[0] if len(used) == 1 else "")
+    spec = able.get(chosen)
+    if spec is None or spec.open_log_store is None:
+        known = ", ".join(able) or "there is none"
+        raise ConfigError("--to", f"name the URL of a collector, or a backend that keeps log lines ({known})")
+    if missing := offered[chosen].missing:
+        raise ConfigError("--to", f"{chosen}: {missing}")
+    options = validate_backend_options(memory, spec, loaded.origins)
+    services = LogServices(backend_id=chosen, workspace_id=workspace_id, environ=environ)
+    return workspace_id, spec.open_log_store(options, services)
 
 
 # --- reading ------------------------------------------------------------------------------------------------

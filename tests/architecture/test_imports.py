@@ -49,6 +49,7 @@ DOORS = {
     "graphiti_core": ("composable_memory_adapters.graphiti.library",),
     "h11": ("composable_memory.http_server.listening",),  # what uvicorn reads HTTP with
     "httpx": (
+        "composable_memory.state.otlp_logs",
         "composable_memory_adapters.http_client",
         "composable_memory_adapters.qmd.transport.daemon_client",
         "composable_memory_feedback.chat",

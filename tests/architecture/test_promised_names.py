@@ -48,6 +48,7 @@ METHODS: Mapping[type, Mapping[str, str]] = {
         "neighbourhood": "entity depth limit",
         "forget": "episode_id",
     },
+    interfaces.LogStore: {"add": "lines"},
     interfaces.SupportsForget: {"holdings": "wanted", "erase": "wanted"},
     interfaces.SupportsBackup: {"backup": "folder", "restore": "folder replace"},
     interfaces.GraphAdapter: {"upsert_nodes": "nodes", "upsert_edges": "edges", "query": "query"},

@@ -1,10 +1,18 @@
 """What the PostgreSQL memory offers as a backend."""
 
+from contextlib import AbstractAsyncContextManager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from composable_memory.config.trust import anything, only, paths_inside
-from composable_memory.interfaces import BackendSpec, Capability, FeedbackServices, OpenBackend
+from composable_memory.interfaces import (
+    BackendSpec,
+    Capability,
+    FeedbackServices,
+    LogServices,
+    LogStore,
+    OpenBackend,
+)
 from composable_memory.supervision.resource import lazy_backend
 from composable_memory_adapters.postgres.settings import PostgresSettings
 
@@ -30,6 +38,14 @@ def _open_feedback(settings: PostgresSettings, services: FeedbackServices) -> "F
     return PostgresFeedbackStore(settings, services)
 
 
+def _open_log_store(
+    settings: PostgresSettings, services: LogServices
+) -> AbstractAsyncContextManager[LogStore]:
+    from composable_memory_adapters.postgres.log_lines import open_log_store
+
+    return open_log_store(settings, services)
+
+
 spec = BackendSpec(
     id="postgres",
     summary="Notes of many machines in a PostgreSQL server with pgvector, searched by words and by meaning",
@@ -38,6 +54,7 @@ spec = BackendSpec(
     capabilities=frozenset({Capability.ANSWER, Capability.CALIBRATED, Capability.READ_FILE, Capability.SYNC}),
     missing=_missing,
     open_feedback=_open_feedback,
+    open_log_store=_open_log_store,
     trust={
         **dict.fromkeys(("scope", "chunking.*", "sync.*", "query.*"), anything),
         "query.rerank": only("auto", "off", "late-interaction"),  # another one may send texts to a service

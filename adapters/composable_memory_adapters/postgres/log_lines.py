@@ -1,0 +1,58 @@
+"""Lines of operations logs in the tables of a server."""
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+from composable_memory.interfaces import LogServices
+from composable_memory_adapters.postgres.server import Connection, Server, address_of
+from composable_memory_adapters.postgres.settings import PostgresSettings
+from composable_memory_ops_logs.erasing import masked_value
+
+PUT_LINES = """
+INSERT INTO log_lines (tenant, id, at, trace_id, action, line)
+SELECT $1, * FROM unnest($2::text[], $3::timestamptz[], $4::text[], $5::text[], $6::jsonb[])
+ON CONFLICT DO NOTHING
+"""
+
+
+@asynccontextmanager
+async def open_log_store(settings: PostgresSettings, services: LogServices) -> AsyncIterator["LogLines"]:
+    """Yield the log lines of a workspace; leaving the block ends the connections."""
+    backend_id = services.backend_id
+    server = Server(settings, address_of(settings, services.environ, backend_id), backend_id)
+    try:
+        yield LogLines(server, settings.workspace or services.workspace_id)
+    finally:
+        await server.close()
+
+
+class LogLines:
+    """Takes log lines into a workspace, which is made where there is none; keeps `LogStore`."""
+
+    def __init__(self, server: Server, workspace: str) -> None:
+        self.name = f"{server.address} {server.schema} {workspace}"
+        self._server = server
+        self._workspace = workspace
+
+    async def add(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Store lines; what is there already stays as it is."""
+        tenant = await self._server.tenant("ship the log", self._workspace, is_new=True)
+        assert tenant is not None
+        async with self._server.writing("ship the log", tenant=tenant) as connection:
+            await _put(connection, tenant, lines)
+
+
+async def _put(connection: Connection, tenant: int, lines: Sequence[Mapping[str, Any]]) -> None:
+    rows = [_storable(dict(line)) for line in lines]
+    times = [datetime.fromisoformat(row["ts"]) for row in rows]
+    ids, traces, actions = ([row[key] for row in rows] for key in ("id", "traceId", "action"))
+    texts = [json.dumps(row) for row in rows]
+    await connection.execute(PUT_LINES, tenant, ids, times, traces, actions, texts)
+
+
+def _storable(line: dict[str, Any]) -> dict[str, Any]:
+    """Return a line without what PostgreSQL does not take."""
+    return masked_value(line, lambda text: text.replace("\0", "\ufffd"))

@@ -1,0 +1,164 @@
+"""Ships the lines of an operations log to a store elsewhere, in their order, and on from where it was.
+
+Of a log that several workspaces share, those of one are shipped: the lines of traces that name it. Lines of
+traces that name no workspace, such as those of a sync, go along where the state folder has no other one.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import field
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from composable_memory.errors import BackendUnavailable
+from composable_memory.interfaces import LogStore
+from composable_memory.state.folders import OPS_LOG_FOLDER
+from composable_memory.state.workspaces import known_workspaces
+from composable_memory.supervision.file_lock import file_lock
+from composable_memory_ops_logs.line_format import is_whole
+from composable_memory_ops_logs.private_files import replace_file
+from composable_memory_ops_logs.quick_dataclass import dataclass
+from composable_memory_ops_logs.segments import BLOCK_BYTES, Segment, lines_forwards, segments_in
+
+FOLDER = "log-shipping"
+"""In the state folder, with a file for each target."""
+BATCH_LINES = 500
+POLL_S = 5.0
+KEPT_FILES = 2
+"""Of so many files the place is kept: beside the newest, the one before may still get lines at midnight."""
+KEPT_TRACES = 1_000
+"""Of so many traces it is known whose they are, when the shipping goes on within one."""
+
+Wire = dict[str, Any]
+
+
+@dataclass(slots=True, kw_only=True)
+class Cursor:
+    """How far a log was shipped to a target.
+
+    `places` holds, by the name of a file, where its last shipped line begins and the id of that line: a file
+    that was written anew has another one there. It is shipped again, and its lines are known by their ids.
+    """
+
+    places: dict[str, tuple[int, str]] = field(default_factory=dict)
+    is_ours: dict[str, bool] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> "Cursor":
+        """Return what was kept; from the beginning where there is nothing that can be read."""
+        with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+            wire = json.loads(path.read_bytes())
+            places = {name: (int(start), str(last)) for name, (start, last) in wire["places"].items()}
+            return cls(places=places, is_ours=dict(wire["isOurs"]))
+        return cls()
+
+    def write(self, path: Path) -> None:
+        """Keep it."""
+        for kept, most in ((self.places, KEPT_FILES), (self.is_ours, KEPT_TRACES)):
+            for name in list(islice(kept, max(0, len(kept) - most))):
+                del kept[name]
+        wire = {"places": self.places, "isOurs": self.is_ours}
+        replace_file(path, json.dumps(wire).encode(), survives="kill")
+
+
+async def ship(state_dir: Path, workspace_id: str, store: LogStore, *, from_start: bool = False) -> int:
+    """Send what a log has that is not in a store yet, and return how many lines that were.
+
+    Raises:
+        BackendUnavailable: the store cannot be reached, or another process is shipping to it; what was sent
+            until then is not sent again.
+        BackendError: the store refuses a line.
+        OSError: the log cannot be read.
+    """
+    name = sha256(f"{workspace_id}\n{store.name}".encode()).hexdigest()[:16]
+    path = state_dir / FOLDER / f"{name}.json"
+    await asyncio.to_thread(path.parent.mkdir, mode=0o700, parents=True, exist_ok=True)
+    async with file_lock(path.with_suffix(".lock"), owner="logs ship", patience_s=0) as is_alone:
+        if not is_alone:
+            problem, fix = f"another process is shipping the log to {store.name}", "let that one do it"
+            raise BackendUnavailable("logs ship", problem, fix=fix, operation="ship")
+        cursor = Cursor() if from_start else await asyncio.to_thread(Cursor.read, path)
+        batches = await asyncio.to_thread(_batches, state_dir, workspace_id, cursor)
+        sent = 0
+        while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+            if batch:
+                await store.add(batch)
+            sent += len(batch)
+            await asyncio.to_thread(cursor.write, path)
+        return sent
+
+
+async def ship_on(
+    state_dir: Path, workspace_id: str, store: LogStore, *, on_problem: Callable[[str], None]
+) -> None:
+    """Keep shipping what is added until the caller stops; tell once when the store is away, and go on."""
+    told = ""
+    while True:
+        await asyncio.sleep(POLL_S)
+        try:
+            await ship(state_dir, workspace_id, store)
+            problem = ""
+        except BackendUnavailable as error:
+            problem = str(error)
+        if problem and problem != told:
+            on_problem(problem)
+        told = problem
+
+
+def _batches(state_dir: Path, workspace_id: str, cursor: Cursor) -> Iterator[list[Wire]]:
+    """Yield lines to ship; when the next ones are asked for, the cursor has moved behind them."""
+    is_alone = len(known_workspaces(state_dir)) <= 1
+    first = min(cursor.places, default="")
+    for segment in segments_in(state_dir / OPS_LOG_FOLDER):
+        if segment.stem < first:
+            continue
+        batch: list[Wire] = []
+        for place, wire in _lines(segment, cursor.places.get(segment.stem)):
+            if _is_ours(wire, workspace_id, cursor.is_ours, is_alone=is_alone):
+                batch.append(wire)
+            cursor.places.pop(segment.stem, None)  # so that it is the last one
+            cursor.places[segment.stem] = place
+            if len(batch) == BATCH_LINES:
+                yield batch
+                batch = []
+        yield batch
+
+
+def _lines(segment: Segment, shipped: tuple[int, str] | None) -> Iterator[tuple[tuple[int, str], Wire]]:
+    """Yield the lines of a file behind one of them, each with its place; all where it is another file now."""
+    start = 0
+    if shipped is not None:
+        lines = lines_forwards(segment, shipped[0], BLOCK_BYTES)
+        wire = _wire(lines[: lines.find(b"\n") + 1])
+        if wire is not None and wire["id"] == shipped[1]:
+            start = shipped[0] + lines.find(b"\n") + 1
+    while lines := lines_forwards(segment, start, BLOCK_BYTES):
+        for line in lines.splitlines(keepends=True):
+            if (wire := _wire(line)) is not None:
+                yield (start, wire["id"]), wire
+            start += len(line)
+
+
+def _wire(line: bytes) -> Wire | None:
+    """Return what a line says; None for one that is damaged."""
+    with suppress(ValueError, TypeError):
+        wire = json.loads(line) if is_whole(line) else None
+        if isinstance(wire, dict) and all(
+            isinstance(wire.get(key), str) for key in ("id", "ts", "action", "traceId")
+        ):
+            wire.pop("crc32", None)
+            return wire
+    return None
+
+
+def _is_ours(wire: Wire, workspace_id: str, known: dict[str, bool], *, is_alone: bool) -> bool:
+    """Return whether a line is of a workspace, and remember whose its trace is."""
+    trace, detail = wire["traceId"], wire.get("detail")
+    memory = detail.get("memory") if isinstance(detail, Mapping) else None
+    if isinstance(memory, str) and memory:
+        known[trace] = memory.endswith(f"-{workspace_id}")
+    return known.get(trace, is_alone)
