@@ -8,7 +8,8 @@ memory, the reference server of MCP (`--server`, its index.js, for node; else a 
 of `--basic-memory`, else a plain search function that scores by the words in common. Prints nDCG@10 by note
 for one index, for what the three have returned in the order of the one index (what is missing there nobody
 can win back), for the composite, and for each of its parts alone; then the CPU time of a question that goes
-through the adapter with an answer that is there already, which is what the adapter adds to a source.
+through the adapter with an answer that is there already, which is what the adapter adds to a source; and of
+one that the reference server answers: what the server, the mcp library and the adapter take.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import json
 import math
 import os
 import random
+import resource
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -24,13 +26,17 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
 from composable_memory import open_memory
 from composable_memory.interfaces import BackendSpec
 from composable_memory.paths import FOREIGN
 from composable_memory.types import SearchOptions
 from composable_memory_adapters.external.backend import ExternalMemory
+from composable_memory_adapters.external.mcp_source import McpSource
 from composable_memory_adapters.external.retrievers import retriever_backend
-from composable_memory_adapters.external.settings import AnswerSettings
+from composable_memory_adapters.external.settings import AnswerSettings, McpSettings
 from composable_memory_adapters.text.query_terms import analyse
 from composable_memory_feedback.metrics import ndcg
 
@@ -197,9 +203,7 @@ async def overhead() -> None:
     """Print the CPU time that the adapter takes for a question."""
     print("\nCPU time of the adapter, ms a question (median of 5 rounds of 200)")
     for results, characters in ((10, 300), (24, 300), (24, 2_000)):
-        chance = random.Random(SEED)
-        words = [f"word{number}" for number in range(200)]
-        texts = [" ".join(chance.choices(words, k=math.ceil(characters / 7))) for _ in range(results)]
+        texts = random_texts(results, characters)
         rows = [{"id": str(at), "content": text, "score": 1 / (1 + at)} for at, text in enumerate(texts)]
         memory = ExternalMemory(Ready({"results": rows}), AnswerSettings(), backend_id="away")
         options = SearchOptions(max_results=results)  # at least as many as the composite asks for
@@ -213,6 +217,66 @@ async def overhead() -> None:
         await memory.close()
 
 
+def random_texts(results: int, characters: int) -> list[str]:
+    """Return texts of words that do not repeat, as far as there are enough."""
+    chance = random.Random(SEED)
+    words = [f"word{number}" for number in range(200)]
+    return [" ".join(chance.choices(words, k=math.ceil(characters / 7))) for _ in range(results)]
+
+
+async def shares(server: Path, results: int = 24, characters: int = 300, rounds: int = 200) -> None:
+    """Print how the CPU time of a question is spent that the reference server answers with all it has."""
+    with tempfile.TemporaryDirectory() as scratch:
+        graph = Path(scratch) / "graph.jsonl"
+        rows = (
+            {"type": "entity", "name": f"{at}", "entityType": "note", "observations": [f"pump {text}"]}
+            for at, text in enumerate(random_texts(results, characters))
+        )
+        graph.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+        command = ["env", f"MEMORY_FILE_PATH={graph}", "node", str(server)]
+
+        settings = McpSettings.model_validate(
+            {"preset": "server-memory", "ask_by": "question", "command": command}
+        )
+        parameters = StdioServerParameters(command=command[0], args=command[1:], env=dict(os.environ))
+
+        async def asked(questions: int) -> tuple[list[float], list[float]]:
+            source = McpSource(settings, backend_id="away", environ=os.environ, folder=Path(scratch))
+            memory = ExternalMemory(source, settings, backend_id="away")
+            await memory.search("pump")
+            library, whole = [], []
+            async with Client(stdio_client(parameters)) as client:
+                await client.list_tools()
+                for _ in range(questions):
+                    started = process_time()
+                    await client.call_tool("search_nodes", {"query": "pump"})
+                    between = process_time()
+                    await memory.search("pump")
+                    library.append(between - started)
+                    whole.append(process_time() - between)
+            await memory.close()
+            return library, whole
+
+        def of_servers() -> float:
+            used = resource.getrusage(resource.RUSAGE_CHILDREN)
+            return used.ru_utime + used.ru_stime
+
+        at_first = of_servers()
+        await asked(0)
+        started = of_servers()
+        library, whole = await asked(rounds)
+        served = of_servers() - started - (started - at_first)  # without what starting takes
+    print(f"\nCPU time, ms a question; a server answers with {results} results of {characters} characters")
+    adapter = statistics.median(whole) - statistics.median(library)
+    spent = {
+        "the server": served / 2 / rounds,
+        "the mcp library": statistics.median(library),
+        "the adapter": adapter,
+    }
+    for name, seconds in spent.items():
+        print(f"  {name:<16} {seconds * 1000:.2f}")
+
+
 async def main() -> None:
     """Run what the arguments name."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -223,6 +287,8 @@ async def main() -> None:
     parser.add_argument("--questions", type=int, default=150)
     arguments = parser.parse_args()
     await overhead()
+    if arguments.server:
+        await shares(arguments.server.resolve())
     for name in arguments.sets if arguments.data else ():
         await quality(
             arguments.data / name,

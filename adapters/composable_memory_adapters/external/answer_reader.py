@@ -33,6 +33,8 @@ MAX_READ = 1_000_000
 """What is kept of a text that is read whole."""
 SHORT = 16 * 2**10
 """An answer of fewer bytes is parsed at once: a thread takes 0.1 ms, which is many times as long."""
+AT_ONCE = 10_000
+"""An answer of fewer characters is read at once, which takes a millisecond, in Chinese five."""
 MAX_NAME = 300
 MAX_SCORE = 1e300
 """A larger score is none."""
@@ -168,6 +170,22 @@ def read_answer(
         keys=_keys(unread[0]) if unread else _keys(answer) if rows is None and not complaint else None,
         found_at=found_at if rows else None,
     )
+
+
+def is_small(answer: JsonValue) -> bool:
+    """Return whether an answer holds so little that it may be read on an event loop."""
+    left, parts = AT_ONCE, [answer]
+    while parts and left > 0:
+        match parts.pop():
+            case str(text):
+                left -= len(text)
+            case list(items):
+                left -= len(items)
+                parts += items
+            case dict(fields):
+                left -= 10 * len(fields)
+                parts += fields.values()
+    return left > 0
 
 
 def results_of(
@@ -378,7 +396,7 @@ def _common(row: Mapping[str, JsonValue]) -> tuple[dict[str, str], dict[str, Jso
             if isinstance(value, dict):
                 if not prefix:
                     levels.append((f"{name}.", value))
-            elif name in _FIELDS and value not in (None, "", []):
+            elif name in _FIELDS and (value or value in (0, False)):
                 field, rank = _FIELDS[name]
                 if rank < ranks.get(field, rank + (field not in names)):
                     ranks[field], names[field], values[field] = rank, f"{prefix}{name}", value
@@ -397,9 +415,10 @@ def _text(value: JsonValue, most: int = MAX_CHARACTERS) -> str:
 def _hit(
     fields: Mapping[str, JsonValue], text: str, backend_id: str, score_is: Literal["similarity", "distance"]
 ) -> Hit:
-    for place in (fields.get("path"), fields.get("id")):
-        if name := _name(place):
-            break
+    place = fields.get("path")
+    if not (name := _name(place)):
+        place = fields.get("id")
+        name = _name(place)
     first = _line(fields.get("start_line"))
     return Hit(
         path=f"{backend_id}{FOREIGN}{name or _digest(text)}",
@@ -413,14 +432,18 @@ def _hit(
 
 
 def _result(hit: Hit, shown: Snippet, as_of: datetime | None) -> MemorySearchResult:
-    since, until, written = (_moment(hit.fields.get(one)) for one in ("valid_from", "valid_to", "date"))
-    known = {
-        "valid_at": since.isoformat() if since else "",
-        "date": written.date().isoformat() if written else "",
-        "type": _name(hit.fields.get("type")),
-    }
-    holds = as_of is None or ((since is None or since <= as_of) and (until is None or as_of < until))
-    is_fact = since is not None or until is not None
+    fields, known, facts = hit.fields, dict[str, JsonValue](), tuple[SupportingFact, ...]()
+    since, until = _moment(fields.get("valid_from")), _moment(fields.get("valid_to"))
+    if since:
+        known["valid_at"] = since.isoformat()
+    if written := _moment(fields.get("date")):
+        known["date"] = written.date().isoformat()
+    if type_ := _name(fields.get("type")):
+        known["type"] = type_
+    if since or until:
+        holds = as_of is None or ((since is None or since <= as_of) and (until is None or as_of < until))
+        fact = SupportingFact(text=shown.text, valid_from=since, valid_to=until, as_of=as_of, holds=holds)
+        facts = (fact,)
     return MemorySearchResult(
         path=hit.path,
         start_line=hit.lines[0],
@@ -430,10 +453,8 @@ def _result(hit: Hit, shown: Snippet, as_of: datetime | None) -> MemorySearchRes
         highlights=shown.highlights,
         text=hit.text,
         title=hit.title,
-        metadata={name: value for name, value in known.items() if value},
-        facts=(SupportingFact(text=shown.text, valid_from=since, valid_to=until, as_of=as_of, holds=holds),)
-        if is_fact
-        else (),
+        metadata=known,
+        facts=facts,
     )
 
 
@@ -460,12 +481,14 @@ def _sorted(hits: Iterable[Hit]) -> Sequence[Hit]:
 
 
 def _score(value: JsonValue, score_is: Literal["similarity", "distance"]) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_SCORE:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= MAX_SCORE:
         return None
     return 1 / (1 + max(0.0, value)) if score_is == "distance" else float(value)
 
 
 def _line(value: JsonValue) -> int:
+    if value is None:
+        return 0
     number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 10 else value
     if isinstance(number, bool) or not isinstance(number, int) or not 0 < number < MAX_NUMBER:
         return 0
@@ -474,6 +497,8 @@ def _line(value: JsonValue) -> int:
 
 def _name(value: JsonValue) -> str:
     """Return a name without what would make it another path, or steer a terminal."""
+    if value is None:
+        return ""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < MAX_NUMBER:
         value = str(value)
     if not isinstance(value, str) or not value:
@@ -495,7 +520,7 @@ def _moment(value: JsonValue) -> datetime | None:
         if isinstance(value, str) and _DAY.match(value):
             moment = datetime.fromisoformat(value)
             return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
             return datetime.fromtimestamp(value / 1000 if value > 1e11 else value, UTC)
     except (ValueError, OverflowError, OSError):
         return None

@@ -33,6 +33,7 @@ from composable_memory_adapters.external.answer_reader import (
     Reading,
     compared,
     found_names,
+    is_small,
     joined,
     read_answer,
     results_of,
@@ -108,6 +109,8 @@ class ExternalMemory:
         self._clock = clock
         self._is_closed = False
         self._stems = StemCache(MOST_KEPT)
+        self._stemmers: list[Stemmer] = []
+        """Those that no thread has in use; making one takes as long as reading ten results."""
         self._calls: set[asyncio.Task[Any]] = set()
         self._answered: dict[str, tuple[str, str, str]] = {}
         """What was answered last, by its citation: the path here, the place there, and the text."""
@@ -132,7 +135,10 @@ class ExternalMemory:
         limit = max(self._settings.limit, options.max_results)
         analysed = analyse(asked)
         answers = [await self._ask(one, limit) for one in self._asked(asked, analysed)]
-        reading, hits, results = await asyncio.to_thread(self._read, answers, analysed, options)
+        if all(map(is_small, answers)):
+            reading, hits, results = self._read(answers, analysed, options)
+        else:
+            reading, hits, results = await asyncio.to_thread(self._read, answers, analysed, options)
         for hit, one in zip(hits, results, strict=True):
             citation = format_citation(one.path, one.start_line, one.end_line)
             self._answered.pop(citation, None)  # the latest are the last
@@ -201,10 +207,15 @@ class ExternalMemory:
                 for answer in answers
             ]
         )
-        stemmer = Stemmer()
+        try:
+            stemmer = self._stemmers.pop()
+        except IndexError:
+            stemmer = Stemmer()
         hits = compared(reading.hits, query, self._stems, stemmer)
         good = [hit for hit in hits if (hit.score or 0.0) >= options.min_score][: options.max_results]
-        return reading, good, results_of(good, query, self._as_of(options), stemmer)
+        results = results_of(good, query, self._as_of(options), stemmer)
+        self._stemmers.append(stemmer)
+        return reading, good, results
 
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None

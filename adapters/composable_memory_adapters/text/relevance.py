@@ -60,10 +60,9 @@ class Relevance:
     def of(self, match: PassageMatch) -> float:
         """Return BM25 plus the rarity of the terms that stand together; 0 or more, without an upper end."""
         penalty = K1 * self.length_norm(match.length)
-        bm25 = 0.0
         counts = match.counts if match.counts is not None else [len(one) for one in match.places]
-        for rarity, count in zip(self.rarities, counts, strict=True):
-            bm25 += rarity * count * (K1 + 1) / (count + penalty)
+        found = zip(self.rarities, counts, strict=True)
+        bm25 = sum([rarity * count * (K1 + 1) / (count + penalty) for rarity, count in found if count])
         return bm25 + WINDOW_SHARE * self._densest_window(match.places)
 
     def by_term(self, match: PassageMatch) -> list[float]:
@@ -81,6 +80,9 @@ class Relevance:
     def _densest_window(self, places: Sequence[Sequence[int]]) -> float:
         """Return the largest sum of rarities of different terms within `WINDOW_TOKENS`."""
         rarities = self.rarities
+        alone = [rarity for rarity, positions in zip(rarities, places, strict=True) if positions]
+        if len(alone) < 2:
+            return sum(alone)
         found = sorted([(at, term) for term, positions in enumerate(places) for at in positions])
         inside = [0] * len(places)
         first = 0

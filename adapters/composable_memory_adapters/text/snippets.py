@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, takewhile
 from math import exp
+from string import ascii_letters, digits
 
 from composable_memory.types import MAX_SNIPPET_CHARS
 from composable_memory_adapters.text.forms import CJK, is_asian, plain
@@ -49,6 +50,9 @@ _BORDER = re.compile(
     r"[\n.!?…。！？](?:(?<=\n)|(?<=[.!?…])[.!?…]*[\"'”’»)\]]*\s+|(?<=[。！？])[。！？]*[」』”’）]*)"
 )
 
+LATIN = frozenset(f"{ascii_letters}{digits}")
+"""What no stem stands behind in a word: only in Arabic is anything taken off the front of one."""
+
 Span = tuple[int, int]
 """Where a part of a text begins and ends."""
 
@@ -85,10 +89,12 @@ class SnippetMaker:
         self._stems: dict[str, list[str]] = {}
         lookups = query.sought[: len(query.terms)]
         self._weights = rarities if rarities and any(rarities) else [1.0] * len(lookups)
-        self._sought = [
-            [self._to_seek(" ".join(one.words), one.is_open) for one in alternatives]
-            for alternatives in lookups
-        ]
+        sought = (
+            (number, self._to_seek(" ".join(one.words), one.is_open))
+            for number, alternatives in enumerate(lookups)
+            for one in alternatives
+        )
+        self._sought = [(number, one) for number, one in sought if one.literal]
         self._total = sum(self._weights) or 1.0
         self._likely: dict[tuple[int, int, int], float] = {}
 
@@ -100,13 +106,13 @@ class SnippetMaker:
         `head` characters, such as front matter, are passed over if no word of the question is in them and
         anything follows.
         """
-        found = sorted({*self._matches(text)})
+        found = self._matches(text)
         if head and not text[head:].isspace() and head < len(text) and (not found or found[0][0] >= head):
             return self.snippet(text[head:].lstrip("\n"), limit=limit)
-        begin, end = 0, len(text)
-        if end > limit:
-            begin, end = self._part(text, found, max(1, limit - 2 * len(ELLIPSIS)))
-            end = min(end, begin + limit)
+        if len(text) <= limit:
+            return Snippet(text, tuple(_joined((start, stop) for start, stop, _ in found)))
+        begin, end = self._part(text, found, max(1, limit - 2 * len(ELLIPSIS)))
+        end = min(end, begin + limit)
         before = ELLIPSIS if begin and limit > 2 else ""
         behind = ELLIPSIS if end < len(text) and limit > 2 else ""
         shift = len(before) - begin
@@ -121,22 +127,22 @@ class SnippetMaker:
         literal = stem[:-1] if len(stem) > 2 and stem[-1] in "eil" and not is_open else stem
         return _Sought(_folded(literal), stem, is_open)
 
-    def _matches(self, text: str) -> Iterator[tuple[int, int, int]]:
-        """Yield where words of the question stand, and which, in no order."""
-        folded = _folded(text)
-        every = ((number, one) for number, alternatives in enumerate(self._sought) for one in alternatives)
-        for number, sought in every:
+    def _matches(self, text: str) -> list[tuple[int, int, int]]:
+        """Return where words of the question stand, and which, in their order."""
+        folded, found = _folded(text), set[tuple[int, int, int]]()
+        for number, sought in self._sought:
             literal = sought.literal
-            at = folded.find(literal) if literal else -1
+            at = folded.find(literal)
             while at >= 0:
                 end = at + len(literal)
-                if sought.stem:
+                if not sought.stem:
+                    found.add((at, end, number))
+                elif not at or text[at - 1] not in LATIN:  # else it is within a word, as port in important
                     start, end = _word_around(text, at, end)
                     if self._is_form(text[start:end], sought):
-                        yield start, end, number
-                else:
-                    yield at, end, number
+                        found.add((start, end, number))
                 at = folded.find(literal, end)
+        return sorted(found)
 
     def _is_form(self, word: str, sought: _Sought) -> bool:
         stems = self._stems.get(word)

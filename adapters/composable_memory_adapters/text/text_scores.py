@@ -67,13 +67,14 @@ def score(
     lengths = [passage.count(" ") - 1 for passage in passages]
     relevance = _relevance(lengths, places, terms=len(query.terms), count=times * len(passages))
     needed = range(len(query.terms), len(lookups)) if query.phrases else range(len(lookups))
+    scale, nothing = relevance.scale, Scored(words=0.0, exact=False)
     return [
         Scored(
-            words=absolute_score(
-                relevance.of(PassageMatch(places=found, length=length)), scale=relevance.scale
-            ),
+            words=absolute_score(relevance.of(PassageMatch(places=found, length=length)), scale=scale),
             exact=all(found[at] for at in needed),
         )
+        if any(found)
+        else nothing
         for length, found in zip(lengths, places, strict=True)
     ]
 
@@ -114,10 +115,12 @@ def _positions(passage: str, wanted: str) -> list[int]:
     """Return which of the stems of a passage are `wanted`, counted from 0."""
     found: list[int] = []
     number = begin = 0
-    while (at := passage.find(wanted, begin)) >= 0:
+    at = passage.find(wanted)
+    while at >= 0:
         number += passage.count(" ", begin, at)
         found.append(number)
         number, begin = number + 1, at + 1
+        at = passage.find(wanted, begin)
     return found
 
 
