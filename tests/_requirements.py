@@ -3473,6 +3473,10 @@ INTERFACES = document(
                  "tests/docs/test_deploy_team.py::test_every_command_is_one_with_these_options",
                  "tests/docs/test_deploy_team.py::test_every_variable_is_a_setting_or_where_the_server_is",
                  "tests/docs/test_deploy_team.py::test_what_is_referred_to_is_there"),
+            kept("own:postgres:forgotten", "no table of the server holds what was forgotten",
+                 "tests/integration/test_postgres_forgetting.py::test_no_table_holds_what_was_forgotten",
+                 "tests/integration/test_postgres_forgetting.py::"
+                 "test_what_others_have_brought_is_named_and_goes_with_them"),
             kept("own:postgres:logs", "log lines are shipped once, on from where it was, none of others",
                  "tests/integration/test_log_shipping.py::"
                  "test_lines_are_shipped_in_their_order_and_on_from_where_the_store_went_away",

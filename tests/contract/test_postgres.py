@@ -13,6 +13,7 @@ from composable_memory.interfaces import BackendServices, MemorySearchManager, S
 from composable_memory.testing import (
     AnswerContract,
     BackendContract,
+    ForgetContract,
     Opener,
     ReadFileContract,
     SyncContract,
@@ -23,7 +24,7 @@ from composable_memory_adapters.postgres import spec
 from composable_memory_adapters.postgres.settings import PostgresSettings
 
 
-class PostgresContract(BackendContract, AnswerContract, ReadFileContract, SyncContract):
+class PostgresContract(BackendContract, AnswerContract, ForgetContract, ReadFileContract, SyncContract):
     """A workspace on a server, synced once from a folder."""
 
     capabilities = spec.capabilities

@@ -194,33 +194,7 @@ class BuiltinMemory:
         self._index.current("say what it holds")
         with self._failing_to("say what it holds"):
             found = await self._index.stored(wanted)
-        if found is None:
-            return ()
-        told = [
-            Holding(store=BACKEND_ID, what="passages of notes", count=found.passages),
-            Holding(
-                store=BACKEND_ID,
-                what="passages of transcripts" if not found.documents else "passages of other files",
-                count=found.said,
-                examples=(*found.transcripts, *found.documents),
-            ),
-            Holding(store=BACKEND_ID, what="vectors", count=found.vectors),
-            Holding(
-                store=BACKEND_ID,
-                what="transcripts",
-                count=len(found.transcripts),
-                examples=tuple(found.transcripts),
-                stays="the agent wrote them; what is forgotten is hidden in them, and not indexed",
-            ),
-            Holding(
-                store=BACKEND_ID,
-                what="documents",
-                count=len(found.documents),
-                examples=tuple(found.documents),
-                stays="edit them yourself; what is forgotten is hidden in them, and not indexed",
-            ),
-        ]
-        return tuple(one for one in told if one.count)
+        return () if found is None else found.holdings(BACKEND_ID)
 
     async def erase(self, wanted: Forgetting) -> tuple[Holding, ...]:
         """Index without these lines, and remove all that is left of them in the file."""

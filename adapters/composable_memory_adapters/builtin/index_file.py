@@ -16,6 +16,7 @@ from composable_memory.interfaces import BackendServices
 from composable_memory.supervision.single_flight import Flight
 from composable_memory.types import SyncReport
 from composable_memory_adapters.builtin.notes.documents import note_suffixes
+from composable_memory_adapters.builtin.notes.erasable_lines import Stored
 from composable_memory_adapters.builtin.notes.note_files import scan
 from composable_memory_adapters.builtin.search.searcher import Searcher
 from composable_memory_adapters.builtin.settings import BuiltinSettings
@@ -202,7 +203,7 @@ class IndexFile:
 
     # --- forgetting ---------------------------------------------------------------------------------------
 
-    async def stored(self, wanted: Forgetting) -> erasing.Stored | None:
+    async def stored(self, wanted: Forgetting) -> Stored | None:
         """Return what is stored of lines; None where there is no index."""
         return await self.current("forget").file.read(erasing.stored, wanted) if await self.exists() else None
 

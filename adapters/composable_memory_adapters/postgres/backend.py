@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import TypeVar
 
 from composable_memory.errors import BackendError, ConfigError, EmbeddingError
+from composable_memory.forget.report import Forgetting, Holding
 from composable_memory.interfaces import BackendServices, ProgressCallback
 from composable_memory.paths import resolve_memory_file
 from composable_memory.supervision.single_flight import Flight, SingleFlight, sync_ended
@@ -38,11 +40,12 @@ from composable_memory_adapters.builtin.sync.debounce import Debounce
 from composable_memory_adapters.builtin.sync.sync_scheduler import FolderWatch, SyncScheduler
 from composable_memory_adapters.builtin.sync.watch_scope import WatchScope, survey
 from composable_memory_adapters.excerpts import excerpt, numbered_excerpt
+from composable_memory_adapters.postgres import erasing
 from composable_memory_adapters.postgres.searching import Searching
-from composable_memory_adapters.postgres.server import Server, WorkspaceGone, address_of
+from composable_memory_adapters.postgres.server import Connection, Server, WorkspaceGone, address_of
 from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_adapters.postgres.snapshot import WorkspaceTexts
-from composable_memory_adapters.postgres.syncing import Syncing
+from composable_memory_adapters.postgres.syncing import Syncing, own_name
 from composable_memory_ops_logs.tracing import trace
 
 T = TypeVar("T")
@@ -73,7 +76,7 @@ async def open_postgres(
 
 
 class PostgresMemory:
-    """Notes of a workspace on a server; keeps `MemorySearchManager`, `SupportsAnswer` and `SupportsSync`."""
+    """Notes of a workspace on a server; keeps `SupportsAnswer`, `SupportsForget` and `SupportsSync`."""
 
     def __init__(self, settings: PostgresSettings, services: BackendServices) -> None:
         self._settings = settings
@@ -154,6 +157,58 @@ class PostgresMemory:
         elif self._reranking and await self._reranking.is_on():
             problem = await self._reranking.read_all(progress)
         return report if problem is None else replace(report, problems=(*report.problems, problem))
+
+    async def holdings(self, wanted: Forgetting) -> tuple[Holding, ...]:
+        """Return what the workspace holds of lines: passages, vectors, what was said, lines of logs."""
+        self._server.refuse_if_closed("say what it holds")
+        mask = erasing.mask_of(wanted, self._services.hide)
+
+        async def look(tenant: int) -> tuple[Holding, ...]:
+            async with self._server.reading("say what it holds", tenant=tenant) as connection:
+                found = await erasing.stored(connection, tenant, wanted=wanted)
+                logged = await erasing.mask_log_lines(connection, tenant, mask=mask, is_rehearsal=True)
+            lines = Holding(store=self._id, what="log lines that quote it", count=logged)
+            return (*found.holdings(self._id), *([lines] if logged else ()))
+
+        return await self._in_workspace("say what it holds", look, otherwise=())
+
+    async def erase(self, wanted: Forgetting) -> tuple[Holding, ...]:
+        """Bring the notes of this folder without these lines, and mask what quotes them in lines of logs.
+
+        Raises:
+            BackendError: a file could not be read again.
+        """
+        found = await self.holdings(wanted)
+        owner = self._settings.owner
+        if owner is None:
+            owner = await asyncio.to_thread(own_name, self._services)
+        mark = partial(erasing.mark_unread, owner=owner, wanted=wanted)
+        if not await self._in_workspace("forget", partial(self._written, mark), otherwise=False):
+            return ()
+        await self.sync(reason="forget")
+        finish = partial(self._written, partial(self._erased, owner, wanted))
+        nothing: tuple[list[str], tuple[Holding, ...]] = ([], ())
+        left, others = await self._in_workspace("forget", finish, otherwise=nothing)
+        if left:
+            raise BackendError(self._id, "forget", f"{', '.join(left)} could not be read again")
+        return (*found, *others)
+
+    async def _written(self, work: Callable[[Connection, int], Awaitable[T]], tenant: int) -> T:
+        return await self._server.write("forget", lambda connection: work(connection, tenant), tenant=tenant)
+
+    async def _erased(
+        self, owner: str, wanted: Forgetting, connection: Connection, tenant: int
+    ) -> tuple[list[str], tuple[Holding, ...]]:
+        """Mask log lines; return files that were not read again, and what of others says it still."""
+        mask = erasing.mask_of(wanted, self._services.hide)
+        await erasing.mask_log_lines(connection, tenant, mask=mask, is_rehearsal=False)
+        left = await erasing.unread(connection, tenant, owner=owner)
+        paths, owners = await erasing.of_others(connection, tenant, wanted=wanted)
+        stays = f"brought by {', '.join(owners)}; forget it there as well"
+        theirs = Holding(
+            store=self._id, what="files of others", count=len(paths), examples=tuple(paths), stays=stays
+        )
+        return left, (theirs,) if paths and not left else ()
 
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None

@@ -51,7 +51,15 @@ spec = BackendSpec(
     summary="Notes of many machines in a PostgreSQL server with pgvector, searched by words and by meaning",
     settings=PostgresSettings,
     open=lazy_backend(_load),
-    capabilities=frozenset({Capability.ANSWER, Capability.CALIBRATED, Capability.READ_FILE, Capability.SYNC}),
+    capabilities=frozenset(
+        {
+            Capability.ANSWER,
+            Capability.CALIBRATED,
+            Capability.FORGET,
+            Capability.READ_FILE,
+            Capability.SYNC,
+        }
+    ),
     missing=_missing,
     open_feedback=_open_feedback,
     open_log_store=_open_log_store,

@@ -72,6 +72,14 @@ WHERE tenant = $1 AND id = ANY ($2) AND word NOT IN ('', E'\\n')
 GROUP BY word, block
 ON CONFLICT (tenant, word, block) DO UPDATE SET ids = postings.ids || excluded.ids
 """
+# A row without passages would still have the word.
+DROP_EMPTY_POSTINGS = """
+DELETE FROM postings USING (
+  SELECT DISTINCT word, id / 4096 AS block FROM passage_words, unnest(string_to_array(words, ' ')) AS word
+  WHERE tenant = $1 AND id = ANY ($2)
+) AS gone
+WHERE postings.tenant = $1 AND postings.word = gone.word AND postings.block = gone.block AND ids <@ $2
+"""
 DELETE_POSTINGS = """
 UPDATE postings SET ids = ARRAY(SELECT one FROM unnest(ids) AS one WHERE one <> ALL ($2))
 FROM (
@@ -319,6 +327,7 @@ async def _taken_out(
     gone = await connection.fetch(DELETE_PASSAGES, tenant, paths)
     ids = [row["id"] for row in gone]
     if ids and await connection.fetchval(IS_INDEXED, tenant):
+        await connection.execute(DROP_EMPTY_POSTINGS, tenant, ids)
         await connection.execute(DELETE_POSTINGS, tenant, ids)
     for (words,) in await connection.fetch(DELETE_WORDS, tenant, ids):
         counts.subtract({*words.split()})

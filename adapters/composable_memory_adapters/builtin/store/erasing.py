@@ -5,13 +5,12 @@ their vectors in the cache, where equal texts would find them again, and their b
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 from composable_memory.forget.report import Forgetting
-from composable_memory.forget.statement_matching import contains, statements_of, words_of
 from composable_memory_adapters.builtin.notes.documents import reader_of
+from composable_memory_adapters.builtin.notes.erasable_lines import Stored, sought
 from composable_memory_adapters.builtin.store import document_cache, index_meta, rebuild, schema
 from composable_memory_adapters.builtin.store.tables import LIVE
 from composable_memory_adapters.sqlite_file import Connection
@@ -31,16 +30,6 @@ WHERE NOT EXISTS (SELECT 1 FROM chunks WHERE chunks.embedding_id = embedding_cac
 """
 TEXTS = "SELECT text FROM chunks"
 OPTIMIZE = "INSERT INTO {keywords} ({keywords}) VALUES ('optimize')"
-
-
-class Stored(NamedTuple):
-    """What the index holds: passages of notes and of files that cannot be cut, vectors, which files."""
-
-    passages: int
-    said: int
-    vectors: int
-    transcripts: Sequence[str]
-    documents: Sequence[str]
 
 
 def stored(connection: Connection, wanted: Forgetting) -> Stored:
@@ -89,14 +78,8 @@ def purge(connection: Connection) -> None:
 
 
 def _quoting(connection: Connection, texts: Iterable[str]) -> Iterable[tuple[int, str]]:
-    """Yield the passages of transcripts and documents, with their paths, in which some texts are said.
-
-    In a document that is a line of its own: words within a line are not hidden there.
-    """
-    telling = (one for text in texts for one in statements_of(text) if one.is_telling)
-    for said, words in {(one.said, one.words) for one in telling}:
-        like = max(said, key=len).replace("!", "!!").replace("%", "!%").replace("_", "!_")
-        for id_, path, text, source in connection.execute(WITH_WORD, (f"%{like}%",)):
-            is_line = reader_of(path) and any(one.words == words for one in statements_of(text))
-            if is_line or (source == "sessions" and contains(words_of(text), said)):
+    """Yield the passages of transcripts and documents, with their paths, in which some texts are said."""
+    for one in sought(texts):
+        for id_, path, text, source in connection.execute(WITH_WORD, (one.like,)):
+            if one.is_said_in(path, source, text):
                 yield id_, path
