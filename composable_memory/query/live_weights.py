@@ -36,6 +36,8 @@ class LiveWeights:
     def __init__(self, table: WeightTable | Mapping[str, float]) -> None:
         fixed = table if isinstance(table, WeightTable) else WeightTable.fixed(table)
         self._now = ActiveWeights(table=fixed)
+        self.lost: str | None = None
+        """Why what was learnt could not be read yet, so that other weights are in force."""
 
     @property
     def now(self) -> ActiveWeights:
@@ -45,3 +47,4 @@ class LiveWeights:
     def put(self, weights: ActiveWeights) -> None:
         """Put other weights in force for all queries that begin from now on."""
         self._now = weights
+        self.lost = None

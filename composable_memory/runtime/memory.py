@@ -458,7 +458,9 @@ class Memory:
         return (lost, *lost_now)
 
     def _not_learnt(self) -> tuple[Degradation, ...]:
-        """Return that the store which several memories share is away; the weights in force stay."""
+        """Return that what was learnt could not be read yet, or that a shared store is away."""
+        if self.weights.lost is not None:
+            return (Degradation(backend_id="weights", code="unavailable", reason=self.weights.lost),)
         remark = self.context.remark if self.context.open_shared else None
         if remark is None or any(one.reason == remark for one in self.manager.unavailable):
             return ()

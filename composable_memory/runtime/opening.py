@@ -209,8 +209,8 @@ async def _weights_lost(context: LearningContext, live: LiveWeights) -> tuple[De
     try:
         await activate(context, live)
     except FeedbackError as error:
-        reason = f"the weights of the settings are in force, since learnt ones cannot be read: {error}"
-        return (Degradation(backend_id="weights", code="unavailable", reason=reason),)
+        live.lost = f"the weights of the settings are in force, since learnt ones cannot be read: {error}"
+        return ()
     if context.remark:
         return (Degradation(backend_id="feedback", code="unavailable", reason=context.remark),)
     return ()

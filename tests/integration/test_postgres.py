@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import shutil
 import ssl
 import subprocess
 import sys
@@ -33,14 +32,14 @@ from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_ops_logs import OpsEvent, SyncFailed
 from tests.documents import docx, paragraph, pdf
-from tests.postgres_server import PostgresServer, make_tables, missing, running
+from tests.postgres_server import PostgresServer, make_tables, missing, running, server_folder
 from tests.rounds import rounds
 from tests.variants import variants
 
 if (reason := missing()) is not None:
     pytest.skip(reason, allow_module_level=True)
 
-from composable_memory_adapters.postgres import server
+from composable_memory_adapters.postgres import server, upkeep
 from composable_memory_adapters.postgres.backend import PostgresMemory, open_postgres
 from composable_memory_adapters.postgres.feedback import TABLES as LEARNT
 from composable_memory_adapters.postgres.schema import VERSION
@@ -203,6 +202,36 @@ async def test_a_large_workspace_is_indexed_and_found_as_before_until_it_shrinks
         assert memory.status().custom["isIndexed"] is False
         assert (await asyncio.to_thread(postgres_server.run, posted)).strip() == "0"
         assert (await memory.search("quillwort"))[0].path == "new.md"
+
+
+async def test_others_write_while_a_large_workspace_is_indexed(
+    services: BackendServices,
+    team_settings: PostgresSettings,
+    postgres_server: PostgresServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(upkeep, "AT_ONCE", 4)  # many steps
+    texts = {f"memory/{number}.md": f"Boat {number} is in the harbour.\n" for number in range(40)}
+    for name in ("ada", "bob"):
+        await asyncio.to_thread(write, tmp_path / name, {f"memory/{name}.md": f"{name} rows.\n"})
+    await asyncio.to_thread(write, tmp_path / "ada", texts)
+    limited = team_settings.model_copy(update={"exact_limit": 10})
+    async with machine(team_settings, services, tmp_path / "ada") as ada:
+        await ada.sync()
+    async with (
+        machine(limited, services, tmp_path / "ada") as ada,
+        machine(limited, services, tmp_path / "bob") as bob,
+    ):
+        reports = await asyncio.gather(ada.sync(), bob.sync())
+        assert ada.status().custom["isIndexed"] is True
+        assert await paths(bob, "rows") == ["memory/ada.md", "memory/bob.md"]
+    schema = team_settings.schema_
+    posted = f"SELECT sum(cardinality(ids)) FROM {schema}.postings"
+    words = f"SELECT sum(passages) FROM {schema}.vocabulary"
+    counted = await asyncio.to_thread(postgres_server.run, posted, words)
+    assert len({*counted.split()}) == 1
+    assert [one.problems for one in reports] == [(), ()]
 
 
 FILTERS = (
@@ -438,7 +467,7 @@ async def test_tables_of_the_first_version_are_brought_up_to_date(
         f"ALTER TABLE {schema}.notes DROP COLUMN source, DROP COLUMN lines",
         f"ALTER TABLE {schema}.passage_words DROP COLUMN source",
         f"DROP TABLE {schema}.message_times, {schema}.postings, {schema}.log_lines",
-        f"ALTER TABLE {schema}.workspaces DROP COLUMN is_indexed",
+        f"ALTER TABLE {schema}.workspaces DROP COLUMN is_indexed, DROP COLUMN indexed_to",
         *(f"DROP TABLE {schema}.{name}" for name in ("feedback_revisions", *LEARNT)),
         f"DROP FUNCTION {schema}.next_id, {schema}.own_tenant",
         f"UPDATE {schema}.schema_version SET version = 1",
@@ -681,7 +710,8 @@ def test_the_server_of_tests_that_are_killed_ends() -> None:
         while not is_gone(int(pid), on_host=host(), started=started):
             time.sleep(0.05)
     finally:
-        shutil.rmtree(folder)
+        with server_folder():
+            assert not Path(folder).exists()
 
 
 async def test_tables_that_are_newer_are_left_alone(

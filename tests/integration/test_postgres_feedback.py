@@ -137,6 +137,24 @@ async def test_while_the_server_is_away_weights_serve_and_nothing_is_acknowledge
         assert await asyncio.to_thread(judged_traces, ada.state_dir) == {asked.trace_id}
 
 
+@pytest.mark.thorough
+async def test_weights_are_those_that_were_learnt_when_the_server_is_back(
+    own_server: PostgresServer, tmp_path: Path
+) -> None:
+    settings = await make_tables(own_server, "learnt")
+    async with learner(settings, tmp_path / "ada") as ada:
+        await ada.learning.weights.set({"builtin": 0.5})
+    await asyncio.to_thread(own_server.kill)
+    async with learner(settings, tmp_path / "bob") as bob:
+        before = await bob.query("When does the ferry leave?")
+        await asyncio.to_thread(own_server.start)
+        await weight_is(bob, 0.5)
+        after = await bob.query("When does the ferry leave?")
+
+    assert "weights" in {one.backend_id for one in before.degraded}
+    assert "weights" not in {one.backend_id for one in after.degraded}
+
+
 def test_workspaces_do_not_see_what_others_learn_and_nothing_is_seen_without_one(
     team_settings: PostgresSettings, postgres_server: PostgresServer
 ) -> None:

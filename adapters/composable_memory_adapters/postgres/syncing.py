@@ -163,7 +163,8 @@ class Syncing:
         if await self._server.read("sync", due, tenant=tenant):
             keep_up = partial(upkeep.keep_up, tenant=tenant, limit=limit)
             try:
-                await self._server.write("index the words", keep_up, tenant=tenant)
+                while await self._server.write("index the words", keep_up, tenant=tenant):
+                    pass  # others write meanwhile
             except BackendError as error:
                 run.problems.append(str(error))
 
@@ -174,48 +175,56 @@ class Syncing:
         embedder, space = self._services.embedder, self._space
         if embedder is None or space is None:
             return
-        claim = partial(writing.claim_space, tenant=tenant, space=space_id(space), force=flight.force)
+        own = space_id(space)
+        claim = partial(writing.claim_space, tenant=tenant, space=own, force=flight.force)
         look = partial(writing.pending_and_space, tenant=tenant)
         run.pending, claimed = await self._server.read("sync", look, tenant=tenant)
-        if claimed is None or (flight.force and claimed != space_id(space)):
-            claimed = await self._server.write("sync", claim, tenant=tenant)
-        if claimed != space_id(space):
+        if claimed is None or (flight.force and claimed != own):
+            await self._server.write("sync", claim, tenant=tenant)
+            run.pending, claimed = await self._server.read("sync", look, tenant=tenant)
+        if claimed != own:
             run.problems += [OTHER_SPACE] if run.pending else []
-            return
-        await self._embed_pending(embedder, space, tenant, run, flight)
+        elif run.pending:
+            await self._embed_pending(embedder, space, tenant, run, flight)
+            run.pending, _ = await self._server.read("sync", look, tenant=tenant)
 
     async def _embed_pending(
         self, embedder: EmbedderAdapter, space: EmbeddingSpace, tenant: int, run: _Run, flight: Flight
     ) -> None:
-        refused: set[str] = set()
+        """Embed page by page, the newest first, each text once; of a batch that is refused, text by text."""
+        before: int | None = writing.LAST
+        seen: set[str] = set()
         failures = 0
-        size = BATCH
-        while run.pending and failures < FAILURES_IN_A_ROW:
-            find = partial(writing.pending, tenant=tenant, without=refused, count=size)
-            texts = await self._server.read("sync", find, tenant=tenant)
-            if not texts:
-                break
-            try:
-                vectors = await _embedded(embedder, space, texts)
-            except EmbeddingError as error:
-                if isinstance(error, EmbedderUnavailable) or size == 1:
+        while before is not None and run.pending > 0:
+            find = partial(writing.pending, tenant=tenant, before=before)
+            before, found = await self._server.read("sync", find, tenant=tenant)
+            texts = [*{hash_: text for hash_, text in found if hash_ not in seen}.items()]
+            seen.update(hash_ for hash_, _ in texts)
+            batches = [dict(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH)]
+            while batches:
+                batch = batches.pop(0)
+                try:
+                    vectors = await _embedded(embedder, space, batch)
+                except EmbeddingError as error:
+                    is_away = isinstance(error, EmbedderUnavailable)
+                    if len(batch) > 1 and not is_away:
+                        batches = [{hash_: text} for hash_, text in batch.items()] + batches
+                        continue
                     run.problems.append(str(error))
                     failures += 1
-                    refused |= texts.keys()
-                if isinstance(error, EmbedderUnavailable):
-                    break
-                size = 1  # so one text that is refused does not block the others
-                continue
-            failures = 0
-            write = partial(writing.write_vectors, tenant=tenant, space=space_id(space), vectors=vectors)
-            if not await self._server.write("sync", write, tenant=tenant):
-                run.problems.append(OTHER_SPACE)
-                break
-            run.embedded += len(vectors)
-            look = partial(writing.pending_and_space, tenant=tenant)
-            run.pending, _ = await self._server.read("sync", look, tenant=tenant)
-            done = len(run.changed) + run.embedded
-            flight.tell(MemorySyncProgressUpdate(completed=done, total=done + run.pending, label="Embedding"))
+                    if is_away or failures == FAILURES_IN_A_ROW:
+                        return
+                    continue
+                failures = 0
+                write = partial(writing.write_vectors, tenant=tenant, space=space_id(space), vectors=vectors)
+                if not await self._server.write("sync", write, tenant=tenant):
+                    run.problems.append(OTHER_SPACE)
+                    return
+                run.embedded += len(vectors)
+                run.pending -= sum(hash_ in vectors for hash_, _ in found)
+                done = len(run.changed) + run.embedded
+                total = done + max(0, run.pending)
+                flight.tell(MemorySyncProgressUpdate(completed=done, total=total, label="Embedding"))
 
 
 def own_name(services: BackendServices) -> str:

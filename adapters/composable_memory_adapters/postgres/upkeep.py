@@ -1,4 +1,8 @@
-"""Postings of a large workspace: made when it has too many passages to look at each, dropped below."""
+"""Postings of a large workspace: made when it has too many passages to look at each, dropped below.
+
+Both go by steps, a transaction each, so that others write in between. Passages get their ids in the order in
+which they are written: those up to `indexed_to` have postings already, later ones get them by a later step.
+"""
 
 from composable_memory_adapters.postgres.server import Connection
 from composable_memory_adapters.postgres.writing import LOCK, PUT_POSTINGS
@@ -7,40 +11,55 @@ SHRUNK = 0.8
 """They are dropped below this share of the limit, so that those of a workspace near it do not come and go."""
 
 AT_ONCE = 4096
-"""The words of so many passages are put into postings by one statement."""
+"""The words of so many passages are put into postings by one step."""
+
+ROWS_AT_ONCE = 50_000
+"""So many postings are dropped by one step."""
 
 LOOK = """
-SELECT is_indexed, (SELECT count(*) FROM passages WHERE tenant = $1) FROM workspaces WHERE tenant = $1
+SELECT is_indexed, indexed_to, (SELECT count(*) FROM passages WHERE tenant = $1) AS passages,
+  EXISTS (SELECT FROM postings WHERE tenant = $1) AS has_postings
+FROM workspaces WHERE tenant = $1
 """
-ALL_IDS = "SELECT id FROM passage_words WHERE tenant = $1 ORDER BY id"
-DROP_POSTINGS = "DELETE FROM postings WHERE tenant = $1"
-SET_INDEXED = "UPDATE workspaces SET is_indexed = $2 WHERE tenant = $1"
+NEXT_IDS = "SELECT id FROM passage_words WHERE tenant = $1 AND id > $2 ORDER BY id LIMIT $3"
+DROP_POSTINGS = """
+DELETE FROM postings WHERE tenant = $1 AND (word, block) IN (
+  SELECT word, block FROM postings WHERE tenant = $1 ORDER BY word, block LIMIT $2
+)
+"""
+SET_INDEXED = "UPDATE workspaces SET is_indexed = $2, indexed_to = $3 WHERE tenant = $1"
 
 
 async def is_due(connection: Connection, tenant: int, *, limit: int) -> bool:
     """Return whether `keep_up` has something to do."""
-    return await _wanted(connection, tenant, limit) is not None
+    is_indexed, _, passages, has_postings = await connection.fetchrow(LOOK, tenant)
+    is_wanted = _is_wanted(passages, limit, is_indexed)
+    return is_wanted is not is_indexed or (has_postings and not is_wanted)
 
 
-async def keep_up(connection: Connection, tenant: int, *, limit: int) -> None:
-    """Make the postings of a workspace with more than `limit` passages, or drop those of a smaller one.
+async def keep_up(connection: Connection, tenant: int, *, limit: int) -> bool:
+    """Make some postings of a workspace with more than `limit` passages, or drop some of a smaller one.
 
-    It is searched as it was meanwhile, and others are written.
+    Returns whether more is to be done. It is searched as it was until all are made.
     """
     await connection.execute(LOCK, tenant)
-    is_wanted = await _wanted(connection, tenant, limit)
-    if is_wanted is None:
-        return  # somebody else was here
-    await connection.execute(DROP_POSTINGS, tenant)
-    if is_wanted:
-        ids = [row["id"] for row in await connection.fetch(ALL_IDS, tenant)]
-        for start in range(0, len(ids), AT_ONCE):
-            await connection.execute(PUT_POSTINGS, tenant, ids[start : start + AT_ONCE])
-    await connection.execute(SET_INDEXED, tenant, is_wanted)
+    is_indexed, indexed_to, passages, has_postings = await connection.fetchrow(LOOK, tenant)
+    is_wanted = _is_wanted(passages, limit, is_indexed)
+    if is_wanted and is_indexed:
+        return False  # somebody else was here
+    if has_postings and not (is_wanted and indexed_to):
+        await connection.execute(SET_INDEXED, tenant, False, 0)
+        await connection.execute(DROP_POSTINGS, tenant, ROWS_AT_ONCE)
+        return True
+    if not is_wanted:
+        await connection.execute(SET_INDEXED, tenant, False, 0)
+        return False
+    ids = [row["id"] for row in await connection.fetch(NEXT_IDS, tenant, indexed_to, AT_ONCE)]
+    await connection.execute(PUT_POSTINGS, tenant, ids)
+    is_done = len(ids) < AT_ONCE
+    await connection.execute(SET_INDEXED, tenant, is_done, ids[-1] if ids else indexed_to)
+    return not is_done
 
 
-async def _wanted(connection: Connection, tenant: int, limit: int) -> bool | None:
-    """Return whether a workspace is to have postings; None where that is so already."""
-    is_indexed, passages = await connection.fetchrow(LOOK, tenant)
-    is_wanted = bool(passages > (limit * SHRUNK if is_indexed else limit))
-    return None if is_wanted is is_indexed else is_wanted
+def _is_wanted(passages: int, limit: int, is_indexed: bool) -> bool:
+    return passages > (limit * SHRUNK if is_indexed else limit)

@@ -6,7 +6,7 @@ another between looking and writing, and counts of words are exact. A question r
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from datetime import UTC, datetime
 
 from composable_memory_adapters.builtin.notes.changed_notes import FileDraft, FileState
@@ -64,6 +64,7 @@ INSERT INTO passage_words (tenant, id, source, length, tokens, weights, words)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
 """
 IS_INDEXED = "SELECT is_indexed FROM workspaces WHERE tenant = $1"
+HAS_POSTINGS = "SELECT is_indexed OR indexed_to > 0 FROM workspaces WHERE tenant = $1"
 PUT_POSTINGS = """
 INSERT INTO postings (tenant, word, block, ids)
 SELECT $1::int, word, id / 4096 AS block, array_agg(DISTINCT id)
@@ -128,11 +129,11 @@ UPDATE notes SET recipe = '' WHERE tenant = $1 AND path = ANY ($2) AND NOT EXIST
 """
 SPACE = "SELECT space FROM workspaces WHERE tenant = $1"
 CLAIM_SPACE = "UPDATE workspaces SET space = $2 WHERE tenant = $1 AND space IS NULL"
+# A page of all passages, so that each is looked at once, whatever the server knows of their number.
 PENDING = """
-SELECT passages.hash, min(text) AS text FROM passages
-LEFT JOIN vectors ON vectors.tenant = passages.tenant AND vectors.hash = passages.hash
-WHERE passages.tenant = $1 AND vectors.id IS NULL AND NOT passages.hash = ANY ($2)
-GROUP BY passages.hash ORDER BY max(passages.id) DESC LIMIT $3
+SELECT page.id, page.hash, CASE WHEN vectors.id IS NULL THEN text END AS text
+FROM (SELECT id, hash, text FROM passages WHERE tenant = $1 AND id < $2 ORDER BY id DESC LIMIT $3) AS page
+LEFT JOIN vectors ON vectors.tenant = $1 AND vectors.hash = page.hash ORDER BY page.id DESC
 """
 WITHOUT_VECTOR = """
 SELECT DISTINCT passages.hash FROM passages
@@ -154,6 +155,10 @@ INSERT INTO vectors (tenant, hash, vector)
 SELECT $1, $2, $3 WHERE EXISTS (SELECT FROM passages WHERE tenant = $1 AND hash = $2)
 ON CONFLICT DO NOTHING
 """
+
+PENDING_PAGE = 1_000
+LAST = (1 << 63) - 1
+"""No passage has a higher id."""
 
 OTHER_SPACE = (
     "the workspace holds vectors of another embedder, so passages are written without; use that embedder, or"
@@ -326,7 +331,7 @@ async def _taken_out(
         return counts, [], []
     gone = await connection.fetch(DELETE_PASSAGES, tenant, paths)
     ids = [row["id"] for row in gone]
-    if ids and await connection.fetchval(IS_INDEXED, tenant):
+    if ids and await connection.fetchval(HAS_POSTINGS, tenant):
         await connection.execute(DROP_EMPTY_POSTINGS, tenant, ids)
         await connection.execute(DELETE_POSTINGS, tenant, ids)
     for (words,) in await connection.fetch(DELETE_WORDS, tenant, ids):
@@ -421,11 +426,15 @@ async def claim_space(connection: Connection, tenant: int, space: str, *, force:
 
 
 async def pending(
-    connection: Connection, tenant: int, *, without: Iterable[str], count: int
-) -> dict[str, str]:
-    """Return texts that have no vector by their hashes, the newest first."""
-    rows = await connection.fetch(PENDING, tenant, [*without], count)
-    return {row["hash"]: row["text"] for row in rows}
+    connection: Connection, tenant: int, *, before: int
+) -> tuple[int | None, list[tuple[str, str]]]:
+    """Return hash and text of the next passages that have no vector, the newest first.
+
+    Those after them come before the id that is returned; it is None where there are no more.
+    """
+    rows = await connection.fetch(PENDING, tenant, before, PENDING_PAGE)
+    found = [(row["hash"], row["text"]) for row in rows if row["text"] is not None]
+    return rows[-1]["id"] if len(rows) == PENDING_PAGE else None, found
 
 
 async def pending_and_space(connection: Connection, tenant: int) -> tuple[int, str | None]:
