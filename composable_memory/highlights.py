@@ -64,15 +64,13 @@ def _are_within(highlights: tuple[Any, ...], length: int) -> TypeGuard[tuple[Spa
         for span in highlights:
             begin, end = span
             if not (
-                span.__class__ is tuple
-                and begin.__class__ is end.__class__ is int
-                and reached <= begin < end <= length
+                type(begin) is int and type(end) is int and type(span) is tuple and reached <= begin < end
             ):
                 return False
             reached = end
     except (TypeError, ValueError):  # it is no pair
         return False
-    return True
+    return reached <= length
 
 
 def stripped(result: MemorySearchResult) -> MemorySearchResult:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from math import isfinite
+from operator import attrgetter, is_, le
 from sys import float_info
 from time import perf_counter
 from types import NoneType
@@ -234,31 +235,44 @@ def _are_plain(results: Sequence[MemorySearchResult], *, is_on_scale: bool) -> b
 
     What is not is judged one by one, which takes three times as long.
     """
+    if not {MemorySearchResult}.issuperset(map(type, results)):
+        return False
+    if not results:
+        return True
     lowest, highest = (0.0, 1.0) if is_on_scale else (-float_info.max, float_info.max)
-    for one in results:
-        if not (
-            one.__class__ is MemorySearchResult
-            and one.score.__class__ is float
-            and lowest <= one.score <= highest
-            and one.start_line.__class__ is one.end_line.__class__ is one.start_char.__class__ is int
-            and 0 <= one.start_line <= one.end_line
-            and one.start_char >= 0
-            and one.snippet.__class__ is one.path.__class__ is one.text.__class__ is str
-            and len(one.snippet) <= MAX_SNIPPET_CHARS
-            and one.metadata.__class__ is dict
-            and one.source in SOURCES
-            and (one.origin is None or _is_origin(one.origin))
-            and (one.citation is None or one.citation.__class__ is str)
-            and within(one.highlights, len(one.snippet)) is one.highlights
-            and _is_name_inside(one.path)
-        ):
-            return False
+    (
+        paths, snippets, texts, scores, starts, ends, within_lines, metadata, sources, origins, citations,
+        highlights,
+    ) = zip(*map(_SAID, results), strict=True)  # fmt: skip
+    if not (
+        {str}.issuperset(map(type, (*paths, *snippets, *texts)))
+        and {int}.issuperset(map(type, (*starts, *ends, *within_lines)))
+        and {float}.issuperset(map(type, scores))
+        and {dict}.issuperset(map(type, metadata))
+        and {str, NoneType}.issuperset(map(type, citations))
+        and all(map(lowest.__le__, scores))
+        and all(map(highest.__ge__, scores))  # nor is any of them no number
+        and min(starts) >= 0 <= min(within_lines)
+        and all(map(le, starts, ends))
+        and max(lengths := [*map(len, snippets)]) <= MAX_SNIPPET_CHARS
+        and all(map(SOURCES.__contains__, sources))
+        and all(one is None or _is_origin(one) for one in origins)
+        and all(map(is_, map(within, highlights, lengths), highlights))
+        and all(map(_is_name_inside, paths))
+    ):
+        return False
     try:
-        "".join([one.snippet for one in results if not one.snippet.isascii()]).encode()
-        to_json([one.metadata for one in results])
+        "".join([one for one in snippets if not one.isascii()]).encode()
+        to_json(metadata)
     except ValueError:  # half a surrogate pair, or a value that is none of JSON
         return False
     return True
+
+
+_SAID = attrgetter(
+    "path", "snippet", "text", "score", "start_line", "end_line", "start_char", "metadata", "source",
+    "origin", "citation", "highlights",
+)  # fmt: skip
 
 
 def _trimmed(result: MemorySearchResult, is_on_scale: bool) -> MemorySearchResult:

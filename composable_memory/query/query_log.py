@@ -1,9 +1,9 @@
 """Writes the steps of a query into the ops log, with all that a later replay needs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice
 from typing import TypeVar, overload
 
@@ -71,6 +71,8 @@ class QueryLogger:
         filters: SearchFilters,
     ) -> None:
         """Log `query.start`."""
+        if not self._ops_log.is_heard:
+            return
         # Masked here already: cut from its query or from its name, a secret could not be told any more.
         query = redact(request.query)
         if intent is not None and query != request.query:
@@ -94,12 +96,14 @@ class QueryLogger:
 
     def backend_result(self, answer: BackendAnswer, depth: int) -> None:
         """Log `query.backend_result` with every candidate."""
+        if not self._ops_log.is_heard:
+            return
         rule = self._terms.rules[answer.backend_id]
         self._ops_log.emit(
             BackendResult(
                 weight=self._terms.weights[answer.backend_id],
                 result_count=len(answer.results),
-                results=_Candidates(answer.results),
+                results=_MadeWhenWritten(partial(_candidates, answer.results)),
                 depth=depth,
                 error=ErrorInfo.of(answer.error) if answer.error else None,
                 query_id=self._terms.query_id,
@@ -122,6 +126,8 @@ class QueryLogger:
         draw: Draw | None,
     ) -> None:
         """Log `query.merged`; `draw` says how the list was drawn from two rankings, if it was."""
+        if not self._ops_log.is_heard:
+            return
         merged, policy = ranking.merged, self._terms.policy
         self._ops_log.emit(
             QueryMerged(
@@ -139,8 +145,8 @@ class QueryLogger:
                     duplicates_removed=merged.total_before_dedup - merged.total_after_dedup,
                     by_backend={one.backend_id: len(one.results) for one in response.answers},
                 ),
-                final_results=logged_results(merged),
-                dropped=logged_dropped(merged),
+                final_results=_MadeWhenWritten(partial(logged_results, merged)),
+                dropped=_MadeWhenWritten(partial(logged_dropped, merged)),
                 backend_attribution=_paths_by_backend(response),
                 degraded=[
                     LoggedDegradation(backend=one.backend_id, reason=f"{one.code}: {one.reason}")
@@ -148,7 +154,9 @@ class QueryLogger:
                 ],
                 query_id=self._terms.query_id,
                 intent_kind=self._terms.kind,
-                near=_NearPairs(response.answers, request.options.max_results, policy.depth),
+                near=_MadeWhenWritten(
+                    partial(_near, response.answers, request.options.max_results, policy.depth)
+                ),
                 experiment=None if draw is None else _interleaved(draw),
                 rules=PIECES_TOLD,
             ),
@@ -228,8 +236,8 @@ def _time_hint(hint: TimeHint) -> dict[str, str | int]:
 class _MadeWhenWritten(Sequence[Made]):
     """What is made when the log's thread writes it, not while somebody waits for an answer."""
 
-    def _make(self) -> list[Made]:
-        raise NotImplementedError
+    def __init__(self, make: Callable[[], list[Made]]) -> None:
+        self._make = make
 
     @cached_property
     def _made(self) -> list[Made]:
@@ -249,26 +257,16 @@ class _MadeWhenWritten(Sequence[Made]):
         return self._made[index]
 
 
-class _Candidates(_MadeWhenWritten[Candidate]):
-    def __init__(self, results: Sequence[MemorySearchResult]) -> None:
-        self._results = results
-
-    def _make(self) -> list[Candidate]:
-        return [_candidate(rank, result) for rank, result in enumerate(self._results, 1)]
+def _candidates(results: Sequence[MemorySearchResult]) -> list[Candidate]:
+    return [_candidate(rank, result) for rank, result in enumerate(results, 1)]
 
 
-class _NearPairs(_MadeWhenWritten[NearPair]):
-    def __init__(self, answers: Sequence[BackendAnswer], max_results: int, depth: int) -> None:
-        self._lists = [answer.results for answer in answers]
-        self._most = max_results if max_results <= depth else None
-
-    def _make(self) -> list[NearPair]:
-        # A list that is longer than it was read at first is ranked whole before it is cut.
-        found = (
-            near_pairs_shown(self._lists, self._most) if self._most else near_pairs([*chain(*self._lists)])
-        )
-        pairs = [NearPair(*pair) for pair in islice(found, MOST_NEAR_PAIRS + 1)]
-        return pairs if len(pairs) <= MOST_NEAR_PAIRS else [TOO_MANY_NEAR]
+def _near(answers: Sequence[BackendAnswer], max_results: int, depth: int) -> list[NearPair]:
+    lists = [answer.results for answer in answers]
+    # A list that is longer than it was read at first is ranked whole before it is cut.
+    found = near_pairs_shown(lists, max_results) if max_results <= depth else near_pairs([*chain(*lists)])
+    pairs = [NearPair(*pair) for pair in islice(found, MOST_NEAR_PAIRS + 1)]
+    return pairs if len(pairs) <= MOST_NEAR_PAIRS else [TOO_MANY_NEAR]
 
 
 def _leg_scores(results: Sequence[MemorySearchResult]) -> dict[str, list[float | None]] | None:
@@ -283,18 +281,19 @@ def _leg_scores(results: Sequence[MemorySearchResult]) -> dict[str, list[float |
 
 
 def _candidate(rank: int, result: MemorySearchResult) -> Candidate:
-    return Candidate(
-        path=result.path,
-        start_line=result.start_line,
-        end_line=result.end_line,
-        score=result.score,
-        rank=rank,
-        source=result.source,
-        snippet_preview=result.snippet[:SNIPPET_PREVIEW_CHARS],
-        exact=result.exact,
-        origin=_taken_from(result.origin),
-        start_char=result.start_char or None,
-        outdated=tuple(filter(None, map(_taken_from, result.outdated))) or None if result.facts else None,
+    return Candidate(  # by place, as there are dozens of them
+        result.path,
+        result.start_line,
+        result.end_line,
+        result.score,
+        rank,
+        result.source,
+        result.snippet[:SNIPPET_PREVIEW_CHARS],
+        None,
+        result.exact,
+        _taken_from(result.origin) if result.origin else None,
+        result.start_char or None,
+        tuple(filter(None, map(_taken_from, result.outdated))) or None if result.facts else None,
     )
 
 

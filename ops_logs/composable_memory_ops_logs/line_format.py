@@ -1,11 +1,11 @@
 """The format of a line in the log, both ways: event to JSON, JSON to event."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from functools import cache
-from itertools import chain
-from typing import Any, cast, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Any, TypeAlias, cast, get_args, get_origin, get_type_hints
 from zlib import crc32
 
 import orjson
@@ -18,10 +18,19 @@ _CHECKSUM = b',"crc32":'
 _CHECKSUM_BYTES = 24
 """More than the field takes, with a newline."""
 _STATUSES = frozenset(get_args(Status))
+_WITHOUT_TEXTS = frozenset((bool, int, float, NoneType))
 
 
 def event_to_wire(event: OpsEvent) -> dict[str, object]:
     """Return the event as the mapping that is written: camelCase keys, nothing that is None."""
+    detail = event.detail
+    return head_to_wire(event) | {
+        "detail": value_to_wire(detail) if isinstance(detail, EventDetail) else detail
+    }
+
+
+def head_to_wire(event: OpsEvent) -> dict[str, object]:
+    """Return all of an event but its detail."""
     wire: dict[str, object] = {
         "id": event.id,
         "ts": format_time(event.ts),
@@ -38,14 +47,13 @@ def event_to_wire(event: OpsEvent) -> dict[str, object]:
     if event.duration_ms is not None:
         wire["durationMs"] = event.duration_ms
     wire["schemaVersion"] = event.schema_version
-    detail = event.detail
-    wire["detail"] = _codec_of(detail).encode(detail) if isinstance(detail, EventDetail) else detail
     return wire
 
 
-def value_to_wire(value: object) -> dict[str, object]:
-    """Return a part of an event, such as a `FinalResult`, as it stands in its line."""
-    return _codec_of(value).encode(value)
+def value_to_wire(value: object, *without: str) -> dict[str, object]:
+    """Return a part of an event, such as a `FinalResult`, as it stands in its line, `without` some fields."""
+    kind: type = type(value)
+    return _encoder(kind, *without)(value)
 
 
 def to_line(wire: Mapping[str, object]) -> bytes:
@@ -70,11 +78,18 @@ def is_whole(line: bytes) -> bool:
     return line[end + len(_CHECKSUM) :].rstrip() == b"%d}" % crc32(memoryview(line)[:end])
 
 
-def texts_of(event: OpsEvent) -> Iterable[str]:
-    """Return every text of an event in which a secret could hide."""
-    detail = event.detail
-    texts = _codec_of(detail).texts(detail) if isinstance(detail, EventDetail) else _strings(detail)
-    return chain((event.session_key or "",), texts)
+def texts_in(value: object) -> list[str]:
+    """Return the texts inside a JSON-like value; a named text comes with its name, which may give it away."""
+    if isinstance(value, str):
+        return [value]
+    found: list[str] = []
+    if isinstance(value, (dict, Mapping)):  # what is nearly always true first: abstract classes are slow
+        for key, item in value.items():
+            found += (f"{key}={item}",) if isinstance(item, str) else (str(key), *texts_in(item))
+    elif value.__class__ not in _WITHOUT_TEXTS and isinstance(value, (list, tuple, Sequence, Set)):
+        for item in () if _WITHOUT_TEXTS.issuperset(map(type, value)) else value:
+            found += (item,) if isinstance(item, str) else texts_in(item)
+    return found
 
 
 def event_from_wire(wire: Any) -> OpsEvent:
@@ -143,37 +158,22 @@ def format_time(ts: datetime) -> str:
     return ts.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
-@dataclass(frozen=True, slots=True)
-class _Codec:
-    """How one class of values is written, compiled from its fields."""
-
-    encode: Callable[[Any], dict[str, object]]
-    texts: Callable[[Any], tuple[str, ...]]
-
-
-def _codec_of(value: object) -> _Codec:
-    kind: type = type(value)
-    return _codec(kind)
+_Encoder: TypeAlias = Callable[[Any], dict[str, object]]
 
 
 @cache
-def _codec(kind: type) -> _Codec:
-    """Compile two expressions, as `dataclasses` does: three times as fast as a loop over the fields."""
+def _encoder(kind: type, *without: str) -> _Encoder:
+    """Compile an expression, as `dataclasses` does: three times as fast as a loop over the fields."""
     hints = get_type_hints(kind)
-    names: dict[str, object] = {"strings": _strings, "flatten": chain.from_iterable, "nothing": {}}
-    encode, texts = [], []
-    for number, name in enumerate(_names(kind)):
+    known: dict[str, object] = {"nothing": {}}
+    entries = []
+    for number, name in enumerate(one for one in _names(kind) if one not in without):
         value = _Annotation.of(hints[name])
         if value.nested is not None:
-            codec = _codec(value.nested)
-            names[f"encode{number}"], names[f"texts{number}"] = codec.encode, codec.texts
+            known[f"encode{number}"] = _encoder(value.nested)
         entry = f"{_to_camel(name)!r}: {value.encode_expression(name, number)}"
-        encode.append(f"**({{{entry}}} if o.{name} is not None else nothing)" if value.optional else entry)
-        texts.append(value.texts_expression(name, number))
-    return _Codec(
-        encode=_compile(f"{{{', '.join(encode)}}}", names),
-        texts=_compile(f"({' '.join(texts)})", names),
-    )
+        entries.append(f"**({{{entry}}} if o.{name} is not None else nothing)" if value.optional else entry)
+    return cast("_Encoder", eval(f"lambda o: {{{', '.join(entries)}}}", known))  # noqa: S307 - of our names only
 
 
 def _names(kind: type) -> Sequence[str]:
@@ -183,10 +183,6 @@ def _names(kind: type) -> Sequence[str]:
     return cast("Sequence[str]", getattr(kind, "_fields", ()))
 
 
-def _compile(expression: str, names: dict[str, object]) -> Any:
-    return eval(f"lambda o: {expression}", names)  # noqa: S307 - made of our own field names only
-
-
 @dataclass(frozen=True, slots=True)
 class _Annotation:
     """What the type of a field says about writing it."""
@@ -194,7 +190,6 @@ class _Annotation:
     nested: type | None
     many: bool
     optional: bool
-    members: tuple[object, ...]
 
     @classmethod
     def of(cls, annotation: object) -> "_Annotation":
@@ -203,7 +198,7 @@ class _Annotation:
         many = get_origin(members[0]) is Sequence
         inner = get_args(members[0])[0] if many else members[0]
         nested = inner if isinstance(inner, type) and _names(inner) else None
-        return cls(nested=nested, many=many, optional=len(union) > 1, members=members)
+        return cls(nested=nested, many=many, optional=len(union) > 1)
 
     def encode_expression(self, name: str, number: int) -> str:
         if self.nested is None:
@@ -212,36 +207,7 @@ class _Annotation:
             return f"[*map(encode{number}, o.{name})]"
         return f"encode{number}(o.{name})"
 
-    def texts_expression(self, name: str, number: int) -> str:
-        if self.nested is not None:
-            if self.many:
-                return f"*flatten(map(texts{number}, o.{name} or ())),"
-            return f"*(texts{number}(o.{name}) if o.{name} else ()),"
-        if self.members == (str,):
-            return f"o.{name} or ''," if self.optional else f"o.{name},"
-        if self._is_numeric(self.members):
-            return ""
-        if get_args(self.members[0]) == (str,) or self._is_numeric(get_args(self.members[0])[1:]):
-            return f"*map(str, o.{name}),"  # a list of texts, or a mapping that has texts for its keys only
-        return f"*strings(o.{name}),"
-
-    @staticmethod
-    def _is_numeric(members: Sequence[object]) -> bool:
-        return len(members) > 0 and all(member in (bool, int, float) for member in members)
-
 
 def _to_camel(name: str) -> str:
     head, *rest = name.split("_")
     return head + "".join(word.capitalize() for word in rest)
-
-
-def _strings(value: object) -> Iterator[str]:
-    """Yield the texts inside a JSON-like value; a named text comes with its name, which may give it away."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from (f"{key}={item}",) if isinstance(item, str) else (str(key), *_strings(item))
-    elif isinstance(value, Sequence | Set):
-        for item in value:
-            yield from _strings(item)

@@ -2,17 +2,16 @@
 
 import asyncio
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import Self, cast
+from typing import Any, Self
 
-from composable_memory_ops_logs.events import EventDetail, JsonValue, OpsEvent, Status
+from composable_memory_ops_logs.events import EventDetail, OpsEvent, Status
 from composable_memory_ops_logs.file_sink import FileSink
-from composable_memory_ops_logs.line_format import event_to_wire, sealed, texts_of, to_line
+from composable_memory_ops_logs.line_format import event_to_wire, sealed, texts_in, to_line
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.redactor import CleanTexts, redact, redact_value
 from composable_memory_ops_logs.retention import Judged
@@ -111,6 +110,11 @@ class OpsLog:
             listener_errors=self._listener_errors,
         )
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether events are written, or anybody listens; where not, none need be made."""
+        return self._writer is not None or bool(self._listeners)
+
     def emit(
         self,
         detail: EventDetail,
@@ -192,23 +196,23 @@ class _Renderer:
         self._clean = CleanTexts() if redacting else None
 
     def __call__(self, events: Sequence[OpsEvent]) -> bytes:
-        if self._clean is None or self._clean.covers(chain.from_iterable(map(texts_of, events))):
-            wires = _wires(events, str)
-        else:
-            wires = [*map(_masked, _wires(events, redact))]
-        return b"".join([sealed(to_line(wire)) for wire in wires])
+        return b"".join([sealed(to_line(wire)) for wire in self._wires(events)])
 
+    def _wires(self, events: Sequence[OpsEvent]) -> list[dict[str, Any]]:
+        *answers, last = events
+        if answers:
+            with suppress(TypeError, ValueError):  # what the short form cannot tell, the long one can
+                return [self._masked_head(short_line(last, answers, self._masked))]
+        wires = map(self._masked_head, map(event_to_wire, events))
+        return [wire | {"detail": self._masked(wire["detail"])} for wire in wires]
 
-def _wires(events: Sequence[OpsEvent], clean: Callable[[str], str]) -> list[dict[str, object]]:
-    *answers, last = events
-    if answers:
-        with suppress(TypeError, ValueError):  # what the short form cannot tell, the long one can
-            return [short_line(last, answers, clean)]
-    return [*map(event_to_wire, events)]
+    def _masked_head(self, wire: dict[str, Any]) -> dict[str, Any]:
+        if self._clean and not self._clean.covers([session_key := wire.get("sessionKey", "")]):
+            wire["sessionKey"] = redact(session_key)
+        return wire
 
-
-def _masked(wire: dict[str, object]) -> dict[str, object]:
-    wire["detail"] = redact_value(cast("Mapping[str, JsonValue]", wire["detail"]))
-    if isinstance(session_key := wire.get("sessionKey"), str):
-        wire["sessionKey"] = redact(session_key)
-    return wire
+    def _masked(self, detail: dict[str, Any]) -> dict[str, Any]:
+        if self._clean is None or self._clean.covers(texts_in(detail)):
+            return detail
+        masked: dict[str, Any] = redact_value(detail)
+        return masked

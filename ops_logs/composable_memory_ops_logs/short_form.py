@@ -6,9 +6,9 @@ does not fit the short form, because it does not follow from the candidates, sta
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from operator import add
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from operator import add, itemgetter
 from typing import Any, NamedTuple
 
 import orjson
@@ -26,8 +26,8 @@ from composable_memory_ops_logs.events import (
 )
 from composable_memory_ops_logs.line_format import (
     event_from_wire,
-    event_to_wire,
     format_time,
+    head_to_wire,
     to_line,
     value_to_wire,
 )
@@ -40,8 +40,6 @@ MOST_BYTES = 7_250
 LEAST_PREVIEW_BYTES = 8
 
 _NUMBER = re.compile(r"\d+\.\d+")
-_OF_THE_MERGED = ("finalResults", "dropped", "near", "backendAttribution")
-
 Json = dict[
     str, Any
 ]  # what a line holds may be anything; `full_lines` is checked by whoever reads its events
@@ -49,26 +47,21 @@ Columns = dict[str, list[Any]]
 """Candidates: of each field, what it is for every candidate."""
 _Listed = tuple[str, Columns, int]
 """One candidate: its backend, the candidates of that backend, and its place among them."""
-Clean = Callable[[str], str]
 
 
 class _Found(NamedTuple):
-    """One candidate of one backend, by its number among all of a query."""
+    """One candidate of one backend, by its number among all of a query; attributions name its label."""
 
     number: int
     backend: str
     candidate: Candidate
-
-    @property
-    def label(self) -> str:
-        """How attributions name it."""
-        return f"{self.backend} {self.candidate.key}"
+    label: str
 
 
-def short_line(merged: OpsEvent, answers: Sequence[OpsEvent], clean: Clean) -> Json:
+def short_line(merged: OpsEvent, answers: Sequence[OpsEvent], mask: Callable[[Json], Json]) -> Json:
     """Return the line of a `query.merged` and the `query.backend_result` events before it.
 
-    All of them are of one query. `clean` masks secrets; it is given whole previews, because a secret that was
+    All of them are of one query. `mask` masks secrets; it is given whole previews, because a secret that was
     cut could not be told.
 
     Raises:
@@ -79,33 +72,34 @@ def short_line(merged: OpsEvent, answers: Sequence[OpsEvent], clean: Clean) -> J
     if not isinstance(detail, QueryMerged):
         raise TypeError(f"{merged.action} is no merged list")
     tables, found = _Tables(), list[_Found]()
-    backends = []
+    heads, backends = [], []
     for event in answers:
         given = event.detail
         if not isinstance(given, BackendResult):
             raise TypeError(f"{event.action} is no answer of a backend")
         candidates = list(given.results)
-        if any(one.rank != rank or one.content_hash for rank, one in enumerate(candidates, 1)):
+        ranks = range(1, len(candidates) + 1)
+        if [one.rank for one in candidates] != [*ranks] or any(map(_HASH, candidates)):
             raise ValueError("the short form has ranks by places, and no hashes")
+        heads.append(_head(event))
         backends.append(_answer(event, given, candidates, tables))
-        found += [_Found(at, event.backend or "", one) for at, one in enumerate(candidates, len(found))]
+        name = event.backend or ""
+        found += [_Found(at, name, one, f"{name} {one.key}") for at, one in enumerate(candidates, len(found))]
     rest = _Rest(found, detail)
     shown = [rest.final(one) for one in detail.final_results]
     ruled_out = [rest.dropped(one) for one in detail.dropped]
-    whole = {tables.number_of(found[row[0]].candidate) for row in shown if isinstance(row, list)}
-    wire = event_to_wire(
-        replace(merged, detail=replace(detail, final_results=(), dropped=(), near=(), backend_attribution={}))
-    )
-    wire["schemaVersion"] = SHORT_FORM_VERSION
-    short: Json = {key: value for key, value in _detail(wire).items() if key not in _OF_THE_MERGED}
+    whole = set(tables.numbers_of(found[row[0]].candidate for row in shown if isinstance(row, list)))
+    short: Json = value_to_wire(detail, "final_results", "dropped", "near", "backend_attribution")
     attribution = {backend: list(paths) for backend, paths in detail.backend_attribution.items()}
     if attribution != _paths_by_backend((one.backend, one.path) for one in detail.final_results):
         short["backendAttribution"] = attribution
     short |= {"backends": backends, "shown": shown, "reasons": rest.reasons, "ruledOut": ruled_out}
     short["near"] = [place for pair in detail.near for place in pair]
-    short |= tables.as_json()
-    wire["detail"] = short
-    short["previews"] = tables.previews(whole, clean, MOST_BYTES - len(to_line(wire)))
+    short = mask(short | tables.as_json())
+    short["backends"] = [head | answer for head, answer in zip(heads, short["backends"], strict=True)]
+    previews = short.pop("previews")
+    wire = head_to_wire(merged) | {"schemaVersion": SHORT_FORM_VERSION, "detail": short}
+    short["previews"] = tables.cut(previews, whole, MOST_BYTES - len(to_line(wire)))
     return wire
 
 
@@ -163,7 +157,19 @@ def full_lines(wire: Json, *, by_column: bool = False) -> list[Json]:
 # --- the tables ---------------------------------------------------------------------------------------------
 
 _TABLES = ("paths", "places", "previews", "sources", "origins", "startChars", "outdated")
-_Passage = tuple[str, int, int, str, str, TakenFrom | None, int | None, tuple[TakenFrom, ...]]
+_Passage = tuple[str, int, int, str, str, TakenFrom | None, int | None, tuple[TakenFrom, ...] | None]
+_OF_A_PASSAGE = (
+    "path",
+    "start_line",
+    "end_line",
+    "source",
+    "snippet_preview",
+    "origin",
+    "start_char",
+    "outdated",
+)
+_HASH = itemgetter(Candidate._fields.index("content_hash"))
+_passage_of: Callable[[Candidate], _Passage] = itemgetter(*map(Candidate._fields.index, _OF_A_PASSAGE))
 
 
 class _Tables:
@@ -173,44 +179,44 @@ class _Tables:
         self._paths: dict[str, int] = {}
         self._passages: dict[_Passage, int] = {}
 
-    def number_of(self, one: Candidate) -> int:
-        content = one.source, one.snippet_preview, one.origin, one.start_char, tuple(one.outdated or ())
-        passage = (one.path, one.start_line, one.end_line, *content)
-        return self._passages.setdefault(passage, len(self._passages))
+    def numbers_of(self, candidates: Iterable[Candidate]) -> list[int]:
+        known = self._passages
+        return [known.setdefault(passage, len(known)) for passage in map(_passage_of, candidates)]
 
     def as_json(self) -> Json:
-        """Return all but the previews."""
         places: list[int] = []
         sources: dict[str, list[int]] = {}
         origins: list[int] = []
         start_chars: list[int] = []
         outdated: list[int] = []
-        for number, (path, start, end, source, _, origin, start_char, others) in enumerate(self._passages):
-            places += (self._path(path), start, end - start)
+        previews: list[str] = []
+        paths = self._paths
+        for number, (path, start, end, source, preview, origin, start_char, others) in enumerate(
+            self._passages
+        ):
+            previews.append(preview)
+            places += (paths.setdefault(path, len(paths)), start, end - start)
             if source != "memory":
                 sources.setdefault(source, []).append(number)
             if origin is not None:
                 origins += (number, *self._lines(origin))
             if start_char is not None:
                 start_chars += (number, start_char)
-            for other in others:
-                outdated += (number, *self._lines(other))
+            if others:
+                outdated += chain.from_iterable((number, *self._lines(other)) for other in others)
         rare = {"sources": sources, "origins": origins, "startChars": start_chars, "outdated": outdated}
-        tables: Json = {"paths": list(self._paths), "places": places}
+        tables: Json = {"paths": list(self._paths), "places": places, "previews": previews}
         return tables | {name: table for name, table in rare.items() if table}
 
-    def _path(self, path: str) -> int:
-        return self._paths.setdefault(path, len(self._paths))
-
     def _lines(self, taken: TakenFrom) -> tuple[int, int, int]:
-        return self._path(taken.path), taken.start_line, taken.end_line - taken.start_line
+        path = self._paths.setdefault(taken.path, len(self._paths))
+        return path, taken.start_line, taken.end_line - taken.start_line
 
-    def previews(self, whole: set[int], clean: Clean, most_bytes: int) -> list[str]:
+    def cut(self, previews: list[str], whole: set[int], most_bytes: int) -> list[str]:
         """Return the previews, cut so that all take so much at most, but for those that are wanted whole.
 
         What is left is shared by facts first, which stand in no file, and then by the others.
         """
-        previews = [clean(passage[4]) for passage in self._passages]
         sizes = [*map(_size, previews)]
         if sum(sizes) <= most_bytes:
             return previews
@@ -286,13 +292,16 @@ def _lines(paths: Sequence[str], path: int, start: int, length: int) -> Json:
 # --- what each backend answered -----------------------------------------------------------------------------
 
 
+def _head(event: OpsEvent) -> Json:
+    """Return what of an answer no backend has a say in."""
+    head: Json = {"id": event.id, "ts": format_time(event.ts), "status": event.status}
+    return head if event.duration_ms is None else head | {"durationMs": event.duration_ms}
+
+
 def _answer(event: OpsEvent, detail: BackendResult, candidates: Sequence[Candidate], tables: _Tables) -> Json:
-    full = event_to_wire(replace(event, detail=replace(detail, results=())))
-    answer: Json = {key: full[key] for key in ("id", "status", "backend", "durationMs") if key in full}
-    own = _detail(full)
-    del own["results"], own["queryId"]
-    answer |= {"ts": format_time(event.ts), **own}
-    answer["found"] = [tables.number_of(one) for one in candidates]
+    answer: Json = {} if event.backend is None else {"backend": event.backend}
+    answer |= value_to_wire(detail, "results", "query_id")
+    answer["found"] = tables.numbers_of(candidates)
     answer["scores"] = [one.score for one in candidates]
     if exact := [at for at, one in enumerate(candidates) if one.exact]:
         answer["exact"] = exact
@@ -315,9 +324,8 @@ class _Rest:
 
     def __init__(self, found: Sequence[_Found], merged: QueryMerged) -> None:
         self._found = found
-        self._by_label = {
-            one.label: one for one in reversed(found)
-        }  # the first, where several have one label
+        # The first, where several have one label.
+        self._by_label = {one.label: one for one in reversed(found)}
         self._begins: dict[str, int] = {}  # at which number the candidates of each backend begin
         for one in found:
             self._begins.setdefault(one.backend, one.number)
@@ -453,10 +461,3 @@ def _paths_by_backend(pairs: Iterator[tuple[str, str]]) -> dict[str, list[str]]:
     for backend, path in pairs:
         paths.setdefault(backend, []).append(path)
     return paths
-
-
-def _detail(wire: Mapping[str, object]) -> Json:
-    detail = wire["detail"]
-    if not isinstance(detail, dict):
-        raise TypeError("the detail of this event is not typed")
-    return detail

@@ -69,7 +69,7 @@ def test_every_finished_query_is_one_line_after_its_start(traffic: Traffic) -> N
 
     for one in merged:
         of_it = [answer for answer in answers if _query(answer) == _query(one)]
-        line = to_line(short_line(one, of_it, str))
+        line = to_line(short_line(one, of_it, lambda detail: detail))
         told = events_from_line(line)
 
         assert [event.id for event in told] == [*(answer.id for answer in of_it), one.id]

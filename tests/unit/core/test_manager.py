@@ -388,7 +388,7 @@ async def test_the_log_holds_every_candidate_and_how_they_were_merged() -> None:
     assert isinstance(merged, QueryMerged)
     assert (dict(merged.weights), dict(merged.calibration)) == ({"a": 0.5}, {"a": "identity"})
     assert [one.path for one in merged.final_results] == ["0.md", "1.md"]
-    assert merged.dropped == []
+    assert [*merged.dropped] == []
     assert merged.total_after_dedup == 9
 
 
