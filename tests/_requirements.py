@@ -3451,6 +3451,8 @@ INTERFACES = document(
                  f"{POSTGRES}test_the_local_index_answers_while_the_server_is_away"),
             kept("own:postgres:followed", "what stays open brings changes, also when the server is back",
                  POSTGRES + "test_changes_are_followed_and_brought_when_the_server_is_back"),
+            kept("own:postgres:pooler", "a pooler in transaction mode may be in between",
+                 f"{POSTGRES}test_a_pooler_may_be_in_between"),
             kept("own:postgres:killed", "a server that is killed loses no note and tears none",
                  f"{POSTGRES}test_kills_of_the_server_lose_no_note_and_tear_none"),
             kept("own:postgres:owners", "what a folder has brought that is gone can be removed",

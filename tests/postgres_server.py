@@ -125,6 +125,39 @@ def running() -> Iterator[PostgresServer]:
         yield server
 
 
+POOLED = """
+[databases]
+* = host={folder} user=team
+[pgbouncer]
+listen_addr =
+listen_port = {port}
+unix_socket_dir = {folder}
+auth_type = any
+pool_mode = transaction
+default_pool_size = 2
+"""
+POOLER_PORT = 6432
+PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
+
+
+@contextmanager
+def pooler(server: PostgresServer) -> Iterator[str]:
+    """Yield the URL of a PgBouncer before a server, with two connections that transactions take turns on."""
+    assert PGBOUNCER is not None
+    (server.folder / "pooler.ini").write_text(POOLED.format(folder=server.folder, port=POOLER_PORT))
+    command = [*server.as_user, PGBOUNCER, "-q", str(server.folder / "pooler.ini")]
+    with (server.folder / "pooler.log").open("ab") as log, (server.folder / "pooler.lock").open("ab") as lock:
+        guarded = server.folder / "pooler"
+        guard = GuardedServer(command, owner="tests", lock=lock.fileno(), log=log.fileno(), folder=guarded)
+    try:
+        until = monotonic() + START_S
+        while not (server.folder / f".s.PGSQL.{POOLER_PORT}").exists():
+            assert monotonic() < until, (server.folder / "pooler.log").read_text()
+        yield f"{server.url('team')}&port={POOLER_PORT}"
+    finally:
+        guard.stop()
+
+
 async def make_tables(server: PostgresServer, schema: str) -> PostgresSettings:
     """Make all tables in a schema; return settings for a role that sees nothing without a workspace."""
     from composable_memory_adapters.postgres.server import Address, Server

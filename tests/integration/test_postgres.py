@@ -22,7 +22,7 @@ from benchmarks.names_and_dates import NOW, make_notes, make_questions
 from composable_memory import open_memory
 from composable_memory.cli import app
 from composable_memory.errors import BackendError, BackendUnavailable, ConfigError, MemoryPathError
-from composable_memory.interfaces import BackendServices, SupportsAnswer
+from composable_memory.interfaces import BackendServices, FeedbackServices, SupportsAnswer
 from composable_memory.supervision.process_identity import host, is_gone, start_of
 from composable_memory.testing import FIXED_NOW, HashEmbedder
 from composable_memory.types import MemorySource, SearchFilters, SearchOptions, SyncReport
@@ -30,10 +30,20 @@ from composable_memory_adapters import builtin, postgres
 from composable_memory_adapters.builtin.settings import QuerySettings
 from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 from composable_memory_adapters.postgres.settings import PostgresSettings
-from composable_memory_ops_logs import OpsEvent, SyncFailed
+from composable_memory_feedback.judgements import Judgement
+from composable_memory_ops_logs import OpsEvent, SyncFailed, utc_now
 from tests.documents import docx, paragraph, pdf
-from tests.postgres_server import PostgresServer, make_tables, missing, running, server_folder
+from tests.postgres_server import (
+    PGBOUNCER,
+    PostgresServer,
+    make_tables,
+    missing,
+    pooler,
+    running,
+    server_folder,
+)
 from tests.rounds import rounds
+from tests.unit.feedback.store_makers import judgement
 from tests.variants import variants
 
 if (reason := missing()) is not None:
@@ -42,6 +52,7 @@ if (reason := missing()) is not None:
 from composable_memory_adapters.postgres import server, upkeep
 from composable_memory_adapters.postgres.backend import PostgresMemory, open_postgres
 from composable_memory_adapters.postgres.feedback import TABLES as LEARNT
+from composable_memory_adapters.postgres.feedback import PostgresFeedbackStore
 from composable_memory_adapters.postgres.schema import VERSION
 from composable_memory_adapters.postgres.server import Address, address_of
 
@@ -984,6 +995,47 @@ async def test_writers_of_the_same_notes_leave_each_of_them_whole(
             text = (await memory.read_file(name)).text
             assert all(hit.text in text for hit in hits if hit.path == name)
     assert not any(report.problems for some in reports for report in some)
+
+
+@pytest.fixture
+def pooled_url(own_server: PostgresServer) -> Iterator[str]:
+    """The URL of a pooler before the server that a test has to itself."""
+    if PGBOUNCER is None:
+        pytest.skip("there is no PgBouncer here")
+    with pooler(own_server) as url:
+        yield url
+
+
+async def test_a_pooler_may_be_in_between(
+    services: BackendServices, own_server: PostgresServer, pooled_url: str, tmp_path: Path
+) -> None:
+    direct = await make_tables(own_server, "team_memory")
+    pooled = direct.model_copy(update={"url": SecretStr(pooled_url)})
+    for name in ("ada", "bob", "eve"):
+        notes = {f"memory/{name}{number}.md": f"Boat {number} of {name}.\n" for number in range(4)}
+        await asyncio.to_thread(write, tmp_path / name, notes)
+    async with (
+        machine(pooled, services, tmp_path / "ada") as ada,
+        machine(pooled, services, tmp_path / "bob") as bob,
+        machine(direct, services, tmp_path / "eve") as eve,
+    ):
+        reports = await asyncio.gather(ada.sync(), bob.sync(), eve.sync())
+        found = await asyncio.gather(*(one.search("boat 2") for one in (ada, bob, eve) * 8))
+    learnt = FeedbackServices(
+        backend_id="team", workspace_id="w", environ={}, clock=utc_now, keep_traces=lambda _: None
+    )
+
+    def learn() -> list[Judgement]:
+        with PostgresFeedbackStore(pooled, learnt) as one, PostgresFeedbackStore(direct, learnt) as other:
+            other.add([judgement()])
+            one.wait_for_change(0.0)
+            return one.judgements()
+
+    assert await asyncio.to_thread(learn) == [judgement()]
+    assert [one.problems for one in reports] == [(), (), ()]
+    places = [tuple((hit.path, round(hit.score, 6)) for hit in hits) for hits in found]
+    assert len(places[0]) > 0
+    assert len({*places}) == 1
 
 
 # --- the commands -------------------------------------------------------------------------------------------

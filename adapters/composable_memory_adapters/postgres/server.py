@@ -49,6 +49,9 @@ EXTENSION = """
 SELECT nspname, extversion, has_schema_privilege(pg_namespace.oid, 'USAGE')
 FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'vector'
 """
+IS_DIRECT = "SELECT 1 / (pg_backend_pid() = {})::int"
+"""Fails where the process that a connection has named is not the one that works for it."""
+
 GRANTEES = """
 SELECT DISTINCT rolname
 FROM pg_class, aclexplode(relacl) AS given JOIN pg_roles ON pg_roles.oid = given.grantee
@@ -73,6 +76,10 @@ _GONE = (
     asyncpg.TooManyConnectionsError,
 )
 """What is raised where the server does not answer, or has gone away."""
+
+
+class _PoolerBetween(Exception):
+    """The server itself has not answered, and statements that it has prepared are of no use."""
 
 
 class WorkspaceGone(BackendUnavailable):
@@ -179,6 +186,8 @@ class Server:
         self._opening = asyncio.Lock()
         self._is_closed = False
         self._is_checked = False
+        self._is_pooled = False
+        """Whether a pooler such as PgBouncer is between this process and the server."""
         self._names: dict[int, str] = {}
         """The workspaces whose numbers were looked up."""
         self._extension = "public"
@@ -208,11 +217,13 @@ class Server:
             WorkspaceGone: the number is no longer that of the workspace for which it was looked up.
         """
         limit_s = self._settings.statement_timeout_ms / 1000
-        async with self._connection(operation, limit_s) as connection:
+        async with (
+            self._connection(operation, limit_s) as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
             await self._check(connection, operation)
-            async with connection.transaction(isolation="repeatable_read", readonly=True):
-                await self._enter(connection, tenant, limit_s, operation)
-                yield connection
+            await self._enter(connection, tenant, limit_s, operation)
+            yield connection
 
     async def read(self, operation: str, work: Callable[[Connection], Awaitable[T]], *, tenant: int) -> T:
         """Read something of a tenant, again where the server goes away meanwhile."""
@@ -237,14 +248,18 @@ class Server:
     @asynccontextmanager
     async def writing(self, operation: str, *, tenant: int) -> AsyncIterator[Connection]:
         """Yield a connection for one transaction of a tenant; it is undone when the block raises."""
-        async with self._connection(operation, WRITE_S) as connection:
+        async with self._connection(operation, WRITE_S) as connection, connection.transaction():
             await self._check(connection, operation)
-            async with connection.transaction():
-                await self._enter(connection, tenant, WRITE_S, operation)
-                yield connection
+            await self._enter(connection, tenant, WRITE_S, operation)
+            yield connection
 
-    async def listen(self, heard: Callable[..., None]) -> Connection:
-        """Return a connection of its own that calls `heard` for what is told on the server, text last."""
+    async def listen(self, heard: Callable[..., None]) -> Connection | None:
+        """Return a connection of its own that calls `heard` for what is told on the server, text last.
+
+        None where a pooler is in between, which passes nothing on.
+        """
+        if self._is_pooled:
+            return None
         tls = await asyncio.to_thread(self.address.tls)
         with self._translated("listen", WRITE_S):
             connection: Connection = await asyncpg.connect(**self._place(), ssl=tls)
@@ -256,21 +271,21 @@ class Server:
 
     async def tenant(self, operation: str, workspace: str, *, is_new: bool = False) -> int | None:
         """Return the number of a workspace; None where there is none, unless it `is_new`, and then made."""
-        async with self._connection(operation) as connection:
+        async with self._connection(operation) as connection, connection.transaction():
             await self._check(connection, operation)
-            async with connection.transaction():
-                await connection.execute("SELECT set_config('cmem.workspace', $1, true)", workspace)
-                find = "SELECT tenant FROM workspaces WHERE name = $1"
+            await connection.execute(self._search_path())
+            await connection.execute("SELECT set_config('cmem.workspace', $1, true)", workspace)
+            find = "SELECT tenant FROM workspaces WHERE name = $1"
+            found = await connection.fetchval(find, workspace)
+            if found is None and is_new:
+                await connection.execute(
+                    "INSERT INTO workspaces (name) VALUES ($1) ON CONFLICT DO NOTHING", workspace
+                )
                 found = await connection.fetchval(find, workspace)
-                if found is None and is_new:
-                    await connection.execute(
-                        "INSERT INTO workspaces (name) VALUES ($1) ON CONFLICT DO NOTHING", workspace
-                    )
-                    found = await connection.fetchval(find, workspace)
-                if found is None:
-                    return None
-                self._names[int(found)] = workspace
-                return int(found)
+            if found is None:
+                return None
+            self._names[int(found)] = workspace
+            return int(found)
 
     async def migrate(self) -> schema.Migrated:
         """Make the tables, or bring them up to date, and the extension if need be."""
@@ -295,7 +310,7 @@ class Server:
 
     async def version(self) -> int:
         """Return the version of the tables; 0 where there are none."""
-        async with self._connection("look at its tables") as connection:
+        async with self._connection("look at its tables") as connection, connection.transaction():
             return await schema.version(connection, self.schema)
 
     async def grant(self, role: str) -> None:
@@ -317,7 +332,7 @@ class Server:
             " coalesce((SELECT extversion FROM pg_extension WHERE extname = 'vector'), '') AS pgvector,"
             " (SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user) AS bypasses"
         )
-        async with self._connection("look at the server") as connection:
+        async with self._connection("look at the server") as connection, connection.transaction():
             return dict(await connection.fetchrow(query) or {})
 
     # --- connections ----------------------------------------------------------------------------------------
@@ -341,11 +356,10 @@ class Server:
     async def _connection(self, operation: str, limit_s: float = WRITE_S) -> AsyncIterator[Connection]:
         self.refuse_if_closed(operation)
         with self._translated(operation, limit_s):
-            pool = await self._opened()
             limit = self._settings.connect_timeout_ms / 1000
             try:
                 async with asyncio.timeout(limit):
-                    connection = await pool.acquire()
+                    pool, connection = await self._acquired()
             except TimeoutError:
                 raise OSError(f"no connection within {limit:g} s") from None
             try:
@@ -368,6 +382,16 @@ class Server:
             raise BackendUnavailable(self._id, what, fix=f"run {fix}", operation=operation)
         self._is_checked = True
 
+    async def _acquired(self) -> tuple[Pool, Connection]:
+        pool = await self._opened()
+        try:
+            return pool, await pool.acquire()
+        except _PoolerBetween:
+            if not self._is_pooled:  # of several at once, the first
+                self._is_pooled = True
+                await self._forget()
+        return await self._acquired()
+
     async def _opened(self) -> Pool:
         async with self._opening:
             if self._pool is None:
@@ -381,10 +405,9 @@ class Server:
                     max_inactive_connection_lifetime=IDLE_S,
                     command_timeout=WRITE_S + MARGIN_S,
                     init=self._prepare,
-                    server_settings={
-                        "application_name": "composable-memory",
-                        "search_path": f"{self.schema}, public",
-                    },
+                    # A pooler hands each transaction to another connection, which knows none of ours.
+                    statement_cache_size=0 if self._is_pooled else 100,
+                    server_settings={"application_name": "composable-memory"},
                 )
             return self._pool
 
@@ -411,7 +434,17 @@ class Server:
 
         Raises:
             BackendUnavailable: the extension is too old, or out of reach.
+            _PoolerBetween: it is not the server that has answered.
         """
+        if not self._is_pooled:
+            try:
+                await connection.execute(IS_DIRECT.format(connection.get_server_pid()))
+            except asyncpg.DivisionByZeroError:
+                raise _PoolerBetween from None
+        async with connection.transaction():
+            await self._teach(connection)
+
+    async def _teach(self, connection: Connection) -> None:
         found = await connection.fetchrow(EXTENSION)
         if found is None:
             return
