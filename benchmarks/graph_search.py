@@ -30,7 +30,7 @@ from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase, PrivateServerHandle
 from composable_memory_adapters.graphiti.database.server import PrivateServer
 from composable_memory_adapters.graphiti.fact_stores import Question
-from composable_memory_adapters.graphiti.reading import vector_index
+from composable_memory_adapters.graphiti.library import vectors
 from composable_memory_adapters.graphiti.reading.search import search
 from composable_memory_adapters.graphiti.settings import PrivateServerSettings, SearchSettings
 from composable_memory_adapters.graphiti.writing.graph import GraphitiGraph
@@ -98,7 +98,7 @@ async def measure(
     times = await take_turns(server, engines, asked)
     began = time.perf_counter()
     settings = SearchSettings(vector_index="on")
-    await vector_index.arrange(database, group, settings, dimensions=DIMENSIONS)
+    await vectors.arrange(database, group, settings, dimensions=DIMENSIONS)
     await until_indexed(database, group)
     indexed = time.perf_counter() - began
     times |= await take_turns(server, {"hnsw": ours(database, group, "on")}, asked)

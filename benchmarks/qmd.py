@@ -33,8 +33,8 @@ from retrieval import interval
 
 from composable_memory import Memory, open_memory
 from composable_memory.types import MemorySearchResult
-from composable_memory_adapters.qmd.runtime.home import prepare_home
-from composable_memory_adapters.qmd.runtime.installation import find_command
+from composable_memory_adapters.qmd.home import prepare_home
+from composable_memory_adapters.qmd.installation import find_command
 from composable_memory_adapters.qmd.settings import QmdSettings
 
 PLAIN = "qmd search"

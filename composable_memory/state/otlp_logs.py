@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import httpx
 
-from composable_memory.errors import BackendError, BackendUnavailable, ConfigError
+from composable_memory.errors import BackendError, BackendUnavailable
 
 LIMIT_S = 30.0
 HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
@@ -20,28 +20,19 @@ NO_PROXY = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]"
 
 @asynccontextmanager
 async def open_collector(url: str, environ: Mapping[str, str]) -> AsyncIterator["Collector"]:
-    """Yield a collector at a URL such as `http://127.0.0.1:4318`.
-
-    Raises:
-        ConfigError: it is no URL.
-    """
-    try:
-        address = httpx.URL(url.rstrip("/"))
-    except httpx.InvalidURL as error:
-        raise ConfigError("--to", f"this is no URL: {error}") from error
+    """Yield a collector at a URL such as `http://127.0.0.1:4318`."""
     pairs = (one.split("=", 1) for one in environ.get(HEADERS, "").split(",") if "=" in one)
     headers = {key.strip(): unquote(value.strip()) for key, value in pairs}
     headers["content-type"] = "application/json"
     async with httpx.AsyncClient(headers=headers, timeout=LIMIT_S, mounts=NO_PROXY) as client:
-        yield Collector(address, client)
+        yield Collector(url.rstrip("/"), client)
 
 
 class Collector:
     """Takes log lines; it may get one twice where an answer is lost, with the same `log.record.uid`."""
 
-    def __init__(self, url: httpx.URL, client: httpx.AsyncClient) -> None:
-        self.name = str(url.copy_with(userinfo=b""))
-        self._logs = f"{url}/v1/logs"
+    def __init__(self, url: str, client: httpx.AsyncClient) -> None:
+        self.name = url
         self._client = client
 
     async def add(self, lines: Sequence[Mapping[str, Any]]) -> None:
@@ -55,7 +46,7 @@ class Collector:
         service = {"attributes": [_attribute("service.name", "composable-memory")]}
         body = json.dumps({"resourceLogs": [{"resource": service, "scopeLogs": [scope]}]})
         try:
-            answer = await self._client.post(self._logs, content=body)
+            answer = await self._client.post(f"{self.name}/v1/logs", content=body)
         except httpx.HTTPError as error:
             told = str(error) or type(error).__name__
             raise _away(f"{self.name} does not answer ({told})") from error

@@ -102,7 +102,7 @@ DOORS = {
         "composable_memory.config.yaml_reader",
         "composable_memory.config.section_text",  # where in a text its keys stand
         "composable_memory_adapters.integrations.store_notes",
-        "composable_memory_adapters.qmd.runtime.index_config",
+        "composable_memory_adapters.qmd.home",
     ),
 }
 """Third-party package to the modules or packages of ours that may import it."""

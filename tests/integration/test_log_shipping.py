@@ -216,16 +216,9 @@ async def test_a_collector_gets_lines_as_otlp_and_again_what_it_could_not_take(
         refused = await asyncio.to_thread(cmem, "logs", "ship", "--to", url)
         server.status = 200
         taken = await asyncio.to_thread(cmem, "logs", "ship", "--to", url, "--json")
-    with_password = url.replace("://", "://me:hunter2-hunter2@")
-    away = await asyncio.to_thread(cmem, "logs", "ship", "--from-start", "--to", with_password)
-    no_url = await asyncio.to_thread(cmem, "logs", "ship", "--to", "http://[half")
 
     assert refused.exit_code != 0
     assert "503" in refused.stderr
-    for failed in (away, no_url):
-        assert failed.exit_code == 1
-        assert "Error: " in failed.stderr
-        assert "hunter2" not in failed.stderr
     assert json.loads(taken.stdout) == {"target": url, "lines": 2}
     path, headers, body = server.requests[-1]
     assert path == "/v1/logs"

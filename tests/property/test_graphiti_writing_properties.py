@@ -16,7 +16,7 @@ from composable_memory_adapters.graphiti.episodes import (
     pieces_of,
 )
 from composable_memory_adapters.graphiti.groups import safe_group_id
-from composable_memory_adapters.graphiti.outbox.entry import draft_from_json, draft_to_json
+from composable_memory_adapters.graphiti.outbox.entries import draft_from_json, draft_to_json
 
 NOW = datetime(2026, 3, 9, 12, tzinfo=UTC)
 TEXTS = st.text(st.sampled_from("ab c\n\n#é"), max_size=400)

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from composable_memory_adapters.qmd.settings import SearchMode
-from composable_memory_adapters.qmd.transport.search_request import MAX_CHARACTERS, MAX_SEARCHES, request_of
+from composable_memory_adapters.qmd.transport.qmd_client import MAX_CHARACTERS, MAX_SEARCHES, request_of
 from composable_memory_adapters.qmd.types import SubSearch
 
 PIECES = st.one_of(

@@ -10,8 +10,13 @@ from composable_memory.errors import EmbedderUnavailable
 from composable_memory.interfaces import EmbedderServices
 from composable_memory.testing import FIXED_NOW
 from composable_memory_adapters.embedders.local import LocalSettings, spec
-from composable_memory_adapters.embedders.local.gguf import GgufHeader, read_header
-from composable_memory_adapters.embedders.local.models import Prompts, local_model, prompts_for
+from composable_memory_adapters.embedders.local.models import (
+    GgufHeader,
+    Prompts,
+    local_model,
+    prompts_for,
+    read_header,
+)
 from composable_memory_ops_logs import OpsLog
 
 HUB_MODEL = "hf:someone/some-model-GGUF/some-model.gguf"

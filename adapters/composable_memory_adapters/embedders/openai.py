@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from composable_memory_adapters.embedders.batch_jobs.embedder import EmbedderWithJobs
-from composable_memory_adapters.embedders.batch_jobs.settings import SettingsWithJobs
 from composable_memory_adapters.embedders.remote.batching import Kind, Vector
 from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder, remote_spec
-from composable_memory_adapters.embedders.remote.settings import RemoteProvider, RemoteSettings
+from composable_memory_adapters.embedders.remote.settings import (
+    RemoteProvider,
+    RemoteSettings,
+    SettingsWithJobs,
+)
 
 if TYPE_CHECKING:
     from composable_memory_adapters.embedders.batch_jobs.api import JobApi, JobClient

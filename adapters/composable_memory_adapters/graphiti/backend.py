@@ -17,19 +17,16 @@ from composable_memory.supervision.tasks import Once
 from composable_memory.types import (
     MemoryEmbeddingProbeResult,
     MemoryProviderStatus,
-    MemorySearchResult,
-    SearchAnswer,
-    SearchOptions,
     SyncReport,
 )
 from composable_memory_adapters.graphiti.database_store import ReplaceGraph, open_database_store
-from composable_memory_adapters.graphiti.fact_browser import FactBrowser
-from composable_memory_adapters.graphiti.fact_search import FactSearch
+from composable_memory_adapters.graphiti.fact_queries import FactQueries
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, FactStore
 from composable_memory_adapters.graphiti.groups import GroupScope
 from composable_memory_adapters.graphiti.ingest import Ingest
 from composable_memory_adapters.graphiti.maintenance import Erasing, Maintenance
 from composable_memory_adapters.graphiti.outbox.backup import GraphBackup
+from composable_memory_adapters.graphiti.outbox.delivery import Delivery
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.outbox.worker import Worker
 from composable_memory_adapters.graphiti.service import open_service
@@ -80,7 +77,16 @@ async def open_graphiti(
         outbox = await stack.enter_async_context(
             Outbox.of(folder, clock=services.clock, workspace=services.workspace_id)
         )
-        worker = _worker(settings, services, store=store, outbox=outbox)
+        worker = Worker(
+            Delivery(
+                outbox=outbox,
+                store=store,
+                settings=ingest_settings(settings),
+                ops_log=services.ops_log,
+                clock=services.clock,
+                batch_size=1 if settings.uses_llm else BATCH_BY_RULES,
+            )
+        )
         stack.push_async_callback(worker.close)
         parts = GraphParts(
             settings=settings,
@@ -101,12 +107,11 @@ async def open_graphiti(
             await memory.close()
 
 
-class GraphitiMemory(FactBrowser):
+class GraphitiMemory(FactQueries):
     """Facts in a graph; keeps `MemorySearchManager` and what the spec declares beyond it."""
 
     def __init__(self, parts: GraphParts, *, is_new: bool, stack: AsyncExitStack) -> None:
         super().__init__(parts, Monitor(parts, is_new=is_new))
-        self._search = FactSearch(parts, self._monitor)
         self._erasing = Erasing(parts, self._monitor)
         self._ingest = Ingest(parts, self._monitor, self._erasing.shown)
         self._maintenance = Maintenance(parts, self._monitor)
@@ -132,19 +137,6 @@ class GraphitiMemory(FactBrowser):
         await _prepare(parts)
         await self._monitor.look_again()
         return True
-
-    # --- searching ------------------------------------------------------------------------------------------
-
-    async def search(
-        self, query: str, options: SearchOptions | None = None
-    ) -> tuple[MemorySearchResult, ...]:
-        """Return the facts that answer `query`, best first."""
-        return (await self.answer(query, options)).results
-
-    async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
-        """Search, and report what is missing; a question of a time is answered with what held then."""
-        self._require_open("search")
-        return await self._search.answer(query, options or SearchOptions())
 
     # --- changing -------------------------------------------------------------------------------------------
 
@@ -248,19 +240,6 @@ class GraphitiMemory(FactBrowser):
         """Stop working, release the server and the files; calling it again does nothing."""
         self._is_closed = True
         await self._release()
-
-
-def _worker(
-    settings: GraphitiSettings, services: BackendServices, *, store: FactStore, outbox: Outbox
-) -> Worker:
-    return Worker(
-        outbox,
-        store,
-        ingest_settings(settings),
-        ops_log=services.ops_log,
-        clock=services.clock,
-        batch_size=1 if settings.uses_llm else BATCH_BY_RULES,
-    )
 
 
 def _folder_of(settings: GraphitiSettings, services: BackendServices) -> Path:

@@ -39,9 +39,8 @@ from composable_memory_adapters.graphiti.fact_stores import (
     FactAnswer,
     Question,
 )
-from composable_memory_adapters.graphiti.library import loading
-from composable_memory_adapters.graphiti.library.vector_space import space_of, stored_space
-from composable_memory_adapters.graphiti.reading import vector_index
+from composable_memory_adapters.graphiti.library import loading, vectors
+from composable_memory_adapters.graphiti.library.vectors import space_of, stored_space
 from composable_memory_adapters.graphiti.reading.browsing import FactReader
 from composable_memory_adapters.graphiti.reading.search import search
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
@@ -232,7 +231,7 @@ class DatabaseStore(FactReader):
             return [f"{problem}; `cmem index --force` makes them anew"]
         # First the index: one for vectors of another length takes no others.
         dims = self._embedder.dimensions
-        await vector_index.arrange(self._database, group_id, self._settings.search, dimensions=dims)
+        await vectors.arrange(self._database, group_id, self._settings.search, dimensions=dims)
         if force or stored != space:
             await self._graph(group_id).reembed()
         return ()

@@ -20,7 +20,7 @@ from composable_memory_adapters.graphiti.episodes import (
     storable,
 )
 from composable_memory_adapters.graphiti.outbox.delivery import WorkReport
-from composable_memory_adapters.graphiti.outbox.entry import Entry
+from composable_memory_adapters.graphiti.outbox.entries import Entry
 from composable_memory_adapters.graphiti.outbox.merging import plan_merges
 from composable_memory_adapters.graphiti.status import GraphParts, Monitor, ingest_settings
 

@@ -19,7 +19,7 @@ from composable_memory_adapters.graphiti.episodes import EpisodeDraft, named_in,
 from composable_memory_adapters.graphiti.fact_results import ids_in
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_adapters.graphiti.outbox.backup import GraphBackup
-from composable_memory_adapters.graphiti.outbox.entry import ACTIVE_STATES, Entry
+from composable_memory_adapters.graphiti.outbox.entries import ACTIVE_STATES, Entry
 from composable_memory_adapters.graphiti.status import GraphParts, Monitor
 
 FORGET = "forget an episode"

@@ -6,7 +6,7 @@ from pathlib import Path
 from composable_memory.config.trust import anything, folders_inside, only
 from composable_memory.interfaces import BackendSpec, Capability, KeptStore, OpenBackend
 from composable_memory.supervision.resource import lazy_backend
-from composable_memory_adapters.qmd.runtime import installation
+from composable_memory_adapters.qmd import installation
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.transport import mcporter
 
@@ -20,7 +20,7 @@ def _load() -> OpenBackend:
 
 
 def _kept(state_dir: Path) -> Sequence[KeptStore]:
-    from composable_memory_adapters.qmd.runtime.home import kept
+    from composable_memory_adapters.qmd.home import kept
 
     return kept(state_dir)
 

@@ -24,13 +24,14 @@ from composable_memory.types import (
     SearchOptions,
     SyncReport,
 )
-from composable_memory_adapters.qmd.documents.collections import (
+from composable_memory_adapters.qmd.collections import (
     CollectionPlan,
     newest_change,
     plan_collections,
     read_file,
 )
-from composable_memory_adapters.qmd.documents.passages import days_asked, passages_of
+from composable_memory_adapters.qmd.home import prepare_home, write_collections
+from composable_memory_adapters.qmd.installation import find_command, probe, version_of
 from composable_memory_adapters.qmd.maintenance.index_commands import (
     IndexCommands,
     documents_saying,
@@ -38,16 +39,16 @@ from composable_memory_adapters.qmd.maintenance.index_commands import (
     scrub,
 )
 from composable_memory_adapters.qmd.maintenance.scheduler import MaintenanceScheduler
-from composable_memory_adapters.qmd.runtime.home import open_home, write_collections
-from composable_memory_adapters.qmd.runtime.installation import find_command, probe, version_of
-from composable_memory_adapters.qmd.runtime.models import describe_models
+from composable_memory_adapters.qmd.models import describe_models
+from composable_memory_adapters.qmd.passages import days_asked, passages_of
 from composable_memory_adapters.qmd.settings import QmdSettings, denial_of
 from composable_memory_adapters.qmd.status import Snapshot, describe
 from composable_memory_adapters.qmd.transport.daemon import Daemon
 from composable_memory_adapters.qmd.transport.mcporter import Mcporter
-from composable_memory_adapters.qmd.transport.qmd_client import ProcessTransport, QmdClient
-from composable_memory_adapters.qmd.transport.search_request import (
+from composable_memory_adapters.qmd.transport.qmd_client import (
     EffectiveMode,
+    ProcessTransport,
+    QmdClient,
     effective_mode,
     request_of,
 )
@@ -83,7 +84,13 @@ async def open_qmd(settings: QmdSettings, services: BackendServices) -> AsyncIte
     Raises:
         BackendError: QMD or the Node it needs is not installed, or its folders cannot be used.
     """
-    home = await asyncio.to_thread(open_home, settings, services)
+    home = await asyncio.to_thread(
+        prepare_home,
+        settings,
+        state_dir=services.state_dir,
+        agent_id=services.agent_id,
+        workspace_id=services.workspace_id,
+    )
     command = await asyncio.to_thread(find_command, settings.command, home.environ)
     installation = await probe(command, home)
     async with AsyncExitStack() as stack:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from composable_memory.errors import BackendError, BackendUnavailable
-from composable_memory_adapters.graphiti.database.cypher import CutOff, ServerAddress
-from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase, RemoteServerHandle
+from composable_memory_adapters.graphiti.database.cypher import CutOff, ServerAddress, ServerHandle
+from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase
 
 pytest.importorskip("falkordb")
 
@@ -97,7 +97,7 @@ async def is_interrupted(at: int, *, is_cancelled: bool) -> bool:
 
     async with holding() as server:
         server.answers.set()
-        database = FalkorDatabase(RemoteServerHandle(server.address))
+        database = FalkorDatabase(ServerHandle(server.address))
         call = loop.create_task(interrupted(database.groups(), at, interrupt))
         async with asyncio.timeout(PATIENCE_S):
             with suppress(BackendError, asyncio.CancelledError):
@@ -117,7 +117,7 @@ async def test_closing_wherever_a_call_waits_leaves_no_connection(is_cancelled: 
 
 async def test_closing_ends_calls_that_wait_for_an_answer_or_for_a_connection() -> None:
     async with holding() as server:
-        database = FalkorDatabase(RemoteServerHandle(server.address))
+        database = FalkorDatabase(ServerHandle(server.address))
         calls = [asyncio.ensure_future(database.groups()) for _ in range(CALLS)]
         async with asyncio.timeout(PATIENCE_S):
             for _ in range(CONNECTIONS):
@@ -130,7 +130,7 @@ async def test_closing_ends_calls_that_wait_for_an_answer_or_for_a_connection() 
 
 
 async def test_a_server_that_gives_its_address_after_closing_is_not_connected_to() -> None:
-    class LateServer(RemoteServerHandle):
+    class LateServer(ServerHandle):
         def __init__(self, address: ServerAddress) -> None:
             super().__init__(address)
             self.is_asked = asyncio.Semaphore(0)

@@ -12,7 +12,7 @@ import pytest
 from composable_memory.types import Degradation, Origin, TimeWindow
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.fact_stores import FactAnswer, Question
-from composable_memory_adapters.graphiti.reading import vector_index
+from composable_memory_adapters.graphiti.library import vectors
 from composable_memory_adapters.graphiti.reading.search import search
 from composable_memory_adapters.graphiti.settings import SearchSettings
 from composable_memory_adapters.graphiti.writing.graph import GraphitiGraph
@@ -528,7 +528,7 @@ async def test_the_index_names_the_same_facts_as_an_exact_search(
     questions = [_chance_vector(chance) for _ in range(5)]
     exact = [await ask.answer("zzz", vector=one) for one in questions]
 
-    created = await vector_index.arrange(graph_database, group_id, ON, dimensions=16)
+    created = await vectors.arrange(graph_database, group_id, ON, dimensions=16)
     await _ready(graph_database, group_id)
     indexed = [await ask.answer("zzz", vector=one, settings=ON) for one in questions]
 
@@ -543,7 +543,7 @@ async def test_facts_that_come_after_the_index_are_found_through_it(
     graph_database: CypherDatabase, group_id: str, ask: Asking
 ) -> None:
     await plant(graph_database, group_id, Planted(text="the first", embedding=_direction(90)))
-    await vector_index.arrange(graph_database, group_id, ON, dimensions=3)
+    await vectors.arrange(graph_database, group_id, ON, dimensions=3)
     await plant(graph_database, group_id, Planted(text="the second", embedding=_direction(10)))
     await plant(graph_database, group_id, Planted(text="forgotten", embedding=_direction(1), expires_at=NOW))
     await _ready(graph_database, group_id)
@@ -557,8 +557,8 @@ async def test_facts_that_come_after_the_index_are_found_through_it(
 async def test_the_index_follows_settings_and_length(graph_database: CypherDatabase, group_id: str) -> None:
     async def arrange(setting: str, dimensions: int) -> tuple[str, int | None]:
         settings = SearchSettings.model_validate({"vector_index": setting})
-        change = await vector_index.arrange(graph_database, group_id, settings, dimensions=dimensions)
-        index = await vector_index.indexed(graph_database, group_id)
+        change = await vectors.arrange(graph_database, group_id, settings, dimensions=dimensions)
+        index = await vectors.indexed(graph_database, group_id)
         return change, index.dimensions if index else None
 
     assert await arrange("on", 3) == ("none", None), "there is nothing to index"
@@ -575,10 +575,10 @@ async def test_after_a_change_of_length_words_answer_until_the_vectors_are_new(
     graph_database: CypherDatabase, group_id: str, ask: Asking
 ) -> None:
     await plant(graph_database, group_id, Planted(text="Ann likes tea", embedding=_direction(0)))
-    await vector_index.arrange(graph_database, group_id, ON, dimensions=3)
+    await vectors.arrange(graph_database, group_id, ON, dimensions=3)
 
     between = await ask.answer("Ann", vector=[1.0, 0.0, 0.0, 0.0], settings=ON)
-    await vector_index.arrange(graph_database, group_id, ON, dimensions=4)
+    await vectors.arrange(graph_database, group_id, ON, dimensions=4)
     await graph_database.write(
         group_id, "MATCH ()-[e:RELATES_TO]->() SET e.fact_embedding = vecf32([1.0, 0.0, 0.0, 0.0])"
     )
@@ -591,7 +591,7 @@ async def test_after_a_change_of_length_words_answer_until_the_vectors_are_new(
 
 async def _ready(database: CypherDatabase, group_id: str) -> None:
     async with asyncio.timeout(20):
-        while not ((index := await vector_index.indexed(database, group_id)) and index.is_ready):  # noqa: ASYNC110 - the server does not tell when it is done
+        while not ((index := await vectors.indexed(database, group_id)) and index.is_ready):  # noqa: ASYNC110 - the server does not tell when it is done
             await asyncio.sleep(0.01)
 
 

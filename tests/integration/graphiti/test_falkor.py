@@ -11,8 +11,8 @@ import pytest
 from pydantic import SecretStr
 
 from composable_memory.errors import BackendGarbled, BackendRejected, BackendTimeout, BackendUnavailable
-from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, ServerAddress
-from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase, RemoteServerHandle
+from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, ServerAddress, ServerHandle
+from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase
 from composable_memory_adapters.graphiti.database.open_database import open_database
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from tests.integration.graphiti.conftest import TcpServer, free_port
@@ -33,7 +33,7 @@ async def shared(tcp_server: TcpServer, tmp_path: Path) -> AsyncIterator[CypherD
 
 def at(url: str, user: str | None = None, password: str | None = None, **options: float) -> FalkorDatabase:
     address = ServerAddress(url=url, username=user, password=password)
-    return FalkorDatabase(RemoteServerHandle(address), **options)
+    return FalkorDatabase(ServerHandle(address), **options)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from composable_memory.interfaces import EmbedderAdapter
 from composable_memory.testing import FIXED_NOW, HashEmbedder
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
-from composable_memory_adapters.graphiti.library.vector_space import stored_space
+from composable_memory_adapters.graphiti.library.vectors import stored_space
 from composable_memory_adapters.graphiti.writing.graph import GraphitiGraph
 
 pytest.importorskip("graphiti_core")

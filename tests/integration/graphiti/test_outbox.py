@@ -14,7 +14,7 @@ import pytest
 from composable_memory.errors import BackendUnavailable
 from composable_memory_adapters.graphiti.episodes import drafts_of
 from composable_memory_adapters.graphiti.outbox.comparison import stored_entries
-from composable_memory_adapters.graphiti.outbox.entry import EntryState
+from composable_memory_adapters.graphiti.outbox.entries import EntryState
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.outbox.storage import (
     FILE_NAME,

@@ -14,7 +14,8 @@ import pytest
 
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 from composable_memory_adapters.graphiti.fact_stores import Added, FactStore
-from composable_memory_adapters.graphiti.outbox.entry import EntryState
+from composable_memory_adapters.graphiti.outbox.delivery import Delivery
+from composable_memory_adapters.graphiti.outbox.entries import EntryState
 from composable_memory_adapters.graphiti.outbox.merging import plan_merges
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.outbox.worker import Worker
@@ -51,14 +52,15 @@ class Bench:
         self.worker = self.worker_with()
 
     def worker_with(self, settings: IngestSettings = SETTINGS, batch_size: int = 50) -> Worker:
-        return Worker(
-            self.outbox,
-            cast("FactStore", self.shelf),
-            settings,
+        delivery = Delivery(
+            outbox=self.outbox,
+            store=cast("FactStore", self.shelf),
+            settings=settings,
             ops_log=self.ops_log,
             clock=self.clock,
             batch_size=batch_size,
         )
+        return Worker(delivery)
 
     async def states(self) -> Mapping[EntryState, int]:
         return (await self.outbox.counts()).by_state
@@ -523,6 +525,7 @@ PRELUDE = """
 import asyncio, os, random, signal, sys, time
 from pathlib import Path
 from composable_memory_adapters.graphiti.settings import IngestSettings
+from composable_memory_adapters.graphiti.outbox.delivery import Delivery
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.outbox.worker import Worker
 from composable_memory_ops_logs import OpsLog
@@ -533,9 +536,10 @@ root = Path(sys.argv[1])
 
 def worker(outbox, batch_size):
     shelf = FactShelf(root / "shelf.sqlite")
-    return Worker(
-        outbox, shelf, IngestSettings(), ops_log=OpsLog(None), clock=utc_now, batch_size=batch_size
-    )
+    return Worker(Delivery(
+        outbox=outbox, store=shelf, settings=IngestSettings(), ops_log=OpsLog(None), clock=utc_now,
+        batch_size=batch_size,
+    ))
 """
 KILLED = """
 async def go(number):

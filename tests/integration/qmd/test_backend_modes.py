@@ -14,7 +14,7 @@ import pytest
 from composable_memory.interfaces import BackendServices
 from composable_memory.testing import SEED_NOTES
 from composable_memory.types import SearchAnswer
-from composable_memory_adapters.qmd.runtime.installation import find_command
+from composable_memory_adapters.qmd.installation import find_command
 from tests.integration.qmd.conftest import OpenQmd, SettingsWith, opener, standing_of
 from tests.models.make_minilm_gguf import lacking, make
 from tests.variants import variants

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory.errors import MemoryPathError
-from composable_memory_adapters.qmd.documents.collections import read_file
+from composable_memory_adapters.qmd.collections import read_file
 from composable_memory_adapters.qmd.types import Collection
 
 LINES = "# Gateway\n\nFirst.\nSecond.\n"

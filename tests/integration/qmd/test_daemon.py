@@ -23,7 +23,7 @@ from composable_memory.errors import (
     BackendUnavailable,
 )
 from composable_memory.supervision.process_identity import host, start_of
-from composable_memory_adapters.qmd.runtime.installation import find_command
+from composable_memory_adapters.qmd.installation import find_command
 from composable_memory_adapters.qmd.settings import DaemonSettings
 from composable_memory_adapters.qmd.transport.daemon import Daemon, pause_s
 from composable_memory_adapters.qmd.transport.qmd_client import ProcessTransport

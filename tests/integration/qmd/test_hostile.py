@@ -22,9 +22,9 @@ from composable_memory.supervision.process import GuardedProcess
 from composable_memory.supervision.run_command import run_command
 from composable_memory.types import SearchOptions
 from composable_memory_adapters.qmd.backend import open_qmd
-from composable_memory_adapters.qmd.documents.collections import newest_change, read_file
+from composable_memory_adapters.qmd.collections import newest_change, read_file
+from composable_memory_adapters.qmd.home import read_config
 from composable_memory_adapters.qmd.maintenance.maintenance_state import MaintenanceState
-from composable_memory_adapters.qmd.runtime.index_config import read_config
 from composable_memory_adapters.qmd.transport import daemon_server
 from composable_memory_adapters.qmd.transport.daemon_client import DaemonClient
 from composable_memory_adapters.qmd.transport.daemon_server import QmdServer

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from composable_memory.supervision.run_command import Reply, run_command
-from composable_memory_adapters.qmd.documents.collections import canonical_path, plan_collections, resolve
-from composable_memory_adapters.qmd.documents.glob_patterns import parse_pattern
-from composable_memory_adapters.qmd.runtime.home import prepare_home, write_collections
-from composable_memory_adapters.qmd.runtime.index_config import read_config
-from composable_memory_adapters.qmd.runtime.installation import find_command
+from composable_memory_adapters.qmd.collections import canonical_path, plan_collections, resolve
+from composable_memory_adapters.qmd.glob_patterns import parse_pattern
+from composable_memory_adapters.qmd.home import prepare_home, read_config, write_collections
+from composable_memory_adapters.qmd.installation import find_command
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.types import Collection, Home
 

@@ -10,8 +10,8 @@ import pytest
 
 from composable_memory.errors import BackendGarbled, BackendUnavailable
 from composable_memory.supervision.run_command import run_command
-from composable_memory_adapters.qmd.runtime.home import prepare_home
-from composable_memory_adapters.qmd.runtime.installation import (
+from composable_memory_adapters.qmd.home import prepare_home
+from composable_memory_adapters.qmd.installation import (
     find_command,
     find_node,
     lacking,

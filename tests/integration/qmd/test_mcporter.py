@@ -20,7 +20,7 @@ from composable_memory.errors import (
     BackendTimeout,
     BackendUnavailable,
 )
-from composable_memory_adapters.qmd.runtime.installation import find_command
+from composable_memory_adapters.qmd.installation import find_command
 from composable_memory_adapters.qmd.settings import McporterSettings
 from composable_memory_adapters.qmd.transport.mcporter import Mcporter, lacking
 from composable_memory_adapters.qmd.types import Home, Installation, SearchRequest, SubSearch

@@ -12,12 +12,11 @@ from composable_memory.query.intent import parse_query_intent
 from composable_memory.time.windows import DaySpan
 from composable_memory.types import MAX_SNIPPET_CHARS, MemorySearchResult, SearchOptions
 from composable_memory_adapters.chunking import chunk_markdown
-from composable_memory_adapters.qmd.documents import hit_reader, passages
-from composable_memory_adapters.qmd.documents.passages import FOUND_SCORE, days_asked, passages_of
-from composable_memory_adapters.qmd.runtime.installation import find_command, probe
+from composable_memory_adapters.qmd import passages
+from composable_memory_adapters.qmd.installation import find_command, probe
+from composable_memory_adapters.qmd.passages import FOUND_SCORE, days_asked, passages_of
 from composable_memory_adapters.qmd.settings import LimitSettings, SearchMode
-from composable_memory_adapters.qmd.transport.qmd_client import ProcessTransport
-from composable_memory_adapters.qmd.transport.search_request import request_of
+from composable_memory_adapters.qmd.transport.qmd_client import ProcessTransport, request_of
 from composable_memory_adapters.qmd.types import Collection, Hit, Home
 from composable_memory_adapters.text.text_scores import StemCache
 from tests.integration.qmd.homes import furnish, update
@@ -256,7 +255,7 @@ async def test_of_what_is_too_much_to_read_the_passage_is_scored_that_qmd_names(
 async def test_of_a_file_too_large_to_read_only_what_qmd_tells_is_known(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hit_reader, "MAX_BYTES_READ", 10)
+    monkeypatch.setattr(passages, "MAX_BYTES_READ", 10)
 
     (found,) = await passages_in(workspace, [hit()])
 

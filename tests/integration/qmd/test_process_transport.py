@@ -14,7 +14,7 @@ from composable_memory.errors import (
     BackendTimeout,
     BackendUnavailable,
 )
-from composable_memory_adapters.qmd.runtime.installation import find_command
+from composable_memory_adapters.qmd.installation import find_command
 from composable_memory_adapters.qmd.transport.qmd_client import ProcessTransport
 from composable_memory_adapters.qmd.types import Home, Installation, SubSearch
 from tests.integration.qmd.homes import PATIENCE_S, QUESTION, furnish, update

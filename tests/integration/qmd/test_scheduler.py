@@ -17,9 +17,9 @@ from composable_memory.errors import BackendRejected, BackendUnavailable
 from composable_memory.interfaces import BackendServices
 from composable_memory.supervision.backoff import Pace
 from composable_memory.testing import FIXED_NOW
+from composable_memory_adapters.qmd.installation import find_command
 from composable_memory_adapters.qmd.maintenance.index_commands import IndexCommands
 from composable_memory_adapters.qmd.maintenance.scheduler import MaintenanceScheduler
-from composable_memory_adapters.qmd.runtime.installation import find_command
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.types import Home, Installation
 from composable_memory_ops_logs import BackendDegraded, MemorySink, SyncComplete, SyncFailed, SyncStart

@@ -21,7 +21,7 @@ from composable_memory_adapters.graphiti.episodes import (
     no_text,
     origin_of,
 )
-from composable_memory_adapters.graphiti.outbox.entry import draft_to_json
+from composable_memory_adapters.graphiti.outbox.entries import draft_to_json
 
 NOW = datetime(2026, 3, 9, 12, tzinfo=UTC)
 SPRING = datetime(2026, 3, 1, 8, tzinfo=UTC)

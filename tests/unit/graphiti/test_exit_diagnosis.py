@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory_adapters.graphiti.database.exit_diagnosis import Reason, read_reason
+from composable_memory_adapters.graphiti.database.requirements import Reason, read_reason
 
 WARNING = "7:C 22 Nov 2026 05:12:54 # WARNING Memory overcommit must be enabled!\n"
 

@@ -17,7 +17,7 @@ from composable_memory.errors import (
     BackendTimeout,
     BackendUnavailable,
 )
-from composable_memory_adapters.graphiti.database import indexes, neo4j
+from composable_memory_adapters.graphiti.database import neo4j
 from composable_memory_adapters.graphiti.database.cypher import ServerAddress
 
 
@@ -125,8 +125,8 @@ def test_times_of_the_driver_come_as_texts() -> None:
 
 
 def test_indexes_have_the_names_that_graphiti_core_asks_for() -> None:
-    named = [re.search(r"INDEX (\w+) IF NOT EXISTS", statement) for statement in indexes.NEO4J]
+    named = [re.search(r"INDEX (\w+) IF NOT EXISTS", statement) for statement in neo4j.INDEXES]
 
     names = [found[1] for found in named if found]
-    assert len(names) == len(set(names)) == len(indexes.NEO4J)
+    assert len(names) == len(set(names)) == len(neo4j.INDEXES)
     assert {"edge_name_and_fact", "node_name_and_summary", "episode_content"} <= set(names)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from composable_memory.content import MemoryContentObject
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
 from composable_memory_adapters.graphiti.fact_stores import LinkLine, NodeLine
-from composable_memory_adapters.graphiti.outbox.entry import (
+from composable_memory_adapters.graphiti.outbox.entries import (
     EntryRow,
     digest_of,
     draft_from_json,

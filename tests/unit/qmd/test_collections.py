@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from composable_memory.errors import MemoryPathError
-from composable_memory_adapters.qmd.documents.collections import (
+from composable_memory_adapters.qmd.collections import (
     CollectionPlan,
     canonical_path,
     plan_collections,
     resolve,
 )
-from composable_memory_adapters.qmd.documents.glob_patterns import parse_pattern
+from composable_memory_adapters.qmd.glob_patterns import parse_pattern
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.types import Collection
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory_adapters.qmd.documents.collections import MAIN_PATTERN, newest_change
+from composable_memory_adapters.qmd.collections import MAIN_PATTERN, newest_change
 from composable_memory_adapters.qmd.types import Collection
 
 NEVER = float("inf")

@@ -1,17 +1,17 @@
 """The folders and the environment that QMD gets, and the list of collections that it is handed."""
 
-import json
 import os
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from composable_memory.errors import BackendUnavailable
-from composable_memory.interfaces import BackendServices
-from composable_memory_adapters.qmd.runtime.home import kept, open_home, prepare_home, write_collections
-from composable_memory_adapters.qmd.runtime.index_config import read_config
+from composable_memory_adapters.qmd.home import (
+    prepare_home,
+    read_config,
+    write_collections,
+)
 from composable_memory_adapters.qmd.settings import ModelSettings, QmdSettings
 from composable_memory_adapters.qmd.types import Collection, Home
 
@@ -47,22 +47,6 @@ def test_its_folders_are_below_the_state_of_the_agent_and_closed_to_others(state
     assert mode_of(root) == 0o700
     assert home.config_file.parent.is_dir()
     assert home.index_file.parent.is_dir()
-
-
-def test_folders_that_all_workspaces_shared_become_those_of_the_one_that_used_them(
-    services: BackendServices,
-) -> None:
-    shared = services.state_dir / "agents" / "main" / "qmd"
-    (shared / "config").mkdir(parents=True)
-    used = {"collections": {"notes": {"path": str(services.workspace_dir), "pattern": "*.md"}}, "models": {}}
-    (shared / "config" / "composable-memory.json").write_text(json.dumps(used))
-    other = replace(services, workspace_id="other", workspace_dir=services.workspace_dir / "inner")
-
-    assert not (open_home(PLAIN, other).config_file.parent / "composable-memory.json").exists()
-    assert shared.exists()
-    assert (open_home(PLAIN, services).config_file.parent / "composable-memory.json").exists()
-    assert not shared.exists()
-    assert {one.workspace_id for one in kept(services.state_dir)} == {"notes", "other"}
 
 
 def test_a_folder_for_transcripts_is_made_only_where_they_are_exported_to_it(state_dir: Path) -> None:

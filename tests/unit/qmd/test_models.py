@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory_adapters.qmd.runtime.home import prepare_home
-from composable_memory_adapters.qmd.runtime.models import describe_models, missing_models
+from composable_memory_adapters.qmd.home import prepare_home
+from composable_memory_adapters.qmd.models import describe_models, missing_models
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.types import Home
 

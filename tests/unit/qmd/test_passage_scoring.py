@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from composable_memory_adapters.qmd.documents.passages import rank_score
+from composable_memory_adapters.qmd.passages import rank_score
 from composable_memory_adapters.text.query_terms import analyse
 from composable_memory_adapters.text.stems import Stemmer
 from composable_memory_adapters.text.text_scores import Scored, StemCache, score

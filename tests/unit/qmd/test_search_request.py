@@ -3,7 +3,7 @@
 import pytest
 
 from composable_memory_adapters.qmd.settings import SearchMode
-from composable_memory_adapters.qmd.transport.search_request import MAX_CHARACTERS, MAX_SEARCHES, request_of
+from composable_memory_adapters.qmd.transport.qmd_client import MAX_CHARACTERS, MAX_SEARCHES, request_of
 from composable_memory_adapters.qmd.types import SearchRequest, SubSearch
 
 

@@ -11,12 +11,12 @@ from composable_memory.content import EmbedderInput
 from composable_memory.interfaces import EmbedderServices
 from composable_memory.supervision.backoff import Pace
 from composable_memory.types import BatchStatus
-from composable_memory_adapters.embedders.batch_jobs.settings import (
+from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder
+from composable_memory_adapters.embedders.remote.settings import (
     FAILURE_LIMIT,
     FailureCounter,
     SettingsWithJobs,
 )
-from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder
 
 if TYPE_CHECKING:
     from composable_memory_adapters.embedders.batch_jobs.api import JobApi, JobClient

@@ -21,8 +21,8 @@ from composable_memory_adapters.embedders.batch_jobs.api import (
     read_results,
 )
 from composable_memory_adapters.embedders.batch_jobs.journal import JobJournal, RecordedJob
-from composable_memory_adapters.embedders.batch_jobs.settings import FailureCounter, SettingsWithJobs
 from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder
+from composable_memory_adapters.embedders.remote.settings import FailureCounter, SettingsWithJobs
 from composable_memory_adapters.http_failures import FailureKind, HttpFailure
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

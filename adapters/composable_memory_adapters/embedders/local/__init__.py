@@ -1,7 +1,7 @@
 """A GGUF model in this process, by llama.cpp: nothing leaves the machine, and any embedding model will do.
 
-The modules: `settings`, `models` (which file, and what is known of it), `gguf` (the file's header), `llama`
-(the loaded model), `download` and `download_process` (from a hub), `embedder` (the `EmbedderAdapter`).
+The modules: `settings`, `models` (which file, what its header says, its download from a hub by
+`download_process`), `llama` (the loaded model), `embedder` (the `EmbedderAdapter`).
 """
 
 import asyncio

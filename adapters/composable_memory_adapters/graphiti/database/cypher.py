@@ -1,18 +1,20 @@
 """What every graph database behind the memory does: take Cypher and values, return rows of plain values."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import date, datetime
-from typing import Literal, Protocol, TypeAlias
+from itertools import islice
+from typing import Literal, Protocol, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from composable_memory.content import Health
 from composable_memory.errors import BackendUnavailable
-from composable_memory_adapters.graphiti.database.exit_diagnosis import Reason
+from composable_memory_adapters.graphiti.database.requirements import Reason
 from composable_memory_adapters.graphiti.observed_times import in_utc
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 DatabaseKind = Literal["falkordb", "neo4j"]
+T = TypeVar("T")
 Row: TypeAlias = Mapping[str, object]
 """One row of an answer, by the names after RETURN; times come as ISO texts."""
 
@@ -30,25 +32,34 @@ class ServerAddress:
     password: str | None = field(default=None, repr=False)
 
 
-class ServerHandle(Protocol):
-    """A server, started here or run by others."""
+def without_options(url: str) -> str:
+    """Return the address alone, which holds no secrets."""
+    parts = urlsplit(url)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return f"{parts.scheme}://{host}" + (f":{parts.port}" if parts.port else "")
+
+
+class ServerHandle:
+    """A server that others run."""
+
+    def __init__(self, address: ServerAddress) -> None:
+        self._address = address
 
     @property
     def name(self) -> str:
         """Return what messages call it, without secrets."""
-        ...
+        return without_options(self._address.url)
 
     async def address(self) -> ServerAddress:
         """Return the address of a server that runs; start it if that is ours to do."""
-        ...
+        return self._address
 
     async def reason(self) -> Reason | None:
-        """Return why the server ended, if that can be known."""
-        ...
+        """Return why the server ended, if that can be known: the log of others is not ours to read."""
+        return None
 
     async def close(self) -> None:
-        """Stop what was started."""
-        ...
+        """Stop what was started here."""
 
 
 class CypherDatabase(Protocol):
@@ -94,16 +105,20 @@ class CypherDatabase(Protocol):
         ...
 
 
-def without_options(url: str) -> str:
-    """Return the address alone, which holds no secrets."""
-    parts = urlsplit(url)
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    return f"{parts.scheme}://{host}" + (f":{parts.port}" if parts.port else "")
-
-
 NUMBERS = frozenset({bool, float, int})
 AS_THEY_ARE = NUMBERS | {str, type(None)}
 """Types that need no look: a vector has hundreds of them."""
+
+
+BATCH = 500
+"""Records in one statement: FalkorDB takes a statement as one text, which must not grow without bound."""
+
+
+def batches(items: Iterable[T], size: int = BATCH) -> Iterator[list[T]]:
+    """Yield the items in lists of at most `size`."""
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch
 
 
 def iso(moment: datetime) -> str:
@@ -132,6 +147,12 @@ def texts_in(value: object) -> list[str]:
 def real_in(value: object) -> float | None:
     """Return the number that a value of a row is; None for what is none."""
     return float(value) if isinstance(value, int | float) else None
+
+
+def number_in(row: Row, name: str) -> int:
+    """Return a whole number of a row; 0 if there is none."""
+    value = row.get(name)
+    return value if isinstance(value, int) else 0
 
 
 def plain(value: object) -> object:

@@ -12,10 +12,9 @@ from composable_memory_adapters.graphiti.database.cypher import (
     Row,
     ServerAddress,
     ServerHandle,
-    without_options,
+    batches,
 )
-from composable_memory_adapters.graphiti.database.exit_diagnosis import Reason
-from composable_memory_adapters.graphiti.database.requirements import INSTALL
+from composable_memory_adapters.graphiti.database.requirements import INSTALL, Reason
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, LINES, VECTORS, LinkLine, NodeLine
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ T = TypeVar("T")
 QUERY_LIMIT_S = 60.0
 
 
-class PrivateServerHandle:
+class PrivateServerHandle(ServerHandle):
     """A server that we start, or that another process of this machine has started for the same folder."""
 
     def __init__(self, server: "PrivateServer") -> None:
@@ -49,29 +48,6 @@ class PrivateServerHandle:
     async def close(self) -> None:
         """Stop the server, if it is ours, also when the caller is cancelled meanwhile."""
         await asyncio.to_thread(self._server.close)
-
-
-class RemoteServerHandle:
-    """A server that others run."""
-
-    def __init__(self, address: ServerAddress) -> None:
-        self._address = address
-
-    @property
-    def name(self) -> str:
-        """Return its address without options."""
-        return without_options(self._address.url)
-
-    async def address(self) -> ServerAddress:
-        """Return the address that was given."""
-        return self._address
-
-    async def reason(self) -> Reason | None:
-        """Return None: its log is not ours to read."""
-        return None
-
-    async def close(self) -> None:
-        """Do nothing: it is not ours."""
 
 
 class FalkorDatabase:
@@ -235,8 +211,8 @@ class FalkorCopies:
     async def _make(self, group: str, statement: str, rows: Sequence[Mapping[str, object]]) -> None:
         for name, some in _by_vector(rows):
             made = statement + SET_VECTOR.format(name=name) if name else statement
-            for start in range(0, len(some), LINES):
-                await self._database.write(group, made, rows=some[start : start + LINES])
+            for batch in batches(some, LINES):
+                await self._database.write(group, made, rows=batch)
 
     async def put_in_place(self, group: str, staged: str | None) -> None:
         """Let a graph that was made take the place of a group's at once, or none; twice is as once."""

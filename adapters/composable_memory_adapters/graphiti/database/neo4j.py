@@ -30,7 +30,6 @@ from composable_memory.errors import (
     BackendTimeout,
     BackendUnavailable,
 )
-from composable_memory_adapters.graphiti.database import indexes
 from composable_memory_adapters.graphiti.database.cypher import (
     DatabaseKind,
     Row,
@@ -55,6 +54,26 @@ MATCH (n:Entity|Episodic) WHERE n.group_id IS NOT NULL
 RETURN DISTINCT n.group_id AS group_id ORDER BY group_id
 """
 DROP = "MATCH (n:Entity|Episodic|Community|Saga|CmemMeta) WHERE n.group_id = $group_id DETACH DELETE n"
+
+INDEXES = (
+    "CREATE INDEX entity_uuid IF NOT EXISTS FOR (n:Entity) ON (n.uuid)",
+    "CREATE INDEX episode_uuid IF NOT EXISTS FOR (n:Episodic) ON (n.uuid)",
+    "CREATE INDEX relation_uuid IF NOT EXISTS FOR ()-[e:RELATES_TO]-() ON (e.uuid)",
+    "CREATE INDEX mention_uuid IF NOT EXISTS FOR ()-[e:MENTIONS]-() ON (e.uuid)",
+    "CREATE INDEX entity_group_id IF NOT EXISTS FOR (n:Entity) ON (n.group_id)",
+    "CREATE INDEX episode_group_id IF NOT EXISTS FOR (n:Episodic) ON (n.group_id)",
+    "CREATE INDEX relation_group_id IF NOT EXISTS FOR ()-[e:RELATES_TO]-() ON (e.group_id)",
+    "CREATE INDEX mention_group_id IF NOT EXISTS FOR ()-[e:MENTIONS]-() ON (e.group_id)",
+    "CREATE INDEX name_entity_index IF NOT EXISTS FOR (n:Entity) ON (n.name)",
+    "CREATE INDEX name_edge_index IF NOT EXISTS FOR ()-[e:RELATES_TO]-() ON (e.name)",
+    """CREATE FULLTEXT INDEX episode_content IF NOT EXISTS
+    FOR (e:Episodic) ON EACH [e.content, e.source, e.source_description, e.group_id]""",
+    """CREATE FULLTEXT INDEX node_name_and_summary IF NOT EXISTS
+    FOR (n:Entity) ON EACH [n.name, n.summary, n.group_id]""",
+    """CREATE FULLTEXT INDEX edge_name_and_fact IF NOT EXISTS
+    FOR ()-[e:RELATES_TO]-() ON EACH [e.name, e.fact, e.group_id]""",
+)
+"""Those of graphiti-core, but none on times."""
 
 
 class Neo4jDatabase:
@@ -145,7 +164,7 @@ class Neo4jDatabase:
         if self._has_indexes:
             return
         async with self._indexing:
-            for statement in () if self._has_indexes else indexes.NEO4J:
+            for statement in () if self._has_indexes else INDEXES:
                 await self._run(statement, {}, is_write=True)
             await self._run("CALL db.awaitIndexes(30)", {}, is_write=False)
             self._has_indexes = True

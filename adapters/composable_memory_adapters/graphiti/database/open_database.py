@@ -7,11 +7,10 @@ from pathlib import Path
 
 from composable_memory.errors import BackendUnavailable
 from composable_memory_adapters.graphiti.database import requirements
-from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, ServerAddress
+from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, ServerAddress, ServerHandle
 from composable_memory_adapters.graphiti.database.falkor import (
     FalkorDatabase,
     PrivateServerHandle,
-    RemoteServerHandle,
 )
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
@@ -44,7 +43,7 @@ def _choose(settings: GraphitiSettings, data_dir: Path) -> CypherDatabase:
     address = ServerAddress(url=settings.url, username=settings.username, password=password)
     if requirements.is_neo4j(settings):
         return _neo4j(address, settings.database)
-    return FalkorDatabase(RemoteServerHandle(address))
+    return FalkorDatabase(ServerHandle(address))
 
 
 def _private(settings: GraphitiSettings, data_dir: Path) -> PrivateServerHandle:

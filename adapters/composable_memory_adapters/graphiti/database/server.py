@@ -7,19 +7,25 @@ Its journal holds statements, and at its start running them again takes the serv
 first time: 3,000 facts are 8 MB and 8 s. Rewritten it holds what came of them: 2 MB, read in 0.05 s."""
 
 import contextlib
+import json
 import os
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable
+from composable_memory.supervision.file_lock import hold_lock
 from composable_memory.supervision.process import GuardedServer, new_socket
-from composable_memory_adapters.graphiti.database import requirements, server_registry
-from composable_memory_adapters.graphiti.database.exit_diagnosis import Reason, read_reason
+from composable_memory.supervision.process_identity import pid_namespace, start_of
+from composable_memory_adapters.graphiti.database import requirements
+from composable_memory_adapters.graphiti.database.requirements import Reason, read_reason
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_adapters.graphiti.settings import PrivateServerSettings
+from composable_memory_ops_logs.private_files import replace_file
 
 LOG = "server.log"
 LONGEST_LOG = 1_000_000  # bytes, from which the log is begun anew at a start
@@ -83,13 +89,13 @@ class PrivateServer:
         began = time.monotonic()
         is_started = False
         while not self._closed.is_set():
-            with server_registry.lock(self._data_dir) as lock:
+            with hold_lock(self._data_dir / LOCK) as lock:
                 if lock is not None and is_started:
                     raise self._ended()
                 if lock is not None:
                     self._start(lock)
                     is_started = True
-            if found := server_registry.running(self._data_dir):
+            if found := _running(self._data_dir):
                 if found != self._socket:
                     self._stop()  # ours has ended, and another process was quicker
                 elif is_started and _is_journal_long(self._data_dir):
@@ -111,7 +117,7 @@ class PrivateServer:
             self._socket = new_socket()
             command = self._command(parts, self._socket)
             self._process = self._launch(command, self._socket.parent, lock=lock, log=log)
-            server_registry.publish(self._data_dir, self._socket, guard=self._process.guard_pid)
+            _publish(self._data_dir, self._socket, guard=self._process.guard_pid)
         finally:
             os.close(log)
 
@@ -163,7 +169,7 @@ class PrivateServer:
         elapsed_s, limit_s = time.monotonic() - began, self._settings.start_timeout_ms / 1000
         if elapsed_s < limit_s:
             return
-        if self._process is None and not server_registry.is_listening(self._data_dir):
+        if self._process is None and not _is_listening(self._data_dir):
             raise self._unavailable(
                 f"{self._data_dir} is in use by a server that cannot be reached from here",
                 f"end the processes that hold it, or let all of them {requirements.SHARE_INSTEAD}",
@@ -202,14 +208,14 @@ def _is_journal_long(data_dir: Path) -> bool:
 
 def _begin_rewriting(address: Path) -> None:
     """Let a server begin to rewrite its journal, while it goes on answering."""
-    server_registry.send(address, b"BGREWRITEAOF\r\n")
+    _send(address, b"BGREWRITEAOF\r\n")
 
 
 def _rewrite(address: Path, *, limit_s: float) -> None:
     """Let a server rewrite its journal, and wait for that; without room the journal stays as it is."""
     ends = time.monotonic() + limit_s
     _begin_rewriting(address)
-    while time.monotonic() < ends and _is_busy(server_registry.send(address, b"INFO persistence\r\n")):
+    while time.monotonic() < ends and _is_busy(_send(address, b"INFO persistence\r\n")):
         time.sleep(POLL_S)
 
 
@@ -223,3 +229,82 @@ def _bytes(data_dir: Path, pattern: str) -> int:
         with contextlib.suppress(FileNotFoundError):  # just replaced
             total += path.stat().st_size
     return total
+
+
+# --- where a server listens, for other processes ------------------------------------------------------------
+
+LOCK = "server.lock"
+"""The server inherits this lock, so that it is held as long as the server runs."""
+NOTE = "server.json"
+ANSWER_S = 2.0
+LONGEST_ANSWER = 16_384
+
+
+def _publish(data_dir: Path, address: Path, *, guard: int) -> None:
+    """Write down where the server of a folder listens, and the process number of its guard."""
+    note = data_dir / NOTE
+    text = json.dumps([str(address), guard, pid_namespace()])
+    replace_file(note, text.encode(), survives="kill")
+
+
+def _running(data_dir: Path) -> Path | None:
+    """Return the socket of the folder's server, if it answers and has somebody to stop it."""
+    note = _read(data_dir)
+    if note is None or _state(note.address) != "ready":
+        return None
+    if note.is_orphan():
+        _shut_down(note.address)
+        return None
+    return note.address
+
+
+def _is_listening(data_dir: Path) -> bool:
+    """Return whether there is a server, though it may still be reading its journal."""
+    note = _read(data_dir)
+    return note is not None and _state(note.address) is not None
+
+
+class _Note(NamedTuple):
+    address: Path
+    guard: int
+    namespace: str | None
+
+    def is_orphan(self) -> bool:
+        """Return whether the guard is certainly gone; process numbers mean the same only in one namespace."""
+        is_from_here = self.namespace is not None and self.namespace == pid_namespace()
+        return is_from_here and start_of(self.guard) is None
+
+
+def _read(data_dir: Path) -> _Note | None:
+    try:
+        address, guard, namespace = json.loads((data_dir / NOTE).read_text(encoding="utf-8"))
+        note = _Note(Path(address), int(guard), namespace)
+        # A name of a folder that is gone may have been taken by another user.
+        return note if note.address.parent.stat().st_uid == os.geteuid() else None
+    except (OSError, TypeError, ValueError):
+        return None
+
+
+def _state(address: Path) -> Literal["ready", "loading"] | None:
+    answer = _send(address, b"PING\r\n")
+    if answer.startswith(b"+PONG"):
+        return "ready"
+    return "loading" if answer.startswith(b"-LOADING") else None
+
+
+def _shut_down(address: Path) -> None:
+    """End a server and clear up after it, as its guard would have done."""
+    _send(address, b"SHUTDOWN NOSAVE\r\n")
+    with contextlib.suppress(OSError):
+        address.unlink(missing_ok=True)
+        address.parent.rmdir()
+
+
+def _send(address: Path, command: bytes) -> bytes:
+    """Send a command to the server at a socket, and return its answer; nothing if there is none."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(ANSWER_S)
+        connection.connect(str(address))
+        connection.sendall(command)
+        return connection.recv(LONGEST_ANSWER)
+    return b""

@@ -9,7 +9,6 @@ from redis.exceptions import BusyLoadingError, RedisError
 
 from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable
 from composable_memory.supervision.deadline import deadline
-from composable_memory_adapters.graphiti.database import indexes
 from composable_memory_adapters.graphiti.database.connections import (
     Call,
     ConnectionLost,
@@ -39,6 +38,29 @@ INDEX_TRIES = (0.25, 0.75)
 WRITE = "GRAPH.QUERY"
 """The one command that may change something; all others may be sent twice."""
 MAKE_INDEXES = "make the indexes of the graph"
+
+STOPWORDS = (
+    "a is the an and are as at be but by for if in into it no not of on or such "
+    "that their then there these they this to was will with"
+).split()
+"""Those of graphiti-core, so that it finds its own index made when it makes it."""
+
+INDEXES = (
+    # None on times: FalkorDB keeps them as texts, and compares these wrongly by means of a range index.
+    # Ranges first: looking something up fails where the full text of a property was indexed before.
+    "CREATE INDEX FOR (n:Entity) ON (n.uuid, n.group_id, n.name)",
+    "CREATE INDEX FOR (n:Episodic) ON (n.uuid, n.group_id, n.name)",
+    "CREATE INDEX FOR ()-[e:RELATES_TO]-() ON (e.uuid, e.group_id, e.name)",
+    "CREATE INDEX FOR ()-[e:MENTIONS]-() ON (e.uuid, e.group_id)",
+    f"""CREATE FULLTEXT INDEX FOR (n:Episodic) ON (n.content, n.source, n.source_description, n.group_id)
+    OPTIONS {{stopwords: {STOPWORDS}}}""",
+    f"""CREATE FULLTEXT INDEX FOR (n:Entity) ON (n.name, n.summary, n.group_id)
+    OPTIONS {{stopwords: {STOPWORDS}}}""",
+    "CREATE FULLTEXT INDEX FOR ()-[e:RELATES_TO]-() ON (e.name, e.fact, e.group_id)",
+)
+
+UNFINISHED_INDEXES = "CALL db.indexes() YIELD status WHERE status <> 'OPERATIONAL' RETURN status"
+"""Finds the indexes of FalkorDB that are still being built, in the background."""
 
 
 class Session:
@@ -151,7 +173,7 @@ class Session:
         async with self._preparing:
             if await self._is_prepared(group_id):  # another call was quicker
                 return
-            for statement in indexes.FALKORDB:
+            for statement in INDEXES:
                 await self._make(group_id, statement)
             await self._await_indexes(group_id)
             self._prepared.add(group_id)
@@ -188,7 +210,7 @@ class Session:
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOADING_S):
-                while _rows(await Graph(self, group_id).ro_query(indexes.UNFINISHED, {})):  # noqa: ASYNC110
+                while _rows(await Graph(self, group_id).ro_query(UNFINISHED_INDEXES, {})):  # noqa: ASYNC110
                     await asyncio.sleep(INDEX_POLL_S)  # nobody tells when it is so
         self._indexed.add(group_id)
 

@@ -1,22 +1,31 @@
-"""Our database, embedders and no reranker, as graphiti-core wants them."""
+"""Our database, embedders and records as graphiti-core wants them, and saving by its own bulk statements."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import chain, groupby
 from typing import Any, TypeAlias
 
 from composable_memory.content import EmbedderInput
 from composable_memory.interfaces import EmbedderAdapter
-from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
+from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, batches
+from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
 from composable_memory_adapters.graphiti.library.core import (
     STOPWORDS,
     CrossEncoderClient,
     EmbedderClient,
+    EntityEdge,
+    EntityNode,
+    EpisodeType,
+    EpisodicEdge,
+    EpisodicNode,
     GraphDriver,
     GraphDriverSession,
     GraphProvider,
+    add_nodes_and_edges_bulk,
     build_falkor_fulltext_query,
     sanitize_falkor_fulltext_query,
 )
+from composable_memory_adapters.graphiti.library.graph_records import EntityRecord, FactRecord
 
 MAX_QUERY_WORDS = 30
 """A query of 64 words or more would silently become an empty one."""
@@ -173,3 +182,130 @@ class NoReranker(CrossEncoderClient):  # type: ignore[misc]  # graphiti-core is 
     async def rank(self, query: str, passages: Sequence[str]) -> list[tuple[str, float]]:  # noqa: ARG002 - as demanded
         """Return the passages as they are."""
         return [(passage, 0.0) for passage in passages]
+
+
+Vector = list[float]
+
+
+class Saver:
+    """Writes records of one group, with vectors if there is an embedder; writing twice is writing once."""
+
+    def __init__(self, driver: GroupDriver, group_id: str, embedder: EmbedderAdapter | None) -> None:
+        self._driver = driver
+        self._group_id = group_id
+        self._vectors = EmbedderBridge(embedder)
+
+    async def save_episodes(self, drafts: Sequence[EpisodeDraft], facts: Mapping[str, Sequence[str]]) -> None:
+        """Store episodes; `facts` has the ids of the facts that each is known to state."""
+        for batch in batches(drafts):
+            await self._save([episodic_node(draft, facts.get(draft.id, ())) for draft in batch], [], [], [])
+
+    async def save_entities(self, records: Sequence[EntityRecord]) -> None:
+        """Store entities, with the vectors of their names."""
+        vectors = await self._vectors.create_batch([_line(record.name) for record in records])
+        for batch in batches(zip(records, vectors, strict=True)):
+            await self._save([], [], [_entity_node(self._group_id, *one) for one in batch], [])
+
+    async def save_facts(self, records: Sequence[FactRecord]) -> None:
+        """Store facts, with the vectors of their texts; their entities have to be there."""
+        vectors = await self._vectors.create_batch([_line(record.fact) for record in records])
+        for batch in batches(zip(records, vectors, strict=True)):
+            await self._save([], [], [], [_entity_edge(self._group_id, *one) for one in batch])
+
+    async def save_mentions(self, pairs: Iterable[tuple[str, str]], now: datetime) -> None:
+        """Store that episodes mention entities, by the UUIDs of both, as far as both are there."""
+        for batch in batches(dict.fromkeys(pairs)):
+            await self._save([], [_episodic_edge(self._group_id, *pair, now) for pair in batch], [], [])
+
+    async def _save(
+        self,
+        episodes: list[EpisodicNode],
+        mentions: list[EpisodicEdge],
+        nodes: list[EntityNode],
+        edges: list[EntityEdge],
+    ) -> None:
+        await add_nodes_and_edges_bulk(self._driver, episodes, mentions, nodes, edges, self._vectors)
+
+
+def episodic_node(draft: EpisodeDraft, facts: Sequence[str] = ()) -> EpisodicNode:
+    """Return an episode as graphiti-core has it."""
+    return EpisodicNode(
+        uuid=draft.id,
+        name=draft.content.id,
+        group_id=draft.group_id,
+        source=EpisodeType(draft.source),
+        source_description=draft.description,
+        content=draft.text,
+        created_at=draft.ingested_at,
+        valid_at=draft.observed_at,
+        entity_edges=list(facts),
+    )
+
+
+def _entity_node(group_id: str, record: EntityRecord, vector: Vector) -> EntityNode:
+    return EntityNode(
+        uuid=record.uuid,
+        name=record.name,
+        group_id=group_id,
+        labels=["Entity"],
+        created_at=record.created_at,
+        name_embedding=vector,
+        summary=record.summary,
+        attributes={
+            "own_id": record.own_id,
+            "kind": record.kind,
+            "properties": record.properties,
+            "provenance": record.provenance,
+            "temporal": record.temporal,
+        },
+    )
+
+
+def _entity_edge(group_id: str, record: FactRecord, vector: Vector) -> EntityEdge:
+    return EntityEdge(
+        uuid=record.uuid,
+        source_node_uuid=record.source,
+        target_node_uuid=record.target,
+        name=record.relation,
+        fact=record.fact,
+        group_id=group_id,
+        fact_embedding=vector,
+        episodes=list(record.episodes),
+        created_at=record.created_at,
+        valid_at=record.valid_at,
+        invalid_at=record.invalid_at,
+        expired_at=record.expired_at,
+        reference_time=record.reference_time,
+        attributes={
+            "own_id": record.own_id,
+            "told": [f"{episode} {moment.isoformat()}" for episode, moment in record.told],
+            "confidence": record.confidence,
+            "exclusive": record.exclusive,
+            "one_holder": record.one_holder,
+            "ends": record.ends,
+            "ends_at": _iso(record.ends_at),
+            "retired_at": _iso(record.retired_at),
+            "expires_at": _iso(record.expires_at),
+            "properties": record.properties,
+            "provenance": record.provenance,
+            "temporal": record.temporal,
+        },
+    )
+
+
+def _episodic_edge(group_id: str, episode: str, entity: str, now: datetime) -> EpisodicEdge:
+    return EpisodicEdge(
+        uuid=graph_id(group_id, f"mention:{episode}:{entity}"),
+        group_id=group_id,
+        source_node_uuid=episode,
+        target_node_uuid=entity,
+        created_at=now,
+    )
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment else None

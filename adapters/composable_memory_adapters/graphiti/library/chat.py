@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
@@ -28,7 +27,6 @@ from composable_memory_feedback.chat import ChatClient, ChatEndpoint, ChatError
 from composable_memory_feedback.chat_protocol import UNFIT, Manner
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.language_model import ChatReply, json_object_in
-from composable_memory_ops_logs.quick_dataclass import dataclass
 
 ASKING = "ask the language model"
 
@@ -37,15 +35,6 @@ MAX_ANSWERS = 3
 
 KNOWN = ("episode_indices",)
 """There is one episode, and so nothing to choose: small models fill this list until they are cut off."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """What the model was asked for so far: requests, and tokens of questions and answers."""
-
-    calls: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
 
 
 class _Form(StrEnum):
@@ -68,8 +57,6 @@ class ChatModel(LLMClient):  # type: ignore[misc]  # graphiti-core is not typed 
         self._timeout_s = settings.timeout_ms / 1000
         self._forms = _forms(settings)
         self._is_proven = False
-        self.usage = Usage()
-        """What was asked for so far."""
 
     async def generate_response(
         self,
@@ -128,9 +115,8 @@ class ChatModel(LLMClient):  # type: ignore[misc]  # graphiti-core is not typed 
             body = {"model": self._client.model, "messages": asked, **self._manner.limits(self._max_tokens)}
             if response_format is not None:
                 body["response_format"] = response_format
-            self.usage = replace(self.usage, calls=self.usage.calls + 1)
             try:
-                reply = await self._client.ask(body)
+                return form, await self._client.ask(body)
             except ChatError as error:
                 other = self._manner.with_other_limits(error.said) if error.status in UNFIT else None
                 if other is not None:
@@ -140,12 +126,6 @@ class ChatModel(LLMClient):  # type: ignore[misc]  # graphiti-core is not typed 
                 if error.status in UNFIT and forms:
                     continue
                 raise _failure(error, self._timeout_s) from None
-            self.usage = replace(
-                self.usage,
-                prompt_tokens=self.usage.prompt_tokens + reply.input_tokens,
-                completion_tokens=self.usage.completion_tokens + reply.output_tokens,
-            )
-            return form, reply
 
     def _prove(self, form: _Form) -> None:
         """Begin with this form from now on."""

@@ -11,12 +11,16 @@ from composable_memory.supervision.deadline import deadline
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, Added
-from composable_memory_adapters.graphiti.library.bridges import Drivers, EmbedderBridge, NoReranker
-from composable_memory_adapters.graphiti.library.chat import ChatModel, Usage, endpoint_of
+from composable_memory_adapters.graphiti.library.bridges import (
+    Drivers,
+    EmbedderBridge,
+    NoReranker,
+    episodic_node,
+)
+from composable_memory_adapters.graphiti.library.chat import ChatModel, endpoint_of
 from composable_memory_adapters.graphiti.library.core import EpisodeType, Graphiti, GraphitiError
 from composable_memory_adapters.graphiti.library.loading import undisturbed
-from composable_memory_adapters.graphiti.library.saving import episodic_node
-from composable_memory_adapters.graphiti.library.vector_space import fits_space
+from composable_memory_adapters.graphiti.library.vectors import fits_space
 from composable_memory_adapters.graphiti.settings import LlmSettings
 from composable_memory_feedback.chat import ChatClient, Pace
 
@@ -59,11 +63,6 @@ class EpisodeReader:
         self._locks = locks
         self._timeout_s = timeout_s
         self._graphs: dict[tuple[str, bool], Graphiti] = {}
-
-    @property
-    def usage(self) -> Usage:
-        """Return what the language model was asked for so far."""
-        return self._model.usage
 
     async def read(self, draft: EpisodeDraft) -> Added:
         """Store an episode with what it states; one that was read before changes nothing.

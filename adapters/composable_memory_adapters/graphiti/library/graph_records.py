@@ -82,16 +82,6 @@ class FactRecord:
         return self.ends and (is_over or self.target == other.target)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MentionRecord:
-    """That an episode speaks of an entity; all are UUIDs."""
-
-    uuid: str
-    episode: str
-    entity: str
-    created_at: datetime
-
-
 @cache  # made when first needed: it takes longer than a search
 def _provenance() -> TypeAdapter[MemoryProvenance]:
     return TypeAdapter(MemoryProvenance)

@@ -48,7 +48,7 @@ def _restore(before: dict[str, str]) -> None:
 
 
 PACKAGE = "composable_memory_adapters.graphiti.library"
-MODULES = ("core", "bridges", "saving", "chat", "episode_reader")
+MODULES = ("core", "bridges", "chat", "episode_reader")
 FIX = "pip install 'composable-memory[graphiti]'"
 
 

@@ -20,7 +20,7 @@ from composable_memory_adapters.graphiti.database.falkor import FalkorCopies
 from composable_memory_adapters.graphiti.episodes import named_in
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, LINES, LinkLine, NodeLine
 from composable_memory_adapters.graphiti.groups import GroupScope, safe_group_id
-from composable_memory_adapters.graphiti.outbox.entry import ACTIVE_STATES, EntryRow, draft_from_json
+from composable_memory_adapters.graphiti.outbox.entries import ACTIVE_STATES, EntryRow, draft_from_json
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.outbox.renaming import Renaming
 from composable_memory_adapters.sqlite_file import Connection

@@ -9,7 +9,7 @@ from dataclasses import field
 from typing import NamedTuple
 
 from composable_memory_adapters.graphiti.fact_stores import EpisodeIds, FactStore
-from composable_memory_adapters.graphiti.outbox.entry import EntryState
+from composable_memory_adapters.graphiti.outbox.entries import EntryState
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_ops_logs.quick_dataclass import dataclass

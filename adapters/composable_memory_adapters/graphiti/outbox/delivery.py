@@ -20,7 +20,7 @@ from composable_memory.errors import (
 from composable_memory.interfaces import Clock
 from composable_memory.supervision.deadline import deadline
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, Added, FactStore
-from composable_memory_adapters.graphiti.outbox.entry import Entry
+from composable_memory_adapters.graphiti.outbox.entries import Entry
 from composable_memory_adapters.graphiti.outbox.merging import REPLACES
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.settings import IngestSettings
@@ -70,7 +70,10 @@ class WorkReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """Works on groups whose lease the caller holds; at most `batch_size` episodes are handed over at once."""
+    """Works on groups whose lease the caller holds.
+
+    At most `batch_size` episodes are handed over at once: one where a model reads them.
+    """
 
     outbox: Outbox
     store: FactStore

@@ -10,8 +10,7 @@ from itertools import groupby
 
 from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
-from composable_memory_adapters.graphiti.outbox.enqueue import add
-from composable_memory_adapters.graphiti.outbox.entry import Entry, select
+from composable_memory_adapters.graphiti.outbox.entries import Entry, add, select
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.settings import IngestSettings
 from composable_memory_adapters.sqlite_file import Connection

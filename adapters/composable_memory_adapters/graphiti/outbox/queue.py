@@ -17,12 +17,14 @@ from typing import TypeVar, cast
 from composable_memory.interfaces import Clock
 from composable_memory.supervision.lease import Lease, LeaseRow
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
-from composable_memory_adapters.graphiti.outbox import enqueue
-from composable_memory_adapters.graphiti.outbox.entry import (
+from composable_memory_adapters.graphiti.outbox.entries import (
     DUE_STATES,
     Entry,
     EntryState,
+    Novelty,
+    add,
     by_ids,
+    retire_missing,
     select,
 )
 from composable_memory_adapters.graphiti.outbox.storage import OutboxFile
@@ -178,9 +180,9 @@ class Outbox(OutboxFile):
 
         def work(connection: Connection) -> Enqueued:
             now = self.now()
-            ids: dict[enqueue.Novelty, list[str]] = {"new": [], "known": [], "changed": []}
+            ids: dict[Novelty, list[str]] = {"new": [], "known": [], "changed": []}
             for draft in drafts:
-                novelty = enqueue.add(
+                novelty = add(
                     connection,
                     draft,
                     now=now,
@@ -192,9 +194,7 @@ class Outbox(OutboxFile):
             vanished: list[str] = []
             for group_id in dict.fromkeys([*filter(None, [group]), *(draft.group_id for draft in drafts)]):
                 of_group = [draft for draft in drafts if draft.group_id == group_id]
-                vanished += enqueue.retire_missing(
-                    connection, of_group, group_id=group_id, source_path=path, now=now
-                )
+                vanished += retire_missing(connection, of_group, group_id=group_id, source_path=path, now=now)
             return Enqueued(
                 new=tuple(ids["new"]),
                 known=tuple(ids["known"]),

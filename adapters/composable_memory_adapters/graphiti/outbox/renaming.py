@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from composable_memory_adapters.graphiti.database.cypher import texts_in
 from composable_memory_adapters.graphiti.episodes import graph_id
 from composable_memory_adapters.graphiti.fact_stores import VECTORS, LinkLine, NodeLine
-from composable_memory_adapters.graphiti.outbox.entry import (
+from composable_memory_adapters.graphiti.outbox.entries import (
     EntryRow,
     digest_of,
     draft_from_json,
@@ -38,7 +39,7 @@ class Renaming:
         own_id = str(properties.get("own_id") or properties.get("name"))
         names = [own_id]
         if isinstance(line, LinkLine):
-            stated = _texts(properties.get("told"))
+            stated = texts_in(properties.get("told"))
             since = [properties.get("valid_at"), *(one[UUID_CHARS + 1 :] for one in stated)]
             names += [f"{own_id}@{moment}" for moment in since]
             names.append(_mention(line.source, line.target))
@@ -121,7 +122,3 @@ class Renaming:
 
 def _mention(episode: str, entity: str) -> str:
     return f"mention:{episode}:{entity}"
-
-
-def _texts(value: object) -> list[str]:
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []

@@ -15,7 +15,7 @@ from uuid import uuid4
 from composable_memory.errors import BackendUnavailable, IndexDamaged, IndexProblem, IndexTooNew
 from composable_memory.interfaces import KeptStore
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
-from composable_memory_adapters.graphiti.outbox.entry import DUE_STATES, STATES, select
+from composable_memory_adapters.graphiti.outbox.entries import DUE_STATES, STATES, select
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile, Unreadable
 
 T = TypeVar("T")

@@ -7,13 +7,9 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import Context
 
 from composable_memory.errors import BackendTimeout, ComposableMemoryError
-from composable_memory.interfaces import Clock
-from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, FactStore
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_adapters.graphiti.outbox.delivery import Delivery, WorkReport
 from composable_memory_adapters.graphiti.outbox.merging import plan_merges
-from composable_memory_adapters.graphiti.outbox.queue import Outbox
-from composable_memory_adapters.graphiti.settings import IngestSettings
-from composable_memory_ops_logs.log import OpsLog
 
 GROUPS_AT_ONCE = 4
 POLL_S = 0.1
@@ -22,32 +18,13 @@ MIN_PAUSE_S = 1.0
 
 
 class Worker:
-    """Works through the outbox, when asked and, from `start` to `stop`, in the background.
+    """Works through the outbox, when asked and, from `start` to `stop`, in the background."""
 
-    `batch_size` is how many episodes the store is handed at once: one where a model reads them.
-    """
-
-    def __init__(
-        self,
-        outbox: Outbox,
-        store: FactStore,
-        settings: IngestSettings,
-        *,
-        ops_log: OpsLog,
-        clock: Clock,
-        batch_size: int = 50,
-    ) -> None:
-        self._outbox = outbox
-        self._settings = settings
-        self._clock = clock
-        self._delivery = Delivery(
-            outbox=outbox,
-            store=store,
-            settings=settings,
-            ops_log=ops_log,
-            clock=clock,
-            batch_size=batch_size,
-        )
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+        self._outbox = delivery.outbox
+        self._settings = delivery.settings
+        self._clock = delivery.clock
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[None]] = set()

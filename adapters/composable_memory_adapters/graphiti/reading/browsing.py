@@ -10,7 +10,7 @@ from datetime import datetime
 from composable_memory.facts import Episode, Fact, GraphEntity, Neighbourhood
 from composable_memory.interfaces import Clock
 from composable_memory.supervision.tasks import all_of
-from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row, iso
+from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row, iso, number_in
 from composable_memory_adapters.graphiti.fact_stores import Counts, EpisodeIds
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of
 from composable_memory_adapters.graphiti.reading.entities import entities, ids_called, neighbourhood
@@ -20,7 +20,6 @@ from composable_memory_adapters.graphiti.reading.rows import (
     NEWEST,
     episode_of,
     fact_of,
-    number_in,
     since,
 )
 from composable_memory_adapters.graphiti.reading.search import add_origins

@@ -33,7 +33,6 @@ class Dialect:
     find_entities: str
     find_episodes: str
     vector: str
-    has_vector_index: bool
     any_of: Callable[[Iterable[str]], str]
     nearly: Callable[[str, int], str]
     """What finds a word though one or two letters of it, or their accents or case, are others."""
@@ -75,7 +74,6 @@ _FALKORDB = Dialect(
     find_entities="CALL db.idx.fulltext.queryNodes('Entity', word) YIELD node AS n",
     find_episodes="CALL db.idx.fulltext.queryNodes('Episodic', '@content:(' + word + ')') YIELD node AS p",
     vector="vecf32($vector)",
-    has_vector_index=True,
     any_of="|".join,
     nearly=lambda word, letters: f"{'%' * letters}{word}{'%' * letters}",
     in_names=lambda words: f"@name:({words})",
@@ -93,7 +91,6 @@ _NEO4J = Dialect(
     find_episodes="CALL db.index.fulltext.queryNodes('episode_content', 'content:(' + word + ')') "
     "YIELD node AS p",
     vector="$vector",
-    has_vector_index=False,
     any_of=_lucene,
     nearly=lambda word, letters: f"{word}~{letters}",
     in_names=lambda words: f"name:({words})",

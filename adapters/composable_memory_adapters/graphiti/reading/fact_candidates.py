@@ -11,9 +11,15 @@ from datetime import datetime
 from composable_memory.content import GraphQuery, GraphQueryResult
 from composable_memory.errors import BackendRejected
 from composable_memory.supervision.tasks import all_of
-from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row, iso
+from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row, iso, number_in
 from composable_memory_adapters.graphiti.episodes import graph_id
-from composable_memory_adapters.graphiti.library.vector_space import stored_space
+from composable_memory_adapters.graphiti.library.vectors import (
+    OVERFETCH,
+    VectorIndex,
+    indexed,
+    stored_space,
+    wants_index,
+)
 from composable_memory_adapters.graphiti.reading.dialects import Statements, dialect_of, statements_for
 from composable_memory_adapters.graphiti.reading.fact_scoring import rarity
 from composable_memory_adapters.graphiti.reading.question_words import (
@@ -21,13 +27,7 @@ from composable_memory_adapters.graphiti.reading.question_words import (
     most_selective,
     question_words,
 )
-from composable_memory_adapters.graphiti.reading.rows import edge_of, number_in
-from composable_memory_adapters.graphiti.reading.vector_index import (
-    OVERFETCH,
-    VectorIndex,
-    indexed,
-    wants_index,
-)
+from composable_memory_adapters.graphiti.reading.rows import edge_of
 from composable_memory_adapters.graphiti.settings import SearchSettings
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

@@ -6,7 +6,14 @@ from dataclasses import replace
 from composable_memory.content import GraphEdge, MemoryTemporalMetadata
 from composable_memory.facts import Episode, Fact, GraphEntity
 from composable_memory.types import JsonValue, Origin
-from composable_memory_adapters.graphiti.database.cypher import Row, moment_in, real_in, text_in, texts_in
+from composable_memory_adapters.graphiti.database.cypher import (
+    Row,
+    moment_in,
+    number_in,
+    real_in,
+    text_in,
+    texts_in,
+)
 from composable_memory_adapters.graphiti.episodes import origin_of
 
 FACT = """
@@ -125,12 +132,6 @@ def with_origins(fact: Fact, origins: Mapping[str, Origin]) -> Fact:
     """Return a fact with the different places its episodes are from, by episode id."""
     found = (origins.get(episode) for episode in fact.episodes)
     return replace(fact, origins=tuple(dict.fromkeys(origin for origin in found if origin is not None)))
-
-
-def number_in(row: Row, name: str) -> int:
-    """Return a whole number of a row; 0 if there is none."""
-    value = row.get(name)
-    return value if isinstance(value, int) else 0
 
 
 def since(fact: Fact) -> float:

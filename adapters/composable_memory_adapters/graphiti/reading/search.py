@@ -21,6 +21,7 @@ from composable_memory_adapters.graphiti.database.cypher import (
     Row,
     iso,
     moment_in,
+    number_in,
     text_in,
     texts_in,
 )
@@ -43,7 +44,7 @@ from composable_memory_adapters.graphiti.reading.fact_scoring import (
     best_first,
 )
 from composable_memory_adapters.graphiti.reading.question_words import QuestionWord, question_words
-from composable_memory_adapters.graphiti.reading.rows import fact_in, number_in, with_origins
+from composable_memory_adapters.graphiti.reading.rows import fact_in, with_origins
 from composable_memory_adapters.graphiti.settings import SearchSettings
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

@@ -5,26 +5,28 @@ still never become an episode. It knows no scores and, as it comes, no keys.
 """
 
 import asyncio
+import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from time import perf_counter
 from typing import Self, TypeAlias, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from pydantic import TypeAdapter, ValidationError
 
 from composable_memory.content import Health, IngestWarning, MemoryContentObject
-from composable_memory.errors import BackendError
+from composable_memory.errors import (
+    BackendError,
+    BackendGarbled,
+    BackendRejected,
+    BackendTimeout,
+    BackendUnavailable,
+)
 from composable_memory.interfaces import Clock
 from composable_memory.types import JsonValue
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, drafts_of, no_text
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
-from composable_memory_adapters.graphiti.service.connection import (
-    ServiceConnection,
-    ServiceRequest,
-)
 from composable_memory_adapters.graphiti.service.messages import (
     FoundFacts,
     HealthReply,
@@ -33,6 +35,8 @@ from composable_memory_adapters.graphiti.service.messages import (
     TakenMessages,
     as_message,
 )
+from composable_memory_adapters.http_client import JSON, HttpClient, HttpRequest, read_whole
+from composable_memory_adapters.http_failures import FailureKind, HttpFailure
 from composable_memory_ops_logs import (
     QUERY_PREVIEW_CHARS,
     ErrorInfo,
@@ -40,6 +44,7 @@ from composable_memory_ops_logs import (
     GraphitiIngest,
     GraphitiQuery,
     OpsLog,
+    redact,
     trace,
     utc_now,
 )
@@ -51,6 +56,20 @@ MAX_EPISODE_CHARS = 4000
 PARSED_HERE_BYTES = 256 * 2**10
 """A larger answer is parsed in a thread, where it holds nobody up."""
 EXCERPT_BYTES = 4096
+REPLY_CHARS = 200
+"""How much of a reply stands in an error."""
+KEEPALIVE_S = 3.0
+"""Its server closes a connection that idles for five seconds; ours lets go of it before."""
+NO_ROUTE = "Not Found"
+"""What the service says of an address it does not know, in contrast to a fact that is not there."""
+_FIXES = {
+    FailureKind.UNREACHABLE: "start it, or correct memory.graphiti.base_url",
+    FailureKind.BROKEN: "try again, and look at its log",
+    FailureKind.REDIRECTED: "redirects are not followed; correct memory.graphiti.base_url",
+    FailureKind.KEY: "check memory.graphiti.api_key",
+    FailureKind.NOT_FOUND: "no Graphiti service seems to be there; correct memory.graphiti.base_url",
+    FailureKind.CLOSED: "open a new client",
+}
 
 T = TypeVar("T")
 Reader: TypeAlias = Callable[[bytes], T]
@@ -77,6 +96,10 @@ class GraphitiClient:
 
     `timeout_ms` counts for each request as a whole. Every call raises a `BackendError` when it fails; an
     empty answer means that there is nothing. Use it as `async with GraphitiClient(...)`, or close it.
+
+    `api_key` goes along as a bearer token and never stands in an error. Redirects are not followed: they
+    would take texts and key elsewhere. Several requests may go on at once; cancelling one closes its
+    connection.
     """
 
     def __init__(
@@ -90,9 +113,12 @@ class GraphitiClient:
         ops_log: OpsLog | None = None,
         clock: Clock = utc_now,
     ) -> None:
-        self._connection = ServiceConnection(
-            base_url or f"http://{server_host}:{service_port}", api_key=api_key, timeout_s=timeout_ms / 1000
-        )
+        self._base = (base_url or f"http://{server_host}:{service_port}").rstrip("/")
+        self._key = api_key or ""
+        self._timeout_s = timeout_ms / 1000
+        self._http: HttpClient | None = None
+        self._opening = asyncio.Lock()
+        self._is_closed = False
         self._ops_log = ops_log or OpsLog(None)
         self._clock = clock
 
@@ -107,7 +133,8 @@ class GraphitiClient:
     @property
     def address(self) -> str:
         """Return where the service is, without user and password."""
-        return self._connection.address
+        parts = urlsplit(self._base)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
     async def ingest_episodes(
         self,
@@ -147,10 +174,10 @@ class GraphitiClient:
         if not drafts:
             return
         with self._logged_ingest(drafts):
-            request = replace(_post("ingest", "messages", body), on_sending=on_sending)
-            reply = await self._ask(request, _TAKEN, "whether they were taken")
+            answer = await self._send("ingest", "messages", method="POST", body=body, on_sending=on_sending)
+            reply = await self._parsed("ingest", answer, _TAKEN, "whether they were taken")
             if not reply.success:
-                raise self._connection.garbled("ingest", reply.message.encode(), "messages to be taken")
+                raise self._garbled("ingest", reply.message.encode(), "messages to be taken")
 
     async def query_hybrid(
         self,
@@ -174,39 +201,34 @@ class GraphitiClient:
 
     async def episodes(self, group_id: str, *, last_n: int = 20) -> tuple[ServiceEpisode, ...]:
         """Return the `last_n` episodes of a group by the time they were observed, the oldest first."""
-        request = ServiceRequest(
-            operation="list episodes",
-            path=f"episodes/{_checked(group_id)}",
-            query={"last_n": str(last_n)},
-        )
-        return await self._ask(request, _EPISODES.validate_json, "a list of episodes")
+        operation, query = "list episodes", {"last_n": str(last_n)}
+        answer = await self._send(operation, f"episodes/{_checked(group_id)}", query=query)
+        return await self._parsed(operation, answer, _EPISODES.validate_json, "a list of episodes")
 
     async def fact(self, fact_id: str) -> ServiceFact | None:
         """Return one fact, or None if the service finds none.
 
         On FalkorDB it looks in one graph alone, that of its variable `FALKORDB_DATABASE`.
         """
-        request = ServiceRequest(
-            operation="read a fact", path=f"entity-edge/{_quoted(fact_id)}", may_miss=True
-        )
-        body = await self._connection.send(request)
-        return None if body is None else await self._parsed(request, body, _FACT, "a fact")
+        operation = "read a fact"
+        body = await self._find(operation, f"entity-edge/{_quoted(fact_id)}")
+        return None if body is None else await self._parsed(operation, body, _FACT, "a fact")
 
     async def forget(self, episode_id: str) -> bool:
         """Remove an episode, and say whether it was there; the facts that were taken from it stay."""
-        return await self._delete("forget an episode", f"episode/{_quoted(episode_id)}")
+        path = f"episode/{_quoted(episode_id)}"
+        return await self._find("forget an episode", path, method="DELETE") is not None
 
     async def forget_fact(self, fact_id: str) -> bool:
         """Remove a fact, and say whether it was there."""
-        return await self._delete("forget a fact", f"entity-edge/{_quoted(fact_id)}")
+        path = f"entity-edge/{_quoted(fact_id)}"
+        return await self._find("forget a fact", path, method="DELETE") is not None
 
     async def health(self) -> Health:
         """Return whether the service answers; it does not look whether its database does. Never raises."""
         started = perf_counter()
         try:
-            reply = await self._ask(
-                ServiceRequest(operation="probe", path="healthcheck"), _HEALTH, "a status"
-            )
+            reply = await self._parsed("probe", await self._send("probe", "healthcheck"), _HEALTH, "a status")
             health = Health(ok=reply.status == "healthy", message=reply.status)
         except BackendError as error:
             health = Health(ok=False, message=str(error))
@@ -220,13 +242,16 @@ class GraphitiClient:
 
     async def close(self) -> None:
         """Close all connections; calling this again does nothing."""
-        await self._connection.close()
+        self._is_closed = True
+        if self._http is not None:
+            await self._http.close()
 
     async def _query(self, body: JsonValue, query: str, limit: int) -> tuple[ServiceFact, ...]:
         started = perf_counter()
         preview = query[:QUERY_PREVIEW_CHARS]
         try:
-            reply = await self._ask(_post("search", "search", body), _FOUND, "facts")
+            answer = await self._send("search", "search", method="POST", body=body)
+            reply = await self._parsed("search", answer, _FOUND, "facts")
         except BackendError as error:
             failed = GraphitiQuery(query=preview, limit=limit, fact_count=0, error=ErrorInfo.of(error))
             self._ops_log.emit(failed, status="failure", backend=BACKEND_ID, duration_ms=_since(started))
@@ -259,23 +284,106 @@ class GraphitiClient:
         taken = GraphitiIngest(episode_count=len(ids), episode_ids=ids, warnings=warnings)
         self._ops_log.emit(taken, backend=BACKEND_ID, duration_ms=_since(started))
 
-    async def _delete(self, operation: str, path: str) -> bool:
-        request = ServiceRequest(operation=operation, path=path, method="DELETE", may_miss=True)
-        return await self._connection.send(request) is not None
+    # --- requests -------------------------------------------------------------------------------------------
 
-    async def _ask(self, request: ServiceRequest, read: Reader[T], expected: str) -> T:
-        return await self._parsed(request, await self._connection.send(request) or b"", read, expected)
+    async def _find(self, operation: str, path: str, *, method: str = "GET") -> bytes | None:
+        """Send a request; None where what it is about is not there, which is no error."""
+        try:
+            return await self._request(HttpRequest(path=path, method=method, headers=self._bearer))
+        except HttpFailure as failure:
+            if failure.kind is FailureKind.NOT_FOUND and failure.detail != NO_ROUTE:
+                return None
+            error = self._error(operation, failure)
+        raise error
 
-    async def _parsed(self, request: ServiceRequest, body: bytes, read: Reader[T], expected: str) -> T:
+    async def _send(
+        self,
+        operation: str,
+        path: str,
+        *,
+        method: str = "GET",
+        body: JsonValue | None = None,
+        query: Mapping[str, str] | None = None,
+        on_sending: Callable[[], None] | None = None,
+    ) -> bytes:
+        """Return the body of a successful answer.
+
+        Raises:
+            BackendUnavailable: the service cannot be asked, or is in trouble itself.
+            BackendTimeout: the whole answer was not there in time.
+            BackendRejected: it refuses this very request, and will refuse it again.
+            BackendGarbled: the answer has no end.
+        """
+        request = HttpRequest(
+            path=path,
+            method=method,
+            query=query or {},
+            content=b"" if body is None else _encoded(body),
+            headers=({} if body is None else JSON) | self._bearer,
+            on_sending=on_sending,
+        )
+        try:
+            return await self._request(request)
+        except HttpFailure as failure:
+            error = self._error(operation, failure)
+        raise error  # outside of `except`: what the service said must not be in the chain of ours
+
+    async def _request(self, request: HttpRequest) -> bytes:
+        async with self._opening:
+            if self._is_closed:
+                raise HttpFailure(FailureKind.CLOSED, "is no longer asked: the client was closed")
+            if self._http is None:
+                # Reading the trusted certificates takes its time.
+                self._http = await asyncio.to_thread(self._open)
+        return await self._http.send(request, read_whole)
+
+    def _open(self) -> HttpClient:
+        return HttpClient(
+            self._base, timeout_s=self._timeout_s, clock=utc_now, keepalive_s=KEEPALIVE_S, max_redirects=0
+        )
+
+    @property
+    def _bearer(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self._key}"} if self._key else {}
+
+    async def _parsed(self, operation: str, body: bytes, read: Reader[T], expected: str) -> T:
         try:
             return read(body) if len(body) <= PARSED_HERE_BYTES else await asyncio.to_thread(read, body)
         except ValidationError:  # quotes the answer, so it must not be in the chain of ours
-            garbled = self._connection.garbled(request.operation, body[:EXCERPT_BYTES], expected)
+            garbled = self._garbled(operation, body[:EXCERPT_BYTES], expected)
         raise garbled
 
+    def _garbled(self, operation: str, body: bytes, expected: str) -> BackendGarbled:
+        excerpt = self._censored(body.decode("utf-8", "replace"))
+        return BackendGarbled(BACKEND_ID, operation, excerpt=excerpt, expected=expected)
 
-def _post(operation: str, path: str, body: JsonValue) -> ServiceRequest:
-    return ServiceRequest(operation=operation, path=path, method="POST", body=body)
+    def _error(self, operation: str, failure: HttpFailure) -> BackendError:
+        detail = self._censored(failure.detail)
+        match failure.kind:
+            case FailureKind.SLOW:
+                limit_s = self._timeout_s
+                return BackendTimeout(BACKEND_ID, operation, limit_s=limit_s, elapsed_s=limit_s)
+            case FailureKind.TOO_LARGE:
+                return BackendGarbled(
+                    BACKEND_ID, operation, excerpt="", expected=f"less: it {failure.problem}"
+                )
+            case FailureKind.REJECTED:
+                status = failure.problem.removeprefix("answered ")
+                return BackendRejected(BACKEND_ID, operation, status=status, body=detail)
+        problem = f"the graph service at {self.address} {failure.problem}" + (f": {detail}" if detail else "")
+        fix = _FIXES.get(failure.kind, "try again later, and look at its log")
+        return BackendUnavailable(BACKEND_ID, problem, fix=fix, operation=operation)
+
+    def _censored(self, reply: str) -> str:
+        """Return a reply: one line, without the key, not too long."""
+        text = reply.replace(self._key, "***") if self._key else reply
+        text = " ".join(redact(text).split())
+        return text if len(text) <= REPLY_CHARS else f"{text[:REPLY_CHARS]}…"
+
+
+def _encoded(body: JsonValue) -> bytes:
+    # Half of a surrogate pair is no text in any encoding; the service would refuse the whole request.
+    return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _checked(group_id: str) -> str:

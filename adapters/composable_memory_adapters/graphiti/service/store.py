@@ -1,4 +1,5 @@
 """A Graphiti REST service as a store of facts: finds, scores, adds and forgets through its client."""
+# ruff: noqa: ARG002 - the arguments are those of `FactStore`
 
 import asyncio
 from collections import defaultdict
@@ -6,11 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from composable_memory.content import Health
-from composable_memory.errors import BackendError, BackendRejected, BackendUnavailable
-from composable_memory.facts import Episode, Fact, Forgotten
+from composable_memory.errors import BackendError, BackendRejected, BackendUnavailable, UnsupportedOperation
+from composable_memory.facts import Episode, Fact, Forgotten, GraphEntity, Neighbourhood
 from composable_memory.interfaces import BackendServices, Clock
 from composable_memory.supervision.tasks import all_of
 from composable_memory.types import Degradation, Origin
@@ -18,6 +19,8 @@ from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 from composable_memory_adapters.graphiti.fact_stores import (
     BACKEND_ID,
     Added,
+    Counts,
+    EpisodeIds,
     FactAnswer,
     Question,
     ScoredFact,
@@ -39,7 +42,6 @@ from composable_memory_adapters.graphiti.service.messages import (
     dated,
     message_key,
 )
-from composable_memory_adapters.graphiti.service.unsupported import BeyondService, refuse
 from composable_memory_adapters.graphiti.settings import GraphitiSettings, SearchSettings
 
 CANDIDATES = 50
@@ -55,7 +57,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class ServiceStore(BeyondService):
+class ServiceStore:
     """Facts behind a client, which it closes; `group` is the one that `health` tries a search in.
 
     The service takes episodes and reads them later, and says nothing of what became of them. So `add` is
@@ -213,6 +215,44 @@ class ServiceStore(BeyondService):
         """Close the client; calling this again does nothing."""
         await self._client.close()
 
+    # --- what a service has no way for ----------------------------------------------------------------------
+
+    async def entities(
+        self, groups: Sequence[str], *, named: str | None, limit: int
+    ) -> Sequence[GraphEntity]:
+        """Refuse: the service tells the ids of entities alone."""
+        _refuse("list entities, which a Graphiti service does not tell")
+
+    async def neighbourhood(
+        self, groups: Sequence[str], entity: str | None, *, depth: int, limit: int
+    ) -> Neighbourhood:
+        """Refuse: the service tells the ids of entities alone."""
+        _refuse("show a neighbourhood, since a Graphiti service does not tell its entities")
+
+    async def retire(self, group_id: str, episode_ids: Sequence[str], *, at: datetime) -> int:
+        """End nothing: the service sets no times, its model ends what a later episode contradicts."""
+        return 0
+
+    async def merge(self, group_id: str, merged: EpisodeDraft, episode_ids: Sequence[str]) -> None:
+        """Refuse: the service changes no episodes."""
+        _refuse("merge episodes, which a Graphiti service does not do")
+
+    async def episode_ids(self, group_id: str) -> EpisodeIds | None:
+        """Return None: the service shows the last episodes alone."""
+        return None
+
+    async def scrub(self) -> str:
+        """Return that what the service keeps of what was removed is for its owner to delete."""
+        return "the logs, journals and backups of the Graphiti service are its owner's"
+
+    async def counts(self, groups: Sequence[str]) -> Counts:
+        """Return nothing known: the service does not count."""
+        return Counts()
+
+    async def refresh(self, groups: Sequence[str], *, force: bool) -> Sequence[str]:
+        """Do nothing: indexes and vectors are the service's own."""
+        return ()
+
     # --- inside ---------------------------------------------------------------------------------------------
 
     async def _asked(self, group_id: str, text: str, limit: int) -> list[Fact]:
@@ -253,7 +293,7 @@ class ServiceStore(BeyondService):
         found = await _each(list(ids)[:EPISODES_FOR_FACTS], self._client.fact)
         facts = [as_fact(group_id, one) for one in found if one is not None]
         if ids and not facts:
-            refuse(
+            _refuse(
                 f"list the facts of group {group_id!r}, which it cannot read; {_OTHER_GRAPH.format(group_id)}"
             )
         return facts
@@ -303,6 +343,11 @@ class ServiceStore(BeyondService):
         if not await self._client.forget(episode.uuid):
             body = f"it shows the episode but cannot remove it; on FalkorDB, {_OTHER_GRAPH.format(group_id)}"
             raise BackendRejected(BACKEND_ID, "forget an episode", status="404 Not Found", body=body)
+
+
+def _refuse(operation: str) -> NoReturn:
+    """Raise the error for something that a service has no way for; `operation` names it and says why."""
+    raise UnsupportedOperation(BACKEND_ID, operation)
 
 
 _RESTART = "its worker has probably ended: restart it, and what it had taken is sent again"

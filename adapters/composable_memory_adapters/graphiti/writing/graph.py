@@ -24,7 +24,7 @@ from composable_memory_adapters.graphiti.library.graph_records import (
     fact_of,
     fact_record,
 )
-from composable_memory_adapters.graphiti.library.vector_space import embed_anew
+from composable_memory_adapters.graphiti.library.vectors import embed_anew
 from composable_memory_adapters.graphiti.reading.fact_candidates import find_candidates
 from composable_memory_adapters.graphiti.settings import SearchSettings
 from composable_memory_adapters.graphiti.writing import graph_statements
@@ -76,7 +76,7 @@ class GraphitiGraph:
         wanted = {record.uuid: record for record in (entity_of(node, self._group_id, now) for node in nodes)}
         async with self._lock:
             known = await self._repository.entities(wanted)
-            await self._repository.save_entities(_changed_entities(wanted, known))
+            await (await self._repository.saver()).save_entities(_changed_entities(wanted, known))
             mentions = [
                 (graph_id(self._group_id, episode), graph_id(self._group_id, node.id))
                 for node in nodes
@@ -223,7 +223,7 @@ class GraphitiGraph:
 
     async def _store(self, changes: "_Changes") -> None:
         await self._repository.change(graph_statements.DELETE_FACTS, {"uuids": changes.moved})
-        await self._repository.save_facts(changes.changed)
+        await (await self._repository.saver()).save_facts(changes.changed)
         await self._repository.set_times(changes.timed)
 
     async def _point_to_episodes(self, stated: Sequence[FactRecord]) -> None:
@@ -244,7 +244,7 @@ class GraphitiGraph:
         )
         new = [draft for draft in drafts if draft.id not in stored or _differs(draft, stored[draft.id])]
         facts = {uuid: ids for uuid, row in stored.items() if isinstance(ids := row["facts"], list)}
-        await self._repository.save_episodes(new, facts)
+        await (await self._repository.saver()).save_episodes(new, facts)
 
     async def _matching(self, query: GraphQuery) -> list[EntityRecord]:
         words = dict.fromkeys(_WORD.findall(query.text or ""))

@@ -1,35 +1,27 @@
 """Reads and changes entities, facts and episodes of one group, in statements of bounded size."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from composable_memory.facts import Forgotten
 from composable_memory.interfaces import EmbedderAdapter
-from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
-from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
+from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row, batches
 from composable_memory_adapters.graphiti.library.graph_records import (
     EntityRecord,
     FactRecord,
-    MentionRecord,
     entity_record,
     fact_record,
 )
 from composable_memory_adapters.graphiti.library.loading import load
-from composable_memory_adapters.graphiti.library.vector_space import fits_space
+from composable_memory_adapters.graphiti.library.vectors import fits_space
 from composable_memory_adapters.graphiti.writing import graph_statements
 from composable_memory_adapters.graphiti.writing.superseding import retired_facts, with_ends
 
 if TYPE_CHECKING:
-    from composable_memory_adapters.graphiti.library.saving import Saver
-
-T = TypeVar("T")
-
-BATCH = 500
-"""Records in one statement: FalkorDB takes a statement as one text, which must not grow without bound."""
+    from composable_memory_adapters.graphiti.library.bridges import Saver
 
 
 class GroupRepository:
@@ -119,30 +111,9 @@ class GroupRepository:
         ]
         await self.change(graph_statements.SET_TIMES, {"facts": rows})
 
-    async def save_episodes(self, drafts: Sequence[EpisodeDraft], facts: Mapping[str, Sequence[str]]) -> None:
-        """Store episodes, with the ids of the facts that each is known to state."""
-        await (await self._saver()).save_episodes(drafts, facts)
-
-    async def save_entities(self, records: Sequence[EntityRecord]) -> None:
-        """Store entities."""
-        await (await self._saver()).save_entities(self.group_id, records)
-
-    async def save_facts(self, records: Sequence[FactRecord]) -> None:
-        """Store facts; their entities have to be there."""
-        await (await self._saver()).save_facts(self.group_id, records)
-
     async def link(self, pairs: Iterable[tuple[str, str]], now: datetime) -> None:
         """Store that episodes mention entities, by the UUIDs of both, as far as both are there."""
-        mentions = [
-            MentionRecord(
-                uuid=graph_id(self.group_id, f"mention:{episode}:{entity}"),
-                episode=episode,
-                entity=entity,
-                created_at=now,
-            )
-            for episode, entity in dict.fromkeys(pairs)
-        ]
-        await (await self._saver()).save_mentions(self.group_id, mentions)
+        await (await self.saver()).save_mentions(pairs, now)
 
     # --- episodes that are retired, restored, merged or forgotten ---
 
@@ -217,24 +188,16 @@ class GroupRepository:
 
     # --- saving ---
 
-    async def _saver(self) -> "Saver":
+    async def saver(self) -> "Saver":
         """Return what saves; vectors that would not fit to those in the group are left out."""
         await load()
-        from composable_memory_adapters.graphiti.library.bridges import Drivers
-        from composable_memory_adapters.graphiti.library.saving import Saver
+        from composable_memory_adapters.graphiti.library.bridges import Drivers, Saver
 
         fits = self._embedder is not None and await fits_space(self.database, self.group_id, self._embedder)
         if fits not in self._savers:
             driver = Drivers(self.database).of(self.group_id)
-            self._savers[fits] = Saver(driver, self._embedder if fits else None)
+            self._savers[fits] = Saver(driver, self.group_id, self._embedder if fits else None)
         return self._savers[fits]
-
-
-def batches(items: Iterable[T]) -> Iterator[list[T]]:
-    """Return the items in lists of at most `BATCH`."""
-    rest = iter(items)
-    while batch := list(islice(rest, BATCH)):
-        yield batch
 
 
 def _pair(fact: FactRecord) -> tuple[str, str, str | None]:

@@ -2,8 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import field
 from pathlib import Path
 from typing import Literal
@@ -134,23 +134,13 @@ class IndexCommands:
         Raises:
             BackendError: QMD failed, or another process is updating its index.
         """
-        limit_s = self._settings.update_timeout_ms / 1000
-        async with file_lock(
-            self._home.root / "update.lock", owner=BACKEND_ID, patience_s=limit_s
-        ) as is_ours:
-            if not is_ours:
-                raise BackendUnavailable(BACKEND_ID, BUSY, fix="wait for it to end", operation="clean up")
+        async with self._updating("clean up") as limit_s:
             reply = await self._run("cleanup", limit_s=limit_s)
         if reply.code != 0:
             raise refusal(reply.code, reply.stdout, reply.stderr, operation="clean up")
 
     async def _update(self, *, force: bool) -> UpdateOutcome:
-        limit_s = self._settings.update_timeout_ms / 1000
-        async with file_lock(
-            self._home.root / "update.lock", owner=BACKEND_ID, patience_s=limit_s
-        ) as is_ours:
-            if not is_ours:
-                raise BackendUnavailable(BACKEND_ID, BUSY, fix="wait for it to end", operation="update")
+        async with self._updating("update") as limit_s:
             reply = await self._run("update", limit_s=limit_s)
             set_aside = None
             if force and reply.code != 0 and _DAMAGED.search(reply.stderr + reply.stdout):
@@ -159,6 +149,16 @@ class IndexCommands:
         if reply.code != 0:
             raise refusal(reply.code, reply.stdout, reply.stderr, operation="update")
         return _updated(_ESCAPES.sub("", reply.stdout), set_aside)
+
+    @asynccontextmanager
+    async def _updating(self, operation: str) -> AsyncIterator[float]:
+        """Hold the lock of those who change the index; yields how long a command may take."""
+        limit_s = self._settings.update_timeout_ms / 1000
+        lock = self._home.root / "update.lock"
+        async with file_lock(lock, owner=BACKEND_ID, patience_s=limit_s) as is_ours:
+            if not is_ours:
+                raise BackendUnavailable(BACKEND_ID, BUSY, fix="wait for it to end", operation=operation)
+            yield limit_s
 
     async def _run(self, verb: str, *options: str, limit_s: float) -> Reply:
         return await run_command(

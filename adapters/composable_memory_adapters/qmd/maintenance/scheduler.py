@@ -25,7 +25,7 @@ from composable_memory_adapters.qmd.maintenance.maintenance_state import (
     wait_s,
 )
 from composable_memory_adapters.qmd.maintenance.session_export import SessionExporter
-from composable_memory_adapters.qmd.runtime.models import missing_models
+from composable_memory_adapters.qmd.models import missing_models
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.types import BACKEND_ID, Home
 from composable_memory_ops_logs import (

@@ -33,7 +33,7 @@ from composable_memory.errors import (
 from composable_memory.supervision.run_command import Reply, run_command
 from composable_memory.supervision.tasks import until_done
 from composable_memory.types import JsonValue
-from composable_memory_adapters.qmd.runtime.installation import command_words
+from composable_memory_adapters.qmd.installation import command_words
 from composable_memory_adapters.qmd.settings import McporterSettings
 from composable_memory_adapters.qmd.transport.replies import (
     TOOL,

@@ -21,7 +21,7 @@ from composable_memory.paths import (
 )
 from composable_memory.types import MemoryFileSlice, MemorySource
 from composable_memory_adapters.excerpts import excerpt
-from composable_memory_adapters.qmd.documents.glob_patterns import SKIPPED_NAMES, parse_pattern
+from composable_memory_adapters.qmd.glob_patterns import SKIPPED_NAMES, parse_pattern
 from composable_memory_adapters.qmd.settings import DEFAULT_PATTERN, QmdSettings
 from composable_memory_adapters.qmd.types import Collection
 from composable_memory_ops_logs.quick_dataclass import dataclass

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from composable_memory.types import JsonValue
-from composable_memory_adapters.qmd.runtime.index_config import chosen_models, mapping_at, read_config
+from composable_memory_adapters.qmd.home import chosen_models, mapping_at, read_config
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.types import Home
 

@@ -7,19 +7,16 @@ the models are shared, because they are large.
 import contextlib
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from pathlib import Path
 
+import yaml
+
 from composable_memory.errors import BackendUnavailable
-from composable_memory.interfaces import BackendServices, KeptStore
-from composable_memory_adapters.qmd.runtime.index_config import (
-    chosen_models,
-    mapping_at,
-    read_config,
-    write_config,
-)
-from composable_memory_adapters.qmd.runtime.installation import find_node
+from composable_memory.interfaces import KeptStore
+from composable_memory_adapters.qmd.installation import find_node
 from composable_memory_adapters.qmd.settings import ModelSettings, QmdSettings
 from composable_memory_adapters.qmd.types import BACKEND_ID, Collection, Home
 from composable_memory_ops_logs.private_files import replace_file
@@ -55,21 +52,6 @@ break it: with the NODE_CHANNEL_FD of a parent Node, its own does not start."""
 KEPT_BEGINNINGS = ("LC_", "CUDA", "GGML", "HIP_", "ROCR_", "VK_")
 
 
-def open_home(settings: QmdSettings, services: BackendServices) -> Home:
-    """Make the folders of a workspace's QMD, after moving folders from where earlier versions had them.
-
-    Raises:
-        BackendUnavailable: they cannot be made.
-    """
-    _take_over(services)
-    return prepare_home(
-        settings,
-        state_dir=services.state_dir,
-        agent_id=services.agent_id,
-        workspace_id=services.workspace_id,
-    )
-
-
 def prepare_home(
     settings: QmdSettings,
     *,
@@ -85,7 +67,7 @@ def prepare_home(
     Raises:
         BackendUnavailable: they cannot be made.
     """
-    root = _root(state_dir, agent_id, workspace_id)
+    root = state_dir.absolute() / "agents" / agent_id / f"{BACKEND_ID}-{workspace_id}"
     config, cache = root / "config", root / "cache"
     # One by one, because `mkdir` does not apply the mode to parents.
     folders = [root.parents[1], root.parent, root, config, cache, cache / "qmd"]
@@ -197,20 +179,6 @@ class _Ours:
         return {**left, **self.models}
 
 
-def _root(state_dir: Path, agent_id: str, workspace_id: str) -> Path:
-    return state_dir.absolute() / "agents" / agent_id / f"{BACKEND_ID}-{workspace_id}"
-
-
-def _take_over(services: BackendServices) -> None:
-    """Move the folders that all workspaces used to share to the one that was indexed in them last."""
-    root = _root(services.state_dir, services.agent_id, services.workspace_id)
-    shared = root.with_name(BACKEND_ID)
-    folders = {one["path"] for one in _Ours.written_in(shared / "config").collections.values()}
-    if not root.exists() and any(Path(one).is_relative_to(services.workspace_dir) for one in folders):
-        with contextlib.suppress(OSError):  # otherwise the index is built again
-            shared.rename(root)
-
-
 def _entry(there: object) -> dict[str, object]:
     return {str(key): value for key, value in there.items()} if isinstance(there, dict) else {}
 
@@ -248,4 +216,90 @@ def _unusable(root: Path, error: OSError) -> BackendUnavailable:
         BACKEND_ID,
         f"its folder {root} cannot be used ({error.strerror or error})",
         fix="make it writable, or choose another state folder",
+    )
+
+
+Config = dict[str, object]
+
+_CORE = "tag:yaml.org,2002:"
+
+
+class _PlainWords(yaml.resolver.BaseResolver):
+    """Types scalars as QMD does: in YAML 1.2, `no` and `12:30` are strings, and have to stay strings."""
+
+
+for _kind, _pattern, _first in (
+    ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", "true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", "[-+]?(?:0|[1-9][0-9]*)", list("-+0123456789")),
+    ("float", r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?", list("-+.0123456789")),
+):
+    _PlainWords.add_implicit_resolver(_CORE + _kind, re.compile(f"(?:{_pattern})$"), _first)
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers = _PlainWords.yaml_implicit_resolvers
+
+
+class _Dumper(yaml.SafeDumper):
+    yaml_implicit_resolvers = _PlainWords.yaml_implicit_resolvers
+
+
+def read_config(file: Path) -> Config:
+    """Parse `file`; a missing or empty one counts as an empty mapping. Looks at the disk.
+
+    Raises:
+        BackendUnavailable: it cannot be read, or is not a YAML mapping.
+    """
+    try:
+        config = yaml.load(file.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 - a SafeLoader
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise _unreadable(file, str(error).partition("\n")[0]) from error
+    except (AttributeError, LookupError) as error:  # what PyYAML raises for a tag that does not fit its value
+        raise _unreadable(file, "a tag in it does not fit its value") from error
+    if config is None:
+        return {}
+    if not isinstance(config, dict):
+        raise _unreadable(file, "it holds no keys and values")
+    return config
+
+
+def write_config(file: Path, config: Mapping[str, object]) -> None:
+    """Replace `file` in one step, so that nobody reads half of it.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    text = yaml.dump(dict(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**31)
+    replace_file(file, text.encode(), survives="kill")
+
+
+def mapping_at(config: Mapping[str, object], key: str, file: Path) -> Config:
+    """Return the mapping under `key`, with its keys as strings; an empty one if there is nothing.
+
+    Raises:
+        BackendUnavailable: the value is not a mapping.
+    """
+    value = config.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise _unreadable(file, f"`{key}` holds no keys and values")
+    return {str(name): item for name, item in value.items()}
+
+
+def chosen_models(models: ModelSettings) -> dict[str, str]:
+    """Return the models that the settings name, by role, with `~` expanded, which QMD does not do."""
+    named: dict[str, str | None] = models.model_dump()
+    expanded = os.path.expanduser  # leaves alone what it cannot expand, where that of a Path raises
+    return {role: expanded(name) for role, name in named.items() if name}
+
+
+def _unreadable(file: Path, problem: str) -> BackendUnavailable:
+    return BackendUnavailable(
+        BACKEND_ID,
+        f"its list of collections {file} cannot be used ({problem})",
+        fix="mend that file, or remove it and it is written anew",
     )

@@ -1,10 +1,16 @@
-"""Which space the vectors of a group are in, and embedding anew what has none in the present space.
+"""The vectors of a group: whose they are, embedding anew what has none, and the index over those of facts.
 
 Vectors of two models must never meet in one comparison."""
 
+import asyncio
+from typing import Literal
+
 from composable_memory.content import EmbedderInput
+from composable_memory.errors import BackendRejected
 from composable_memory.interfaces import EmbedderAdapter
-from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
+from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, batches, number_in, texts_in
+from composable_memory_adapters.graphiti.settings import SearchSettings
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 READ = "MATCH (m:CmemMeta {key: 'embedding'}) WHERE m.group_id = $group_id RETURN m.value AS space"
 WRITE = "MERGE (m:CmemMeta {key: 'embedding', group_id: $group_id}) SET m.value = $space"
@@ -112,8 +118,7 @@ async def _fill(
     database: CypherDatabase, group_id: str, embedder: EmbedderAdapter, find: str, store: str
 ) -> int:
     rows = await database.read(group_id, find)
-    for start in range(0, len(rows), BATCH):
-        batch = rows[start : start + BATCH]
+    for batch in batches(rows, BATCH):
         vectors = await embedder.embed_batch([EmbedderInput(text=str(row["text"] or "")) for row in batch])
         found = [
             {"uuid": row["uuid"], "vector": [float(value) for value in vector]}
@@ -121,3 +126,94 @@ async def _fill(
         ]
         await database.write(group_id, store, rows=found)
     return len(rows)
+
+
+# --- the index over the vectors of facts, which FalkorDB keeps in step itself -------------------------------
+
+# It pays from some thousand facts on: an exact search compares the question with each of them. The index
+# finds about 95 of 100 true neighbours, so more are asked for than are wanted.
+
+AUTO_FACTS = 5_000
+"""From so many facts of a group on, `auto` wants an index."""
+
+OVERFETCH = 4
+"""How many more neighbours to ask for: some are missed, and others fall to the filters."""
+
+MOST_LOOKS = 100
+BETWEEN_LOOKS_S = 0.02
+"""How often, and how far apart, it is looked whether an index that was dropped is gone."""
+
+IndexChange = Literal["created", "dropped", "none"]
+
+INDEXES = """
+CALL db.indexes() YIELD label, types, options, status WHERE label = 'RELATES_TO'
+RETURN types.fact_embedding AS types, options.fact_embedding AS options, status
+"""
+COUNT = "MATCH ()-[e:RELATES_TO]->() RETURN count(e) AS facts"
+# An index takes its length as a literal only; it is a whole number here.
+CREATE = """
+CREATE VECTOR INDEX FOR ()-[e:RELATES_TO]->() ON (e.fact_embedding)
+OPTIONS {{dimension: {dimensions:d}, similarityFunction: 'cosine'}}
+"""
+DROP = "DROP VECTOR INDEX FOR ()-[e:RELATES_TO]->() ON (e.fact_embedding)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorIndex:
+    """An index that is there: the length of its vectors, and whether it holds all facts already."""
+
+    dimensions: int
+    is_ready: bool
+
+
+def wants_index(settings: SearchSettings, facts: int) -> bool:
+    """Return whether a group of so many facts is to have an index."""
+    return settings.vector_index == "on" or (settings.vector_index == "auto" and facts >= AUTO_FACTS)
+
+
+async def indexed(database: CypherDatabase, group_id: str) -> VectorIndex | None:
+    """Return the index of a group, if it has one."""
+    if database.kind != "falkordb":
+        return None
+    for row in await database.read(group_id, INDEXES):
+        options = row["options"]
+        if "VECTOR" in texts_in(row["types"]) and isinstance(options, dict):
+            return VectorIndex(
+                dimensions=int(options["dimension"]), is_ready="OPERATIONAL" in str(row["status"])
+            )
+    return None
+
+
+async def arrange(
+    database: CypherDatabase, group_id: str, settings: SearchSettings, *, dimensions: int
+) -> IndexChange:
+    """Bring the index of a group in step with the settings and the length of its vectors.
+
+    The database fills a new index in its own time; until then searches are exact.
+    """
+    rows = await database.read(group_id, COUNT) if database.kind == "falkordb" else []
+    facts = number_in(rows[0], "facts") if rows else 0
+    present = await indexed(database, group_id)
+    wanted = bool(facts) and wants_index(settings, facts)
+    if present is not None and (not wanted or present.dimensions != dimensions):
+        await database.write(group_id, DROP)
+        await _gone(database, group_id)
+    elif present is not None or not wanted:
+        return "none"
+    if not wanted:
+        return "dropped"
+    try:
+        await database.write(group_id, CREATE.format(dimensions=dimensions))
+    except BackendRejected:
+        if await indexed(database, group_id) is None:
+            raise
+        return "none"  # another process was quicker
+    return "created"
+
+
+async def _gone(database: CypherDatabase, group_id: str) -> None:
+    """Wait until a dropped index is no longer listed: for a moment it is, and keeps a new one out."""
+    for _ in range(MOST_LOOKS):
+        if await indexed(database, group_id) is None:
+            return
+        await asyncio.sleep(BETWEEN_LOOKS_S)

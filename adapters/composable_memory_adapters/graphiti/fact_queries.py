@@ -1,0 +1,256 @@
+"""Answers questions with facts, lists facts, entities and episodes, and renders what `get` shows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from time import perf_counter
+
+from composable_memory.content import Health
+from composable_memory.errors import BackendUnavailable, ComposableMemoryError, MemoryPathError
+from composable_memory.facts import Episode, Fact, GraphEntity, Neighbourhood
+from composable_memory.query.fusion import ANSWERING
+from composable_memory.query.intent import parse_query_intent
+from composable_memory.supervision.tasks import all_of
+from composable_memory.time.windows import FAR_FUTURE, FAR_PAST, window_of
+from composable_memory.types import MemoryFileSlice, MemorySearchResult, SearchAnswer, SearchOptions
+from composable_memory_adapters.excerpts import excerpt
+from composable_memory_adapters.graphiti.fact_results import (
+    PATH_ROOT,
+    as_result,
+    cited,
+    cited_episode,
+    episode_page,
+    fact_page,
+    ids_in,
+    passage_result,
+)
+from composable_memory_adapters.graphiti.fact_stores import (
+    BACKEND_ID,
+    STATES,
+    FactAnswer,
+    Question,
+)
+from composable_memory_adapters.graphiti.observed_times import in_utc
+from composable_memory_adapters.graphiti.status import GraphParts, Monitor
+from composable_memory_ops_logs import QUERY_PREVIEW_CHARS, ErrorInfo, GraphitiQuery
+
+MIN_FACTS = 24
+"""So many facts are looked for at least, so that a short answer is the beginning of a longer one."""
+MOST_HISTORIES = 3
+"""Of so many facts that answer best it is looked up what else was said of the same matter."""
+MAX_FACTS = 100_000
+"""A database would not take every number that somebody may write."""
+
+
+class FactQueries:
+    """The part of the graph memory that answers and browses; no empty private graph is started for that."""
+
+    def __init__(self, parts: GraphParts, monitor: Monitor) -> None:
+        self._parts = parts
+        self._monitor = monitor
+        self._is_closed = False
+
+    async def search(
+        self, query: str, options: SearchOptions | None = None
+    ) -> tuple[MemorySearchResult, ...]:
+        """Return the facts that answer `query`, best first."""
+        return (await self.answer(query, options)).results
+
+    async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
+        """Search, and report what is missing; a question of a time is answered with what held then."""
+        self._require_open("search")
+        options = options or SearchOptions()
+        if not query.strip():
+            return SearchAnswer(results=())
+        await self._monitor.count_waiting()
+        if self._monitor.is_empty:
+            return SearchAnswer(results=(), degraded=(self._monitor.never_indexed(),))
+        question = self._question(query, options)
+        answer, others = await self._ask(question)
+        results = [
+            as_result(
+                replace(scored, fact=cited(scored.fact, self._parts.scope)),
+                question,
+                outdated=[cited(one, self._parts.scope) for one in others.get(scored.fact.id, ())],
+            )
+            for scored in answer.facts
+        ]
+        passages = [passage_result(one, self._parts.scope) for one in answer.passages]
+        results = sorted([*results, *passages], key=lambda one: -one.score)
+        kept = [one for one in results if one.exact or one.score >= options.min_score]
+        degraded = self._monitor.degradations(nothing_found=not results)
+        return SearchAnswer(
+            results=tuple(kept[: options.max_results]),
+            degraded=(*answer.degraded, *degraded),
+            engines=answer.engines,
+        )
+
+    def _question(self, query: str, options: SearchOptions) -> Question:
+        now = options.now or self._parts.services.clock()
+        intent = options.intent or parse_query_intent(query)
+        window = window_of(intent.time_hints, now)
+        return Question(
+            text=query,
+            groups=self._parts.scope.searched_by(options.session_key),
+            limit=min(max(MIN_FACTS, options.max_results), MAX_FACTS),
+            now=now,
+            window=window,
+            when=" ".join(hint.phrase for hint in intent.time_hints) if window else "",
+            entities=intent.entities,
+        )
+
+    async def _ask(self, question: Question) -> tuple[FactAnswer, Mapping[str, Sequence[Fact]]]:
+        """Return the facts that answer, and to those that answer it best what they have outdated."""
+        began = perf_counter()
+        try:
+            await self._monitor.compare(question.groups)
+            answer = await self._parts.store.search(question)
+            outdated = await self._outdated(question, answer)
+        except ComposableMemoryError as error:
+            self._log(question, began, error=error)
+            self._monitor.note_health(Health(ok=False, message=str(error)))
+            raise
+        self._log(question, began, answer)
+        self._monitor.note_health(Health(ok=True))
+        return answer, outdated
+
+    async def _outdated(self, question: Question, answer: FactAnswer) -> Mapping[str, Sequence[Fact]]:
+        """Return to the best facts that hold at the time asked about what does not, of the same matter."""
+        holding = [
+            one.fact
+            for one in answer.facts
+            if one.score >= ANSWERING and one.fact.relation != STATES and question.is_true_of(one.fact)
+        ][:MOST_HISTORIES]
+        histories = await all_of(*(self._parts.store.history(fact) for fact in holding))
+        return {
+            fact.id: [one for one in history if not question.is_true_of(one)]
+            for fact, history in zip(holding, histories, strict=True)
+        }
+
+    def _log(
+        self,
+        question: Question,
+        began: float,
+        answer: FactAnswer | None = None,
+        *,
+        error: ComposableMemoryError | None = None,
+    ) -> None:
+        facts = [scored.fact for scored in answer.facts] if answer else []
+        self._parts.services.ops_log.emit(
+            GraphitiQuery(
+                query=question.text[:QUERY_PREVIEW_CHARS],
+                limit=question.limit,
+                fact_count=len(facts),
+                node_ids=[fact.id for fact in facts],
+                episode_ids=list(dict.fromkeys(id_ for fact in facts for id_ in fact.episodes)),
+                error=ErrorInfo.of(error) if error else None,
+            ),
+            status="failure" if error else "success",
+            backend=BACKEND_ID,
+            duration_ms=(perf_counter() - began) * 1000,
+        )
+
+    # --- lists and pages ------------------------------------------------------------------------------------
+
+    async def read_file(
+        self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
+    ) -> MemoryFileSlice:
+        """Return the page of a fact, with its history and its sources, or the text of an episode.
+
+        What is not there has no text, and neither has what is in a group that is not ours to read.
+        """
+        self._require_open("read a fact")
+        ids = ids_in(rel_path)
+        if ids is None:
+            raise MemoryPathError(rel_path, "it is no fact", allowed=[f"{PATH_ROOT}/<group>/<id>"])
+        is_readable = self._parts.scope.may_read(ids[0]) and await self._has_facts()
+        text = await self._page(*ids) if is_readable else ""
+        return MemoryFileSlice(text=excerpt(text, from_line, lines), path=rel_path)
+
+    async def _page(self, group_id: str, own_id: str) -> str:
+        fact = await self._parts.store.fact(group_id, own_id)
+        if fact is None:
+            episode = await self._parts.store.episode(group_id, own_id)
+            if episode is None:
+                return ""
+            originals = await self._parts.outbox.originals(episode.id)
+            return episode_page(cited_episode(episode, self._parts.scope), originals)
+        history = await self._parts.store.history(fact)
+        found = [await self._parts.store.episode(group_id, episode_id) for episode_id in fact.episodes]
+        sources = [cited_episode(one, self._parts.scope) for one in found if one]
+        return fact_page(fact, self._parts.services.clock(), history=history, sources=sources)
+
+    async def facts(
+        self,
+        *,
+        about: str | None = None,
+        as_of: datetime | None = None,
+        current_only: bool = False,
+        limit: int = 20,
+    ) -> Sequence[Fact]:
+        """Return facts, the newest first."""
+        self._require_open("list facts")
+        if not await self._has_facts():
+            return ()
+        found = await self._parts.store.facts(
+            self._parts.scope.searched,
+            about=about,
+            as_of=None if as_of is None else _in_calendar(as_of),
+            current_at=self._parts.services.clock() if current_only else None,
+            limit=limit,
+        )
+        return [cited(fact, self._parts.scope) for fact in found]
+
+    async def entities(self, *, named: str | None = None, limit: int = 50) -> Sequence[GraphEntity]:
+        """Return entities, those with most facts first."""
+        self._require_open("list entities")
+        if not await self._has_facts():
+            return ()
+        return await self._parts.store.entities(self._parts.scope.searched, named=named, limit=limit)
+
+    async def episodes(self, *, limit: int = 20) -> Sequence[Episode]:
+        """Return what was ingested, the latest observed first."""
+        self._require_open("list episodes")
+        if not await self._has_facts():
+            return ()
+        found = await self._parts.store.episodes(self._parts.scope.searched, limit=limit)
+        return [cited_episode(episode, self._parts.scope) for episode in found]
+
+    async def timeline(self, entity: str, *, limit: int = 100) -> Sequence[Fact]:
+        """Return the facts about one entity in the order of the time they hold from."""
+        self._require_open("show a timeline")
+        if not await self._has_facts():
+            return ()
+        found = await self._parts.store.timeline(self._parts.scope.searched, entity, limit=limit)
+        return [cited(fact, self._parts.scope) for fact in found]
+
+    async def neighbourhood(
+        self, entity: str | None = None, *, depth: int = 1, limit: int = 200
+    ) -> Neighbourhood:
+        """Return at most `limit` facts within `depth` steps of an entity, or the newest of all."""
+        self._require_open("show a neighbourhood")
+        if not await self._has_facts():
+            return Neighbourhood()
+        found = await self._parts.store.neighbourhood(
+            self._parts.scope.searched, entity, depth=depth, limit=limit
+        )
+        return replace(found, facts=tuple(cited(fact, self._parts.scope) for fact in found.facts))
+
+    async def _has_facts(self) -> bool:
+        await self._monitor.count_waiting(anew=True)
+        if self._monitor.is_empty:
+            return False
+        await self._monitor.compare(self._parts.scope.searched)
+        return True
+
+    def _require_open(self, operation: str) -> None:
+        if self._is_closed:
+            raise BackendUnavailable(BACKEND_ID, "it is closed", fix="open it again", operation=operation)
+
+
+def _in_calendar(moment: datetime) -> datetime:
+    """Return a time in UTC; one without a zone is taken for UTC, and what no calendar has for its end."""
+    try:
+        return in_utc(moment)
+    except OverflowError:
+        return FAR_PAST if moment.year == 1 else FAR_FUTURE
