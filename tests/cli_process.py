@@ -1,15 +1,18 @@
-"""Runs the command line as a process without the half second that a new Python needs to import it."""
+"""Runs the command line as a process without the second that a new Python needs to import it."""
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Self
 
-__all__ = ["run_cli"]
+__all__ = ["RunningCli", "run_cli"]
 
 LIMIT_S = 120
 _PROCESSES = multiprocessing.get_context("forkserver")
@@ -17,6 +20,10 @@ _PROCESSES.set_forkserver_preload(
     [
         "composable_memory.cli.commands",
         "composable_memory.cli.plugin_api",
+        "composable_memory.cli.search",
+        "composable_memory.cli.serve",
+        "composable_memory.http_server.app",
+        "composable_memory.http_server.listening",
         "composable_memory.runtime.opening",
         "composable_memory_adapters.builtin.backend",
         "composable_memory_adapters.embedders.wordllama",
@@ -51,13 +58,71 @@ def run_cli(
         return subprocess.CompletedProcess(args, process.exitcode, printed, problems)
 
 
-def _run(args: Sequence[str], streams: Sequence[Path], folder: str, environ: Mapping[str, str]) -> None:
+class RunningCli:
+    """A command that runs until it is told to end, forked as by `run_cli`: `subprocess.Popen` in short.
+
+    Its stdin is empty, and stdout and stderr are pipes. The end of the block kills it.
+    """
+
+    def __init__(self, *args: str, environ: Mapping[str, str] | None = None) -> None:
+        (self._stdout, stdout), (self._stderr, stderr) = (_PROCESSES.Pipe(duplex=False) for _ in range(2))
+        streams = (Path(os.devnull), stdout, stderr)
+        self._process = _PROCESSES.Process(
+            target=_run, args=(args, streams, str(Path.cwd()), dict(environ or os.environ))
+        )
+        self._process.start()
+        stdout.close()
+        stderr.close()
+        self.stdout, self.stderr = (
+            os.fdopen(one.fileno(), encoding="utf-8", closefd=False) for one in (self._stdout, self._stderr)
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self._process.join()
+        for one in (self.stdout, self.stderr, self._stdout, self._stderr):
+            one.close()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while it runs."""
+        return self._process.exitcode
+
+    def wait(self, timeout: float = LIMIT_S) -> int:
+        """Return the exit code once it has ended."""
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
+        return self._process.exitcode
+
+    def send_signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def rest(self) -> tuple[str, str]:
+        """Return what it still writes to stdout and stderr until it ends."""
+        self.wait()
+        return self.stdout.read(), self.stderr.read()
+
+
+def _run(
+    args: Sequence[str], streams: Sequence[Path | Connection], folder: str, environ: Mapping[str, str]
+) -> None:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environ)
     time.tzset()
-    for number, path in enumerate(streams):
-        opened = os.open(path, os.O_RDWR)
+    for number, stream in enumerate(streams):
+        opened = os.open(stream, os.O_RDWR) if isinstance(stream, Path) else stream.fileno()
         os.dup2(opened, number)
         os.close(opened)
     sys.stdin, sys.stdout, sys.stderr = (

@@ -1,8 +1,6 @@
 """A server over HTTP in a process of its own."""
 
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -14,12 +12,11 @@ from mcp.client.streamable_http import streamable_http_client
 
 from composable_memory.testing import SEED_NOTES
 from composable_memory_ops_logs.quick_dataclass import dataclass
-from tests.cli_process import run_cli
+from tests.cli_process import RunningCli, run_cli
 from tests.integration.mcp_calls import WORDS_ONLY
 
-PROGRAM = [sys.executable, "-m", "composable_memory.cli", "mcp", "--http", "--port", "0"]
-RESIDENT = [*PROGRAM[:3], "serve", *PROGRAM[4:]]
-"""`cmem serve` instead of `cmem mcp`."""
+MCP = ("mcp", "--http", "--port", "0")
+RESIDENT = ("serve", *MCP[1:])
 JSON = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 
 
@@ -27,7 +24,7 @@ JSON = {"content-type": "application/json", "accept": "application/json, text/ev
 class Running:
     """A server of its own process."""
 
-    process: "subprocess.Popen[str]"
+    process: RunningCli
     url: str
     token: Path
 
@@ -79,23 +76,18 @@ def running(
     workspace: Path | str,
     state_dir: Path,
     *options: str,
-    program: Sequence[str] = PROGRAM,
+    command: Sequence[str] = MCP,
     env: Mapping[str, str] | None = None,
 ) -> Iterator[Running]:
-    command = [*program, "-w", str(workspace), "--state-dir", str(state_dir), *options]
-    pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
-    with subprocess.Popen(command, stdout=nowhere, stderr=pipe, text=True, env=env) as process:
-        try:
-            assert process.stderr is not None
-            told = next(line for line in process.stderr if "http://" in line)
-            url = next(word.rstrip(";") for word in told.split() if word.startswith("http://"))
-            yield Running(process=process, url=url, token=state_dir / "mcp-token")
-        finally:
-            process.kill()
+    place = ["-w", str(workspace), "--state-dir", str(state_dir)]
+    with RunningCli(*command, *place, *options, environ=env) as process:
+        told = next(line for line in process.stderr if "http://" in line)
+        url = next(word.rstrip(";") for word in told.split() if word.startswith("http://"))
+        yield Running(process=process, url=url, token=state_dir / "mcp-token")
 
 
 @contextmanager
-def running_for_many(folder: Path, program: Sequence[str]) -> Iterator[Running]:
+def running_for_many(folder: Path, command: Sequence[str]) -> Iterator[Running]:
     """Run a server over the seeded notes, indexed, for tests that do not mind what others asked it."""
     workspace, state_dir, home = folder / "workspace", folder / "state", folder / "home"
     for path, text in SEED_NOTES.items():
@@ -109,5 +101,5 @@ def running_for_many(folder: Path, program: Sequence[str]) -> Iterator[Running]:
     env = {**outer, "HOME": str(home), "COMPOSABLE_MEMORY_CONFIG": str(config)}
     place = ["-w", str(workspace), "--state-dir", str(state_dir)]
     assert run_cli("index", *place, environ=env).returncode == 0
-    with running(workspace, state_dir, program=program, env=env) as server:
+    with running(workspace, state_dir, command=command, env=env) as server:
         yield server

@@ -25,7 +25,7 @@ from composable_memory.cli.command_server import CommandServer
 from composable_memory.cli.options import AsJson
 from composable_memory.config.layers import default_state_dir
 from composable_memory.registry import discover_backends
-from tests.cli_process import run_cli
+from tests.cli_process import RunningCli, run_cli
 
 LIMIT_S = 60
 ALONE, IMPATIENT, ASKING = (
@@ -101,16 +101,11 @@ def place(workspace: Path, state_dir: Path, tmp_path: Path, monkeypatch: pytest.
 
 
 @contextmanager
-def serving(place: Place) -> Iterator["subprocess.Popen[str]"]:
+def serving(place: Place) -> Iterator[RunningCli]:
     """Run a server; it answers when the block begins."""
-    command = [*ALONE, "serve", "--json", *place.options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline(), process.communicate(timeout=LIMIT_S)
-            yield process
-        finally:
-            process.kill()
+    with RunningCli("serve", "--json", *place.options) as process:
+        assert process.stdout.readline(), process.rest()
+        yield process
 
 
 def test_a_server_answers_to_the_byte_what_the_command_alone_would(place: Place) -> None:

@@ -6,7 +6,6 @@ import re
 import select
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli_process import RunningCli, run_cli
 from tests.variants import variants
 
-PROGRAM = [sys.executable, "-m", "composable_memory.cli", "watch"]
 LIMIT_S = 60
 QUICK = "memory: {embedding: {provider: none}, builtin: {sync: {watchDebounceMs: 20}}}"
 
@@ -26,12 +25,11 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
 class Watch:
     """A running `cmem watch`."""
 
-    def __init__(self, process: "subprocess.Popen[str]", workspace: Path) -> None:
+    def __init__(self, process: RunningCli, workspace: Path) -> None:
         self.process = process
         self.workspace = workspace
 
     def line(self) -> str:
-        assert self.process.stdout is not None
         return self.process.stdout.readline()
 
     def document(self) -> dict[str, object]:
@@ -48,8 +46,8 @@ class Watch:
     def end(self, with_signal: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
         """Send a signal; return the exit code and what else was written."""
         self.process.send_signal(with_signal)
-        out, err = self.process.communicate(timeout=LIMIT_S)
-        return self.process.returncode, out, err
+        out, err = self.process.rest()
+        return self.process.wait(), out, err
 
 
 @pytest.fixture
@@ -68,14 +66,8 @@ def place(workspace: Path, state_dir: Path, settings: Path) -> list[str]:
 
 @contextmanager
 def watching(place: list[str], *options: str) -> Iterator[Watch]:
-    process = subprocess.Popen(
-        [*PROGRAM, *place, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
+    with RunningCli("watch", *place, *options) as process:
         yield Watch(process, Path(place[1]))
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_it_tells_of_every_sync_that_changed_something(place: list[str], workspace: Path) -> None:
@@ -137,7 +129,7 @@ def test_two_may_watch_the_same_notes(place: list[str]) -> None:
 
 def ended(*watches: Watch) -> list[tuple[int, str, str]]:
     """End all of them, when one has told of something."""
-    streams = [watch.process.stdout.fileno() for watch in watches if watch.process.stdout]
+    streams = [watch.process.stdout.fileno() for watch in watches]
     assert select.select(streams, [], [], LIMIT_S)[0]
     return [watch.end() for watch in watches]
 
@@ -165,7 +157,7 @@ def test_where_nothing_would_follow_the_notes_it_fails(place: list[str], setting
     for text in ("{sync: {watch: false}}", "{enabled: false}"):
         settings.write_text(f"memory: {{embedding: {{provider: none}}, builtin: {text}}}", encoding="utf-8")
 
-        run = subprocess.run([*PROGRAM, *place], capture_output=True, text=True, check=False, timeout=LIMIT_S)
+        run = run_cli("watch", *place)
 
         assert (run.returncode, run.stdout) == (1, "")
         assert "memory.builtin.sync.watch" in run.stderr

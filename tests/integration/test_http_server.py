@@ -56,7 +56,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 @pytest.fixture
 def own_server(workspace: Path, state_dir: Path) -> Iterator[Running]:
     index(workspace, state_dir)
-    with running(workspace, state_dir, program=RESIDENT) as found:
+    with running(workspace, state_dir, command=RESIDENT) as found:
         yield found
 
 
@@ -353,7 +353,7 @@ def test_beyond_this_machine_a_number_is_asked_for_and_no_name_of_a_page(
     token.write_text("t" * 40, "ascii")
     token.chmod(0o600)
     options = ("--host", "0.0.0.0", "--token-file", str(token))
-    with running(workspace, state_dir, *options, program=RESIDENT) as server:
+    with running(workspace, state_dir, *options, command=RESIDENT) as server:
         port = httpx.URL(server.url).port
         own = Running(process=server.process, url=f"http://127.0.0.1:{port}/", token=token)
         with client_of(own) as client:
@@ -393,7 +393,7 @@ async def test_several_workspaces_are_kept_apart_and_one_that_is_broken_leaves_t
         index(folder, state_dir)
     others = [word for name in ("mine", "broken") for word in ("-w", f"{name}={tmp_path / name}")]
     place = ["--state-dir", str(state_dir)]
-    with running(f"work={workspace}", state_dir, *others, program=RESIDENT) as server:
+    with running(f"work={workspace}", state_dir, *others, command=RESIDENT) as server:
         with client_of(server) as client:
 
             def search(words: str, **given: str) -> httpx.Response:
@@ -443,7 +443,7 @@ def test_a_socket_that_systemd_has_opened_is_served_from_the_first_request_on(
             "os.execv(sys.executable, [sys.executable, *sys.argv[2:]])"
         )
         handed = waiting.fileno()
-        command = [sys.executable, "-c", program, str(handed), *RESIDENT[1:4], *place]
+        command = [sys.executable, "-c", program, str(handed), "-m", "composable_memory.cli", "serve", *place]
         with subprocess.Popen(command, pass_fds=[handed], stderr=subprocess.PIPE, text=True) as process:
             waiting.close()
             try:

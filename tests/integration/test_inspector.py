@@ -81,7 +81,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         for name in ("CONFIG", "DATA", "STATE", "CACHE"):
             patch.setenv(f"XDG_{name}_HOME", str(folder / name.lower()))
         site = Site(
-            served.enter_context(running(workspace, state_dir, program=RESIDENT)), workspace, state_dir
+            served.enter_context(running(workspace, state_dir, command=RESIDENT)), workspace, state_dir
         )
         site.cmem("index")
         yield site

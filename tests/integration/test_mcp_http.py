@@ -7,7 +7,6 @@ import shutil
 import signal
 import socket
 import stat
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from mcp.client.stdio import stdio_client
 
 from tests.cli_process import run_cli
 from tests.integration.mcp_calls import document, words_only
-from tests.integration.mcp_server_process import JSON, PROGRAM, Running, running, running_for_many
+from tests.integration.mcp_server_process import JSON, MCP, Running, running, running_for_many
 from tests.variants import variants
 
 pytestmark = pytest.mark.security
@@ -34,7 +33,7 @@ def _words_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A server for all tests that neither end it nor write."""
-    with running_for_many(tmp_path_factory.mktemp("served"), PROGRAM) as found:
+    with running_for_many(tmp_path_factory.mktemp("served"), MCP) as found:
         yield found
 
 
@@ -101,7 +100,7 @@ def test_a_token_that_others_can_read_or_that_is_empty_is_not_used(
     token.write_text(content, encoding="ascii")
     token.chmod(mode)
 
-    done = run_cli(*PROGRAM[3:], "-w", str(workspace), "--state-dir", str(state_dir))
+    done = run_cli(*MCP, "-w", str(workspace), "--state-dir", str(state_dir))
 
     assert done.returncode == 1
     assert "mcp-token" in done.stderr
@@ -112,10 +111,7 @@ def test_a_token_that_others_can_read_or_that_is_empty_is_not_used(
 def test_a_taken_port_is_told_in_one_line(server: Running, workspace: Path, state_dir: Path) -> None:
     port = str(httpx.URL(server.url).port)
 
-    done = subprocess.run(
-        [*PROGRAM[:-1], port, "-w", str(workspace), "--state-dir", str(state_dir)],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = run_cli(*MCP[:-1], port, "-w", str(workspace), "--state-dir", str(state_dir))
 
     assert done.returncode == 1
     assert port in done.stderr
@@ -169,14 +165,13 @@ def test_a_signal_ends_the_server_with_all_it_has_open(own_server: Running, end:
         own_server.process.send_signal(end)
 
         assert own_server.process.wait(timeout=60) == 0
-    assert own_server.process.stderr is not None
     assert own_server.process.stderr.read() == ""
 
 
 @pytest.mark.thorough
 def test_the_token_stays_over_a_restart(own_server: Running, workspace: Path, state_dir: Path) -> None:
     before = own_server.auth
-    own_server.process.terminate()
+    own_server.process.send_signal(signal.SIGTERM)
     own_server.process.wait(timeout=60)
 
     with running(workspace, state_dir) as again:
