@@ -65,6 +65,14 @@ class MemoryPathError(ComposableMemoryError):
         self.allowed = tuple(allowed)
 
 
+class PathRefused(ComposableMemoryError):
+    """A file or folder that a command was given cannot be used for what it does."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(f"{path} {problem}")
+        self.path = path
+
+
 class NoteNotWritten(ComposableMemoryError):
     """A note could not be changed; it is as it was."""
 

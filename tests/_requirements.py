@@ -59,6 +59,7 @@ REMEMBER = "tests/integration/test_remember.py::test_"
 REMEMBERED_FACTS = "tests/integration/graphiti/test_remembered_facts.py::test_"
 RUNTIME = "tests/integration/test_runtime.py::test_"
 FORGETTING = "tests/integration/test_forgetting.py::test_"
+ELEMENTS = "tests/unit/core/test_json_elements.py::test_"
 IMPORTING = "tests/integration/test_importing.py::test_"
 FORGETTING_FACTS = "tests/integration/graphiti/test_forgetting_facts.py::test_"
 FORGETTING_QMD = "tests/integration/qmd/test_forgetting_documents.py::test_"
@@ -3256,6 +3257,14 @@ INTERFACES = document(
                  f"{IMPORTING}notes_of_basic_memory_and_a_workspace_of_openclaw",
                  f"{IMPORTING}utf_16_is_read_and_what_is_no_text_is_named_without_repeating_it",
                  f"{IMPORTING}of_many_records_that_do_not_fit_the_command_names_some"),
+            kept("own:import:damaged", "of a cut or damaged export the rest is imported, in bounded memory",
+                 f"{IMPORTING}of_a_cut_or_damaged_export_the_rest_is_imported_and_where_it_breaks_off_is_named",
+                 f"{ELEMENTS}they_are_those_of_the_whole_document_however_it_comes_in",
+                 f"{ELEMENTS}of_a_document_that_is_cut_anywhere_the_elements_before_are_read",
+                 f"{ELEMENTS}where_it_is_damaged_is_told_and_not_what_stands_there",
+                 f"{ELEMENTS}a_document_of_any_size_takes_the_memory_of_a_few_pieces"),
+            kept("own:import:mistaken", "an export of another origin is refused with the right command",
+                 f"{IMPORTING}an_export_under_another_name_is_refused_with_the_right_one"),
             kept("own:import:once", "what is here, edited, removed or forgotten does not come again",
                  f"{IMPORTING}a_second_import_writes_nothing_and_a_changed_record_only_its_own_line",
                  f"{IMPORTING}what_a_person_edited_or_removed_stays_and_a_conflict_is_named",

@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -17,12 +17,13 @@ from pathlib import Path
 from posixpath import splitext
 from typing import Literal
 
-from composable_memory.errors import BackendUnavailable, ConfigError, InvalidArgument, NoteNotWritten
+from composable_memory.errors import BackendUnavailable, InvalidArgument, NoteNotWritten, PathRefused
 from composable_memory.forget.note_lines import Notes, without_lines
 from composable_memory.front_matter import front_matter
 from composable_memory.hooks.session_memory import slug_of
 from composable_memory.imports.files import files_of
 from composable_memory.imports.readers import Problem, Record, read_export
+from composable_memory.imports.shapes import origins_of
 from composable_memory.paths import MEMORY_FOLDER
 from composable_memory.retain.note_file import NoteFile
 from composable_memory.retain.remember import MAX_CHARS, MAX_NAMES, line_of
@@ -63,12 +64,17 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Item:
-    """A line or a file to be written; `was` is what there is of it now, at `was_at`."""
+    """A line or a file to be written; `was` is what there is of it now, at `was_at`.
+
+    Its record is without the text, and of what is not to be written only the hash is kept, so that an export
+    is in memory once at most.
+    """
 
     key: str
     record: Record
     path: str
     text: str
+    hash: str = ""
     line_id: str = ""
     was: str = ""
     was_at: str = ""
@@ -84,75 +90,94 @@ async def import_export(memory: Memory, origin: str, export: Path, *, dry_run: b
     """Take in an export, and have it indexed; with `dry_run` only tell what would be done.
 
     Raises:
-        ConfigError: the export cannot be read, or its notes are notes of this workspace.
+        PathRefused: the export cannot be read, or its notes are notes of this workspace.
         BackendError: it was imported, and no index could be synced; or another import is under way.
     """
-    found = await asyncio.to_thread(_read, memory, origin, export)
-    records = [one for one in found if isinstance(one, Record) and (one.text.strip() or one.turns)]
-    problems = [one for one in found if isinstance(one, Problem)]
-    run = _Import(memory, origin)
-    if dry_run:
-        items = await asyncio.to_thread(run.plan, records, problems)
-    else:
-        items = await run.take_in(records, problems)
+    run = _Import(memory, origin, export, is_rehearsal=dry_run)
+    items = await asyncio.to_thread(run.plan) if dry_run else await run.take_in()
     return ImportReport(
         origin=origin,
-        found=Counter(one.kind for one in records),
+        found=run.found,
         outcomes=Counter(one.outcome for one in items),
         conflicts=tuple(one.was_at for one in items if one.outcome == "conflict"),
-        problems=tuple(f"{where}: {why}" for where, why in problems),
+        problems=tuple(f"{where}: {why}" for where, why in run.problems),
         examples=tuple(f"{one.path}: {one.text[:EXAMPLE_CHARS]}" for one in items if one.is_due)[:EXAMPLES],
     )
-
-
-def _read(memory: Memory, origin: str, export: Path) -> list[Record | Problem]:
-    try:
-        root, workspace = export.expanduser().resolve(strict=True), memory.workspace_dir.resolve()
-        if root.is_dir() and root.is_relative_to(workspace):
-            raise ConfigError("import", f"{root} is in this workspace; `cmem index` reads its notes in place")
-        inside = f"{workspace.relative_to(root)}/" if workspace.is_relative_to(root) else "\0"
-        return [*read_export(origin, (one for one in files_of(root) if not one.name.startswith(inside)))]
-    except OSError as error:
-        raise ConfigError("import", f"{export} cannot be read: {error.strerror or error}") from error
 
 
 class _Import:
     """One run; what reads or writes files without `async` is for a thread."""
 
-    def __init__(self, memory: Memory, origin: str) -> None:
+    def __init__(self, memory: Memory, origin: str, export: Path, *, is_rehearsal: bool) -> None:
+        self.found = Counter[str]()
+        """How many there are of each kind."""
+        self.problems: list[Problem] = []
         self._memory = memory
         self._origin = origin
+        self._export = export
+        self._is_rehearsal = is_rehearsal
         self._ledger = memory.state_dir / "imported" / f"{memory.forgotten.folder.name}.json"
         self._hashes: dict[str, str] = {}
         agent = file_name_of(memory.settings.memory.agent_id)
         self._transcripts = memory.state_dir / "agents" / agent / SESSIONS
 
-    def plan(self, records: Sequence[Record], problems: list[Problem]) -> list[_Item]:
-        """Return what is to be written, and what is here already; adds to `problems`."""
+    def plan(self) -> list[_Item]:
+        """Return what is to be written, and what is here already.
+
+        Raises:
+            PathRefused: the export cannot be read, or its notes are notes of this workspace.
+        """
         paths = self._memory.status().note_paths
         notes = self._memory.notes.read(self._memory.workspace_dir, paths).values()
         lines = {one.line.id: one for note in notes for one in note.lines if one.line.id}
         files = Notes(self._memory.workspace_dir, paths)
         self._hashes = json.loads(self._ledger.read_text()) if self._ledger.exists() else {}
         items: dict[str, _Item] = {}
-        for record in records:
+        for record in self._records():
             try:
                 item = self._item(record)
             except InvalidArgument as error:
-                problems.append(Problem(record.path or record.id or record.kind, str(error)))
+                self.problems.append(Problem(record.path or record.id or record.kind, str(error)))
                 continue
             if known := lines.get(item.line_id):
                 item = replace(item, was=format_retained_line(known.line), was_at=known.path)
             elif not item.line_id:
                 item = replace(item, was=self._text(files, item.path), was_at=item.path)
+            item = replace(item, outcome=self._outcome(item))
+            if not item.is_due:
+                own = "" if self._is_rehearsal else self._hash(item.text)  # the first hash writes a key
+                item = replace(item, text="", was="", hash=own)
             if items.setdefault(item.key, item).text != item.text:
-                problems.append(Problem(record.path or record.id, "another record has its id"))
-        return [replace(one, outcome=self._outcome(one)) for one in items.values()]
+                self.problems.append(Problem(record.path or record.id, "another record has its id"))
+        return [*items.values()]
 
-    async def take_in(self, records: Sequence[Record], problems: list[Problem]) -> list[_Item]:
-        """Plan and write while nobody else imports here; return what was planned, and add to `problems`.
+    def _records(self) -> Iterator[Record]:
+        """Yield what the export holds, and count it; adds to `problems`."""
+        export = self._export
+        try:
+            root, workspace = export.expanduser().resolve(strict=True), self._memory.workspace_dir.resolve()
+            if root.is_dir() and root.is_relative_to(workspace):
+                raise PathRefused(root, "is in this workspace; `cmem index` reads its notes in place")
+            known = origins_of(root, self._origin)
+            if known and self._origin not in known:
+                right = " or ".join(sorted(known))
+                raise PathRefused(root, f"is an export of {right}; run `cmem import {right} {export}`")
+            inside = f"{workspace.relative_to(root)}/" if workspace.is_relative_to(root) else "\0"
+            files = (one for one in files_of(root) if not one.name.startswith(inside))
+            for one in read_export(self._origin, files):
+                if isinstance(one, Problem):
+                    self.problems.append(one)
+                elif one.text.strip() or one.turns:
+                    self.found[one.kind] += 1
+                    yield one
+        except OSError as error:
+            raise PathRefused(export, f"cannot be read: {error.strerror or error}") from error
+
+    async def take_in(self) -> list[_Item]:
+        """Plan and write while nobody else imports here; return what was planned.
 
         Raises:
+            PathRefused: as `plan` does.
             BackendError: another import is under way, or no index could be synced.
         """
         lock = self._ledger.with_suffix(".lock")
@@ -161,12 +186,12 @@ class _Import:
             if not is_ours:
                 problem = "another import into this workspace is under way"
                 raise BackendUnavailable("import", problem, fix="wait until it has ended, and try again")
-            items = await asyncio.to_thread(self.plan, records, problems)
-            await self.write(items, problems)
+            items = await asyncio.to_thread(self.plan)
+            await self.write(items)
         return items
 
-    async def write(self, items: Sequence[_Item], problems: list[Problem]) -> None:
-        """Write what is new or changed, note what was imported, and have it indexed; adds to `problems`."""
+    async def write(self, items: Sequence[_Item]) -> None:
+        """Write what is new or changed, note what was imported, and have it indexed."""
         folder = self._memory.workspace_dir
         if not await asyncio.to_thread((folder / MEMORY_FOLDER).is_dir):
             await self._memory.sync(reason="import")  # what the notes are is chosen before there is a folder
@@ -184,7 +209,7 @@ class _Import:
                 async with NoteFile(folder, path) as note:
                     await note.change(partial(_changed, several))
             except NoteNotWritten as error:
-                problems.append(Problem(path, str(error)))
+                self.problems.append(Problem(path, str(error)))
                 lost |= {one.key for one in several}
                 continue
             if at := several[0].record.changed_at:
@@ -193,6 +218,11 @@ class _Import:
         await self._memory.sync(reason="import")
 
     def _item(self, record: Record) -> _Item:
+        item = self._worded(record)
+        last = tuple((role, "", at) for role, _, at in record.turns[-1:])
+        return replace(item, record=replace(record, text="", turns=last))
+
+    def _worded(self, record: Record) -> _Item:
         own = record.id or sha256(record.text.encode("utf-8", "replace")).hexdigest()
         key = sha256(f"{self._origin}\0{record.kind}\0{own}".encode("utf-8", "replace")).hexdigest()
         day = f"{record.at:%Y-%m-%d}" if record.at else ""
@@ -260,7 +290,7 @@ class _Import:
 
     def _save(self, items: Sequence[_Item]) -> None:
         done = (one for one in items if one.outcome in ("new", "changed", "known"))
-        self._hashes |= {one.key: self._hash(one.text) for one in done}
+        self._hashes |= {one.key: one.hash or self._hash(one.text) for one in done}
         replace_file(self._ledger, json.dumps(self._hashes).encode(), survives="power cut")
 
 

@@ -4,6 +4,7 @@ What an export says is parsed by models of its shape. A record that does not fit
 and the others are read. Call it from a thread.
 """
 
+import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,6 +18,7 @@ import pydantic
 from pydantic import AliasChoices, AliasPath, Field
 
 from composable_memory.imports.files import ExportedFile
+from composable_memory.imports.json_elements import Unreadable, elements
 from composable_memory.paths import encoding_of, is_note
 from composable_memory.transcripts import messages_of, texts_in
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -78,8 +80,10 @@ def _reason(error: Exception) -> str:
             return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         case UnicodeDecodeError():  # which would repeat all that the file holds
             return f"it is no text in UTF-8, from byte {error.start} on; save it as UTF-8"
-        case json.JSONDecodeError():
-            return f"it is no sound JSON ({error})"
+        case UnicodeEncodeError():
+            return "it is no text in UTF-8; save it as UTF-8"
+        case Unreadable():
+            return str(error)
     return f"{error!r:.200}"
 
 
@@ -175,33 +179,47 @@ def _unpacked(text: str) -> str:
     return text
 
 
-def _each(items: object, where: str, shape: type[T], read: Callable[[T], Found]) -> Found:
-    """Yield what is read from items of a shape, and which do not have it."""
-    for number, item in enumerate(items if isinstance(items, list) else [items]):
-        try:
-            is_line = isinstance(item, str)
-            yield from read(shape.model_validate_json(item) if is_line else shape.model_validate(item))
-        except BROKEN as error:
-            yield Problem(f"{where}[{number}]", _reason(error))
+def _each(items: Iterable[object], where: str, shape: type[T], read: Callable[[T], Found]) -> Found:
+    """Yield what is read from items of a shape, which do not have it, and where they break off."""
+    number = -1
+    try:
+        for number, item in enumerate(items):
+            try:
+                if isinstance(item, Unreadable):
+                    raise item
+                line = item if isinstance(item, str) else None
+                yield from read(shape.model_validate_json(line) if line else shape.model_validate(item))
+            except BROKEN as error:
+                yield Problem(f"{where}[{number}]", _reason(error))
+    except (Unreadable, OSError, RecursionError) as error:
+        why = f"it and what follows is not read: {_reason(error)}"
+        yield Problem(f"{where}[{number + 1}]", why)
 
 
-def _text(file: ExportedFile) -> str:
+def text_of(file: ExportedFile) -> str:
+    """Return a file as a text.
+
+    Raises:
+        OSError: it cannot be read.
+        UnicodeDecodeError: it is none.
+    """
     data = file.read()
     return data.decode(encoding_of(data))  # PowerShell writes UTF-16
 
 
-def _json(file: ExportedFile, *parts: str) -> Any:
-    """Return a document, or the first of some parts of it that is there."""
-    text = _text(file)
-    if file.name.lower().endswith(".jsonl"):
-        return [line for line in text.split("\n") if line.strip()]  # each is parsed by itself
-    data = json.loads(text)
-    data = json.loads(data) if isinstance(data, str) else data  # some agent files are packed twice
-    return next((data[name] for name in parts if name in data), data) if isinstance(data, dict) else data
+def json_of(file: ExportedFile, *parts: str) -> Iterator[Any]:
+    """Yield the elements of a document, or of some parts of it; of JSON lines each, yet to be parsed."""
+    with file.opened() as data:
+        encoding = encoding_of(data.peek(2))
+        with io.TextIOWrapper(data, encoding, errors="surrogateescape", newline="\n") as text:
+            if file.name.lower().endswith(".jsonl"):
+                yield from (line for line in text if line.strip())
+            else:
+                yield from elements(text, *parts)
 
 
 def _memories(file: ExportedFile) -> Found:
-    items = _json(file, "results", "memories", "passages")
+    items = json_of(file, "results", "memories", "passages")
     yield from _each(items, file.name, _Writing, partial(_written, "memory"))
 
 
@@ -212,7 +230,7 @@ def _written(kind: Literal["memory", "note"], one: _Writing) -> Found:
 
 
 def _talks(file: ExportedFile) -> Found:
-    yield from _each(_json(file, "agents"), file.name, _Talk, _talk)
+    yield from _each(json_of(file, "agents"), file.name, _Talk, _talk)
 
 
 def _talk(talk: _Talk) -> Found:
@@ -238,8 +256,7 @@ def _said(one: _Message) -> Found:
 
 def _claude_notes(file: ExportedFile) -> Found:
     """Yield what Claude keeps in mind, and the documents of projects."""
-    data = _json(file)
-    for one in data if isinstance(data, list) else [data]:
+    for one in json_of(file):
         texts = {"conversations_memory": one.get("conversations_memory"), **one.get("project_memories", {})}
         for name, text in texts.items():
             yield Record(kind="note", id=name, title=f"Memory of Claude: {name}", text=text or "")
@@ -248,14 +265,14 @@ def _claude_notes(file: ExportedFile) -> Found:
 
 def _agents(file: ExportedFile) -> Found:
     """Yield what an agent file of Letta holds, of today's form or the first one; its ids are only its own."""
-    blocks = _each(_json(file, "blocks", "core_memory"), file.name, _Writing, partial(_written, "note"))
+    blocks = _each(json_of(file, "blocks", "core_memory"), file.name, _Writing, partial(_written, "note"))
     for one in chain(blocks, _talks(file)):
         yield replace(one, id=f"{file.name}/{one.id}") if isinstance(one, Record) else one
 
 
 def _note(file: ExportedFile) -> Found:
     if is_note(file.name):
-        text = _text(file).replace("\r\n", "\n")
+        text = text_of(file).replace("\r\n", "\n")
         yield Record(kind="note", id=file.name, text=text, path=file.name, changed_at=file.changed_at)
 
 

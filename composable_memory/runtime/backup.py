@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from composable_memory.config.layers import user_config_path
 from composable_memory.config.workspace_file import WORKSPACE_FILES
-from composable_memory.errors import BackendUnavailable, ComposableMemoryError, ConfigError
+from composable_memory.errors import BackendUnavailable, ComposableMemoryError, ConfigError, PathRefused
 from composable_memory.interfaces import Capability
 from composable_memory.learning import open_learning
 from composable_memory.runtime.memory import Memory
@@ -81,7 +81,7 @@ async def back_up(
     """Write a backup of the memory of a workspace into a folder that is not there yet, or is empty.
 
     Raises:
-        ConfigError: the folder holds something, or cannot be made.
+        PathRefused: the folder holds something, or cannot be made.
         BackendError: a backend could not be copied; there is no backup then.
         FeedbackError: the feedback store cannot be read.
         OpsLogError: the log cannot be read.
@@ -120,7 +120,8 @@ async def restore(
     judgements are put back as they were.
 
     Raises:
-        ConfigError: the backup is not whole, or there is data and `replace` is false.
+        PathRefused: the backup is not whole.
+        ConfigError: there is data and `replace` is false.
         BackendError: a backend could not take in its part; it says which others had, if any.
         FeedbackError: the feedback store cannot be written.
     """
@@ -223,14 +224,14 @@ def _refuse_to_replace(held: Collection[str]) -> None:
 
 
 def free_folder(folder: Path) -> Path:
-    """Return the path of a folder for a backup.
+    """Return the path of a folder that a backup or an export may be written to.
 
     Raises:
-        ConfigError: something is there already.
+        PathRefused: something is there already.
     """
     target = folder.expanduser().absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ConfigError("backup", f"{target} is not an empty folder; name another")
+        raise PathRefused(target, "is not an empty folder; name another")
     return target
 
 
@@ -241,7 +242,7 @@ async def scratch_beside(target: Path) -> AsyncIterator[Path]:
     try:
         await asyncio.to_thread(_make_folder, scratch)
     except OSError as error:
-        raise ConfigError("backup", f"{target} cannot be made: {error.strerror}; name another") from error
+        raise PathRefused(target, f"cannot be made: {error.strerror}; name another") from error
     try:
         yield scratch
     finally:
@@ -314,16 +315,16 @@ def _checked(named: Path) -> tuple[Path, _Manifest]:
     """Return the folder and the manifest of a backup that is whole.
 
     Raises:
-        ConfigError: it is not one, or a file is missing, was changed, or is not named.
+        PathRefused: it is not one, or a file is missing, was changed, or is not named.
     """
     folder = named.expanduser().absolute()
     try:
         manifest = _Manifest.model_validate_json((folder / MANIFEST).read_bytes())
     except (OSError, ValidationError) as error:
-        raise ConfigError("restore", f"{folder} is no backup: {MANIFEST} cannot be read ({error})") from error
+        raise PathRefused(folder, f"is no backup: {MANIFEST} cannot be read ({error})") from error
     if manifest.version > FORMAT_VERSION:
-        problem = f"{folder} is of version {manifest.version}, this program knows {FORMAT_VERSION}"
-        raise ConfigError("restore", f"{problem}; update composable-memory")
+        problem = f"is of version {manifest.version}, this program knows {FORMAT_VERSION}"
+        raise PathRefused(folder, f"{problem}; update composable-memory")
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
     problems = [f"{name} is missing" for name in sorted(manifest.files.keys() - there)]
     problems += [f"{name} is not of it" for name in sorted(there - manifest.files.keys() - {MANIFEST})]
@@ -336,7 +337,7 @@ def _checked(named: Path) -> tuple[Path, _Manifest]:
             if file_digest(file, "sha256").hexdigest() != manifest.files[name]:
                 problems.append(f"{name} was changed")
     if problems:
-        raise ConfigError("restore", f"{folder} is not whole: {'; '.join(problems)}; nothing was restored")
+        raise PathRefused(folder, f"is not whole: {'; '.join(problems)}; nothing was restored")
     return folder, manifest
 
 

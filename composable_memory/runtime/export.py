@@ -26,7 +26,7 @@ async def export_memory(memory: Memory, folder: Path) -> Mapping[str, int]:
     """Write a memory into a folder that is not there yet, or is empty; return how much of what there is.
 
     Raises:
-        ConfigError: the folder holds something, or cannot be made.
+        PathRefused: the folder holds something, or cannot be made.
         BackendError: the facts cannot be read.
         FeedbackError: what was learnt cannot be read.
     """

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from composable_memory import open_memory
 from composable_memory.cli import app
-from composable_memory.errors import ConfigError
+from composable_memory.errors import PathRefused
 from composable_memory.imports.importing import ImportReport, Outcome, import_export
 from composable_memory.retain.retained_lines import RetainedLine, retained_lines
 from composable_memory.runtime.export import export_memory
@@ -150,9 +150,59 @@ async def test_utf_16_is_read_and_what_is_no_text_is_named_without_repeating_it(
     assert (report.found, report.outcomes) == ({"memory": 1}, {"new": 1})
     note = (place.workspace / "memory/imported/mem0/undated.md").read_text("utf-8")
     assert "Zoë isst Käse 🧀 gern" in note
-    assert [one.partition(": ")[0] for one in report.problems] == ["cut.json", "old.json"]
+    assert [one.partition(": ")[0] for one in report.problems] == ["cut.json[0]", "old.json[0]"]
     assert "UTF-8" in report.problems[1]
     assert TOKEN not in str(report)
+
+
+async def test_of_a_cut_or_damaged_export_the_rest_is_imported_and_where_it_breaks_off_is_named(
+    place: Place,
+) -> None:
+    talks = [
+        {"conversation_id": f"c-{at}", "mapping": {"a": node("user", f"Say {at}", 1.0)}} for at in (1, 2)
+    ]
+    cut = json.dumps(talks)[:-30]
+    report = await place.take("chatgpt", place.zip("cut.zip", {"conversations.json": cut}))
+    assert [one["message"]["content"] for talk in place.said() for one in talk] == ["Say 1"]
+    (problem,) = report.problems
+    assert problem.startswith("conversations.json[1]: ")
+    assert f"{len(cut):,}" in problem
+    whole = place.zip("whole.zip", {"conversations.json": talks})
+    assert counts(await place.take("chatgpt", whole)) == (1, 0, 1, 0, 0)
+
+    rows = [{"id": f"r-{at}", "memory": f"Row {at} {TOKEN}", "user_id": "ann"} for at in range(4)]
+    bytes_ = json.dumps({"results": rows}).encode().replace(b"Row 1", b"Row \xe9")
+    (place.folder / "latin.json").write_bytes(bytes_)
+    report = await place.take("mem0", place.folder / "latin.json")
+    assert counts(report) == (3, 0, 0, 0, 0)
+    assert [one.partition(": ")[0] for one in report.problems] == ["latin.json[1]"]
+    broken = json.dumps({"results": rows}).replace('"id": "r-3"', '"id" "r-3"')
+    report = await place.take("mem0", place.write("broken.json", broken))
+    assert (counts(report), len(report.problems)) == ((1, 0, 2, 0, 0), 1)
+    assert TOKEN not in str(report)
+
+
+async def test_an_export_under_another_name_is_refused_with_the_right_one(place: Place) -> None:
+    passages = [{"id": "passage-1", "text": "The pier was built in 1911."}]
+    note = "---\ntitle: Ferry\ntype: note\npermalink: ferry\n---\nLeaves at nine.\n"
+    exports = {
+        "mem0": place.write("mem0.json", [{"id": "m-1", "memory": "Likes turf", "user_id": "ann"}]),
+        "chatgpt": place.zip("chatgpt.zip", {"conversations-000.json": CHATGPT}),
+        "claude": place.zip(
+            "claude.zip", {one: CLAUDE[one] for one in ("conversations.json", "memories.json")}
+        ),
+        "letta": place.write("passages.json", passages),
+        "obsidian": place.write("vault/.obsidian/app.json", "{}").parents[1],
+        "basic-memory": place.write("basic/Ferry.md", note).parent,
+        "openclaw": place.write("claw/workspace/MEMORY.md", "Alice has a ferry.\n").parents[1],
+    }
+    place.write("vault/Shed.md", "Turf.\n")
+    async with place.open() as memory:
+        for right, export in exports.items():
+            assert (await import_export(memory, right, export, dry_run=True)).found
+            for wrong in exports.keys() - {right}:
+                with pytest.raises(PathRefused, match=f"cmem import {right} "):
+                    await import_export(memory, wrong, export, dry_run=True)
 
 
 async def test_secrets_are_masked_and_instructions_are_only_text(place: Place) -> None:
@@ -495,13 +545,13 @@ async def test_a_bomb_is_named_and_the_rest_imported(place: Place) -> None:
     report = await place.take("mem0", export)
 
     assert counts(report) == (1, 0, 0, 0, 0)
-    assert [one.split(":")[0] for one in report.problems] == ["a.json", "c.json"]
+    assert [one.split(":")[0] for one in report.problems] == ["a.json[0]", "c.json[0]"]
 
 
 async def test_a_folder_within_the_workspace_is_not_copied(place: Place) -> None:
     place.write("notes/vault/a.md", "Here already.")
 
-    with pytest.raises(ConfigError, match="cmem index"):
+    with pytest.raises(PathRefused, match="cmem index"):
         await place.take("obsidian", place.workspace / "vault")
 
 
@@ -584,7 +634,7 @@ async def test_an_export_is_read_by_its_description_and_holds_nothing_forgotten(
         plan = await memory.plan_forgetting("memory/imported/mem0/undated.md#L2")
         await memory.forget(plan)
         parts = await export_memory(memory, place.folder / "out")
-        with pytest.raises(ConfigError):
+        with pytest.raises(PathRefused):
             await export_memory(memory, place.folder / "out")
 
     out = place.folder / "out"
