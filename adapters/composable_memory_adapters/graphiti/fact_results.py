@@ -76,9 +76,8 @@ def as_result(scored: ScoredFact, question: Question, outdated: Sequence[Fact] =
     )
 
 
-def passage_result(scored: ScoredPassage, scope: GroupScope) -> MemorySearchResult:
+def passage_result(passage: ScoredPassage, scope: GroupScope) -> MemorySearchResult:
     """Return a sentence of an episode as a result; its path is that of the episode."""
-    passage = scored.passage
     known: dict[str, JsonValue] = {
         "episode": passage.episode_id,
         "group": passage.group_id,
@@ -88,9 +87,9 @@ def passage_result(scored: ScoredPassage, scope: GroupScope) -> MemorySearchResu
         path=fact_path(passage.group_id, passage.episode_id),
         start_line=0,
         end_line=0,
-        score=scored.score,
+        score=passage.score,
         snippet=passage.text[:MAX_SNIPPET_CHARS],
-        exact=scored.exact,
+        exact=passage.exact,
         origin=passage.origin and cited_origin(passage.origin, passage.group_id, scope),
         metadata={name: value for name, value in known.items() if value is not None},
     )

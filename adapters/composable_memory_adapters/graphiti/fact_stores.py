@@ -64,23 +64,16 @@ class ScoredFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Passage:
-    """A sentence of an episode, from which no fact was taken that says it."""
+class ScoredPassage:
+    """A sentence of an episode, from which no fact was taken that says it; `score` as in `ScoredFact`."""
 
     episode_id: str
     group_id: str
     text: str
-    observed_at: datetime | None = None
-    origin: Origin | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoredPassage:
-    """A passage and how well it answers, in [0, 1]; `exact` says that it holds every content word."""
-
-    passage: Passage
     score: float
     exact: bool = False
+    observed_at: datetime | None = None
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

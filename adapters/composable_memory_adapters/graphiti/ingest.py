@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
@@ -42,8 +42,8 @@ class Ingest:
         """Take contents in; with `wait` they are stored in the graph before this returns."""
         drafts = await self._drafts(contents)
         with self._parts.worker.reserve(self._groups_of(drafts) if wait else ()):
-            enqueued = await self._parts.outbox.enqueue([draft for some in drafts for draft in some])
-            return await self._work_off(contents, drafts, set(enqueued.known), wait=wait)
+            known = await self._parts.outbox.enqueue([draft for some in drafts for draft in some])
+            return await self._work_off(contents, drafts, known, wait=wait)
 
     async def ingest_source(
         self, path: str, contents: Sequence[MemoryContentObject], *, wait: bool
@@ -51,12 +51,11 @@ class Ingest:
         """Take contents in as all that `path` says now; what it said before holds no more."""
         drafts = await self._drafts(contents)
         source = named_in(self._parts.scope.owner_in_ids, storable(path))
-        known: set[str] = set()
+        known = set[str]()
         with self._parts.worker.reserve(self._groups_of(drafts) if wait else ()):
             for group in self._groups_of(drafts):
                 of_group = [one for some in drafts for one in some if one.group_id == group]
-                enqueued = await self._parts.outbox.replace_source(source, of_group, group_id=group)
-                known |= set(enqueued.known)
+                known |= await self._parts.outbox.replace_source(source, of_group, group_id=group)
             return await self._work_off(contents, drafts, known, wait=wait)
 
     async def sync(self, *, reason: str, force: bool, progress: ProgressCallback | None) -> SyncReport:
@@ -108,7 +107,7 @@ class Ingest:
         self,
         contents: Sequence[MemoryContentObject],
         drafts: DraftsByContent,
-        known: set[str],
+        known: Set[str],
         *,
         wait: bool,
     ) -> IngestReport:
@@ -133,7 +132,7 @@ class Ingest:
 def _report(
     contents: Sequence[MemoryContentObject],
     drafts: DraftsByContent,
-    known: set[str],
+    known: Set[str],
     entries: Mapping[str, Entry],
     done: WorkReport,
 ) -> IngestReport:
@@ -156,7 +155,7 @@ def _report(
 
 
 def _outcome(
-    drafts: tuple[EpisodeDraft, ...], known: set[str], entries: Mapping[str, Entry]
+    drafts: tuple[EpisodeDraft, ...], known: Set[str], entries: Mapping[str, Entry]
 ) -> Literal["stored", "known", "pending", "failed"]:
     states = {entries[draft.id].state for draft in drafts if draft.id in entries}
     if not drafts or "failed" in states:

@@ -240,9 +240,6 @@ def _entry(row: tuple[Any, ...]) -> Entry:
 
 # --- adding and retiring ------------------------------------------------------------------------------------
 
-Novelty = Literal["new", "known", "changed"]
-"""Whether the id of an episode was unknown, known with the same text, or known with another one."""
-
 HASH_CHARS = 8
 RETIRED_STATES: tuple[EntryState, ...] = ("retiring", "retired", "lost")
 
@@ -274,8 +271,8 @@ def add(
     state: EntryState = "queued",
     source_path: str | None = None,
     trace_id: str | None = None,
-) -> Novelty:
-    """Add an episode; one that is known with the same text stays as it is, unless it was retired."""
+) -> bool:
+    """Add an episode, and return whether it is known with this text and not retired: it stays as it is."""
     digest = digest_of(draft)
     rows = connection.execute(FIND, (draft.id,)).fetchall()
     same = next((row for row in rows if row[2] == digest), None)
@@ -291,8 +288,8 @@ def add(
     else:
         if source_path is not None:
             connection.execute(SET_SOURCE, (source_path, same[0]))
-        return "known"
-    return "changed" if others else "new"
+        return True
+    return False
 
 
 def retire_missing(
@@ -302,7 +299,7 @@ def retire_missing(
     group_id: str,
     source_path: str | None,
     now: float,
-) -> tuple[str, ...]:
+) -> None:
     """Mark as to be retired what `drafts` leave out of their source, and of each long text among them."""
     active = ", ".join(f"'{state}'" for state in ACTIVE_STATES)
     present = {draft.id for draft in drafts}
@@ -311,9 +308,7 @@ def retire_missing(
     rows = (
         row for sql, key in queries for row in connection.execute(sql.format(active=active), (group_id, key))
     )
-    missing = tuple(dict.fromkeys(str(row[0]) for row in rows if row[1] not in present))
-    _retire(connection, missing, now=now)
-    return missing
+    _retire(connection, {str(row[0]) for row in rows if row[1] not in present}, now=now)
 
 
 def _retire(connection: Connection, ids: Iterable[str], *, now: float) -> None:

@@ -21,7 +21,6 @@ from composable_memory_adapters.graphiti.outbox.entries import (
     DUE_STATES,
     Entry,
     EntryState,
-    Novelty,
     add,
     by_ids,
     retire_missing,
@@ -116,19 +115,6 @@ GROUPS = "SELECT DISTINCT group_id FROM episodes WHERE workspace = :workspace"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Enqueued:
-    """What handed in episodes are to the outbox, by the ids that they were handed in with.
-
-    `vanished` are the graph's ids of those that are to be retired, beside the earlier texts of `changed`.
-    """
-
-    new: tuple[str, ...] = ()
-    known: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    vanished: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxCounts:
     """How many episodes are in each state, and the latest error."""
 
@@ -166,23 +152,30 @@ class Outbox(OutboxFile):
 
     # --- enqueuing ---
 
-    async def enqueue(self, drafts: Sequence[EpisodeDraft]) -> Enqueued:
-        """Add episodes; of a text that was cut otherwise before, parts that are no more are retired."""
+    async def enqueue(self, drafts: Sequence[EpisodeDraft]) -> frozenset[str]:
+        """Add episodes, and return the ids of those that are known, as they were handed in.
+
+        Of a text that was cut otherwise before, parts that are no more are retired.
+        """
         return await self._enqueue(drafts, source=None)
 
-    async def replace_source(self, path: str, drafts: Sequence[EpisodeDraft], *, group_id: str) -> Enqueued:
+    async def replace_source(
+        self, path: str, drafts: Sequence[EpisodeDraft], *, group_id: str
+    ) -> frozenset[str]:
         """Add `drafts` as all that a source says now; what they leave out of it is retired."""
         return await self._enqueue(drafts, source=(path, group_id))
 
-    async def _enqueue(self, drafts: Sequence[EpisodeDraft], *, source: tuple[str, str] | None) -> Enqueued:
+    async def _enqueue(
+        self, drafts: Sequence[EpisodeDraft], *, source: tuple[str, str] | None
+    ) -> frozenset[str]:
         path, group = source or (None, None)
         trace_id = current_trace_id()
 
-        def work(connection: Connection) -> Enqueued:
+        def work(connection: Connection) -> frozenset[str]:
             now = self.now()
-            ids: dict[Novelty, list[str]] = {"new": [], "known": [], "changed": []}
+            known = set[str]()
             for draft in drafts:
-                novelty = add(
+                is_known = add(
                     connection,
                     draft,
                     now=now,
@@ -190,17 +183,12 @@ class Outbox(OutboxFile):
                     source_path=path,
                     trace_id=trace_id,
                 )
-                ids[novelty].append(draft.id)
-            vanished: list[str] = []
+                if is_known:
+                    known.add(draft.id)
             for group_id in dict.fromkeys([*filter(None, [group]), *(draft.group_id for draft in drafts)]):
                 of_group = [draft for draft in drafts if draft.group_id == group_id]
-                vanished += retire_missing(connection, of_group, group_id=group_id, source_path=path, now=now)
-            return Enqueued(
-                new=tuple(ids["new"]),
-                known=tuple(ids["known"]),
-                changed=tuple(ids["changed"]),
-                vanished=tuple(vanished),
-            )
+                retire_missing(connection, of_group, group_id=group_id, source_path=path, now=now)
+            return frozenset(known)
 
         return await self.write(work, doing="accept the episodes; none of them was accepted")
 

@@ -29,7 +29,6 @@ from composable_memory_adapters.graphiti.episodes import origin_of
 from composable_memory_adapters.graphiti.fact_stores import (
     BACKEND_ID,
     FactAnswer,
-    Passage,
     Question,
     ScoredFact,
     ScoredPassage,
@@ -230,7 +229,7 @@ async def find_passages(
         holds=question.is_true_of,
     )
     best = (_best_of(row, one, relevance) for one in found for row in one.rows)
-    scored = sorted(filter(None, best), key=lambda one: (-one.score, one.passage.episode_id))
+    scored = sorted(filter(None, best), key=lambda one: (-one.score, one.episode_id))
     return scored[: question.limit]
 
 
@@ -292,14 +291,15 @@ def _best_of(row: Row, found: _Found, relevance: Relevance) -> ScoredPassage | N
         )
         scored = relevance.of(Candidate(fact=fact))
         if scored.score >= MIN_SCORE and (best is None or scored.score > best.score):
-            passage = Passage(
+            best = ScoredPassage(
                 episode_id=text_in(row["id"]),
                 group_id=found.group_id,
                 text=words,
                 observed_at=moment_in(row["observed_at"]),
                 origin=origin_of(text_in(row["description"])),
+                score=scored.score,
+                exact=scored.exact,
             )
-            best = ScoredPassage(passage=passage, score=scored.score, exact=scored.exact)
     return best
 
 
