@@ -480,7 +480,8 @@ async def test_tables_of_the_first_version_are_brought_up_to_date(
         f"DROP TABLE {schema}.message_times, {schema}.postings, {schema}.log_lines",
         f"ALTER TABLE {schema}.workspaces DROP COLUMN is_indexed, DROP COLUMN indexed_to",
         *(f"DROP TABLE {schema}.{name}" for name in ("feedback_revisions", *LEARNT)),
-        f"DROP FUNCTION {schema}.next_id, {schema}.own_tenant",
+        f"DROP FUNCTION {schema}.own_tenant",
+        f"DROP SEQUENCE {schema}.feedback_ids",
         f"UPDATE {schema}.schema_version SET version = 1",
     )
     async with machine(team_settings, services, tmp_path / "ada") as ada:

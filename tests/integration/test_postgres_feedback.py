@@ -23,6 +23,7 @@ if (reason := missing()) is not None:
     pytest.skip(reason, allow_module_level=True)
 
 from composable_memory_adapters.postgres.feedback import TABLES, PostgresFeedbackStore
+from composable_memory_adapters.postgres.schema import migrations
 
 FOREVER_S = 60.0
 
@@ -172,6 +173,35 @@ def test_workspaces_do_not_see_what_others_learn_and_nothing_is_seen_without_one
     for name in (*TABLES, "feedback_revisions"):
         count = f"SELECT count(*) FROM {team_settings.schema_}.{name}"
         assert postgres_server.run("SET ROLE team", count).strip() == "0", name
+
+
+async def test_what_was_learnt_before_an_upgrade_stays_and_goes_before_what_is_learnt_after(
+    postgres_server: PostgresServer,
+) -> None:
+    old = await asyncio.to_thread(migrations)
+    await asyncio.to_thread(
+        postgres_server.run,
+        "CREATE SCHEMA fifth",
+        "CREATE TABLE fifth.schema_version AS SELECT 5 AS version",
+        "SET search_path = fifth, public",
+        *old[:5],
+        "INSERT INTO workspaces (name) VALUES ('w')",
+        "SET cmem.tenant = '1'",
+        "INSERT INTO golden (question, query) VALUES ('ferry?', '{}'), ('boat?', '{}')",
+        "INSERT INTO judgements (trace_id, query_id, path, start_line, end_line, kind, judge, at, rank,"
+        " intent, relevance, was_used, rationale) VALUES ('t', 'q', 'a.md', 1, 2, 'explicit', '',"
+        " '2026-03-01T12:00:00.000Z', 1, 'general', 0.5, 1, '')",
+    )
+    settings = await make_tables(postgres_server, "fifth")
+
+    def learn() -> list[str]:
+        with PostgresFeedbackStore(settings, services("w")) as store:
+            assert store.add([judgement()]) == 1
+            return [one.trace_id for one in store.judgements()]
+
+    traces = await asyncio.to_thread(learn)
+    ids = await asyncio.to_thread(postgres_server.run, "SELECT trace_id FROM fifth.judgements ORDER BY id")
+    assert traces == ids.split() == ["t", judgement().trace_id]
 
 
 def test_what_was_learnt_moves_between_a_file_and_the_server(
