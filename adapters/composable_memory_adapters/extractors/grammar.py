@@ -292,7 +292,6 @@ _KIN = {
            "|gat(?:it)?[oa]|caballo|conejo|loro|tortuga|hámster",
 }  # fmt: skip
 KIN: Final = {word: re.compile(pattern, re.IGNORECASE) for word, pattern in _KIN.items()}
-PETS: Final = KIN["PET"]
 _KIN_WORD = "|".join(_KIN.values())
 IS_KIN: Final = re.compile(_KIN_WORD, re.IGNORECASE)
 

@@ -3,7 +3,6 @@
 Vectors of two models must never meet in one comparison."""
 
 import asyncio
-from typing import Literal
 
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import BackendRejected
@@ -86,8 +85,8 @@ CALL db.create.setRelationshipVectorProperty(e, 'fact_embedding', row.vector)
 }
 
 
-async def embed_anew(database: CypherDatabase, group_id: str, embedder: EmbedderAdapter) -> int:
-    """Embed what has no vector; after a change of the embedder, everything. Return how many texts.
+async def embed_anew(database: CypherDatabase, group_id: str, embedder: EmbedderAdapter) -> None:
+    """Embed what has no vector; after a change of the embedder, everything.
 
     The vectors of another space go first, so that one comparison never meets both. What was cut off goes on
     where it was.
@@ -97,26 +96,13 @@ async def embed_anew(database: CypherDatabase, group_id: str, embedder: Embedder
         for statement in CLEAR_VECTORS:
             await database.write(group_id, statement)
         await claim_space(database, group_id, space)
-    names = await _fill(
-        database,
-        group_id,
-        embedder,
-        NAMES_WITHOUT_VECTOR,
-        SET_NAME_VECTORS[database.kind],
-    )
-    facts = await _fill(
-        database,
-        group_id,
-        embedder,
-        FACTS_WITHOUT_VECTOR,
-        SET_FACT_VECTORS[database.kind],
-    )
-    return names + facts
+    await _fill(database, group_id, embedder, NAMES_WITHOUT_VECTOR, SET_NAME_VECTORS[database.kind])
+    await _fill(database, group_id, embedder, FACTS_WITHOUT_VECTOR, SET_FACT_VECTORS[database.kind])
 
 
 async def _fill(
     database: CypherDatabase, group_id: str, embedder: EmbedderAdapter, find: str, store: str
-) -> int:
+) -> None:
     rows = await database.read(group_id, find)
     for batch in batches(rows, BATCH):
         vectors = await embedder.embed_batch([EmbedderInput(text=str(row["text"] or "")) for row in batch])
@@ -125,7 +111,6 @@ async def _fill(
             for row, vector in zip(batch, vectors, strict=True)
         ]
         await database.write(group_id, store, rows=found)
-    return len(rows)
 
 
 # --- the index over the vectors of facts, which FalkorDB keeps in step itself -------------------------------
@@ -142,8 +127,6 @@ OVERFETCH = 4
 MOST_LOOKS = 100
 BETWEEN_LOOKS_S = 0.02
 """How often, and how far apart, it is looked whether an index that was dropped is gone."""
-
-IndexChange = Literal["created", "dropped", "none"]
 
 INDEXES = """
 CALL db.indexes() YIELD label, types, options, status WHERE label = 'RELATES_TO'
@@ -186,7 +169,7 @@ async def indexed(database: CypherDatabase, group_id: str) -> VectorIndex | None
 
 async def arrange(
     database: CypherDatabase, group_id: str, settings: SearchSettings, *, dimensions: int
-) -> IndexChange:
+) -> None:
     """Bring the index of a group in step with the settings and the length of its vectors.
 
     The database fills a new index in its own time; until then searches are exact.
@@ -195,20 +178,18 @@ async def arrange(
     facts = number_in(rows[0], "facts") if rows else 0
     present = await indexed(database, group_id)
     wanted = bool(facts) and wants_index(settings, facts)
-    if present is not None and (not wanted or present.dimensions != dimensions):
+    if present is not None:
+        if wanted and present.dimensions == dimensions:
+            return
         await database.write(group_id, DROP)
         await _gone(database, group_id)
-    elif present is not None or not wanted:
-        return "none"
     if not wanted:
-        return "dropped"
+        return
     try:
         await database.write(group_id, CREATE.format(dimensions=dimensions))
     except BackendRejected:
         if await indexed(database, group_id) is None:
-            raise
-        return "none"  # another process was quicker
-    return "created"
+            raise  # else another process was quicker
 
 
 async def _gone(database: CypherDatabase, group_id: str) -> None:

@@ -56,7 +56,6 @@ class WorkReport:
     sent: int = 0
     retired: int = 0
     failed: int = 0
-    postponed: int = 0
     entities: int = 0
     facts: int = 0
     problems: list[str] = field(default_factory=list)
@@ -244,7 +243,6 @@ class Delivery:
             max_attempts=None if isinstance(error, NOT_THEIR_FAULT) else self.settings.max_attempts,
             pause_groups=pause_groups,
         )
-        report.postponed += len(entries)
         report.add_problem(error)
 
     def _log(

@@ -124,7 +124,7 @@ What was restated is stored before what vanished is retired, so that facts of bo
 
 SELECT = """
 SELECT id, sequence, state, draft_id, draft, hash, source_path, attempts, next_try_at, last_error,
-  merged_into, trace_id, enqueued_at, since
+  merged_into, trace_id, since
 FROM episodes WHERE state <> 'forgotten' AND ({where}) ORDER BY {order} LIMIT ?
 """
 
@@ -142,7 +142,6 @@ class Entry:
     state: EntryState
     sequence: int
     draft_id: str
-    enqueued_at: datetime
     since: datetime
     source_path: str | None = None
     attempts: int = 0
@@ -221,7 +220,7 @@ def _entry(row: tuple[Any, ...]) -> Entry:
     draft = draft_from_json(stored)
     if (draft.id, digest_of(draft)) != (own_id, digest):
         raise ValueError("it is not the one that was stored")
-    (next_try_at, last_error, merged_into, trace_id, enqueued_at, since) = rest
+    (next_try_at, last_error, merged_into, trace_id, since) = rest
     return Entry(
         draft=draft,
         state=state,
@@ -233,7 +232,6 @@ def _entry(row: tuple[Any, ...]) -> Entry:
         last_error=last_error,
         merged_into=merged_into,
         trace_id=trace_id,
-        enqueued_at=datetime.fromtimestamp(enqueued_at, UTC),
         since=datetime.fromtimestamp(since, UTC),
     )
 

@@ -298,19 +298,16 @@ class Outbox(OutboxFile):
         """Look again at a time for episodes that a service has not shown yet."""
         await self._change(CHECK_LATER, sent, at=at.timestamp())
 
-    async def retry_now(self, *, failed: bool = False) -> int:
-        """Try everything that waits now, with `failed` also what was given up; return how many that were."""
+    async def retry_now(self, *, failed: bool = False) -> None:
+        """Try everything that waits now, with `failed` also what was given up."""
 
-        def work(connection: Connection) -> int:
-            retried = 0
+        def work(connection: Connection) -> None:
             if failed:
                 connection.execute(RETRY_FAILED, (self.now(), self.workspace))
-                retried = connection.changes()
             connection.execute(RETRY_NOW, (self.workspace,))
             connection.execute(RESUME_GROUPS)
-            return retried
 
-        return await self.write(work)
+        await self.write(work)
 
     # --- looking up ---
 

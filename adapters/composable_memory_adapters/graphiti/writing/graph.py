@@ -183,12 +183,11 @@ class GraphitiGraph:
         async with self._lock:
             return await self._repository.forget(episode_id, self._clock())
 
-    async def reembed(self) -> int:
-        """Give vectors to what has none, after a change of the embedder to everything; return how many."""
-        if self._embedder is None:
-            return 0
-        async with self._lock:
-            return await embed_anew(self._database, self._group_id, self._embedder)
+    async def reembed(self) -> None:
+        """Give vectors to what has none, after a change of the embedder to everything."""
+        if self._embedder is not None:
+            async with self._lock:
+                await embed_anew(self._database, self._group_id, self._embedder)
 
     async def _records_of(self, edges: Sequence[GraphEdge]) -> list[FactRecord]:
         ends = dict.fromkeys(end for edge in edges for end in (edge.source_id, edge.target_id))
