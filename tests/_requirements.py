@@ -3202,6 +3202,7 @@ INTERFACES = document(
                  f"{CLI_TUNING}a_replay_without_a_change_proves_every_ranking"),
             kept("own:learning:replay:honest", "what is not reproduced, or cannot be read, is told",
                  f"{REPLAYING}a_changed_line_is_noticed", f"{REPLAYING}a_changed_candidate_is_noticed",
+                 f"{REPLAYING}a_changed_row_of_the_log_is_noticed",
                  f"{CLI_TUNING}a_replay_fails_where_a_ranking_is_not_the_logged_one",
                  f"{LOGGED_QUERIES}a_query_with_a_line_that_lies_is_counted_and_not_believed",
                  f"{LOGGED_QUERIES}every_line_of_a_query_is_needed",

@@ -144,7 +144,7 @@ class Group(Generic[T]):
         return self.best.result.exact or any(other.result.exact for other in self.others)
 
 
-class _Loser(NamedTuple, Generic[T]):
+class Loser(NamedTuple, Generic[T]):
     """What was ruled out: the reason, and against what it lost, or the reason in words."""
 
     backend_id: str
@@ -154,10 +154,13 @@ class _Loser(NamedTuple, Generic[T]):
 
     @property
     def detail(self) -> str:
-        if isinstance(self.against, str):
-            return self.against
-        lost = "nearly the same text as" if self.reason == "near-duplicate" else "merged into"
-        return f"{lost} {self.against.label}"
+        """What it lost against, or the reason in words."""
+        return self.against if isinstance(self.against, str) else f"{self.lost} {self.against.label}"
+
+    @property
+    def lost(self) -> str:
+        """How it lost, before the name of what it lost against."""
+        return "nearly the same text as" if self.reason == "near-duplicate" else "merged into"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +171,7 @@ class Merged(Generic[T]):
     """
 
     kept: tuple[Group[T], ...]
-    losers: tuple[_Loser[T], ...]
+    losers: tuple[Loser[T], ...]
     beyond: tuple[Group[T] | _Found[T], ...]
     total_before_dedup: int
     total_after_dedup: int
@@ -219,7 +222,7 @@ def merge(
     compares texts; by default their snippets are.
     """
     is_near = is_near or NearTexts()
-    losers: list[_Loser[T]] = []
+    losers: list[Loser[T]] = []
     candidates = _candidates(lists, losers)
     grouping = _Grouping(dedup, losers, is_near)
     groups = grouping.of(candidates)
@@ -238,14 +241,14 @@ def merge(
     )
 
 
-def _candidates(lists: Sequence[BackendList[T]], losers: list[_Loser[T]]) -> list[_Found[T]]:
+def _candidates(lists: Sequence[BackendList[T]], losers: list[Loser[T]]) -> list[_Found[T]]:
     """Return all candidates that count, the highest weighted score first."""
     candidates: list[_Found[T]] = []
     for place, entry in enumerate(lists):
         backend_id, weight = entry.backend_id, entry.weight
         if weight <= 0.0:
             reason = "its backend has weight 0"
-            losers.extend(_Loser(backend_id, result, "weight-zero", reason) for result in entry.results)
+            losers.extend(Loser(backend_id, result, "weight-zero", reason) for result in entry.results)
             continue
         weighted = [one * weight for one in entry.calibrated]
         told = repeat(place), count(1), repeat(backend_id), repeat(weight)
@@ -258,7 +261,7 @@ def _candidates(lists: Sequence[BackendList[T]], losers: list[_Loser[T]]) -> lis
 class _Grouping(Generic[T]):
     """Gathers what stands at the same place around its best, and facts around the passages they are from."""
 
-    def __init__(self, dedup: Dedup, losers: list[_Loser[T]], is_near: Callable[[T, T], bool]) -> None:
+    def __init__(self, dedup: Dedup, losers: list[Loser[T]], is_near: Callable[[T, T], bool]) -> None:
         self._dedup = dedup
         self._losers = losers
         self._is_near = is_near
@@ -295,7 +298,7 @@ class _Grouping(Generic[T]):
             self._by_path.setdefault(one.result.path, []).append(home)
         else:
             home.others += (one,)
-            self._losers.append(_Loser(one.backend_id, one.result, reason, home.best))
+            self._losers.append(Loser(one.backend_id, one.result, reason, home.best))
         return home
 
     def _put_taken(self, one: _Found[T]) -> None:
@@ -370,9 +373,10 @@ def _score(groups: list[Group[T]], lists: Sequence[BackendList[T]], fusion: Fusi
     if fusion is Fusion.WEIGHTED:
         heaviest = max(entry.weight for entry in lists)
         for group in groups:
+            score = group.best.weighted / heaviest
             if group.others or group.is_unconfirmed:
                 group.support = _support(group) / heaviest
-            score = group.best.weighted / heaviest + group.support
+                score += group.support
             group.score = score if 0.0 <= score <= 1.0 else min(1.0, max(0.0, score))
         return
     total = sum(entry.weight for entry in lists)
@@ -414,12 +418,16 @@ def _says_only(group: Group[T], place: Origin | TakenFrom, holding: Origin | Tak
 
 def _support(group: Group[T]) -> float:
     """Return what facts add to the weighted score of their passage, or what a fact without one loses."""
+    best = group.best
     if group.is_unconfirmed:
-        return (UNCONFIRMED_FACTOR - 1.0) * group.best.weighted
-    supporting = (one for one in group.others if one.result.origin and one.place != group.best.place)
-    if group.best.result.origin is not None or not group.others:
+        return (UNCONFIRMED_FACTOR - 1.0) * best.weighted
+    if best.result.origin is not None:
         return 0.0
-    return SUPPORT_SHARE * max((one.weighted for one in supporting), default=0.0)
+    support = 0.0
+    for one in group.others:
+        if one.result.origin and one.place != best.place and one.weighted > support:
+            support = one.weighted
+    return SUPPORT_SHARE * support
 
 
 def _best_of_each_backend(group: Group[T]) -> list[_Found[T]]:
@@ -434,7 +442,7 @@ def _keep(
     groups: Sequence[Group[T]],
     max_results: int | None,
     min_score: float,
-    losers: list[_Loser[T]],
+    losers: list[Loser[T]],
     is_near: Callable[[T, T], bool],
 ) -> tuple[list[Group[T]], Sequence[Group[T]]]:
     """Return the groups that are returned, and those that came after the last of them.
@@ -450,13 +458,13 @@ def _keep(
             return kept, [one for one in groups[position:] if id(one) not in moved]
         if _is_too_low(group, min_score):
             detail = f"calibrated score {group.calibrated:.3f} is below {min_score:g}"
-            losers.append(_Loser(group.best.backend_id, group.best.result, "min-score", detail))
+            losers.append(Loser(group.best.backend_id, group.best.result, "min-score", detail))
             continue
         copy = group.best
         twin = next((other for other in kept if is_near(copy.result, other.best.result)), None)
         if twin is not None:
             twin.others += group.members
-            losers.append(_Loser(copy.backend_id, copy.result, "near-duplicate", twin.best))
+            losers.append(Loser(copy.backend_id, copy.result, "near-duplicate", twin.best))
             continue
         kept.append(group)
         if _is_foreign(copy):
@@ -466,7 +474,7 @@ def _keep(
             if note is not None:
                 moved.add(id(note))
                 group.best, group.others = note.best, (*group.members, *note.others)
-                losers.append(_Loser(copy.backend_id, copy.result, "near-duplicate", note.best))
+                losers.append(Loser(copy.backend_id, copy.result, "near-duplicate", note.best))
     return kept, ()
 
 

@@ -6,10 +6,11 @@ With the policy that is in the log, the ranking is the logged one to the byte; `
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import composable_memory_ops_logs.line_format as wire
 from composable_memory.query.calibration import Calibration
-from composable_memory.query.fusion import Dedup, Fusion, Group, Merged
+from composable_memory.query.fusion import Dedup, Fusion, Group, Loser, Merged
 from composable_memory.query.interleaving import Draw, interleave
 from composable_memory.query.live_weights import DEFAULT_WEIGHT
 from composable_memory.query.query_log import logged_dropped, logged_results
@@ -17,6 +18,7 @@ from composable_memory.query.ranking import CalibrationRule, MergePolicy, Rankin
 from composable_memory.types import SearchOptions
 from composable_memory_feedback.logged import LoggedQuery, RankedHit, RankingPolicy
 from composable_memory_ops_logs import PIECES_TOLD, Candidate
+from composable_memory_ops_logs.short_form import ShortRows, final_row
 
 
 class Replayer:
@@ -42,15 +44,19 @@ class Replayer:
         Of a list that an experiment drew, each result must also count for the same side.
         """
         merged, teams = _as_then(query, self._prepared_of(query))
+        if query.experiment is not None and teams != query.experiment.teams:
+            return False
+        if _is_as_in_short(merged, query):
+            return True
         results = [wire.value_to_wire(one) for one in logged_results(merged)]
         dropped = [wire.value_to_wire(one) for one in logged_dropped(merged)]
         if query.rules < PIECES_TOLD:
             for one in (*results, *dropped):
                 one.pop("startChar", None)
-        is_same_credit = query.experiment is None or teams == query.experiment.teams
-        return is_same_credit and _bytes(results, dropped) == _bytes(
-            query.final_results, query.dropped_results
-        )
+        try:
+            return _bytes(results, dropped) == _bytes([*query.final_results], [*query.dropped_results])
+        except ValueError:  # a row that lies
+            return False
 
     def _prepared_of(self, query: LoggedQuery) -> "_Prepared":
         key = (query.trace_id, query.query_id)
@@ -64,12 +70,14 @@ class Replayer:
 
 def can_be_ranked(query: LoggedQuery) -> bool:
     """Return whether this version knows the ways in which a query was ranked."""
-    try:
-        Fusion(query.policy.fusion), Dedup(query.policy.dedup)
-        [Calibration(one.calibration) for one in query.lists]
-    except ValueError:
-        return False
-    return True
+    return (
+        query.policy.fusion in _FUSIONS
+        and query.policy.dedup in _DEDUPS
+        and all(one.calibration in _CALIBRATIONS for one in query.lists)
+    )
+
+
+_FUSIONS, _DEDUPS, _CALIBRATIONS = frozenset(Fusion), frozenset(Dedup), frozenset(Calibration)
 
 
 def is_reproduced(query: LoggedQuery) -> bool:
@@ -79,6 +87,49 @@ def is_reproduced(query: LoggedQuery) -> bool:
 
 def _bytes(results: object, dropped: object) -> bytes:
     return wire.to_line({"finalResults": results, "dropped": dropped})
+
+
+def _is_as_in_short(merged: Merged[Candidate], query: LoggedQuery) -> bool:
+    """Compare with the rows of a short line by the numbers of candidates, without making the full lines.
+
+    Where that is False, the full lines may still be the same.
+    """
+    final, dropped = query.final_results, query.dropped_results
+    if not (isinstance(final, ShortRows) and isinstance(dropped, ShortRows)):
+        return False
+    ranking = final.ranking
+    numbers = {id(one): number for number, (_, one) in enumerate(ranking.found)}
+    try:
+        results = [
+            [
+                numbers[id(group.best.result)], group.score, group.best.calibrated,
+                [numbers[id(other.result)] for other in group.others], group.support, group.best.weight,
+            ]
+            for group in merged.kept
+        ]  # fmt: skip
+        shown = [final_row(row) for row in final.rows]
+        for row in shown:
+            if row[-1] is None:
+                row[-1] = ranking.weights[ranking.found[row[0]][0]]
+        losers = [_loser_row(one, numbers) for one in merged.losers]
+        ruled_out = [_ruled_out(row, ranking.reasons) for row in dropped.rows]
+    except (LookupError, TypeError, ValueError):  # rows that are whole lines
+        return False
+    return _bytes(results, losers) == _bytes(shown, ruled_out)
+
+
+def _ruled_out(row: Sequence[Any], reasons: Sequence[Any]) -> list[object]:
+    number, kind, *what = row
+    reason, before, after = reasons[kind]
+    if what and isinstance(what[0], str):
+        return [number, reason, f"{before}{what[0]}{after}", ""]
+    return [number, reason, before, after, *what]
+
+
+def _loser_row(one: Loser[Candidate], numbers: Mapping[int, int]) -> list[object]:
+    if isinstance(one.against, str):
+        return [numbers[id(one.result)], one.reason, one.against, ""]
+    return [numbers[id(one.result)], one.reason, f"{one.lost} ", "", numbers[id(one.against.result)]]
 
 
 def _as_then(query: LoggedQuery, prepared: "_Prepared") -> tuple[Merged[Candidate], tuple[str, ...]]:
@@ -146,7 +197,7 @@ class _LoggedNearness:
         self._pairs = {*pairs, *((other, one) for one, other in pairs)}
 
     def __call__(self, one: Candidate, other: Candidate) -> bool:
-        return (id(one), id(other)) in self._pairs
+        return bool(self._pairs) and (id(one), id(other)) in self._pairs
 
 
 def _hit(group: Group[Candidate]) -> RankedHit:

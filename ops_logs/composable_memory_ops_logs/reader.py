@@ -95,7 +95,7 @@ class OpsLogReader:
     Order is the order of the lines, which is the order of writing. The plain methods read files and belong
     in a thread when called from an event loop; `follow` does that itself. All raise an `OpsLogError` where
     the directory or a file in it cannot be read. `on_bad_line` is called for every line that is looked at and
-    is not an event. With `by_column`, the candidates of finished queries are objects of lists.
+    is not an event. With `as_written`, a finished query in the short form is one event.
     """
 
     def __init__(
@@ -103,11 +103,11 @@ class OpsLogReader:
         directory: Path,
         *,
         on_bad_line: Callable[[], object] | None = None,
-        by_column: bool = False,
+        as_written: bool = False,
     ) -> None:
         self._directory = directory
         self._on_bad_line = on_bad_line
-        self._by_column = by_column
+        self._as_written = as_written
 
     def read(
         self,
@@ -182,7 +182,7 @@ class OpsLogReader:
                         yield from reversed(scan.events_of(line))
 
     def _scan(self, wanted: EventFilter, trace: bytes | None = None) -> "_Scan":
-        return _Scan(wanted, trace=trace, on_bad_line=self._on_bad_line, by_column=self._by_column)
+        return _Scan(wanted, trace=trace, on_bad_line=self._on_bad_line, as_written=self._as_written)
 
     def _ends(self) -> dict[Segment, int]:
         with self._telling():
@@ -225,7 +225,7 @@ class _Scan:
     """The beginning of a trace id, as it stands in lines."""
     bad_lines: int = 0
     on_bad_line: Callable[[], object] | None = None
-    by_column: bool = False
+    as_written: bool = False
     _needles: tuple[bytes, ...] = field(init=False)
     _start: bytes = field(init=False)
 
@@ -260,7 +260,7 @@ class _Scan:
         if self._is_too_old(line) or self._is_of_others(line):
             return ()
         try:
-            events = events_from_line(line, by_column=self.by_column)
+            events = events_from_line(line, as_written=self.as_written)
         except ValueError:
             return self._bad_line()
         return [event for event in events if self.wanted.matches(event)]

@@ -7,9 +7,9 @@ does not fit the short form, because it does not follow from the candidates, sta
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, repeat
 from operator import add, itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import orjson
 
@@ -43,10 +43,8 @@ _NUMBER = re.compile(r"\d+\.\d+")
 Json = dict[
     str, Any
 ]  # what a line holds may be anything; `full_lines` is checked by whoever reads its events
-Columns = dict[str, list[Any]]
-"""Candidates: of each field, what it is for every candidate."""
-_Listed = tuple[str, Columns, int]
-"""One candidate: its backend, the candidates of that backend, and its place among them."""
+_Listed = tuple[str, Candidate]
+"""One candidate, after its backend."""
 
 
 class _Found(NamedTuple):
@@ -56,6 +54,80 @@ class _Found(NamedTuple):
     backend: str
     candidate: Candidate
     label: str
+
+
+class ShortRanking:
+    """What a short line says of candidates, and of what became of them; its rows name them by number.
+
+    `candidates` are those of each backend, in the order of the line; `found` are all of them, each after its
+    backend.
+    """
+
+    def __init__(self, short: Mapping[str, Any]) -> None:
+        passages = _passages(short)
+        self.candidates = [_candidates(answer, passages) for answer in short["backends"]]
+        self.found: list[_Listed] = []
+        for answer, own in zip(short["backends"], self.candidates, strict=True):
+            self.found += zip(repeat(answer.get("backend", "")), own)
+        self.weights: Mapping[str, float] = short["weights"]
+        self.reasons: list[Any] = short["reasons"]
+        self.pieces_told: bool = short.get("rules", 1) >= PIECES_TOLD
+        self._shown: list[Any] = short["shown"]
+        self._ruled_out: list[Any] = short["ruledOut"]
+
+    @property
+    def final(self) -> "ShortRows":
+        """Return the results."""
+        return ShortRows(self, self._shown, _full_final)
+
+    @property
+    def dropped(self) -> "ShortRows":
+        """Return what was ruled out."""
+        return ShortRows(self, self._ruled_out, _full_dropped)
+
+    def key(self, one: int | str) -> str:
+        """Return the key of a candidate that is named by its number, or by its backend and its key."""
+        return self.found[one][1].key if isinstance(one, int) else one.partition(" ")[2]
+
+
+class ShortRows(Sequence[Json]):
+    """The results of a short line, or what was ruled out: each as in a full line when somebody looks at it.
+
+    That is a `ValueError` if the line lies.
+    """
+
+    def __init__(
+        self, ranking: ShortRanking, rows: list[Any], full: Callable[[Any, ShortRanking], Json]
+    ) -> None:
+        self.ranking = ranking
+        self.rows = rows
+        self._full = full
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Json]:
+        try:
+            yield from [self._full(row, self.ranking) for row in self.rows]
+        except (AttributeError, LookupError, TypeError) as error:
+            raise ValueError(f"not a result: {error!r}") from error
+
+    @overload
+    def __getitem__(self, at: int) -> Json: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Json]: ...
+    def __getitem__(self, at: int | slice) -> Json | list[Json]:
+        return [*self][at]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and [*self] == [*other]
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def final_row(row: Sequence[Any]) -> list[Any]:
+    """Return a row of a result with all that is left out of it where it is usual."""
+    return [*row, *_USUAL[len(row) - 3 :]]
 
 
 def short_line(merged: OpsEvent, answers: Sequence[OpsEvent], mask: Callable[[Json], Json]) -> Json:
@@ -103,16 +175,20 @@ def short_line(merged: OpsEvent, answers: Sequence[OpsEvent], mask: Callable[[Js
     return wire
 
 
-def events_from_line(line: bytes, *, by_column: bool = False) -> list[OpsEvent]:
-    """Return the events of one line, in the order in which they happened; `by_column` is as in `full_lines`.
+def events_from_line(line: bytes, *, as_written: bool = False) -> list[OpsEvent]:
+    """Return the events of one line, in the order in which they happened.
+
+    With `as_written`, a line in the short form is one event, which `read_short` understands.
 
     Raises:
         ValueError: the line is not JSON or not of events.
     """
     wire = orjson.loads(line)
     try:
-        if wire["schemaVersion"] == SHORT_FORM_VERSION and "ruledOut" in wire["detail"]:
-            return [*map(event_from_wire, full_lines(wire, by_column=by_column))]
+        if wire["schemaVersion"] == SHORT_FORM_VERSION and is_short(wire["detail"]):
+            if as_written:
+                return [event_from_wire({**wire, "schemaVersion": 1})]
+            return [*map(event_from_wire, full_lines(wire))]
     except (AttributeError, LookupError, TypeError) as error:
         if isinstance(wire, dict) and "schemaVersion" not in wire:
             return [event_from_wire(wire)]
@@ -120,35 +196,40 @@ def events_from_line(line: bytes, *, by_column: bool = False) -> list[OpsEvent]:
     return [event_from_wire(wire)]
 
 
-def full_lines(wire: Json, *, by_column: bool = False) -> list[Json]:
-    """Return the lines that a line in the short form stands for, in the order in which they happened.
+def is_short(detail: Mapping[str, object]) -> bool:
+    """Return whether a `query.merged` has its detail in the short form."""
+    return "ruledOut" in detail
 
-    With `by_column`, the candidates of a backend are an object of lists, which takes a third of the time.
+
+def read_short(short: Mapping[str, Any]) -> ShortRanking:
+    """Return what the short form says of candidates, and of what became of them.
+
+    Raises:
+        ValueError: it lies. Types are not checked.
+    """
+    try:
+        return ShortRanking(short)
+    except (AttributeError, LookupError, TypeError) as error:
+        raise ValueError(f"not a query: {error!r}") from error
+
+
+def full_lines(wire: Json) -> list[Json]:
+    """Return the lines that a line in the short form stands for, in the order in which they happened.
 
     Raises:
         AttributeError, IndexError, KeyError, TypeError, ValueError: the line lies.
     """
     short: Json = dict(wire["detail"])
-    passages = _passages(short)
-    lines, found = [], list[_Listed]()
-    for answer in short.pop("backends"):
-        numbers, scores = answer.pop("found"), answer.pop("scores")
-        columns = {name: [*map(column.__getitem__, numbers)] for name, column in passages.items()}
-        columns |= {"score": scores, "rank": [*range(1, len(scores) + 1)], "exact": [False] * len(scores)}
-        for number in answer.pop("exact", ()):
-            columns["exact"][number] = True
-        backend = answer.get("backend", "")
-        found += [(backend, columns, at) for at, _ in enumerate(zip(numbers, scores, strict=True))]
-        results = columns if by_column else _rows(columns)
-        lines.append(_full_answer(wire, answer, results, short.get("queryId", "")))
-    optional = ("origin", "startChar") if short.get("rules", 1) >= PIECES_TOLD else ("origin",)
-    final = [_full_final(row, found, short["weights"], optional) for row in short.pop("shown")]
-    reasons = short.pop("reasons")
-    dropped = [_full_dropped(row, found, reasons, optional) for row in short.pop("ruledOut")]
+    ranking = ShortRanking(short)
+    final = [*ranking.final]
+    lines = [
+        _full_answer(wire, answer, [*map(value_to_wire, candidates)], short.get("queryId", ""))
+        for answer, candidates in zip(short.pop("backends"), ranking.candidates, strict=True)
+    ]
     near = short.pop("near")
-    for table in _TABLES:
-        short.pop(table, None)
-    short |= {"finalResults": final, "dropped": dropped}
+    for name in ("shown", "reasons", "ruledOut", *_TABLES):
+        short.pop(name, None)
+    short |= {"finalResults": final, "dropped": [*ranking.dropped]}
     short.setdefault("backendAttribution", _paths_by_backend((one["backend"], one["path"]) for one in final))
     short["near"] = [{"one": one, "other": other} for one, other in zip(near[::2], near[1::2], strict=True)]
     return [*lines, {**wire, "schemaVersion": 1, "detail": short}]
@@ -246,47 +327,51 @@ def _cut(text: str, most_bytes: int) -> str:
     return text.encode(errors="replace")[:most_bytes].decode(errors="ignore")
 
 
-def _passages(short: Json) -> Columns:
-    """Return what candidates say of their passages, by the number of the passage."""
+def _passages(short: Mapping[str, Any]) -> tuple[Sequence[Any], ...]:
+    """Return the columns of the passages: path, lines, source, preview, origin, piece of a line, outdated."""
     paths, places, previews = short["paths"], short["places"], short["previews"]
     count = len(previews)
     if len(places) != 3 * count:
         raise ValueError(f"{len(places)} numbers are no places of {count} passages")
-    columns: Columns = {
-        "path": [paths[path] for path in places[::3]],
-        "startLine": places[1::3],
-        "endLine": [*map(add, places[1::3], places[2::3])],
-        "source": ["memory"] * count,
-        "snippetPreview": previews,
-    }
+    sources = ["memory"] * count
+    origins: list[Any] = [None] * count
+    pieces: list[Any] = [None] * count
+    outdated: list[Any] = [None] * count
     for name, numbers in short.get("sources", {}).items():
         for number in numbers:
-            columns["source"][number] = name
+            sources[number] = name
     for number, *place in _in_fours(short.get("origins", ())):
-        columns.setdefault("origin", [None] * count)[number] = _lines(paths, *place)
+        origins[number] = _lines(paths, *place)
     within = short.get("startChars", ())
     for number, start_char in zip(within[::2], within[1::2], strict=True):
-        columns.setdefault("startChar", [None] * count)[number] = start_char
+        pieces[number] = start_char
     for number, *place in _in_fours(short.get("outdated", ())):
-        column = columns.setdefault("outdated", [None] * count)
-        column[number] = [*(column[number] or ()), _lines(paths, *place)]
-    return columns
+        outdated[number] = (*(outdated[number] or ()), _lines(paths, *place))
+    starts = places[1::3]
+    ends = [*map(add, starts, places[2::3])]
+    return [paths[path] for path in places[::3]], starts, ends, sources, previews, origins, pieces, outdated
 
 
-def _rows(columns: Columns) -> list[Json]:
-    """Return candidates one by one, without what they do not have."""
-    return [
-        {name: one for name, one in zip(columns, row, strict=True) if one is not None}
-        for row in zip(*columns.values(), strict=True)
-    ]
+def _candidates(answer: Mapping[str, Any], passages: Sequence[Sequence[Any]]) -> list[Candidate]:
+    numbers, scores = answer["found"], answer["scores"]
+    exact = [False] * len(scores)
+    for number in answer.get("exact", ()):
+        exact[number] = True
+    paths, starts, ends, sources, previews, *rest = (map(one.__getitem__, numbers) for one in passages)
+    no_hashes = repeat(None, len(scores))
+    rows = zip(
+        paths, starts, ends, scores, range(1, len(scores) + 1), sources, previews, no_hashes, exact, *rest,
+        strict=True,
+    )  # fmt: skip
+    return [*map(tuple.__new__, repeat(Candidate), rows)]  # a third of the time of calling the class
 
 
 def _in_fours(numbers: Sequence[int]) -> Iterator[tuple[int, ...]]:
     return zip(numbers[::4], numbers[1::4], numbers[2::4], numbers[3::4], strict=True)
 
 
-def _lines(paths: Sequence[str], path: int, start: int, length: int) -> Json:
-    return {"path": paths[path], "startLine": start, "endLine": start + length}
+def _lines(paths: Sequence[str], path: int, start: int, length: int) -> TakenFrom:
+    return TakenFrom(paths[path], start, start + length)
 
 
 # --- what each backend answered -----------------------------------------------------------------------------
@@ -308,7 +393,8 @@ def _answer(event: OpsEvent, detail: BackendResult, candidates: Sequence[Candida
     return answer
 
 
-def _full_answer(wire: Json, answer: Json, results: list[Json] | Columns, query_id: str) -> Json:
+def _full_answer(wire: Json, short: Json, results: list[Json], query_id: str) -> Json:
+    answer = {key: value for key, value in short.items() if key not in ("found", "scores", "exact")}
     line = {"id": answer.pop("id"), "ts": answer.pop("ts"), "action": BackendResult.action}
     line |= {"status": answer.pop("status"), "traceId": wire["traceId"], "schemaVersion": 1}
     line |= {key: wire[key] for key in ("sessionKey", "runId") if key in wire}
@@ -396,64 +482,60 @@ _USUAL: list[Any] = [(), 0.0, None]
 """What is left out at the end of a row of a result: others, support, weight."""
 
 
-def _full_final(
-    row: Any, found: Sequence[_Listed], weights: Mapping[str, float], optional: Sequence[str]
-) -> Json:
+def _full_final(row: Any, ranking: ShortRanking) -> Json:
     if isinstance(row, dict):
         return row
-    number, score, calibrated, *more = row
-    row = [*more, *_USUAL[len(more) :]]
-    others, support, weight = row
-    backend, columns, at = found[number]
-    return {
-        "path": columns["path"][at],
-        "startLine": columns["startLine"][at],
-        "endLine": columns["endLine"][at],
+    number, score, calibrated, others, support, weight = final_row(row)
+    backend, one = ranking.found[number]
+    line = {
+        "path": one.path,
+        "startLine": one.start_line,
+        "endLine": one.end_line,
         "score": score,
         "backend": backend,
-        "rawScore": columns["score"][at],
+        "rawScore": one.score,
         "calibratedScore": calibrated,
-        "weight": weights[backend] if weight is None else weight,
-        "backendRank": columns["rank"][at],
-        "mergedWith": [_named(one, found) for one in others],
+        "weight": ranking.weights[backend] if weight is None else weight,
+        "backendRank": one.rank,
+        "mergedWith": [_named(other, ranking.found) for other in others],
         "support": support,
-        "snippetPreview": columns["snippetPreview"][at],
-        **_had(columns, at, optional),
+        "snippetPreview": one.snippet_preview,
     }
+    return _with_what_is_rare(line, one, ranking.pieces_told)
 
 
-def _full_dropped(
-    row: Any, found: Sequence[_Listed], reasons: Sequence[Sequence[str]], optional: Sequence[str]
-) -> Json:
+def _full_dropped(row: Any, ranking: ShortRanking) -> Json:
     if isinstance(row, dict):
         return row
     number, kind, *more = row
-    (backend, columns, at), (reason, before, after) = found[number], reasons[kind]
-    what = "".join([_named(one, found) for one in more])
-    return {
-        "path": columns["path"][at],
-        "startLine": columns["startLine"][at],
-        "endLine": columns["endLine"][at],
+    (backend, one), (reason, before, after) = ranking.found[number], ranking.reasons[kind]
+    what = "".join([_named(other, ranking.found) for other in more])
+    line = {
+        "path": one.path,
+        "startLine": one.start_line,
+        "endLine": one.end_line,
         "backend": backend,
         "reason": reason,
         "detail": f"{before}{what}{after}",
-        **_had(columns, at, optional),
     }
+    return _with_what_is_rare(line, one, ranking.pieces_told)
 
 
-def _had(columns: Columns, at: int, optional: Sequence[str]) -> Json:
-    """Return what only some candidates have."""
-    return {name: columns[name][at] for name in optional if name in columns and columns[name][at] is not None}
+def _with_what_is_rare(line: Json, one: Candidate, pieces_told: bool) -> Json:
+    """Add what only some candidates have."""
+    if one.origin is not None:
+        line["origin"] = value_to_wire(one.origin)
+    if pieces_told and one.start_char is not None:
+        line["startChar"] = one.start_char
+    return line
 
 
 def _named(one: int | str, found: Sequence[_Listed]) -> str:
     """Return what a text names: the label of a candidate, where its number stands for it."""
     if not isinstance(one, int):
         return one
-    backend, columns, at = found[one]
-    path, start, end = (columns[name][at] for name in ("path", "startLine", "endLine"))
-    start_char = columns["startChar"][at] if "startChar" in columns else None
-    return f"{backend} {place_key(path, start, end, start_char)}"
+    backend, candidate = found[one]
+    return f"{backend} {candidate.key}"
 
 
 def _paths_by_backend(pairs: Iterator[tuple[str, str]]) -> dict[str, list[str]]:

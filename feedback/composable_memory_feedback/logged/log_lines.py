@@ -4,8 +4,9 @@ Unknown fields are passed over, so that lines of later versions can be read. Num
 ranking or a learner could go wrong, or on for ever, with them.
 """
 
+from collections.abc import Iterable
 from operator import itemgetter
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -65,17 +66,11 @@ class CandidateColumns(Line):
 
     @classmethod
     def by_column(cls, rows: object) -> dict[str, tuple[object, ...]]:
-        """Turn candidates into columns, if they are not yet; one that none of them has is left out.
+        """Turn candidates into columns; one that none of them has is left out.
 
         Raises:
             ValueError: they are no list of objects that have what every candidate has.
         """
-        if isinstance(rows, dict):
-            if {*map(type, rows.values())} - {list} or not rows.keys() >= {*_REQUIRED}:
-                raise ValueError("candidates have a list of whatever every candidate has")
-            if len({*map(len, rows.values())}) > 1:
-                raise ValueError("candidates have as many of one thing as of another")
-            return {name: tuple(column) for name, column in rows.items()}
         if not isinstance(rows, list) or {*map(type, rows)} - {dict}:
             raise ValueError("candidates are a list of objects")
         try:
@@ -99,15 +94,29 @@ class ErrorLine(Line):
     message: str
 
 
-class BackendLine(Line):
-    """A `query.backend_result`."""
+class AnswerOfBackend(Line):
+    """What a backend answered, but for its candidates."""
 
-    results: Annotated[CandidateColumns, BeforeValidator(CandidateColumns.by_column)]
     depth: Count
     error: ErrorLine | None = None
     calibration: str
     is_absolute: bool
     answered_by: str | None = None
+
+
+class BackendLine(AnswerOfBackend):
+    """A `query.backend_result`."""
+
+    results: Annotated[CandidateColumns, BeforeValidator(CandidateColumns.by_column)]
+
+
+class ShortAnswer(AnswerOfBackend):
+    """What a backend answered, within a `query.merged` in the short form."""
+
+    backend: str
+    found: list[Count]
+    scores: list[float]
+    exact: list[Count] = []
 
 
 class FinalLine(PlaceLine):
@@ -154,13 +163,49 @@ class MergedLine(Line):
     max_results: Annotated[int, Field(ge=1)]
     depth: Annotated[int, Field(ge=1)]
     rrf_k: Count
-    final_results: list[FinalLine]
-    dropped: list[dict[str, object]] = []
     degraded: list[DegradedLine] = []
     intent_kind: str | None = None
-    near: list[PairLine]
     experiment: ExperimentLine | None = None
     rules: Count = 1
+
+    @property
+    def near_pairs(self) -> Iterable[tuple[int, int]]:
+        """Return the places of candidates that are nearly equal."""
+        raise NotImplementedError
+
+
+class LongMergedLine(MergedLine):
+    """One that has the lines of its backends beside it."""
+
+    final_results: list[FinalLine]
+    dropped: list[dict[str, object]] = []
+    near: list[PairLine]
+
+    @property
+    def near_pairs(self) -> Iterable[tuple[int, int]]:
+        """Return the places of candidates that are nearly equal."""
+        return ((pair.one, pair.other) for pair in self.near)
+
+
+class ShortMergedLine(MergedLine):
+    """One in the short form, with all that `read_short` makes candidates of."""
+
+    backends: list[ShortAnswer]
+    shown: list[Any]
+    ruled_out: list[Any]
+    near: list[Count]
+    paths: list[str]
+    places: list[Count]
+    previews: list[str]
+    sources: dict[str, list[Count]] = {}
+    origins: list[Count] = []
+    start_chars: list[Count] = []
+    outdated: list[Count] = []
+
+    @property
+    def near_pairs(self) -> Iterable[tuple[int, int]]:
+        """Return the places of candidates that are nearly equal."""
+        return zip(self.near[::2], self.near[1::2], strict=True)
 
 
 class ReadLine(Line):

@@ -1,6 +1,6 @@
 """Makes values of the lines of the log, once it is clear that they can be believed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from itertools import repeat
 from typing import cast
@@ -8,12 +8,15 @@ from typing import cast
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.logged.log_lines import (
     AnswerLine,
+    AnswerOfBackend,
     BackendLine,
     CandidateColumns,
     FinalLine,
+    LongMergedLine,
     MergedLine,
     QueryStartLine,
     ReadLine,
+    ShortMergedLine,
 )
 from composable_memory_feedback.logged.logged_query import (
     LoggedExperiment,
@@ -25,6 +28,7 @@ from composable_memory_feedback.logged.logged_query import (
 from composable_memory_feedback.logged.traffic import LoggedAnswer, LoggedRead
 from composable_memory_ops_logs import PIECES_TOLD, Candidate, OpsEvent
 from composable_memory_ops_logs.events import JsonValue
+from composable_memory_ops_logs.short_form import ShortRanking, final_row, is_short, read_short
 
 
 class MissingLines(ValueError):
@@ -50,17 +54,28 @@ def query_from(event: OpsEvent, start: QueryStartLine, rest: Sequence[OpsEvent])
         MissingLines: the merged list, or what a backend answered, is not among them.
         ValueError: a line lies.
     """
-    answers = {
-        one.backend: one
-        for one in reversed(rest)
-        if one.action == "query.backend_result" and isinstance(one.backend, str)
-    }
     merges = [one for one in rest if one.action == "query.merged"]
-    if not merges or not answers.keys() >= set(start.active_backends):
+    if not merges:
         raise MissingLines(start.query_id)
-    merged = MergedLine.model_validate(merges[0].detail)
-    lists = tuple(_list(one, answers[one]) for one in start.active_backends)
-    _check(merged, lists)
+    detail = merges[0].detail
+    merged: MergedLine
+    final: Sequence[JsonValue]
+    dropped: Sequence[JsonValue]
+    if isinstance(detail, Mapping) and is_short(detail):
+        ranking, merged = read_short(detail), ShortMergedLine.model_validate(detail)
+        found = zip(merged.backends, ranking.candidates, strict=True)
+        answers = {one.backend: _list(one.backend, one, tuple(candidates)) for one, candidates in found}
+        shown = tuple(_short_hit(row, ranking) for row in merged.shown)
+        final, dropped = ranking.final, ranking.dropped
+    else:
+        merged, answers = LongMergedLine.model_validate(detail), _long_answers(rest)
+        shown = tuple(_hit(one, _start_char(one, merged.rules, answers)) for one in merged.final_results)
+        final, dropped = (_as_written(merges[0], name) for name in ("finalResults", "dropped"))
+    if not answers.keys() >= set(start.active_backends):
+        raise MissingLines(start.query_id)
+    lists = tuple(answers[one] for one in start.active_backends)
+    near = frozenset(merged.near_pairs)
+    _check(merged, lists, near, len(shown))
     return LoggedQuery(
         trace_id=event.trace_id,
         query_id=start.query_id,
@@ -69,16 +84,16 @@ def query_from(event: OpsEvent, start: QueryStartLine, rest: Sequence[OpsEvent])
         intent=IntentKind(merged.intent_kind or IntentKind.GENERAL),
         policy=_policy(merged),
         lists=lists,
-        near=frozenset((pair.one, pair.other) for pair in merged.near),
-        shown=tuple(_hit(one, _start_char(one, merged.rules, lists)) for one in merged.final_results),
+        near=near,
+        shown=shown,
         weights_version="" if start.weights_version is None else str(start.weights_version),
         manager=start.manager,
         memory=start.memory,
         session_key=_session(event),
         experiment=_experiment(merged),
         degraded=tuple(f"{one.backend}: {one.reason}" for one in merged.degraded),
-        final_results=_as_written(merges[0], "finalResults"),
-        dropped_results=_as_written(merges[0], "dropped"),
+        final_results=final,
+        dropped_results=dropped,
         rules=merged.rules,
     )
 
@@ -112,12 +127,20 @@ def answer_from(event: OpsEvent) -> LoggedAnswer:
     return LoggedAnswer(at=event.ts, query_trace_id=line.query_trace_id, quoted=quoted)
 
 
-def _list(backend: str, event: OpsEvent) -> LoggedList:
-    line = BackendLine.model_validate(event.detail)
+def _long_answers(rest: Sequence[OpsEvent]) -> dict[str, LoggedList]:
+    answers = {}
+    for one in reversed(rest):
+        if one.action == "query.backend_result" and isinstance(one.backend, str):
+            line = BackendLine.model_validate(one.detail)
+            answers[one.backend] = _list(one.backend, line, _candidates(line.results))
+    return answers
+
+
+def _list(backend: str, line: AnswerOfBackend, candidates: tuple[Candidate, ...]) -> LoggedList:
     return LoggedList(
         backend=backend,
         depth=line.depth,
-        candidates=_candidates(line.results),
+        candidates=candidates,
         calibration=line.calibration,
         is_absolute=line.is_absolute,
         answered_by=line.answered_by,
@@ -150,14 +173,14 @@ _candidate = cast("Callable[[tuple[object, ...]], Candidate]", partial(tuple.__n
 """Makes a candidate of all its fields in order, in a third of the time of calling the class."""
 
 
-def _check(merged: MergedLine, lists: Sequence[LoggedList]) -> None:
+def _check(merged: MergedLine, lists: Sequence[LoggedList], near: Set[tuple[int, int]], results: int) -> None:
     """Refuse a merged list that does not fit what the backends answered."""
     found = sum(len(one.candidates) for one in lists)
-    if any(max(pair.one, pair.other) >= found for pair in merged.near):
+    if any(max(pair) >= found for pair in near):
         raise ValueError("a pair names a candidate that is not there")
     if not merged.weights.keys() >= {one.backend for one in lists}:
         raise ValueError("a backend has no weight")
-    if merged.experiment is not None and len(merged.experiment.teams) != len(merged.final_results):
+    if merged.experiment is not None and len(merged.experiment.teams) != results:
         raise ValueError("not every result has a team")
 
 
@@ -173,10 +196,10 @@ def _policy(line: MergedLine) -> RankingPolicy:
     )
 
 
-def _start_char(line: FinalLine, rules: int, lists: Sequence[LoggedList]) -> int:
+def _start_char(line: FinalLine, rules: int, answers: Mapping[str, LoggedList]) -> int:
     """Return where a result begins within its first line; in older lines only its candidate says so."""
     if rules < PIECES_TOLD:
-        found = next((one.candidates for one in lists if one.backend == line.backend), ())
+        found = answers[line.backend].candidates if line.backend in answers else ()
         if 0 < line.backend_rank <= len(found):
             return found[line.backend_rank - 1].start_char or 0
     return line.start_char or 0
@@ -194,6 +217,30 @@ def _hit(line: FinalLine, start_char: int) -> RankedHit:
         # Written as "backend path:start:end".
         others=tuple(label.partition(" ")[2] for label in line.merged_with),
     )
+
+
+def _short_hit(row: object, ranking: ShortRanking) -> RankedHit:
+    """Return a result of the short form; the passage that it names says where it begins within its line."""
+    if isinstance(row, dict):
+        line = FinalLine.model_validate(row)
+        return _hit(line, line.start_char or 0)
+    try:
+        number, score, calibrated, others, *_ = final_row(cast("Sequence[object]", row))
+        backend, one = ranking.found[number]
+        if not (isinstance(score, float) and isinstance(calibrated, float)):
+            raise TypeError("a score is a number")
+        return RankedHit(
+            path=one.path,
+            start_line=one.start_line,
+            end_line=one.end_line,
+            start_char=one.start_char or 0,
+            backend=backend,
+            score=score,
+            calibrated=calibrated,
+            others=tuple(ranking.key(other) for other in others),
+        )
+    except (AttributeError, LookupError, TypeError) as error:
+        raise ValueError(f"not a result: {error!r}") from error
 
 
 def _experiment(merged: MergedLine) -> LoggedExperiment | None:

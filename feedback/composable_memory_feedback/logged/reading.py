@@ -205,7 +205,7 @@ def _newest_first(directory: Path, reading: _Reading) -> Iterator[OpsEvent]:
     # Of lines that are passed over nobody can tell that they are too old, so the reader has to.
     traces = reading.wanted.traces
     wanted = EventFilter(start=None if traces is None else earliest, end=latest, traces=traces)
-    reader = OpsLogReader(directory, on_bad_line=reading.count_bad_line, by_column=True)
+    reader = OpsLogReader(directory, on_bad_line=reading.count_bad_line, as_written=True)
     for event in reader.events(wanted):
         if earliest is None or event.ts >= earliest:
             too_old = 0

@@ -7,7 +7,16 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Generic, Literal, TypeVar
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, RootModel
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    RootModel,
+)
 
 from composable_memory_feedback.advice.proposal import Proposal
 from composable_memory_feedback.errors import FeedbackError
@@ -98,8 +107,8 @@ class _LoggedQueryText(BaseModel):
     session_key: str | None
     experiment: LoggedExperiment | None
     degraded: tuple[str, ...]
-    final_results: tuple[JsonValue, ...]
-    dropped_results: tuple[JsonValue, ...]
+    final_results: Annotated[tuple[JsonValue, ...], BeforeValidator(tuple)]
+    dropped_results: Annotated[tuple[JsonValue, ...], BeforeValidator(tuple)]
     rules: int = 1
 
 

@@ -1,11 +1,12 @@
 """Ranking logged queries again: as they were, as they might have been, and what cannot be."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import orjson
 import pytest
 
 from composable_memory.query.backend_handle import ComposableBackendEntry
@@ -21,6 +22,7 @@ from composable_memory.types import MemorySearchResult, Origin, SearchOptions
 from composable_memory_feedback.experiments.experiment_status import Experiment
 from composable_memory_feedback.logged import LoggedQuery, RankedHit, read_queries
 from composable_memory_ops_logs import SNIPPET_PREVIEW_CHARS, OpsLog
+from composable_memory_ops_logs.line_format import sealed, to_line
 
 
 class Told(FakeBackend):
@@ -197,6 +199,36 @@ async def test_a_changed_line_is_noticed(tmp_path: Path) -> None:
 
     assert is_reproduced(query)
     assert not any(map(is_reproduced, changed))
+
+
+def test_a_changed_row_of_the_log_is_noticed(tmp_path: Path) -> None:
+    asyncio.run(ask(tmp_path, {"notes": NOTES, "graph": GRAPH}))
+    (path,) = tmp_path.glob("*.jsonl")
+    *others, line = path.read_bytes().splitlines(keepends=True)
+
+    def changed(change: Callable[[dict[str, Any]], object]) -> LoggedQuery:
+        wire = orjson.loads(line)
+        del wire["crc32"]
+        change(wire["detail"])
+        path.write_bytes(b"".join([*others, sealed(to_line(wire))]))
+        return read_queries(tmp_path).queries[-1]
+
+    def score(detail: dict[str, Any]) -> None:
+        detail["shown"][0][1] -= 2**-53
+
+    changes: Sequence[Callable[[dict[str, Any]], object]] = (
+        score,
+        lambda detail: detail["shown"][0].__setitem__(3, []),
+        lambda detail: detail["shown"].pop(),
+        lambda detail: detail["shown"].reverse(),
+        lambda detail: detail["ruledOut"].clear(),
+        lambda detail: detail["ruledOut"][0].__setitem__(2, 0),
+        lambda detail: detail["ruledOut"][0].__setitem__(0, 99),
+        lambda detail: detail["reasons"][0].__setitem__(0, "overlap"),
+    )
+
+    assert is_reproduced(changed(lambda _: None))
+    assert not any(is_reproduced(changed(change)) for change in changes)
 
 
 async def test_a_changed_candidate_is_noticed(tmp_path: Path) -> None:
