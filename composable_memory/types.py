@@ -575,6 +575,12 @@ class MemoryProviderStatus:
         return mode if isinstance(mode, str) else None
 
     @property
+    def transcripts_folder(self) -> str | None:
+        """Return where the transcripts are that it reads: `transcriptsFolder`."""
+        folder = self.custom.get("transcriptsFolder")
+        return folder if isinstance(folder, str) else None
+
+    @property
     def note_paths(self) -> tuple[str, ...]:
         """Return the extra paths, with the workspace itself where all of its folder is notes: `scope`."""
         match self.custom.get("scope"):

@@ -3277,6 +3277,7 @@ INTERFACES = document(
                  f"{IMPORTING}a_bomb_is_named_and_the_rest_imported"),
             kept("own:export:format", "an export is what its description says, without what was forgotten",
                  f"{IMPORTING}an_export_is_read_by_its_description_and_holds_nothing_forgotten",
+                 f"{IMPORTING}transcripts_are_exported_from_where_the_settings_say_that_they_are",
                  f"{IMPORTING}conversations_come_out_as_they_went_in"),
         ],
     ),

@@ -63,10 +63,11 @@ def _write(memory: Memory, folder: Path, facts: Sequence[Fact], learnt: Mapping[
 
 def _write_transcripts(memory: Memory, folder: Path) -> int:
     """Write what was said in each transcript that is searched, masked; return how many there are."""
-    if "sessions" not in memory.status().sources:  # they may be of other workspaces
+    status, agent = memory.status(), file_name_of(memory.settings.memory.agent_id)
+    if "sessions" not in status.sources:  # they may be of other workspaces
         return 0
-    agent = file_name_of(memory.settings.memory.agent_id)
-    files = sorted((memory.state_dir / "agents" / agent / "sessions").glob("*.jsonl"))
+    of_agent = memory.state_dir / "agents" / agent / "sessions"
+    files = sorted(Path(status.transcripts_folder or of_agent).glob("*.jsonl"))
     for file in files:
         folder.mkdir(exist_ok=True)
         said = messages_of(file.read_text(encoding="utf-8", errors="replace"))

@@ -671,10 +671,21 @@ async def test_conversations_come_out_as_they_went_in(place: Place) -> None:
     assert sorted(map(str, words)) == sorted(str([row["message"] for row in one]) for one in said)
 
 
+async def test_transcripts_are_exported_from_where_the_settings_say_that_they_are(place: Place) -> None:
+    said = {"type": "message", "message": {"role": "user", "content": "Ahoy"}}
+    place.write("talks/s-1.jsonl", json.dumps(said))
+    sessions = {"folder": str(place.folder / "talks")}
+    config = {"memory": {"builtin": {"sources": ["memory", "sessions"], "sessions": sessions}}}
+    async with open_memory(place.workspace, place.state, config, long_lived=False, environ={}) as memory:
+        assert (await export_memory(memory, place.folder / "out"))["sessions"] == 1
+    assert "Ahoy" in (place.folder / "out/sessions/s-1.jsonl").read_text()
+
+
 def test_the_command_exports_to_a_folder(place: Place) -> None:
     place.write("notes/memory/2026-03-01.md", "## Retain\n- W: The port is 7400.\n")
     done = cmem(place, "export", str(place.folder / "out"), "--json")
     report = json.loads(done.stdout)
     assert_documented(("export",), report)
     assert (report["parts"]["notes"], report["parts"]["lines"]) == (1, 1)
-    assert cmem(place, "export", str(place.folder / "out")).exit_code == 1
+    again = cmem(place, "export", str(place.folder / "out"))
+    assert (again.exit_code, "setting" in again.stderr) == (1, False)

@@ -261,6 +261,7 @@ class BuiltinMemory:
             sync_error=self._sync_error,
             watch=self._scheduler.status if self._scheduler.is_running else None,
             scope=self._scope,
+            transcripts=self._transcripts,
         )
         return describe(self._given, self._services, state)
 

@@ -36,7 +36,7 @@ RERANKING = "rerank/*-*.sqlite"
 class MemoryState:
     """What the status is made of.
 
-    `watch` is None if the notes are not watched, `rebuild` if none is due.
+    `watch` is None if the notes are not watched, `rebuild` if none is due, `transcripts` if none are read.
     """
 
     db_path: Path
@@ -48,6 +48,7 @@ class MemoryState:
     sync_error: str | None
     watch: WatchStatus | None
     scope: NoteScope
+    transcripts: Path | None
 
 
 def describe(settings: BuiltinSettings, services: BackendServices, now: MemoryState) -> MemoryProviderStatus:
@@ -101,6 +102,8 @@ def _custom(settings: BuiltinSettings, services: BackendServices, now: MemorySta
         "problems": list(mark.problems) if mark else [],
         "passedOver": dict(mark.passed_over) if mark else {},
     }
+    if now.transcripts is not None:
+        custom["transcriptsFolder"] = str(now.transcripts)
     if mark and mark.languages:
         custom["languages"] = dict(mark.languages)
     if documents := _documents(settings, mark.passed_over if mark else ()):
