@@ -25,7 +25,7 @@ from composable_memory.cli import app
 from composable_memory_adapters.external.presets import HTTP_PRESETS, MCP_PRESETS
 from composable_memory_adapters.external.settings import HttpSettings, McpSettings
 from tests.integration.external.real_servers import DATASETTE, need
-from tests.integration.external.test_presets import SERVICES
+from tests.integration.external.test_presets import SERVER, SERVICES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "joining.md").read_text(encoding="utf-8")
 SETTINGS: dict[str, type[BaseModel]] = {"mcp": McpSettings, "http": HttpSettings}
@@ -80,24 +80,42 @@ def answering(answer: object) -> Iterator[str]:
 def test_the_sessions_with_services_go_as_they_are_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "notes").mkdir()
-    monkeypatch.chdir(tmp_path / "notes")
-    for name, value in {"HOME": "", "XDG_CONFIG_HOME": ".config", "XDG_STATE_HOME": ".state"}.items():
-        monkeypatch.setenv(name, str(tmp_path / value))
-    (session,) = re.findall(r"```console\n(\$ export ZEP.*?)```", PAGE, re.DOTALL)
-    first, *steps = session.replace("\\\n", "").removeprefix("$ ").split("\n$ ")
-    for one in shlex.split(first)[1:]:
-        monkeypatch.setenv(one.partition("=")[0], "a-key")
+    steps = session_of("zep", tmp_path, monkeypatch)
     presets = []
     for step in steps:
         command, _, printed = step.partition("\n")
         presets += re.findall(r"--preset (\S+)", command)
-        (host,) = re.findall(r"https://[^/]+", command)
+        (host,) = re.findall(r"https?://[^/]+", command)
         with answering(SERVICES[presets[-1]][2]) as url:
             done = CliRunner().invoke(app, shlex.split(command.replace(host, url))[1:])
         shown = done.output.replace(str(tmp_path), "~").replace(url, host)
         assert steady(shown) == steady(printed), command
-    assert presets == ["zep", "supermemory", "letta"]
+    assert presets == ["mem0-server", "zep", "supermemory", "letta"]
+
+
+def test_the_session_with_mem0_goes_as_it_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (step,) = session_of("mem0 ", tmp_path, monkeypatch)
+    command, _, printed = step.partition("\n")
+    server = tmp_path / "uvx"
+    server.write_text(f"#!/bin/sh\nPYTHONPATH={SERVER.parents[3]} exec {sys.executable} {SERVER} mem0\n")
+    server.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    done = CliRunner().invoke(app, shlex.split(command)[1:])
+    assert steady(done.output.replace(str(tmp_path), "~")) == steady(printed)
+
+
+def session_of(preset: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the steps of the session with a preset, with a home of its own and its variables set."""
+    (folder / "notes").mkdir()
+    monkeypatch.chdir(folder / "notes")
+    for name, value in {"HOME": "", "XDG_CONFIG_HOME": ".config", "XDG_STATE_HOME": ".state"}.items():
+        monkeypatch.setenv(name, str(folder / value))
+    sessions = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+    (session,) = (one for one in sessions if f"--preset {preset}" in one)
+    first, *steps = str(session).replace("\\\n", "").removeprefix("$ ").split("\n$ ")
+    for one in shlex.split(first)[1:]:
+        monkeypatch.setenv(one.partition("=")[0], "a-key")
+    return steps
 
 
 def steady(printed: str) -> list[str]:

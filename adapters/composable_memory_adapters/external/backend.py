@@ -39,7 +39,7 @@ from composable_memory_adapters.external.answer_reader import (
     results_of,
     text_of,
 )
-from composable_memory_adapters.external.settings import AnswerSettings
+from composable_memory_adapters.external.settings import MAX_QUERY, AnswerSettings
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
 from composable_memory_adapters.text.stems import Stemmer
 from composable_memory_adapters.text.text_scores import StemCache
@@ -49,8 +49,6 @@ T = TypeVar("T")
 
 CAPABILITIES = frozenset({Capability.ANSWER, Capability.CALIBRATED, Capability.RAW_ANSWER, Capability.RETAIN})
 
-MAX_QUERY = 4_000
-"""Characters of a question; more are cut off."""
 MAX_WORDS = 8
 """Words of a question that are asked for one by one."""
 USE_S = 15.0
@@ -159,7 +157,7 @@ class ExternalMemory:
         """
         asked = self._asked(query, analyse(query))
         answers = {one: await self._ask(one, self._settings.limit) for one in asked}
-        return answers if self._settings.ask_by == "words" else answers[query]
+        return answers if self._settings.ask_by == "words" else next(iter(answers.values()))
 
     async def found_settings(self, query: str) -> Mapping[str, JsonValue]:
         """Return the settings that say outright what was found out by itself.
@@ -187,7 +185,9 @@ class ExternalMemory:
 
     def _asked(self, text: str, query: KeywordQuery) -> Sequence[str]:
         """Return what is asked for one by one: the question, or its words, of which it may have none."""
-        return query.terms[:MAX_WORDS] if self._settings.ask_by == "words" else (text,)
+        if self._settings.ask_by == "words":
+            return query.terms[:MAX_WORDS]
+        return (_within(text, self._settings.query_limit),)
 
     def _read(
         self, answers: Sequence[JsonValue], query: KeywordQuery, options: SearchOptions
@@ -327,3 +327,11 @@ class ExternalMemory:
             counted = f"{reading.bad_scores} of its scores are no numbers that can be used"
             reasons.append(f"{counted}, so the order of its results counts; see `map.score`")
         return [Degradation(backend_id=self._id, code="garbled", reason=one) for one in reasons]
+
+
+def _within(text: str, limit: int) -> str:
+    """Return the first words of a text that fit, or what fits of the first word."""
+    if len(text) <= limit:
+        return text
+    whole = text[: limit + 1].rpartition(" ")[0].rstrip()
+    return whole or text[:limit]

@@ -146,6 +146,7 @@ HTTP_PRESETS: Mapping[str, Mapping[str, Any]] = {
     },
     "zep-v3": {
         "url": "https://api.getzep.com/api/v2/graph/search",
+        "query_limit": 400,  # it refuses more
         "body": {"query": "{query}", "limit": 50, "scope": "edges"},
         "headers_env": {"Authorization": "Api-Key ZEP_API_KEY"},
         "results": "edges",

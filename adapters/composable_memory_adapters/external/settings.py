@@ -8,6 +8,9 @@ from composable_memory.config.base_model import SettingsModel
 from composable_memory_adapters.external.answer_reader import FieldNames
 from composable_memory_adapters.external.presets import HTTP_PRESETS, MCP_PRESETS, with_preset
 
+MAX_QUERY = 4_000
+"""Characters of a question that are looked at."""
+
 
 class AnswerSettings(SettingsModel):
     """How many results are asked for, and how they are read; shared by all kinds of foreign memories."""
@@ -16,6 +19,9 @@ class AnswerSettings(SettingsModel):
     ask_by: Literal["question", "words"] = Field(
         default="question",
         description="Whether it is given the question, or its words one by one, as one that knows no others.",
+    )
+    query_limit: int = Field(
+        default=MAX_QUERY, ge=1, le=MAX_QUERY, description="How many characters of a question it takes."
     )
     results: str | None = Field(
         default=None, description="Where its results are, such as `data.hits`; unset, they are looked for."

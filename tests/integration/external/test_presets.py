@@ -18,6 +18,7 @@ from composable_memory.types import MemorySearchResult
 from composable_memory_adapters.external.http import spec as http
 from composable_memory_adapters.external.mcp import spec as mcp
 from composable_memory_adapters.external.presets import HTTP_PRESETS, MCP_PRESETS
+from composable_memory_adapters.external.retrievers import retriever_backend
 
 SERVER = Path(__file__).with_name("preset_server.py")
 QUERY = "pump replaced"
@@ -292,6 +293,21 @@ async def test_a_server_is_asked_and_read_as_its_source_says(preset: str, servic
         assert (fact.valid_from.date().isoformat(), fact.valid_to) == (_DATED, None)
     else:
         assert result.metadata["date"] == _DATED
+
+
+async def test_a_question_is_cut_between_words_to_what_a_service_takes(services: BackendServices) -> None:
+    asked = []
+
+    async def search(query: str, limit: int) -> list[str]:
+        asked.append(query)
+        return ["The bilge was dry.", PUMP][:limit]
+
+    wiki = retriever_backend("wiki", search)
+    for limit in (17, 13, 12, 3):
+        results = await found(wiki, services, query_limit=limit)
+        assert [one.text for one in results] == [PUMP, "The bilge was dry."]
+    assert asked == [QUERY, QUERY, "pump", "pum"]
+    assert http.settings(preset="zep-v3").query_limit == 400  # type: ignore[attr-defined]
 
 
 async def test_a_bare_list_of_mem0_is_read_as_well(services: BackendServices) -> None:
