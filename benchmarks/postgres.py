@@ -127,6 +127,7 @@ async def compare(texts_count: int, readers: int, server: PostgresServer, schema
             "url": server.url("team"),
             "schema": schema,
             "connections": 8,
+            "statement_timeout_ms": PATIENCE_MS,
             **off,
         }
         at_home = {"backend": "builtin", "builtin": off}

@@ -42,7 +42,7 @@ def started() -> Iterator[tuple[list[str], dict[str, str]]]:
 def test_every_command_is_one_with_these_options() -> None:
     commands = all_commands(app)
     lines = [*started()]
-    assert sorted(words[0] for words, _ in lines) == ["postgres", "postgres", "watch", "watch"]
+    assert sorted(words[0] for words, _ in lines) == ["logs", "postgres", "postgres", "watch", "watch"]
     for words, environment in lines:
         command = commands[words[0]]
         rest = words[1:]
@@ -88,15 +88,6 @@ def test_what_is_referred_to_is_there() -> None:
                 secret = each["valueFrom"]["secretKeyRef"]
                 assert secret["name"] == "team-memory"
                 assert f"--from-literal={secret['key']}=" in HEAD
-
-
-def test_the_page_spreads_every_table_of_notes() -> None:
-    migrations = ROOT / "adapters" / "composable_memory_adapters" / "postgres" / "migrations"
-    texts = [path.read_text(encoding="utf-8") for path in migrations.glob("*.sql")]
-    of_notes = [text for text in texts if "CREATE TRIGGER" not in text]
-    made = [name for text in of_notes for name in re.findall(r"CREATE TABLE (\w+)", text)]
-    (step,) = re.findall(r"create_distributed_table(.*?)later version", PAGE, re.DOTALL)
-    assert {*re.findall(r"`(\w+)`", step)} == {*made} - {"workspaces"}
 
 
 @pytest.mark.parametrize("name", ["team.compose.yaml", "kubernetes.yaml"])
