@@ -1,9 +1,8 @@
 """The extractor with a language model: one call for each content; rules and a warning where it fails."""
 
-import json
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal, Protocol, TypeVar
 
@@ -16,12 +15,12 @@ from composable_memory.ingest.lifetimes import observed_at
 from composable_memory.types import JsonValue
 from composable_memory_adapters.extractors.grammar import EXCLUSIVE, ONE_HOLDER
 from composable_memory_adapters.extractors.heuristic import HeuristicExtractor, ReadingExtractor
+from composable_memory_feedback.language_model import json_object_in
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_TEXT_CHARS = 12_000
 MAX_ENTITIES = 50
 MAX_RELATIONS = 100
-MAX_OBJECTS_TRIED = 20
 CACHED = 64
 
 KINDS = ("Person", "Project", "Technology", "Organization", "Location", "Concept", "Tool", "Event")
@@ -185,33 +184,17 @@ def _extraction(answer: str) -> Extraction:
     Raises:
         _Unreadable: there is no object with entities or relations in it.
     """
-    for found in _objects(answer):
-        entities, relations = found.get("entities"), found.get("relations")
-        if isinstance(entities, list) or isinstance(relations, list):
-            return Extraction(
-                entities=tuple(
-                    ExtractedEntity(label=one.label, type=one.type)
-                    for one in _valid(_Entity, entities)[:MAX_ENTITIES]
-                ),
-                relations=tuple(_relation(one) for one in _valid(_Relation, relations)[:MAX_RELATIONS]),
-            )
-    raise _Unreadable(f"no JSON with entities in {answer[:80]!r}")
-
-
-def _objects(answer: str) -> Iterator[Mapping[str, object]]:
-    """Yield the JSON objects in an answer, whatever stands around them."""
-    decoder, at = json.JSONDecoder(), answer.find("{")
-    for _ in range(MAX_OBJECTS_TRIED):
-        if at < 0:
-            return
-        try:
-            found, end = decoder.raw_decode(answer, at)
-        except (ValueError, RecursionError):
-            end = at + 1
-        else:
-            if isinstance(found, dict):
-                yield found
-        at = answer.find("{", end)
+    found = json_object_in(answer) or {}
+    entities, relations = found.get("entities"), found.get("relations")
+    if not isinstance(entities, list) and not isinstance(relations, list):
+        raise _Unreadable(f"no JSON with entities in {answer[:80]!r}")
+    return Extraction(
+        entities=tuple(
+            ExtractedEntity(label=one.label, type=one.type)
+            for one in _valid(_Entity, entities)[:MAX_ENTITIES]
+        ),
+        relations=tuple(_relation(one) for one in _valid(_Relation, relations)[:MAX_RELATIONS]),
+    )
 
 
 def _valid(model: type[T], entries: object) -> list[T]:

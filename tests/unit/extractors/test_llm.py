@@ -75,7 +75,7 @@ async def test_the_answer_is_found_whatever_stands_around_it() -> None:
         json.dumps(GOOD),
         f"```json\n{json.dumps(GOOD, indent=2)}\n```",
         f"Here {{you}} are: {json.dumps(GOOD)} - anything else?",
-        json.dumps({"note": "first"}) + json.dumps(GOOD),
+        f"<think>First {json.dumps({'note': 1})}.</think>{json.dumps(GOOD)}",
     ]
     for answer in cases:
         reader, _, warnings = extractor(answer)
