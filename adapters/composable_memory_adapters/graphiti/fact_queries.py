@@ -217,12 +217,14 @@ class FactQueries:
         return [cited_episode(episode, self._parts.scope) for episode in found]
 
     async def timeline(self, entity: str, *, limit: int = 100) -> Sequence[Fact]:
-        """Return the facts about one entity in the order of the time they hold from."""
+        """Return the latest facts about one entity, in the order of the time they hold from."""
         self._require_open("show a timeline")
         if not await self._has_facts():
             return ()
-        found = await self._parts.store.timeline(self._parts.scope.searched, entity, limit=limit)
-        return [cited(fact, self._parts.scope) for fact in found]
+        found = await self._parts.store.facts(
+            self._parts.scope.searched, about=entity, as_of=None, current_at=None, limit=limit
+        )
+        return [cited(fact, self._parts.scope) for fact in reversed(found)]
 
     async def neighbourhood(
         self, entity: str | None = None, *, depth: int = 1, limit: int = 200

@@ -193,11 +193,7 @@ class FactStore(Protocol):
         current_at: datetime | None,
         limit: int,
     ) -> Sequence[Fact]:
-        """Return facts, the newest first."""
-        ...
-
-    async def timeline(self, groups: Sequence[str], entity: str, *, limit: int) -> Sequence[Fact]:
-        """Return the facts about an entity, in the order of the time they hold from."""
+        """Return facts, the newest first: by the time they hold from, else were recorded at."""
         ...
 
     async def entities(

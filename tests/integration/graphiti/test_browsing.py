@@ -137,14 +137,14 @@ async def test_facts_of_several_groups_are_one_list(graph_database: CypherDataba
     assert [(one.group_id, one.text) for one in found] == [(group, OSLO.text), (other, "Ann sails")]
 
 
-async def test_a_timeline_is_in_order_and_keeps_the_latest(
+async def test_what_is_known_of_an_entity_is_in_order_and_keeps_the_latest(
     graph_database: CypherDatabase, group: str
 ) -> None:
-    whole = await reader(graph_database).timeline([group], "Ann", limit=10)
-    last = await reader(graph_database).timeline([group], "Ann", limit=2)
+    whole = await reader(graph_database).facts([group], about="Ann", limit=10)
+    last = await reader(graph_database).facts([group], about="Ann", limit=2)
 
-    assert [one.text for one in whole] == [BERGEN.text, TEA.text, OSLO.text]
-    assert last == whole[1:]
+    assert [one.text for one in whole] == [OSLO.text, TEA.text, BERGEN.text]
+    assert last == whole[:2]
 
 
 async def test_the_history_of_a_fact_is_of_its_entity_and_relation(

@@ -506,17 +506,17 @@ async def test_facts_are_listed_newest_first(service: GraphService, store: Servi
     assert await texts(about="ada", current_at=FIXED_NOW) == ["Ada lives in Oslo"]
 
 
-async def test_a_timeline_and_a_history_are_in_the_order_of_time(
+async def test_facts_about_an_entity_and_a_history_are_in_the_order_of_time(
     service: GraphService, store: ServiceStore
 ) -> None:
     service.tell(GROUP, "Ada lives in Oslo", name="LIVES_IN", valid_at=at("2026-03-01"))
     service.tell(GROUP, "Ada lives in Rome", name="LIVES_IN", valid_at=at("2026-01-01"))
     service.tell(GROUP, "Ada likes tea", name="LIKES", valid_at=at("2026-02-01"))
 
-    timeline = await store.timeline([GROUP], "Ada", limit=10)
-    history = await store.history(timeline[-1])
+    about = await store.facts([GROUP], about="Ada", as_of=None, current_at=None, limit=10)
+    history = await store.history(about[0])
 
-    assert [one.text for one in timeline] == ["Ada lives in Rome", "Ada likes tea", "Ada lives in Oslo"]
+    assert [one.text for one in about] == ["Ada lives in Oslo", "Ada likes tea", "Ada lives in Rome"]
     assert [one.text for one in history] == ["Ada lives in Rome", "Ada lives in Oslo"]
 
 
@@ -627,7 +627,6 @@ ASKS: dict[str, Callable[[ServiceStore], Awaitable[object]]] = {
     "add": lambda store: store.add(GROUP, [draft("n1", "Ada likes tea")]),
     "fact": lambda store: store.fact(GROUP, "f1"),
     "facts": lambda store: store.facts([GROUP], about=None, as_of=None, current_at=None, limit=5),
-    "timeline": lambda store: store.timeline([GROUP], "Ada", limit=5),
     "episodes": lambda store: store.episodes([GROUP], limit=5),
     "episode": lambda store: store.episode(GROUP, "n1"),
     "forget": lambda store: store.forget(GROUP, "n1"),

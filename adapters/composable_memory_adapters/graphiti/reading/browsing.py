@@ -4,7 +4,7 @@ Facts that have expired (`expires_at`) are left out of every list.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from composable_memory.facts import Episode, Fact, GraphEntity, Neighbourhood
@@ -94,10 +94,6 @@ class FactReader:
         kept.sort(key=lambda one: (-since(one), one.id))
         return await add_origins(self._database, kept[:limit])
 
-    async def timeline(self, groups: Sequence[str], entity: str, *, limit: int) -> list[Fact]:
-        """Return the facts about an entity by the time they hold from; of more than `limit`, the last."""
-        return _oldest_first(await self.facts(groups, about=entity, limit=limit))
-
     async def history(self, fact: Fact) -> list[Fact]:
         """Return all that is or was stated of the same entity and relation, oldest first."""
         now = self._clock()
@@ -105,7 +101,9 @@ class FactReader:
             fact.group_id, self._statement(HISTORY), id=fact.id, relation=fact.relation, now=iso(now)
         )
         found = [fact_of(row, fact.group_id) for row in rows]
-        visible = _oldest_first(one for one in found if not one.is_forgotten(now))
+        visible = sorted(
+            (one for one in found if not one.is_forgotten(now)), key=lambda one: (since(one), one.id)
+        )
         return await add_origins(self._database, visible)
 
     async def entities(
@@ -205,7 +203,3 @@ def _moments(
 
 def _fits(fact: Fact, as_of: datetime | None, current_at: datetime | None) -> bool:
     return (as_of is None or fact.holds_at(as_of)) and (current_at is None or fact.is_current(current_at))
-
-
-def _oldest_first(found: Iterable[Fact]) -> list[Fact]:
-    return sorted(found, key=lambda one: (since(one), one.id))

@@ -27,6 +27,7 @@ from composable_memory_adapters.graphiti.fact_stores import (
 )
 from composable_memory_adapters.graphiti.reading.fact_scoring import RankScoring, best_first
 from composable_memory_adapters.graphiti.reading.question_words import question_words
+from composable_memory_adapters.graphiti.reading.rows import since
 from composable_memory_adapters.graphiti.service.client import GraphitiClient
 from composable_memory_adapters.graphiti.service.episode_lookup import (
     Origins,
@@ -108,7 +109,7 @@ class ServiceStore:
         """Return the facts like this one, of the same entity and relation, oldest first."""
         found = await self._asked(fact.group_id, fact.text, CANDIDATES)
         alike = {one.id: one for one in found if (one.source, one.relation) == (fact.source, fact.relation)}
-        return sorted({**alike, fact.id: fact}.values(), key=_began)
+        return sorted({**alike, fact.id: fact}.values(), key=since)
 
     async def facts(
         self,
@@ -130,15 +131,7 @@ class ServiceStore:
             for fact in facts
             if (as_of is None or fact.holds_at(as_of)) and (current_at is None or fact.is_current(current_at))
         ]
-        facts, _ = await self._with_origins(sorted(asked, key=_began, reverse=True)[:limit])
-        return facts
-
-    async def timeline(self, groups: Sequence[str], entity: str, *, limit: int) -> Sequence[Fact]:
-        """Return the facts that a search finds about an entity, in the order of the time they hold from."""
-        found = await _each(groups, lambda group_id: self._about(group_id, entity, limit))
-        facts, _ = await self._with_origins(
-            sorted((one for facts in found for one in facts), key=_began)[:limit]
-        )
+        facts, _ = await self._with_origins(sorted(asked, key=since, reverse=True)[:limit])
         return facts
 
     async def episodes(self, groups: Sequence[str], *, limit: int) -> Sequence[Episode]:
@@ -364,10 +357,6 @@ def _episodes_of(facts: Sequence[Fact], group_id: str) -> list[str]:
 
 def _origins_of(fact: Fact, origins: Mapping[str, Origin]) -> tuple[Origin, ...]:
     return tuple(dict.fromkeys(origins[one] for one in fact.episodes if one in origins))
-
-
-def _began(fact: Fact) -> datetime:
-    return fact.valid_at or fact.created_at or BEFORE_ALL
 
 
 async def _each(items: Iterable[T], ask: Callable[[T], Awaitable[R]]) -> tuple[R, ...]:
