@@ -8,9 +8,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 __all__ = ["RunningCli", "run_cli"]
 
@@ -61,21 +62,29 @@ def run_cli(
 class RunningCli:
     """A command that runs until it is told to end, forked as by `run_cli`: `subprocess.Popen` in short.
 
-    Its stdin is empty, and stdout and stderr are pipes. The end of the block kills it.
+    Its streams are pipes. The end of the block kills it.
     """
 
+    stdin: IO[str]
+    stdout: IO[str]
+    stderr: IO[str]
+
     def __init__(self, *args: str, environ: Mapping[str, str] | None = None) -> None:
-        (self._stdout, stdout), (self._stderr, stderr) = (_PROCESSES.Pipe(duplex=False) for _ in range(2))
-        streams = (Path(os.devnull), stdout, stderr)
+        theirs, ours = [], []
+        for number in range(3):
+            reader, writer = _PROCESSES.Pipe(duplex=False)
+            theirs.append(writer if number else reader)
+            ours.append(reader if number else writer)
         self._process = _PROCESSES.Process(
-            target=_run, args=(args, streams, str(Path.cwd()), dict(environ or os.environ))
+            target=_run, args=(args, theirs, str(Path.cwd()), dict(environ or os.environ))
         )
         self._process.start()
-        stdout.close()
-        stderr.close()
-        self.stdout, self.stderr = (
-            os.fdopen(one.fileno(), encoding="utf-8", closefd=False) for one in (self._stdout, self._stderr)
+        self.stdin, self.stdout, self.stderr = (
+            os.fdopen(os.dup(one.fileno()), mode, encoding="utf-8")
+            for one, mode in zip(ours, "wrr", strict=True)
         )
+        for one in (*theirs, *ours):
+            one.close()
 
     def __enter__(self) -> Self:
         return self
@@ -83,8 +92,10 @@ class RunningCli:
     def __exit__(self, *_: object) -> None:
         self.kill()
         self._process.join()
-        for one in (self.stdout, self.stderr, self._stdout, self._stderr):
-            one.close()
+        with suppress(BrokenPipeError):
+            self.stdin.close()
+        self.stdout.close()
+        self.stderr.close()
 
     @property
     def pid(self) -> int:
@@ -109,7 +120,8 @@ class RunningCli:
         self._process.kill()
 
     def rest(self) -> tuple[str, str]:
-        """Return what it still writes to stdout and stderr until it ends."""
+        """Return what it still writes to stdout and stderr until it ends, with no more input."""
+        self.stdin.close()
         self.wait()
         return self.stdout.read(), self.stderr.read()
 
@@ -122,9 +134,13 @@ def _run(
     os.environ.update(environ)
     time.tzset()
     for number, stream in enumerate(streams):
-        opened = os.open(stream, os.O_RDWR) if isinstance(stream, Path) else stream.fileno()
-        os.dup2(opened, number)
-        os.close(opened)
+        if isinstance(stream, Path):
+            opened = os.open(stream, os.O_RDWR)
+            os.dup2(opened, number)
+            os.close(opened)
+        else:
+            os.dup2(stream.fileno(), number)
+            stream.close()
     sys.stdin, sys.stdout, sys.stderr = (
         os.fdopen(number, mode, encoding="utf-8", closefd=False) for number, mode in enumerate("rww")
     )

@@ -64,11 +64,18 @@ if IN_MEMORY.is_dir() and not {"TMPDIR", "TEMP", "TMP"} & os.environ.keys():
         os.environ["TMPDIR"] = tempfile.tempdir = str(IN_MEMORY)
 
 # The same examples in every run: a red run is never just an unlucky one. `make explore` looks for new ones.
+# Where thorough tests are left out, half of them are drawn.
 hypothesis.settings.register_profile(
     "fixed", max_examples=40, deadline=None, derandomize=True, database=None, print_blob=True
 )
+hypothesis.settings.register_profile("short", hypothesis.settings.get_profile("fixed"), max_examples=20)
 hypothesis.settings.register_profile("explore", max_examples=1_000, deadline=None, print_blob=True)
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose how many examples Hypothesis draws."""
+    usual = "short" if config.option.markexpr == "not thorough" else "fixed"
+    hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", usual))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 HOUSES = [str(ROOT), *(str(ROOT / name) for name in ("adapters", "feedback", "ops_logs"))]
 
@@ -46,6 +48,7 @@ def test_the_adapter_of_the_page_passes_its_contract(tmp_path: Path) -> None:
     assert re.search(r"\d\d passed", run.stdout)
 
 
+@pytest.mark.thorough
 def test_an_author_whose_adapter_breaks_a_promise_sees_what_was_expected(tmp_path: Path) -> None:
     adapter, test = programs()
     write_author_folder(tmp_path, adapter.replace("score=share", "score=share * 2"), test)

@@ -13,11 +13,13 @@ import pytest
 
 from composable_memory.interfaces import BackendServices, BackendSpec, MemorySearchManager
 from composable_memory.testing import SEED_NOTES, AnswerContract, BackendContract, Opener
+from composable_memory.testing.contracts.opening import BackendSuite
 from composable_memory.testing.in_memory import InMemoryBackend
 from composable_memory.types import SearchOptions
 from composable_memory_adapters.external.http import spec as http_spec
 from composable_memory_adapters.external.mcp import spec as mcp_spec
 from composable_memory_adapters.external.retrievers import retriever_backend
+from tests.contract.in_short import InShort
 
 SERVER = Path(__file__).parents[1] / "integration" / "external" / "notes_server.py"
 NOTES = InMemoryBackend(SEED_NOTES, backend_id="notes")
@@ -31,7 +33,7 @@ async def found(query: str, limit: int) -> list[dict[str, Any]]:
     ]
 
 
-class External(BackendContract, AnswerContract):
+class External(BackendSuite):
     capabilities = mcp_spec.capabilities
 
     @asynccontextmanager
@@ -43,13 +45,20 @@ class External(BackendContract, AnswerContract):
             yield memory
 
 
-class TestMcpServer(External):
+class McpServer(External):
     @pytest.fixture
     def open_backend(self, services: BackendServices) -> Opener[MemorySearchManager]:
         return lambda: self.opened(mcp_spec, services, command=(sys.executable, str(SERVER)))
 
 
-class TestHttpService(External):
+class TestMcpServerInShort(McpServer, InShort): ...
+
+
+@pytest.mark.thorough
+class TestMcpServer(McpServer, BackendContract, AnswerContract): ...
+
+
+class TestHttpService(External, BackendContract, AnswerContract):
     @pytest.fixture
     def open_backend(self, services: BackendServices) -> Opener[MemorySearchManager]:
         @asynccontextmanager
@@ -63,7 +72,7 @@ class TestHttpService(External):
         return opened
 
 
-class TestSearchFunction(External):
+class TestSearchFunction(External, BackendContract, AnswerContract):
     @pytest.fixture
     def open_backend(self, services: BackendServices) -> Opener[MemorySearchManager]:
         return lambda: self.opened(retriever_backend("notes", found), services)

@@ -32,6 +32,7 @@ from composable_memory.testing.contracts.opening import BackendSuite
 from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 from composable_memory_adapters.graphiti import GraphitiSettings, spec
 from composable_memory_ops_logs import utc_now
+from tests.contract.in_short import InShort
 from tests.integration.graphiti.conftest import (  # noqa: F401 - fixtures
     TcpServer,
     _kept_running,
@@ -185,6 +186,10 @@ class Served(GraphitiSuite):
         return lambda: {"base_url": service.url}
 
 
+class TestServiceInShort(Served, InShort): ...
+
+
+@pytest.mark.thorough
 class TestService(Served, BackendContract, AnswerContract): ...
 
 

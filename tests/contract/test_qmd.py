@@ -23,6 +23,7 @@ from composable_memory.testing import (
 from composable_memory.testing.contracts.opening import BackendSuite
 from composable_memory_adapters.qmd import spec
 from composable_memory_adapters.qmd.backend import QmdMemory
+from tests.contract.in_short import InShort
 from tests.integration.qmd.conftest import (  # noqa: F401 - fixtures
     OpenQmd,
     open_memory,
@@ -90,16 +91,10 @@ class TestDaemon(QmdContract, ReadFileContract):
     way = "daemon"
 
 
-class TestInShort(QmdBackend):
+class TestInShort(QmdBackend, InShort):
     """What every run tries of these contracts."""
 
     way = "daemon"
-    test_the_seeded_questions_are_answered = BackendContract.test_the_seeded_questions_are_answered
-    test_every_result_is_sound = BackendContract.test_every_result_is_sound
-    test_a_closed_memory_is_unavailable = BackendContract.test_a_closed_memory_is_unavailable
-    test_the_event_loop_is_not_blocked = BackendContract.test_the_event_loop_is_not_blocked
-    test_what_is_declared_is_there = BackendContract.test_what_is_declared_is_there_and_what_is_not_is_refused
-    test_an_answer_holds_what_a_search_returns = AnswerContract.test_an_answer_holds_what_a_search_returns
     test_what_is_not_a_note_is_refused = ReadFileContract.test_what_is_not_a_note_is_refused
 
 

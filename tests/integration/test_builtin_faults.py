@@ -70,6 +70,7 @@ async def test_a_killed_process_leaves_an_index_that_goes_on(tmp_path: Path, kin
     assert tally.wrong == []
 
 
+@pytest.mark.thorough
 async def test_two_processes_index_the_same_notes_at_once(tmp_path: Path) -> None:
     notes = 200
     await asyncio.to_thread(kill_rounds.write_notes, tmp_path, range(notes), random.Random(3))

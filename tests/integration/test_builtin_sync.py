@@ -280,6 +280,7 @@ async def test_notes_of_extra_folders_are_indexed(services: BackendServices, wor
         assert [hit.path for hit in await memory.search("lighthouse")] == ["../team/plan.md"]
 
 
+@pytest.mark.thorough
 async def test_no_note_is_lost_between_transactions(services: BackendServices, workspace: Path) -> None:
     """2,500 notes make three transactions."""
     for number in range(2500):

@@ -158,6 +158,7 @@ def test_a_workspace_is_found_from_within_and_by_every_spelling_of_the_option(pl
         assert place.counts() == (len(spellings), 0), place.told
 
 
+@pytest.mark.thorough
 def test_a_terminal_gets_the_same_colours_links_and_width(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +193,7 @@ def test_a_terminal_gets_the_same_colours_links_and_width(
         assert place.counts() == (6, 0)
 
 
+@pytest.mark.thorough
 def test_fifty_at_once_are_answered_each_with_its_own(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start, "CONNECT_S", LIMIT_S)
     for number in range(50):
@@ -231,6 +233,7 @@ def test_notes_and_settings_count_as_soon_as_they_are_changed(place: Place) -> N
         assert place.told["opened"] == 2
 
 
+@pytest.mark.thorough
 def test_the_memory_that_stays_open_sees_each_change_of_notes_and_weights(place: Place) -> None:
     with serving(place):
         for number in range(4):
@@ -396,6 +399,7 @@ def test_without_a_whole_answer_the_command_is_run_as_if_there_were_no_server(
     assert answer == expected
 
 
+@pytest.mark.thorough
 def test_a_killed_server_is_missed_by_nobody_and_replaced(place: Place) -> None:
     with serving(place) as server:
         server.kill()
@@ -429,6 +433,7 @@ def test_one_server_at_a_time_in_the_background_until_it_is_stopped(place: Place
     assert place.asked("serve", "stop")[0] == 1
 
 
+@pytest.mark.thorough
 def test_a_background_server_that_cannot_start_says_why(place: Place) -> None:
     place.config.write_text("memory: {no_such_key: 1}", encoding="utf-8")
 

@@ -418,6 +418,7 @@ async def test_a_document_that_says_the_same_is_told_and_not_indexed_any_more(pl
         assert not [one for one in found if "Peter: " in one.text]
 
 
+@pytest.mark.thorough
 async def test_a_line_of_a_document_stays_hidden_after_a_kill(place: Place) -> None:
     document = place.write("memory/page.html", f"<p>The ferry leaves.</p>\n<p>{SECRET}</p>\n")
     await killed(place, "_mask_records", "memory/page.html#L2")
@@ -434,6 +435,7 @@ async def test_a_line_of_a_document_stays_hidden_after_a_kill(place: Place) -> N
     assert not [*place.state.rglob("under-way.json")]
 
 
+@pytest.mark.thorough
 async def test_a_note_that_became_read_only_after_a_kill_is_told_in_the_status(place: Place) -> None:
     await killed(place, "_erase")
     journal = next(place.state.rglob("under-way.json"))
@@ -697,9 +699,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize(
-    "step", variants(["_mask_records", "_cut", "_erase", "_without_text"], "_erase", "_without_text")
-)
+@pytest.mark.parametrize("step", variants(["_mask_records", "_cut", "_erase", "_without_text"], "_erase"))
 async def test_a_killed_process_is_followed_by_the_next_opening(place: Place, step: str) -> None:
     async with place.open() as memory:
         await memory.sync()

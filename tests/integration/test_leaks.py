@@ -52,6 +52,7 @@ async def threads(workspace: Path, state_dir: Path) -> set[threading.Thread]:
     return set(threading.enumerate())
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not DESCRIPTORS.is_dir(), reason="the system does not list its descriptors")
 async def test_many_memories_leave_no_thread_and_no_descriptor(
     workspace: Path, state_dir: Path, threads: set[threading.Thread]

@@ -118,6 +118,7 @@ def test_a_taken_port_is_told_in_one_line(server: Running, workspace: Path, stat
     assert "--port" in done.stderr
 
 
+@pytest.mark.thorough
 async def test_two_hundred_questions_at_once_are_all_answered(server: Running) -> None:
     async with server.client() as client:
         answers = await asyncio.gather(

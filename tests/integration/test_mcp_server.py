@@ -29,6 +29,7 @@ from composable_memory.tools import (
     memory_context_pack,
     memory_search,
 )
+from tests.cli_process import RunningCli, run_cli
 from tests.integration.mcp_calls import document, words_only
 
 PAGE = Path(__file__).parents[2] / "docs" / "mcp.md"
@@ -324,11 +325,8 @@ def test_without_its_extra_the_server_says_what_to_install_and_all_else_works(
 
 def test_nothing_but_the_protocol_goes_to_stdout(workspace: Path, state_dir: Path) -> None:
     """Also where the client goes at once, while the index is being built."""
-    done = subprocess.run(
-        [*PROGRAM, "-w", str(workspace), "--state-dir", str(state_dir)],
-        input='{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n',
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    place = ["-w", str(workspace), "--state-dir", str(state_dir)]
+    done = run_cli("mcp", *place, text='{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
 
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["jsonrpc"] for line in done.stdout.splitlines()] == ["2.0"]
@@ -343,39 +341,27 @@ def test_a_request_that_cannot_be_read_is_answered(workspace: Path, state_dir: P
         {"jsonrpc": "1.0", "id": "a", "method": "ping"},
         {"jsonrpc": "2.0", "id": 8, "method": "ping"},
     ]
-    process = subprocess.Popen(
-        [*PROGRAM, "-w", str(workspace), "--state-dir", str(state_dir)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    with process:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    with RunningCli("mcp", "-w", str(workspace), "--state-dir", str(state_dir)) as process:
         process.stdin.write("".join(json.dumps(frame) + "\n" for frame in frames) + "no JSON\n")
         process.stdin.flush()
         # Only then is the input closed: what has not been answered by its end need not be.
         answers = {one["id"]: one for one in (json.loads(process.stdout.readline()) for _ in range(3))}
-        _, complaints = process.communicate(timeout=60)
+        _, complaints = process.rest()
 
-    assert process.returncode == 0, complaints
+        assert process.wait() == 0, complaints
     assert answers.keys() == {7, "a", 8}
     assert all("error" in answers[one] for one in (7, "a"))
 
 
 def test_ctrl_c_ends_the_server_while_it_waits_for_the_client(workspace: Path, state_dir: Path) -> None:
-    process = subprocess.Popen(
-        [*PROGRAM, "-w", str(workspace), "--state-dir", str(state_dir)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    with process:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    with RunningCli("mcp", "-w", str(workspace), "--state-dir", str(state_dir)) as process:
         process.stdin.write('{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
         process.stdin.flush()
         process.stdout.readline()
 
         process.send_signal(signal.SIGINT)
 
-        assert process.wait(timeout=30) == -signal.SIGINT
+        assert process.wait() == -signal.SIGINT
 
 
 def test_the_program_of_the_page_runs(

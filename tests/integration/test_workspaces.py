@@ -179,6 +179,7 @@ def test_the_last_use_is_noted(state: Path, tmp_path: Path) -> None:
     assert known_workspaces(state)[0].used_at == NOW + timedelta(days=2)
 
 
+@pytest.mark.thorough
 def test_eight_processes_that_meet_a_folder_at_once_agree_on_it(state: Path, tmp_path: Path) -> None:
     program = """
 import sys

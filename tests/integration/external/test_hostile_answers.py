@@ -166,6 +166,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.thorough
 async def test_a_message_with_half_a_surrogate_pair_is_read(notes: Path) -> None:
     server = {"kind": "mcp", "command": [sys.executable, "-c", RAW_SERVER]}
     config = {"embedding": {"provider": "none"}, "backends": {"builtin": {}, "away": server}}

@@ -327,6 +327,7 @@ with FeedbackStore.open(Path(sys.argv[1])) as store:
 """
 
 
+@pytest.mark.thorough
 def test_a_backup_beside_a_process_that_writes_is_of_one_moment(
     judged: Place, other: Place, tmp_path: Path
 ) -> None:

@@ -75,6 +75,7 @@ def chart(*points: Point, marks: Sequence[Mark] = (), end: datetime = NOON) -> C
     )
 
 
+@pytest.mark.thorough
 @needs_matplotlib
 def test_the_quality_of_today_is_in_the_picture_before_noon_too(tmp_path: Path) -> None:
     morning = NOON - timedelta(hours=6)

@@ -274,6 +274,7 @@ def _killed_after_some_lines(text: str, place: Place) -> None:
         running.kill()
 
 
+@pytest.mark.thorough
 def test_without_room_on_the_disk_searches_go_on_and_learning_does_once_there_is_some(place: Place) -> None:
     run = subprocess.run(
         program(HAS_NO_ROOM, place),

@@ -114,6 +114,7 @@ def test_processes_that_make_the_file_together_never_exceed_the_quota(path: Path
     assert (len(granted), len(set(granted))) == (20, 20)
 
 
+@pytest.mark.thorough
 def test_processes_that_adopt_together_get_versions_of_their_own(path: Path) -> None:
     with FeedbackStore.open(path) as store:
         mark = store.change_mark()

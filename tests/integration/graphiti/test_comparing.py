@@ -131,7 +131,7 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("damage", variants(DAMAGES, "half is left", "the journal is gone"))
+@pytest.mark.parametrize("damage", variants(DAMAGES, "half is left"))
 async def test_what_a_damaged_journal_lost_is_named_and_comes_back_with_its_times(
     damage: str, opened: Open, state_dir: Path
 ) -> None:

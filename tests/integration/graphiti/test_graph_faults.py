@@ -41,6 +41,7 @@ from tests.integration.graphiti.processes import (
     server_pid,
 )
 from tests.rounds import rounds
+from tests.variants import variants
 
 pytest.importorskip("falkordb")
 pytest.importorskip("graphiti_core")
@@ -154,6 +155,7 @@ async def test_whatever_is_killed_everything_accepted_is_stored_once_and_nothing
     assert tally.accepted > 0
 
 
+@pytest.mark.thorough
 async def test_an_ingest_whose_server_is_killed_goes_on_with_a_new_one(opened: Open, state_dir: Path) -> None:
     async with opened() as memory:
         await report_of(memory, some(0, 1))
@@ -384,10 +386,11 @@ HIDDEN = {
 }
 
 
-@pytest.mark.parametrize(("names", "what"), HIDDEN.values(), ids=HIDDEN)
+@pytest.mark.parametrize("hidden", variants(HIDDEN, "the library"))
 def test_what_is_not_installed_is_told_with_what_installs_it_and_the_notes_answer(
-    names: tuple[str, ...], what: str, cmem: Cmem, monkeypatch: pytest.MonkeyPatch
+    hidden: str, cmem: Cmem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    names, what = HIDDEN[hidden]
     assert cmem("index").exit_code == 0
     hide(monkeypatch, *names)
 
@@ -423,6 +426,7 @@ def test_settings_that_cannot_be_used_are_told_where_the_backends_are_listed(cme
     assert "builtin  enabled" in listed.stdout
 
 
+@pytest.mark.thorough
 def test_a_module_that_cannot_be_loaded_is_told_by_every_command_and_what_comes_in_is_kept(
     cmem: Cmem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -480,10 +484,11 @@ BAD_MODELS: Mapping[str, tuple[Reply | None, str]] = {
 }
 
 
-@pytest.mark.parametrize(("reply", "why"), BAD_MODELS.values(), ids=BAD_MODELS)
+@pytest.mark.parametrize("model", variants(BAD_MODELS, "prose", "an error"))
 async def test_what_a_model_fails_at_waits_with_the_reason_and_is_stored_when_it_works(
-    reply: Reply | None, why: str, opened: Open
+    model: str, opened: Open
 ) -> None:
+    reply, why = BAD_MODELS[model]
     with ChatEndpoint(lambda _: reply) as endpoint:
         llm = {"base_url": endpoint.url, "timeout_ms": 1000}
         async with opened(llm=llm) as memory:

@@ -131,6 +131,7 @@ async def test_a_server_ends_with_an_owner_that_is_killed_and_its_data_stay(data
         assert await count(database) == 1
 
 
+@pytest.mark.thorough
 async def test_a_server_without_guard_and_owner_is_succeeded(data_dir: Path) -> None:
     async with other_process(data_dir) as owner:
         await owner.write("CREATE (:Entity {uuid: 'a'})")
@@ -235,6 +236,7 @@ async def test_a_server_that_crashes_reports_that_and_ends_without_testing_all_i
     assert "MEMORY TEST" not in log
 
 
+@pytest.mark.thorough
 async def test_who_still_needs_a_server_whose_owner_leaves_takes_over(data_dir: Path) -> None:
     async with opened(data_dir) as ours, other_process(data_dir) as owner:
         await owner.write("CREATE (:Entity {uuid: 'a'})")
@@ -438,6 +440,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+@pytest.mark.thorough
 async def test_a_full_disk_is_called_one_and_nothing_acknowledged_is_lost(small_disk: Path) -> None:
     acknowledged = 0
 

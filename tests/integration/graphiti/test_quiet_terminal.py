@@ -66,6 +66,7 @@ def ingested(place: Path, url: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("graph_parts")
 @pytest.mark.parametrize("script", variants([dangling, rubbish, failing], dangling))
 def test_nothing_that_graphiti_core_logs_reaches_the_terminal(

@@ -594,6 +594,7 @@ async def start(script: str, *arguments: str) -> asyncio.subprocess.Process:
     )
 
 
+@pytest.mark.thorough
 async def test_two_processes_share_the_work_and_never_write_to_a_group_at_once(bench: Bench) -> None:
     root = str(bench.shelf.path.parent)
 

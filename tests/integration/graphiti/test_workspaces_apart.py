@@ -184,6 +184,7 @@ def test_the_list_tells_what_is_kept_and_prune_removes_what_can_be_made_anew(
     assert "Alice" in facts(cmem, "A")
 
 
+@pytest.mark.thorough
 def test_adopt_refuses_what_would_mix_two_memories(cmem: Cmem, two: tuple[Path, Path]) -> None:
     listed = cmem("-", "workspace", "list").splitlines()
     ids = {line.split("/")[-1]: line.split()[0] for line in listed if not line.startswith(" ")}

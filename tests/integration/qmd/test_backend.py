@@ -97,6 +97,7 @@ async def test_chinese_questions_find_the_chinese_note(open_memory: OpenQmd, que
     assert answer.results[0].path == "memory/旅行.md"
 
 
+@pytest.mark.thorough
 async def test_a_japanese_question_finds_the_japanese_note(open_memory: OpenQmd, workspace: Path) -> None:
     (workspace / "memory" / "港.md").write_text("フェリーの時刻表は朝六時四十分です。\n", encoding="utf-8")
     async with open_memory() as memory:
@@ -128,6 +129,7 @@ async def test_a_least_score_leaves_out_what_lies_below_but_not_what_has_every_w
     assert [one.path for one in exact] == ["memory/2026-03-05.md"]
 
 
+@pytest.mark.thorough
 async def test_the_settings_may_allow_fewer_results_than_are_asked_for(open_memory: OpenQmd) -> None:
     async with open_memory(limits={"max_results": 2}) as memory:
         assert len(await memory.search("harbour ferry pump keys")) == 2
@@ -230,6 +232,7 @@ async def test_who_is_alone_with_the_agent_or_at_the_command_line_may_search(
 # --- following the files ---
 
 
+@pytest.mark.thorough
 async def test_a_single_command_finds_a_new_note_at_once(open_memory: OpenQmd, workspace: Path) -> None:
     async with open_memory():
         pass
@@ -250,6 +253,7 @@ async def test_a_memory_that_stays_open_finds_a_new_note_without_waiting_for_the
         assert standing_of(memory)["update"]["next"] is None
 
 
+@pytest.mark.thorough
 async def test_a_note_that_is_gone_is_not_found_any_more(open_memory: OpenQmd, workspace: Path) -> None:
     async with open_memory() as memory:
         (workspace / "memory" / "projects" / "greenhouse.md").unlink()
@@ -280,6 +284,7 @@ async def test_a_memory_without_any_folder_says_so(open_memory: OpenQmd) -> None
     assert "memory.qmd.paths" in answer.degraded[0].reason
 
 
+@pytest.mark.thorough
 async def test_before_the_first_update_the_way_out_is_told(
     open_memory: OpenQmd, services: BackendServices
 ) -> None:
@@ -294,6 +299,7 @@ async def test_before_the_first_update_the_way_out_is_told(
     assert (bool(after.results), codes(after)) == (True, [])
 
 
+@pytest.mark.thorough
 async def test_an_index_that_cannot_follow_answers_and_tells_that_it_is_behind(
     open_memory: OpenQmd, services: BackendServices, workspace: Path
 ) -> None:
@@ -354,6 +360,7 @@ async def test_an_export_does_not_leave_the_index_behind(
         assert standing_of(memory)["update"]["last"] == updated
 
 
+@pytest.mark.thorough
 async def test_a_new_session_is_found_by_a_single_command(
     open_memory: OpenQmd, services: BackendServices
 ) -> None:

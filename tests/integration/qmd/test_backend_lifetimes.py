@@ -124,6 +124,7 @@ async def test_memories_that_open_and_close_leave_neither_thread_nor_descriptor_
 # --- two at once ---
 
 
+@pytest.mark.thorough
 async def test_two_memories_of_one_workspace_share_a_daemon_and_an_index(
     open_memory: OpenQmd, workspace: Path
 ) -> None:

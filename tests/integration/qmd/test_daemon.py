@@ -149,6 +149,7 @@ async def test_names_of_files_come_as_they_are(
     assert len(hits) == 1
 
 
+@pytest.mark.thorough
 async def test_many_questions_at_once_are_all_answered(daemon: Daemon) -> None:
     answers = await asyncio.gather(*(daemon.ask(QUESTION, timeout_s=PATIENCE_S) for _ in range(40)))
 
@@ -246,6 +247,7 @@ async def test_a_qmd_that_would_open_a_port_all_the_same_does_not_start(
     assert "ended at once" in str(daemon.status.problem)
 
 
+@pytest.mark.thorough
 async def test_a_killed_owner_leaves_no_socket(installation: Installation, home: Home) -> None:
     async with owner_of_a_server(installation, home) as (owner, _):
         folder = Path(json.loads(note_in(home).read_text(encoding="utf-8"))["address"]).parent
@@ -452,7 +454,7 @@ STALE = {
 }
 
 
-@pytest.mark.parametrize("stale", variants(STALE, "of a dead process", "of a process that does not listen"))
+@pytest.mark.parametrize("stale", variants(STALE, "of a dead process"))
 async def test_a_stale_note_does_not_keep_it_from_starting(make: Make, home: Home, stale: str) -> None:
     note_in(home).write_text(STALE[stale], encoding="utf-8")
 

@@ -89,7 +89,7 @@ async def test_what_stands_around_an_answer_does_no_harm(
     assert await asked(memory) == before
 
 
-@pytest.mark.parametrize("fault", variants(TOLD, "crash", "locked", "truncated"))
+@pytest.mark.parametrize("fault", variants(TOLD, "crash"))
 async def test_a_fault_is_told_by_what_it_is_and_the_next_question_is_answered(
     memory: QmdMemory, qmd: FaultyQmd, fault: str
 ) -> None:
@@ -132,6 +132,7 @@ async def test_an_update_that_fails_is_told_and_the_next_one_works(
     assert (await asked(memory)).degraded == ()
 
 
+@pytest.mark.thorough
 async def test_an_update_whose_report_cannot_be_read_leaves_the_answers(
     memory: QmdMemory, qmd: FaultyQmd
 ) -> None:

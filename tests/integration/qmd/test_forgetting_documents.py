@@ -36,6 +36,7 @@ async def test_documents_and_exported_sessions_go_from_the_index_of_qmd(
     assert files_with(WORDS, place.state, place.workspace, but=[transcript]) == set()
 
 
+@pytest.mark.thorough
 async def test_the_index_of_the_memory_that_stands_in_is_cleaned_too(
     tmp_path: Path, qmd_command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

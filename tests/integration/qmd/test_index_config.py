@@ -113,6 +113,7 @@ async def test_an_update_takes_the_list_up_whatever_the_folders_are_called(qmd: 
         assert file == collection.path / str(path)
 
 
+@pytest.mark.thorough
 async def test_a_second_start_drops_nothing_and_adds_nothing_again(qmd: RealQmd) -> None:
     await qmd.start()
     await qmd.run("update")
@@ -126,6 +127,7 @@ async def test_a_second_start_drops_nothing_and_adds_nothing_again(qmd: RealQmd)
     assert qmd.documents() == before
 
 
+@pytest.mark.thorough
 async def test_another_collection_leaves_the_others_as_they_are(qmd: RealQmd) -> None:
     write(qmd.workspace / "docs" / "a.md")
     await qmd.start()

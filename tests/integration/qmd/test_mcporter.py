@@ -152,6 +152,7 @@ async def test_a_server_that_does_not_start_is_unavailable(
         await mcporter.ask(QUESTION, timeout_s=PATIENCE_S)
 
 
+@pytest.mark.thorough
 async def test_a_server_that_nobody_knows_is_unavailable(
     mcporter_command: str, home: Home, tmp_path: Path
 ) -> None:
@@ -171,6 +172,7 @@ async def test_a_question_without_the_daemon_leaves_nothing_behind(real: Mcporte
     assert not (Path(home.environ["HOME"]) / ".mcporter" / "daemon").exists()
 
 
+@pytest.mark.thorough
 async def test_the_daemon_keeps_one_server_for_all_questions(real: Mcporter, home: Home) -> None:
     async with warm(real):
         answers = [await real.ask(QUESTION, timeout_s=PATIENCE_S) for _ in range(2)]

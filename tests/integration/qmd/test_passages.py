@@ -342,6 +342,7 @@ def home(tmp_path: Path) -> Home:
     return furnish(tmp_path)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("mode", "queries"), variants([("search", HOSTILE), ("query", HOSTILE[::4])], ("query", HOSTILE[::4]))
 )

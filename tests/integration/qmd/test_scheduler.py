@@ -210,6 +210,7 @@ async def test_without_its_database_nothing_was_done(real: Sequence[str], opened
         assert (scheduler.state.last_update, scheduler.state.counts) == (None, {})
 
 
+@pytest.mark.thorough
 async def test_a_busy_database_is_tried_again_by_who_is_patient(
     real: Sequence[str], opened: Opened, home: Home
 ) -> None:
@@ -236,6 +237,7 @@ async def test_a_busy_database_is_tried_again_by_who_is_patient(
     assert outcome.counts["notes"].unchanged == 1
 
 
+@pytest.mark.thorough
 async def test_a_forced_update_mends_a_damaged_database(
     real: Sequence[str], opened: Opened, home: Home
 ) -> None:

@@ -229,6 +229,7 @@ def test_values_without_bounds_may_lie_below_zero(capsys: pytest.CaptureFixture[
 needs_matplotlib = pytest.mark.skipif(not find_spec("matplotlib"), reason="needs the extra plots")
 
 
+@pytest.mark.thorough
 @needs_matplotlib
 def test_the_same_charts_make_the_same_svg(tmp_path: Path) -> None:
     drawn = charts(change("v1", 4, notes=0.2, graph=0.8, gain=0.01), days=(day(3, 0.5),))

@@ -1,5 +1,7 @@
 """The rules read the half of the gold set that they were made for; the other half is for reports."""
 
+import pytest
+
 from benchmarks.facts import LANGUAGES, Tally, fuzz, measure, read_items
 from composable_memory_adapters.extractors import HeuristicExtractor
 
@@ -33,6 +35,7 @@ def test_the_gold_set_has_two_halves() -> None:
         assert min(halves.count("work"), halves.count("report")) >= 35, language
 
 
+@pytest.mark.thorough
 async def test_sentences_put_together_at_random_never_state_what_cannot_be() -> None:
     tally = await fuzz(HeuristicExtractor(), 800)
 

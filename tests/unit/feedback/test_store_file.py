@@ -17,6 +17,7 @@ from composable_memory_feedback.store.database import Database
 from composable_memory_feedback.store.salvage import MOST_CHECKED_BYTES, copies_of
 from composable_memory_feedback.store.schema import MIGRATIONS, VERSION
 from tests.unit.feedback.store_makers import DAY, NOON, judgement, logged_query, table
+from tests.variants import variants
 
 
 @pytest.fixture
@@ -140,7 +141,7 @@ def filled(path: Path) -> None:
                 store.copy_into(path.with_name(f"{path.name}.{NOON:%Y-%m-%d}.copy"))
 
 
-@pytest.mark.parametrize("kind", CORRUPTIONS)
+@pytest.mark.parametrize("kind", variants(CORRUPTIONS, "flipped", "truncated", "empty"))
 def test_damage_is_seen_when_the_store_is_opened_and_what_can_be_read_is_saved(path: Path, kind: str) -> None:
     filled(path)
     path.write_bytes(CORRUPTIONS[kind](path.read_bytes()))
