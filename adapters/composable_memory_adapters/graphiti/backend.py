@@ -19,6 +19,7 @@ from composable_memory.types import (
     MemoryProviderStatus,
     SyncReport,
 )
+from composable_memory_adapters.graphiti.database.server import JOURNAL_FOLDER
 from composable_memory_adapters.graphiti.database_store import ReplaceGraph, open_database_store
 from composable_memory_adapters.graphiti.fact_queries import FactQueries
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, FactStore
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
 BATCH_BY_RULES = 50
 PROBE = EmbedderInput(text="ping", kind="query")
-JOURNAL = "appendonlydir"
-"""The folder in which a private server keeps its graphs."""
 
 
 @asynccontextmanager
@@ -265,4 +264,4 @@ async def _prepare(parts: GraphParts) -> None:
 
 def _was_never_started(settings: GraphitiSettings, folder: Path) -> bool:
     """Return whether the graph is a private one that holds nothing yet; an outbox alone may be lost."""
-    return not (settings.service_url or settings.url or (folder / JOURNAL).exists())
+    return not (settings.service_url or settings.url or (folder / JOURNAL_FOLDER).exists())

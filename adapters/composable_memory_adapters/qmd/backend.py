@@ -14,7 +14,6 @@ from composable_memory.supervision.deadline import deadline
 from composable_memory.supervision.tasks import Once
 from composable_memory.types import (
     Degradation,
-    DegradationCode,
     JsonValue,
     MemoryEmbeddingProbeResult,
     MemoryFileSlice,
@@ -49,6 +48,7 @@ from composable_memory_adapters.qmd.transport.qmd_client import (
     EffectiveMode,
     ProcessTransport,
     QmdClient,
+    degradation,
     effective_mode,
     request_of,
 )
@@ -180,7 +180,7 @@ class QmdMemory:
         if not query.strip():
             return SearchAnswer(results=())
         if denial := denial_of(self._settings.scope, options.session_key):
-            return SearchAnswer(results=(), degraded=(_degradation("scope-denied", denial.reason),))
+            return SearchAnswer(results=(), degraded=(degradation("scope-denied", denial.reason),))
         limit_s = self._settings.limits.timeout_ms / 1000
         async with deadline(BACKEND_ID, "search", limit_s):
             return await self._answer(query, options, asyncio.get_running_loop().time() + limit_s)
@@ -395,15 +395,15 @@ class QmdMemory:
         problem = self._maintenance.problem
         why = f": {problem}" if problem else ""
         if not self._collections:
-            yield _degradation("disabled", NO_FOLDER)
+            yield degradation("disabled", NO_FOLDER)
         elif self._maintenance.state.last_update is None:
-            yield _degradation("never-indexed", f"QMD has not indexed these files yet; run `cmem index`{why}")
+            yield degradation("never-indexed", f"QMD has not indexed these files yet; run `cmem index`{why}")
         elif self._is_behind:
-            yield _degradation("stale", f"files have changed since QMD last looked; run `cmem index`{why}")
+            yield degradation("stale", f"files have changed since QMD last looked; run `cmem index`{why}")
         elif why:
-            yield _degradation("stale", f"QMD's last update failed{why}")
+            yield degradation("stale", f"QMD's last update failed{why}")
         for problem in self._problems:
-            yield _degradation("unreadable-files", problem)
+            yield degradation("unreadable-files", problem)
 
     async def _refresh_facts(self) -> None:
         self._index_bytes, self._models = await asyncio.to_thread(
@@ -420,7 +420,3 @@ def _size_of(file: Path) -> int | None:
         return file.stat().st_size
     except OSError:
         return None
-
-
-def _degradation(code: DegradationCode, reason: str) -> Degradation:
-    return Degradation(backend_id=BACKEND_ID, code=code, reason=reason)

@@ -12,6 +12,7 @@ from composable_memory_adapters.graphiti.database.falkor import (
     FalkorDatabase,
     PrivateServerHandle,
 )
+from composable_memory_adapters.graphiti.database.server import PrivateServer
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 
@@ -38,20 +39,13 @@ def _choose(settings: GraphitiSettings, data_dir: Path) -> CypherDatabase:
         what, _, fix = lacking.partition("; ")
         raise BackendUnavailable(BACKEND_ID, what, fix=fix)
     if settings.url is None:
-        return FalkorDatabase(_private(settings, data_dir))
+        server = PrivateServer(settings.private, settings.private.dir or data_dir)
+        return FalkorDatabase(PrivateServerHandle(server))
     password = settings.password.get_secret_value() if settings.password else None
     address = ServerAddress(url=settings.url, username=settings.username, password=password)
     if requirements.is_neo4j(settings):
         return _neo4j(address, settings.database)
     return FalkorDatabase(ServerHandle(address))
-
-
-def _private(settings: GraphitiSettings, data_dir: Path) -> PrivateServerHandle:
-    # Its lock is not on every system, and where it is not, neither is the server.
-    from composable_memory_adapters.graphiti.database.server import PrivateServer
-
-    folder = settings.private.dir or data_dir
-    return PrivateServerHandle(PrivateServer(settings.private, folder))
 
 
 def _neo4j(address: ServerAddress, database: str | None) -> CypherDatabase:

@@ -15,7 +15,7 @@ from composable_memory.supervision.backoff import Pace, RetryPolicy, Verdict, re
 from composable_memory.supervision.file_lock import file_lock
 from composable_memory.supervision.run_command import Reply, run_command
 from composable_memory_adapters.qmd.settings import UpdateSettings
-from composable_memory_adapters.qmd.transport.replies import BUSY, refusal
+from composable_memory_adapters.qmd.transport.replies import BUSY, ESCAPES, refusal
 from composable_memory_adapters.qmd.types import BACKEND_ID, Home, Installation
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -34,7 +34,6 @@ KEEP_BYTES = 256 * 1024
 DAMAGED_SUFFIX = ".damaged"
 INDEX_PARTS = ("", "-wal", "-shm")
 
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _COLLECTION = re.compile(r"\[\d+/\d+\] (?P<name>.+?) \(")
 _COUNTS = re.compile(r"Indexed: (\d+) new, (\d+) updated, (\d+) unchanged, (\d+) removed")
 _EMBEDDED = re.compile(r"Embedded ([\d,.]+) chunks from ([\d,.]+) documents")
@@ -126,7 +125,7 @@ class IndexCommands:
             reply = await self._run("embed", *options, limit_s=limit_s + SPARE_S)
         if reply.code != 0:
             raise refusal(reply.code, reply.stdout, reply.stderr, operation="embed")
-        return _embedded(_ESCAPES.sub("", reply.stdout))
+        return _embedded(ESCAPES.sub("", reply.stdout))
 
     async def clean_up(self) -> None:
         """Run `qmd cleanup`, which drops what no document needs: texts, vectors, cached replies.
@@ -148,7 +147,7 @@ class IndexCommands:
                 reply = await self._run("update", limit_s=limit_s)
         if reply.code != 0:
             raise refusal(reply.code, reply.stdout, reply.stderr, operation="update")
-        return _updated(_ESCAPES.sub("", reply.stdout), set_aside)
+        return _updated(ESCAPES.sub("", reply.stdout), set_aside)
 
     @asynccontextmanager
     async def _updating(self, operation: str) -> AsyncIterator[float]:

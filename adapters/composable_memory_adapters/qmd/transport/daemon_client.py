@@ -15,6 +15,7 @@ from composable_memory.errors import (
 from composable_memory.supervision.deadline import deadline
 from composable_memory.types import JsonValue
 from composable_memory_adapters.qmd.transport.replies import (
+    SEARCH,
     TOOL,
     arguments_of,
     error_text,
@@ -26,7 +27,6 @@ from composable_memory_adapters.qmd.transport.replies import (
 from composable_memory_adapters.qmd.types import BACKEND_ID, Hit, SearchRequest
 
 MAX_ANSWER_BYTES = 4 * 2**20
-OPERATION = "search"
 BASE = "http://localhost"
 """The host name in a request; QMD refuses others."""
 
@@ -60,7 +60,7 @@ class DaemonClient:
 
     async def ask(self, request: SearchRequest, *, timeout_s: float) -> Sequence[Hit]:
         """Return the documents that the server finds, best first; see `Transport` for the errors."""
-        async with deadline(BACKEND_ID, OPERATION, timeout_s):
+        async with deadline(BACKEND_ID, SEARCH, timeout_s):
             if request.expand:
                 body = await self._post("/mcp", _tool_message(request))
                 return hits_of(_tool_results(body), encoded=False)
@@ -86,11 +86,11 @@ class DaemonClient:
                 body = await _bounded(response)
         except httpx.HTTPError as error:
             what = f"QMD's server at {self.address} broke off ({error or type(error).__name__})"
-            raise BackendUnavailable(BACKEND_ID, what, fix="ask again", operation=OPERATION) from error
+            raise BackendUnavailable(BACKEND_ID, what, fix="ask again", operation=SEARCH) from error
         if not response.is_success:
             status = f"{response.status_code} {response.reason_phrase}"
             message = body.decode("utf-8", "replace").strip()
-            raise BackendRejected(BACKEND_ID, OPERATION, status=status, body=message or "nothing")
+            raise BackendRejected(BACKEND_ID, SEARCH, status=status, body=message or "nothing")
         return body
 
 
@@ -142,4 +142,4 @@ async def _bounded(response: httpx.Response) -> bytes:
 
 def _garbled(body: bytes, expected: str) -> BackendGarbled:
     excerpt = body[:800].decode("utf-8", "replace").strip()
-    return BackendGarbled(BACKEND_ID, OPERATION, excerpt=excerpt or "nothing", expected=expected)
+    return BackendGarbled(BACKEND_ID, SEARCH, excerpt=excerpt or "nothing", expected=expected)

@@ -36,6 +36,7 @@ from composable_memory.types import JsonValue
 from composable_memory_adapters.qmd.installation import command_words
 from composable_memory_adapters.qmd.settings import McporterSettings
 from composable_memory_adapters.qmd.transport.replies import (
+    SEARCH,
     TOOL,
     UNKNOWN_COLLECTION,
     arguments_of,
@@ -55,7 +56,6 @@ from composable_memory_adapters.qmd.types import (
 )
 from composable_memory_ops_logs.private_files import replace_file
 
-OPERATION = "search"
 CONFIG = "mcporter.json"
 INSTALL = "install it with `npm install -g mcporter`, or set `memory.qmd.mcporter.command` to where it is"
 
@@ -135,7 +135,7 @@ class Mcporter:
                 cwd=self._home.root,
                 timeout_s=timeout_s,
                 owner=BACKEND_ID,
-                operation=OPERATION,
+                operation=SEARCH,
                 has_grace=False,  # or the answer would come after the deadline
             )
         except BackendTimeout:
@@ -279,7 +279,7 @@ def _hits_in(reply: Reply, server: str) -> list[Hit]:
     if answer is None:
         raise BackendGarbled(
             BACKEND_ID,
-            OPERATION,
+            SEARCH,
             excerpt=reply.stdout.strip() or f"nothing on stdout; stderr: {reply.stderr.strip() or 'nothing'}",
             expected=f"the results of the tool `{TOOL}` from mcporter",
         )
@@ -318,4 +318,4 @@ def _last_line(text: str) -> str | None:
 
 
 def _unavailable(what: str, fix: str) -> BackendUnavailable:
-    return BackendUnavailable(BACKEND_ID, what, fix=fix, operation=OPERATION)
+    return BackendUnavailable(BACKEND_ID, what, fix=fix, operation=SEARCH)

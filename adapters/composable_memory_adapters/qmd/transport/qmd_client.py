@@ -187,15 +187,16 @@ def effective_mode(settings: QmdSettings, home: Home, *, has_embedded: bool) -> 
             f"QMD's models to {' and '.join(lacking)} are not on this machine, so it searched by words "
             "and likeness alone; `qmd pull` fetches them, `memory.qmd.rerank: false` does without"
         )
-        return EffectiveMode(mode=mode, shortcoming=_shortcoming("engine-fallback", reason))
+        return EffectiveMode(mode=mode, shortcoming=degradation("engine-fallback", reason))
     return EffectiveMode(mode=mode, rerank=True)
 
 
 def _keywords_only(code: DegradationCode, reason: str) -> EffectiveMode:
-    return EffectiveMode(mode="search", shortcoming=_shortcoming(code, reason))
+    return EffectiveMode(mode="search", shortcoming=degradation(code, reason))
 
 
-def _shortcoming(code: DegradationCode, reason: str) -> Degradation:
+def degradation(code: DegradationCode, reason: str) -> Degradation:
+    """Return what is missing from an answer of QMD."""
     return Degradation(backend_id=BACKEND_ID, code=code, reason=reason)
 
 

@@ -23,7 +23,7 @@ MAX_ARRAYS = 64
 
 INSTALL = "`npm install -g @tobilu/qmd@latest` installs the present version"
 NEWER_NODE = "run it with Node 22 or newer; `pip install 'composable-memory[qmd]'` brings one"
-_SEARCH = "search"
+SEARCH = "search"
 
 _NO_RESULTS = re.compile(
     r"^(?:\[[^\]\n]*\] *)?(?:warning: *)?no results found\b.*$", re.IGNORECASE | re.MULTILINE
@@ -33,7 +33,8 @@ _HEADER = re.compile(r"(?:\d+: )?@@ -(\d{1,9}),(\d{1,9}) @@[^\n]*(?:\n|$)")
 _LINE_NUMBER = re.compile(r"^\d+: ?", re.MULTILINE)
 _BUSY = re.compile(r"database is locked|database table is locked|SQLITE_BUSY|SQLITE_LOCKED", re.IGNORECASE)
 _ERROR_LINE = re.compile(r"^(?:Uncaught )?(\w*Error(?: \[\w+\])?: .*)$", re.MULTILINE)
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+"""What colours a terminal and moves its cursor."""
 _KEYWORDS_ONLY = "or set `searchMode: search`, which needs no model"
 _MODEL_PROBLEMS = (
     (
@@ -107,12 +108,12 @@ def hits_in(stdout: str, stderr: str) -> list[Hit]:
     items = _array_in(stdout)
     if items:
         return hits_of(items, encoded=False)
-    if problem := _known_problem(stderr, _MODEL_PROBLEMS, _SEARCH):
+    if problem := _known_problem(stderr, _MODEL_PROBLEMS, SEARCH):
         raise problem
     if items is None and not _NO_RESULTS.search(stdout if stdout.strip() else stderr):
         raise BackendGarbled(
             BACKEND_ID,
-            _SEARCH,
+            SEARCH,
             excerpt=stdout.strip() or f"nothing on stdout; stderr: {stderr.strip() or 'nothing'}",
             expected="a JSON array of results",
         )
@@ -128,16 +129,16 @@ def hits_of(items: object, *, encoded: bool) -> list[Hit]:
         BackendGarbled: this is not a list of results; the message says where.
     """
     if not isinstance(items, list):
-        raise BackendGarbled(BACKEND_ID, _SEARCH, excerpt=repr(items), expected="a list of results")
+        raise BackendGarbled(BACKEND_ID, SEARCH, excerpt=repr(items), expected="a list of results")
     return [_hit(item, at, encoded=encoded) for at, item in enumerate(items)]
 
 
-def refusal(code: int, stdout: str, stderr: str, *, operation: str = _SEARCH) -> BackendError:
+def refusal(code: int, stdout: str, stderr: str, *, operation: str = SEARCH) -> BackendError:
     """Return the error for a `qmd` command that exited with `code`, which is not 0.
 
     A signal is a negative `code`, or 128 plus its number.
     """
-    output = _ESCAPES.sub("", f"{stderr}\n{stdout}")
+    output = ESCAPES.sub("", f"{stderr}\n{stdout}")
     if (signal := -code if code < 0 else code - 128) in _SIGNALS:
         return _ended_by(_SIGNALS[signal], operation)
     if code in (126, 127):
@@ -214,12 +215,12 @@ def _hit(item: object, at: int, *, encoded: bool) -> Hit:
         problem = error.errors()[0]
         where = ".".join(map(str, (at, *problem["loc"])))
         expected = f"a result with file, line and snippet (at {where}: {problem['msg']})"
-        raise BackendGarbled(BACKEND_ID, _SEARCH, excerpt=repr(item), expected=expected) from error
+        raise BackendGarbled(BACKEND_ID, SEARCH, excerpt=repr(item), expected=expected) from error
     place = read.file.removeprefix(SCHEME)
     collection, slash, path = (unquote(place) if encoded else place).partition("/")
     if not (collection and slash and path):
         expected = f"a file as qmd://collection/path (at {at}.file)"
-        raise BackendGarbled(BACKEND_ID, _SEARCH, excerpt=repr(read.file), expected=expected)
+        raise BackendGarbled(BACKEND_ID, SEARCH, excerpt=repr(read.file), expected=expected)
     start_line, line_count, snippet = _snippet(read.snippet or "")
     return Hit(
         collection=collection,
