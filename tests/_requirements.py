@@ -2522,6 +2522,7 @@ INTERFACES = document(
                  "tests/integration/external/test_real_servers.py::test_qmd_joins_over_mcp",
                  "tests/integration/external/test_real_servers.py::test_basic_memory_joins",
                  f"{PRESETS}a_question_is_cut_between_words_to_what_a_service_takes",
+                 f"{JOINED}a_tool_is_given_no_more_than_its_schema_allows",
                  "tests/docs/test_joining_page.py::test_the_sessions_with_services_go_as_they_are_printed",
                  "tests/docs/test_joining_page.py::test_the_session_with_mem0_goes_as_it_is_printed",
                  "tests/docs/test_joining_page.py::test_the_session_with_datasette_goes_as_it_is_printed"),

@@ -400,6 +400,8 @@ def _common(row: Mapping[str, JsonValue]) -> tuple[dict[str, str], dict[str, Jso
                 field, rank = _FIELDS[name]
                 if rank < ranks.get(field, rank + (field not in names)):
                     ranks[field], names[field], values[field] = rank, f"{prefix}{name}", value
+    if "entityType" in row and "id" not in names and "title" in names:  # of a graph, where names are ids
+        names["id"], values["id"] = names["title"], values["title"]
     return names, values
 
 

@@ -39,6 +39,7 @@ from composable_memory_adapters.external.answer_reader import (
     results_of,
     text_of,
 )
+from composable_memory_adapters.external.presets import within
 from composable_memory_adapters.external.settings import MAX_QUERY, AnswerSettings
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
 from composable_memory_adapters.text.stems import Stemmer
@@ -187,7 +188,7 @@ class ExternalMemory:
         """Return what is asked for one by one: the question, or its words, of which it may have none."""
         if self._settings.ask_by == "words":
             return query.terms[:MAX_WORDS]
-        return (_within(text, self._settings.query_limit),)
+        return (within(text, self._settings.query_limit),)
 
     def _read(
         self, answers: Sequence[JsonValue], query: KeywordQuery, options: SearchOptions
@@ -327,11 +328,3 @@ class ExternalMemory:
             counted = f"{reading.bad_scores} of its scores are no numbers that can be used"
             reasons.append(f"{counted}, so the order of its results counts; see `map.score`")
         return [Degradation(backend_id=self._id, code="garbled", reason=one) for one in reasons]
-
-
-def _within(text: str, limit: int) -> str:
-    """Return the first words of a text that fit, or what fits of the first word."""
-    if len(text) <= limit:
-        return text
-    whole = text[: limit + 1].rpartition(" ")[0].rstrip()
-    return whole or text[:limit]

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from mcp import Client, MCPError
 from mcp.client.stdio import get_default_environment
@@ -17,7 +17,7 @@ from composable_memory.errors import BackendError, BackendRejected, BackendUnava
 from composable_memory.supervision.resource import LazyResource
 from composable_memory_adapters.external.answer_reader import SHORT, parsed
 from composable_memory_adapters.external.guarded_stdio import guarded_stdio
-from composable_memory_adapters.external.presets import filled
+from composable_memory_adapters.external.presets import filled, within
 from composable_memory_adapters.external.secrets import Secrets
 from composable_memory_adapters.external.settings import McpSettings
 from composable_memory_ops_logs import redact
@@ -40,7 +40,7 @@ _LIMITS = (
 
 @dataclass(slots=True, kw_only=True)
 class _Session:
-    """A connection to a server; `arguments` is what the tool is given.
+    """A connection to a server; `arguments` is what the tool is given, `schema` says how much of it.
 
     Once its tool has refused, it `is_unsure` whether the server still has the same tools.
     """
@@ -48,6 +48,7 @@ class _Session:
     client: Client
     tool: str = ""
     arguments: Mapping[str, JsonValue] = field(default_factory=dict)
+    schema: Mapping[str, Any] = field(default_factory=dict)
     is_unsure: bool = True
 
 
@@ -122,8 +123,9 @@ class McpSource:
             if session.is_unsure and not tool:
                 await self._choose(session)
             name, given = tool or (session.tool, session.arguments)
+            arguments = {key: filled(value, words) for key, value in given.items()}
             result = await session.client.call_tool(
-                name, {key: filled(value, words) for key, value in given.items()}
+                name, arguments if tool else _fitting(arguments, session.schema)
             )
         except asyncio.CancelledError:
             self._unanswered += 1
@@ -195,6 +197,7 @@ class McpSource:
             )
         self.found = {"search_tool": tool.name, "arguments": given}
         session.tool, session.arguments, session.is_unsure = tool.name, given, False
+        session.schema = tool.input_schema
 
     def _tool(self, tools: Sequence[Tool]) -> Tool:
         wanted, arguments = self._settings.search_tool, self._settings.arguments
@@ -268,6 +271,18 @@ def _arguments_for(tool: Tool) -> dict[str, JsonValue]:
     limit = next((name for name in _LIMITS if name in known), None)
     arguments: dict[str, JsonValue] = {question: "{query}"}
     return arguments | ({limit: "{limit}"} if limit else {})
+
+
+def _fitting(arguments: Mapping[str, JsonValue], schema: Mapping[str, Any]) -> dict[str, JsonValue]:
+    """Return arguments of which no text is longer and no number larger than a tool's schema allows."""
+    known, fitting = schema.get("properties") or {}, dict(arguments)
+    for name, value in arguments.items():
+        match known.get(name), value:
+            case {"maxLength": int(longest)}, str(text) if longest > 0:
+                fitting[name] = within(text, longest)
+            case {"maximum": int(largest)}, int(number):
+                fitting[name] = min(number, largest)
+    return fitting
 
 
 def _unwrapped(structured: JsonValue) -> JsonValue:

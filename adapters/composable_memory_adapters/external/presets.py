@@ -184,6 +184,14 @@ def filled(value: JsonValue, words: Mapping[str, str | int]) -> JsonValue:
     return value
 
 
+def within(text: str, limit: int) -> str:
+    """Return the first words of a text that fit, or what fits of the first word."""
+    if len(text) <= limit:
+        return text
+    whole = text[: limit + 1].rpartition(" ")[0].rstrip()
+    return whole or text[:limit]
+
+
 def _joined(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     joined = dict(base)
     for key, value in over.items():

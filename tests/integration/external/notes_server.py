@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from tests.integration.external.tool_server import ToolError, Tools, ask, serve
 
@@ -83,6 +83,15 @@ def find_notes(text: str) -> dict[str, Any]:
     return search_notes(text)
 
 
+def search_briefly(
+    query: Annotated[str, {"maxLength": 20}], limit: Annotated[int, {"maximum": 5}] = 5
+) -> dict[str, Any]:
+    """Search the notes for a short question."""
+    if len(query) > 20 or limit > 5:
+        raise ToolError("Invalid arguments")
+    return search_notes(query, limit)
+
+
 def search_vault(vault: str, query: str) -> str:
     """Search the notes of a vault."""
     return f"{vault}: {found(query, 1)[0].snippet}"
@@ -123,6 +132,7 @@ def mark_first() -> bool:
 
 SEARCHES: Mapping[str, Tools] = {
     "no-search": {"renamed": search_notes},
+    "brief": {"search_briefly": search_briefly},
     "wants-more": {"search-vault": search_vault},
 }
 

@@ -64,6 +64,12 @@ async def test_a_server_joins_without_a_mapping(notes: Path, state_dir: Path) ->
     assert response.results[0].citation
 
 
+async def test_a_tool_is_given_no_more_than_its_schema_allows(notes: Path, state_dir: Path) -> None:
+    async with joined(notes, state_dir, "brief") as memory:
+        response = await memory.query(f"{QUERY} in the greenhouse, and when was it set?")
+    assert AWAY in found(response)
+
+
 @pytest.mark.parametrize("fault", variants(["greeting", "chatty", "roots", "sampling"], "chatty"))
 async def test_what_a_server_says_besides_does_no_harm(notes: Path, state_dir: Path, fault: str) -> None:
     async with joined(notes, state_dir, fault) as memory:

@@ -4,7 +4,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 __all__ = ["ToolError", "Tools", "ask", "serve"]
 
@@ -62,10 +62,16 @@ def _described(name: str, tool: Callable[..., Any]) -> Mapping[str, Any]:
     takes = inspect.signature(tool).parameters
     schema = {
         "type": "object",
-        "properties": {each.name: JSON_TYPES.get(each.annotation, {}) for each in takes.values()},
+        "properties": {each.name: _property(each.annotation) for each in takes.values()},
         "required": [each.name for each in takes.values() if each.default is each.empty],
     }
     return {"name": name, "description": tool.__doc__, "inputSchema": schema}
+
+
+def _property(annotation: Any) -> Mapping[str, Any]:
+    """Return the schema of an argument; what an `Annotated` type says beside it is taken over."""
+    more = getattr(annotation, "__metadata__", [{}])[0]
+    return {**JSON_TYPES.get(get_args(annotation)[0] if more else annotation, {}), **more}
 
 
 def _called(tool: Callable[..., Any], arguments: Mapping[str, Any]) -> Mapping[str, Any]:

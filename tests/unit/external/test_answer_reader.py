@@ -91,6 +91,13 @@ def test_an_empty_name_stands_for_nothing() -> None:
     assert (found.bad_scores, [one.text for one in found.hits]) == (0, ["pump 0", "pump 1"])
 
 
+def test_an_entity_of_a_graph_is_named_by_its_name() -> None:
+    row = {"name": "Pump", "entityType": "thing", "observations": ["Was replaced."]}
+    (hit,) = read({"entities": [row]}).hits
+    (other,) = read({"results": [{"name": "Pump", "text": "Was replaced."}]}).hits
+    assert (hit.path, other.path == hit.path) == ("away://Pump", False)
+
+
 def test_relations_of_a_graph_are_read_as_sentences() -> None:
     entities = [{"name": "Ann", "observations": ["She likes boats."]}]
     relations = [{"from": "Ann", "to": "Harbour", "relationType": "works_at"}, {"from": "Ann"}, 7]
