@@ -16,7 +16,7 @@ from composable_memory import open_memory
 from composable_memory.cli import app
 from composable_memory.errors import BackendUnavailable
 from composable_memory.state import log_shipping
-from composable_memory.state.log_shipping import ship
+from composable_memory.state.log_shipping import ship, ship_on
 from composable_memory.state.workspaces import identify
 from composable_memory.supervision.file_lock import file_lock
 from composable_memory_adapters.postgres.settings import PostgresSettings
@@ -33,7 +33,7 @@ class Store:
     def __init__(self) -> None:
         self.name = "a store"
         self.lines: dict[str, Mapping[str, Any]] = {}
-        self.calls = 0
+        self.calls = self.refusals = 0
         self.goes_away_after = 1_000
 
     @property
@@ -42,6 +42,7 @@ class Store:
 
     async def add(self, lines: Sequence[Mapping[str, Any]]) -> None:
         if self.calls == self.goes_away_after:
+            self.refusals += 1
             raise BackendUnavailable(self.name, "it is away", fix="start it", operation="ship")
         self.calls += 1
         for line in lines:
@@ -111,6 +112,28 @@ async def test_lines_of_other_workspaces_stay(tmp_path: Path) -> None:
     await ship(tmp_path, "w", store)
 
     assert [one["detail"].get("resultCount") for one in store.lines.values()] == [None, 1]
+
+
+async def test_a_store_that_is_away_is_waited_for_and_told_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_shipping, "POLL_S", 0.0)
+    store, problems = Store(), list[str]()
+    store.goes_away_after = 0
+    await log(tmp_path, 1)
+    shipping = asyncio.create_task(ship_on(tmp_path, "w", store, on_problem=problems.append))
+    async with asyncio.timeout(60):
+        while store.refusals < 3:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0)
+        store.goes_away_after = 1_000
+        await log(tmp_path, 2)
+        while store.counts != [1, 2]:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0)
+    shipping.cancel()
+    await asyncio.gather(shipping, return_exceptions=True)
+
+    assert len(problems) == 1
+    assert "it is away" in problems[0]
 
 
 async def test_one_process_ships_at_a_time(tmp_path: Path) -> None:
