@@ -93,7 +93,8 @@ def not_installed(missing: ImportError, what: str = "MCP") -> str:
 
 async def _serve_http(server: "Server[Any]", port: int, state_dir: Path) -> None:
     """Serve until a signal comes; print to stderr how clients connect. The token itself stays in its file."""
-    from composable_memory.http_server import access, listening, mcp_app
+    from composable_memory.http_server import access, listening
+    from composable_memory.http_server.mcp_app import mcp_app
 
     way_in = await access("127.0.0.1", port, state_dir)
     with end_signals() as end:

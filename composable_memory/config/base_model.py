@@ -14,6 +14,7 @@ class SettingsModel(BaseModel):
         populate_by_name=True,
         validate_default=True,
         allow_inf_nan=False,
+        defer_build=True,  # most parts are only ever validated within the whole
         hide_input_in_errors=True,  # it may be a key, and what causes an error of ours is shown as well
     )
 

@@ -12,8 +12,7 @@ from starlette.routing import Route
 
 from composable_memory import __version__
 from composable_memory.http_server.traces import TRACE_TOOLS
-from composable_memory.mcp_server.open_memories import Service
-from composable_memory.mcp_server.server import schema_for
+from composable_memory.mcp_server.open_memories import Service, schema_for
 from composable_memory.tools.catalogue import TOOLS
 from composable_memory.tools.tool import Tool
 

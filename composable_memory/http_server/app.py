@@ -1,24 +1,22 @@
 """What is served: MCP, the JSON API, and for each workspace the routes of its pages."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 
-from mcp.server import Server
-from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import Receive, Scope, Send
 
 from composable_memory.http_server.api import api_routes
-from composable_memory.http_server.guard import MAX_REQUEST_BYTES, problem
+from composable_memory.http_server.guard import MCP_PATH, refused
 from composable_memory.inspector.routes import routes as inspector_routes
-from composable_memory.mcp_server import build_server
 from composable_memory.mcp_server.open_memories import Service
 from composable_memory.runtime.memory import Memory
+from composable_memory.supervision.resource import LazyResource
 
-PATH = "/mcp"
 PAGES: tuple[Callable[[Memory], Sequence[BaseRoute]], ...] = (inspector_routes,)
 """Each returns the routes of pages about an open workspace: whoever makes pages adds a function here.
 
@@ -32,29 +30,44 @@ def build_app(service: Service) -> Starlette:
     for name, opened in service.workspaces.items():
         routes = [one for made in PAGES for one in made(opened.memory)] if opened.memory else []
         pages += [Mount(f"/w/{name}", routes=routes)] if name else routes
-    return mcp_app(build_server(service), [*api_routes(service), *pages])
-
-
-def mcp_app(server: Server[Any], more: Iterable[BaseRoute] = ()) -> Starlette:
-    """Return the application for MCP, and more; nothing of a client of MCP stays after its request."""
-    served = server.streamable_http_app(
-        streamable_http_path=PATH,
-        json_response=True,
-        stateless_http=True,
-        max_request_body_size=MAX_REQUEST_BYTES,
-        # The guard has looked already.
-        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
-    )
-    (asked,) = served.routes
-    assert isinstance(asked, Route)
-    # GET would ask for a stream of messages that this server never sends.
-    routes = [Route(PATH, asked.endpoint, methods=["POST"]), *more]
+    mcp = _McpOnDemand(service)
     return Starlette(
-        routes=routes,
-        lifespan=served.router.lifespan_context,
-        exception_handlers={HTTPException: _refused},  # type: ignore[dict-item]
+        routes=[Route(MCP_PATH, mcp, methods=["POST"]), *api_routes(service), *pages],
+        lifespan=mcp.lifespan,
+        exception_handlers={HTTPException: refused},  # type: ignore[dict-item]
     )
 
 
-async def _refused(_: Request, refusal: HTTPException) -> Response:
-    return problem(refusal.status_code, refusal.detail, **(refusal.headers or {}))
+class _McpOnDemand:
+    """MCP for those who ask for it: what it takes to import is half of what a server for browsers weighs."""
+
+    def __init__(self, service: Service) -> None:
+        self._server = LazyResource(partial(_mcp, service))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            server = await self._server.get()
+        except ImportError as missing:
+            raise HTTPException(503, f"MCP needs a newer package `mcp`: {missing}") from missing
+        await server(scope, receive, send)
+
+    @asynccontextmanager
+    async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await self._server.close()
+
+
+@asynccontextmanager
+async def _mcp(service: Service) -> AsyncIterator[Starlette]:
+    app = await asyncio.to_thread(_mcp_app, service)
+    async with app.router.lifespan_context(app):
+        yield app
+
+
+def _mcp_app(service: Service) -> Starlette:
+    from composable_memory.http_server.mcp_app import mcp_app
+    from composable_memory.mcp_server import build_server
+
+    return mcp_app(build_server(service))

@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+MCP_PATH = "/mcp"
 MAX_REQUEST_BYTES = 1024 * 1024
 SEND_S = 30.0
 """A client that takes nothing of its answer for so long is left."""
@@ -107,6 +108,11 @@ class Guard:
 def problem(status: int, error: str, **headers: str) -> JSONResponse:
     """Return why a request is not answered, as JSON."""
     return JSONResponse({"error": error}, status_code=status, headers=headers)
+
+
+async def refused(_: Request, refusal: HTTPException) -> Response:
+    """Answer what a route refuses."""
+    return problem(refusal.status_code, refusal.detail, **(refusal.headers or {}))
 
 
 def _same(given: str, expected: str) -> bool:

@@ -2,12 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TypeAlias
-
-from mcp.server.context import ServerRequestContext
+from typing import Any
 
 from composable_memory.errors import ComposableMemoryError, InvalidArgument
 from composable_memory.runtime.memory import Memory
@@ -62,8 +60,13 @@ class Service:
         return await tool.call(workspace.memory, given, session_key=self.session_key)
 
 
-Asked: TypeAlias = ServerRequestContext[Service]
-"""A request to the server."""
+def schema_for(tool: Tool, workspaces: Sequence[str]) -> dict[str, Any]:
+    """Return the JSON schema of the arguments of a tool, with the workspace where several have names."""
+    schema = tool.input_schema
+    if not workspaces:
+        return schema
+    properties = {"workspace": {"enum": list(workspaces)}} | schema["properties"]
+    return schema | {"properties": properties, "required": ["workspace", *schema.get("required", [])]}
 
 
 @asynccontextmanager

@@ -14,8 +14,7 @@ from mcp.types import (
 )
 
 from composable_memory.errors import InvalidArgument
-from composable_memory.mcp_server.open_memories import Asked
-from composable_memory.mcp_server.resources import recap_of
+from composable_memory.mcp_server.resources import Asked, recap_of
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 

@@ -1,8 +1,10 @@
 """Notes as resources, which users attach to conversations: any by its path, and those of the last days."""
 
 import asyncio
+from typing import TypeAlias
 from urllib.parse import quote, unquote
 
+from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
     INVALID_PARAMS,
@@ -18,7 +20,7 @@ from mcp.types import (
 
 from composable_memory.errors import InvalidArgument
 from composable_memory.hooks.prompt_context import latest_days, session_recap
-from composable_memory.mcp_server.open_memories import Asked, Opened, Service
+from composable_memory.mcp_server.open_memories import Opened, Service
 from composable_memory.paths import MAIN_FILES
 from composable_memory.runtime.memory import Memory
 from composable_memory.tools import MemoryGetRequest, memory_get
@@ -28,6 +30,9 @@ NOTES = "notes/"
 RECAP = "recap"
 MARKDOWN = "text/markdown"
 LISTED_DAYS = 7
+
+Asked: TypeAlias = ServerRequestContext[Service]
+"""A request to the server."""
 
 
 async def list_resources(ctx: Asked, _: PaginatedRequestParams | None) -> ListResourcesResult:

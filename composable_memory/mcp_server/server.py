@@ -20,9 +20,9 @@ from mcp.types import (
 from mcp.types import Tool as ListedTool
 
 from composable_memory import __version__
-from composable_memory.mcp_server.open_memories import Asked, Service, open_service
+from composable_memory.mcp_server.open_memories import Service, open_service, schema_for
 from composable_memory.mcp_server.prompts import get_prompt, list_prompts
-from composable_memory.mcp_server.resources import list_resources, list_templates, read_resource
+from composable_memory.mcp_server.resources import Asked, list_resources, list_templates, read_resource
 from composable_memory.tools import ErrorReply, Reply
 from composable_memory.tools.catalogue import TOOLS
 from composable_memory.tools.tool import Tool
@@ -122,15 +122,6 @@ def _listed(tool: Tool, workspaces: Sequence[str]) -> ListedTool:
         input_schema=schema_for(tool, workspaces),
         annotations=annotations,
     )
-
-
-def schema_for(tool: Tool, workspaces: Sequence[str]) -> dict[str, Any]:
-    """Return the JSON schema of the arguments of a tool, with the workspace where several have names."""
-    schema = tool.input_schema
-    if not workspaces:
-        return schema
-    properties = {"workspace": {"enum": list(workspaces)}} | schema["properties"]
-    return schema | {"properties": properties, "required": ["workspace", *schema.get("required", [])]}
 
 
 async def _in_the_callers_trace(ctx: ServerRequestContext[Any], call_next: CallNext) -> HandlerResult:

@@ -8,11 +8,12 @@ from difflib import get_close_matches
 from functools import lru_cache
 
 from composable_memory_ops_logs.quick_dataclass import dataclass
+from composable_memory_ops_logs.redaction.patterns import Pattern
 
 MOST_NEAREST = 5
 
 _WIKI_LINK = re.compile(r"\[\[([^\[\]|#]+)(?:[|#][^\[\]]*)?\]\]")
-_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+_UNSPACED = Pattern("[\u0e00-\u0eff\u1000-\u109f\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 """Scripts whose words stand together without blanks."""
 
 

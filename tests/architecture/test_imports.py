@@ -62,7 +62,7 @@ DOORS = {
     "llama_cpp": ("composable_memory_adapters.embedders.local",),
     "matplotlib": ("composable_memory.cli.pictures",),
     "mcp": (
-        "composable_memory.http_server.app",
+        "composable_memory.http_server.mcp_app",
         "composable_memory.mcp_server",
         "composable_memory_adapters.external.guarded_stdio",
         "composable_memory_adapters.external.mcp_source",
@@ -194,6 +194,10 @@ def test_importing_every_name_of_the_face_loads_nothing_heavy() -> None:
 
     assert "composable_memory.runtime.opening" in loaded
     assert sorted(loaded.intersection(HEAVY)) == []
+
+
+def test_what_is_served_over_http_loads_mcp_only_when_it_is_asked_for() -> None:
+    assert "mcp" not in loaded_by("import composable_memory.http_server")
 
 
 def test_starting_the_command_line_loads_none_of_the_memory() -> None:

@@ -1,11 +1,11 @@
 """Tells which languages texts are in, by their scripts and their commonest words (pure)."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from composable_memory_adapters.text import stop_words
 from composable_memory_adapters.text.forms import folded, plain, words_of
+from composable_memory_ops_logs.redaction.patterns import Pattern
 
 MAX_CHARACTERS = 2_000
 """How much of a text is looked at."""
@@ -14,17 +14,17 @@ ENOUGH = 4
 
 # Kana before the characters that Japanese shares with Chinese: a text with some of them is Japanese.
 _SCRIPTS = {
-    "ja": re.compile("[\u3040-\u30ff]"),
-    "zh": re.compile("[\u4e00-\u9fff]"),
-    "ko": re.compile("[\uac00-\ud7af]"),
-    "ru": re.compile("[\u0400-\u04ff]"),
-    "ar": re.compile("[\u0600-\u06ff]"),
-    "he": re.compile("[\u0590-\u05ff]"),
-    "hi": re.compile("[\u0900-\u097f]"),
-    "th": re.compile("[\u0e00-\u0e7f]"),
-    "el": re.compile("[\u0370-\u03ff]"),
+    "ja": Pattern("[\u3040-\u30ff]"),
+    "zh": Pattern("[\u4e00-\u9fff]"),
+    "ko": Pattern("[\uac00-\ud7af]"),
+    "ru": Pattern("[\u0400-\u04ff]"),
+    "ar": Pattern("[\u0600-\u06ff]"),
+    "he": Pattern("[\u0590-\u05ff]"),
+    "hi": Pattern("[\u0900-\u097f]"),
+    "th": Pattern("[\u0e00-\u0e7f]"),
+    "el": Pattern("[\u0370-\u03ff]"),
 }
-_LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
+_LATIN = Pattern("[A-Za-z\u00c0-\u024f]")
 # A Chinese character is about as much as two and a half letters; five kana in a hundred make a text Japanese.
 _LETTERS = {"zh": 2.5, "ja": 20.0}
 

@@ -4,7 +4,6 @@ What is shown is a run of neighbouring lines. Of each line it is estimated how l
 words of the question in it and, for less, in the lines beside it; the run with the largest sum is shown.
 """
 
-import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, takewhile
@@ -16,6 +15,7 @@ from composable_memory_adapters.text.forms import CJK, is_asian, plain
 from composable_memory_adapters.text.query_terms import KeywordQuery
 from composable_memory_adapters.text.stems import Stemmer
 from composable_memory_ops_logs.quick_dataclass import dataclass
+from composable_memory_ops_logs.redaction.patterns import Pattern
 
 ELLIPSIS = "…"
 ZERO_WIDTH_JOINER = "\u200d"
@@ -42,11 +42,11 @@ SHORTEST_SENTENCE = 40
 """A shorter one, such as "Dr.", stays with what follows."""
 
 # It begins with one set of characters, to which the engine then leaps; between two branches it does not.
-_SENTENCE_END = re.compile(
+_SENTENCE_END = Pattern(
     r"[.!?…。！？](?:(?<=[.!?…])[.!?…]*[\"'”’»)\]]*\s+|(?<=[。！？])[。！？]*[」』”’）]*)"
 )
-_REST_OF_WORD = re.compile(f"[^\\W_{CJK}]*")
-_BORDER = re.compile(
+_REST_OF_WORD = Pattern(f"[^\\W_{CJK}]*")
+_BORDER = Pattern(
     r"[\n.!?…。！？](?:(?<=\n)|(?<=[.!?…])[.!?…]*[\"'”’»)\]]*\s+|(?<=[。！？])[。！？]*[」』”’）]*)"
 )
 
