@@ -1839,6 +1839,8 @@ INTERFACES = document(
                  f"{CLI}damaged_lines_of_the_log_are_left_out_with_a_word",
                  "tests/unit/ops_logs/test_ops_reader.py::test_a_changed_bit_of_a_line_is_told_of",
                  "tests/unit/ops_logs/test_ops_reader.py::test_a_file_that_was_cut_within_a_line_is_told_of",
+                 "tests/integration/test_ops_log_segments.py::"
+                 "test_whole_blocks_that_a_closed_file_lost_are_told_of",
                  f"{FORGETTING}damaged_tombstones_are_named_and_nothing_comes_back_without_them",
                  "tests/integration/test_workspaces.py::"
                  "test_a_registry_that_was_emptied_is_said_and_no_workspace_begins_anew"),

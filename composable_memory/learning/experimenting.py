@@ -165,12 +165,19 @@ class Experimenting:
             )
             return [*reversed(found)]
 
+        stored = await self._context.stored(lambda store: store.outcomes(record.id))
+        # Once all that count are known, what is used can still change; nothing that was asked later counts.
+        until = max(one.at for one in stored) if len(stored) >= record.max_queries else None
         outcomes = await streamed(
-            self._context, credits_of, since=record.started_at, wants=partial(_may_be_of, record.id)
+            self._context,
+            credits_of,
+            since=record.started_at,
+            until=until,
+            wants=partial(_may_be_of, record.id),
         )
+        known = {(one.trace_id, one.query_id): (one.a, one.b) for one in stored}
 
         def keep(store: FeedbackStore) -> None:
-            known = {(one.trace_id, one.query_id): (one.a, one.b) for one in store.outcomes(record.id)}
             store.record_outcomes(
                 [one for one in outcomes if known.get((one.trace_id, one.query_id)) != (one.a, one.b)]
             )

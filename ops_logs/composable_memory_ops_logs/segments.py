@@ -126,6 +126,15 @@ class Index:
         """How many bytes of lines it tells of."""
         return self.blocks[-1].start + self.blocks[-1].size if self.blocks else 0
 
+    def with_damaged_end(self) -> "Index":
+        """Return the index of a file of which the last blocks are gone."""
+        last = self.blocks[-1] if self.blocks else Block(0, 0, 0, 0, FIRST_MS, LAST_MS)
+        gone = Block(
+            last.start + last.size, len(DAMAGED), last.at + last.stored, 0, first_ms=FIRST_MS, last_ms=LAST_MS
+        )
+        entry = _NO_TRACE + len(self.blocks).to_bytes(4, "big")
+        return Index(blocks=(*self.blocks, gone), entries=entry + self.entries)
+
     def wanted(self, *, since_ms: int, until_ms: int, trace: bytes | None) -> list[Block]:
         """Return the blocks that can hold lines of a time, and of a trace that begins so.
 
@@ -223,6 +232,23 @@ def read_index(path: Path, file: BinaryIO, *, is_closed: bool) -> Index | None:
         return None
 
 
+def _has_lost_blocks(path: Path, file: BinaryIO, found: Index) -> bool:
+    """Return whether the index beside a closed file is whole, and of this file when it was longer.
+
+    Such an index is not replaced, so that whoever reads the file hears of it.
+    """
+    try:
+        data = path.read_bytes()
+        magic, checksum, stored, _, _ = _HEAD.unpack_from(data)
+        first = _BLOCK.unpack_from(data, _HEAD.size)
+    except (OSError, struct.error):
+        return False
+    if magic != _MAGIC or zlib.crc32(data[_HEAD.size :]) != checksum:
+        return False
+    is_longer = os.fstat(file.fileno()).st_size < stored
+    return is_longer and (not found.blocks or first == found.blocks[0])
+
+
 def _last_bytes(file: BinaryIO, end: int) -> bytes:
     file.seek(max(0, end - 32))
     return file.read(min(32, end)).ljust(32, b"\0")
@@ -309,6 +335,8 @@ def _index_of(path: Path, file: BinaryIO, *, is_closed: bool) -> Index:
     if known is not None:
         return known
     index, is_whole = _index_of_members(file) if is_closed else (_index_of_lines(file), True)
+    if is_closed and is_whole and _has_lost_blocks(beside, file, index):
+        return index.with_damaged_end()
     if is_whole:
         with suppress(OSError):  # it is made again next time
             write_index(beside, index, file)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from shutil import copytree
 from subprocess import PIPE, Popen
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ import pytest
 from composable_memory_ops_logs import EventFilter, OpsEvent, OpsLog, OpsLogReader, SyncFileSkipped, trace
 from composable_memory_ops_logs.file_sink import FileSink
 from composable_memory_ops_logs.retention import Judged
-from composable_memory_ops_logs.segments import BLOCK_BYTES
+from composable_memory_ops_logs.segments import BLOCK_BYTES, read_index
 
 DAY = datetime(2026, 3, 10, 12, tzinfo=UTC)
 TODAY, FILE = "2026-03-10", "ops-2026-03-10.0001"
@@ -294,6 +295,28 @@ def test_an_index_only_saves_time(two_days: Path, how: str) -> None:
     assert numbers(reader.read(EventFilter(trace_id="0-000001")).events) == [1]
     assert len(list(reader.events())) == 1500 + 750 + 375
     assert index.read_bytes() == sound
+
+
+@pytest.mark.parametrize("lost", [slice(-1, None), slice(1, 2)], ids=["at the end", "in the middle"])
+def test_whole_blocks_that_a_closed_file_lost_are_told_of(
+    two_days: Path, tmp_path: Path, lost: slice
+) -> None:
+    folder = copytree(two_days, tmp_path / "log")
+    closed = folder / f"{FILE}.jsonl.gz"
+    with closed.open("rb") as file:
+        index = read_index(folder / f"{FILE}.idx", file, is_closed=True)
+    assert index is not None
+    data = closed.read_bytes()
+    stored = [data[one.at : one.at + one.stored] for one in index.blocks]
+    del stored[lost]
+    closed.write_bytes(b"".join(stored))
+
+    for _ in range(2):  # it is told every time, not only to who comes first
+        bad: list[int] = []
+        reader = OpsLogReader(folder, on_bad_line=lambda bad=bad: bad.append(1))  # type: ignore[misc]
+        left = len(list(reader.events()))
+        assert len(bad) == 1
+        assert 750 + 375 < left < 1500 + 750 + 375
 
 
 def test_a_trace_is_found_without_reading_the_rest(two_days: Path) -> None:

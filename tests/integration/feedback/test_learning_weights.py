@@ -18,6 +18,7 @@ from composable_memory.learning import open_learning
 from composable_memory.learning.loop import learning_goes_on
 from composable_memory.query.live_weights import WeightTable
 from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.experiments.experiment_status import Outcome
 from composable_memory_feedback.golden import GoldenPlace, GoldenQuestion
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_ops_logs import OpsLogReader
@@ -225,6 +226,29 @@ async def test_the_winner_of_an_experiment_is_held_to_the_floor_as_well(place: P
         assert after is not None
         assert after.record.is_running
         assert in_force(memory) == {"sure": 1.0, "vague": 0.8}
+
+
+async def test_what_is_used_later_counts_once_all_queries_of_an_experiment_are_known(place: Place) -> None:
+    async with replace(place, weights=(1.0, 0.8)).memory() as memory:
+        learning = memory.learning
+        table = WeightTable.fixed({"sure": 0.3, "vague": 1.0})
+        record = await learning.experiments.start(await learning.weights.named("now"), table, max_queries=2)
+        traces = []
+        for number in range(100, 104):
+            traces.append(await ask(memory, number))
+            place.clock.forward(seconds=60)
+
+        async def outcomes() -> list[Outcome]:
+            await learning.experiments.status()
+            return await memory.context.stored(lambda store: store.outcomes(record.id))
+
+        known = await outcomes()
+        await memory.read_file("memory/around-101.md")
+        after = await outcomes()
+
+    assert [one.trace_id for one in known] == [one.trace_id for one in after] == traces[:2]
+    assert known[0] == after[0]
+    assert (known[1].a, known[1].b) != (after[1].a, after[1].b)
 
 
 async def _number(memory: Memory, number: int) -> int:
