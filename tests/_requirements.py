@@ -2517,6 +2517,8 @@ INTERFACES = document(
             kept("own:joining:presets", "services and servers are asked and read as they document it",
                  f"{PRESETS}a_service_is_asked_and_read_as_it_documents",
                  "tests/unit/external/test_answer_reader.py::"
+                 "test_a_list_that_comes_as_a_text_for_each_item_is_a_list",
+                 "tests/unit/external/test_answer_reader.py::"
                  "test_a_text_that_says_that_nothing_was_found_is_no_result_and_no_complaint",
                  f"{PRESETS}why_a_service_refuses_is_told",
                  f"{PRESETS}a_server_is_asked_and_read_as_its_source_says",

@@ -147,13 +147,14 @@ class McpSource:
             raise
         self._unanswered = 0
         blocks = (getattr(block, "resource", block) for block in result.content)
-        said = "\n".join(text for block in blocks if isinstance(text := getattr(block, "text", None), str))
+        texts = [text for block in blocks if isinstance(text := getattr(block, "text", None), str)]
+        said = "\n".join(texts)
         if result.is_error:
             session.is_unsure = True
             raise BackendRejected(self._id, what, status=f"an error of {name}", body=self._told(said))
         if result.structured_content is not None:
             return self._secrets.hidden_in(_unwrapped(result.structured_content))
-        answer = _parsed(said) if len(said) < SHORT else await asyncio.to_thread(_parsed, said)
+        answer = read_blocks(texts) if len(said) < SHORT else await asyncio.to_thread(read_blocks, texts)
         return self._secrets.hidden_in(answer)
 
     def _told(self, text: str) -> str:
@@ -291,6 +292,18 @@ def _unwrapped(structured: JsonValue) -> JsonValue:
         case {"result": inner, **rest} if not rest:
             return _parsed(inner) if isinstance(inner, str) else inner
     return structured
+
+
+def read_blocks(texts: Sequence[str]) -> JsonValue:
+    """Return what the texts of an answer say; where each is JSON, as some servers send lists, their list.
+
+    The only JSON among texts is the answer, and other texts are one.
+    """
+    values = [_parsed(text) for text in texts]
+    structured = [value for value in values if isinstance(value, (dict, list))]
+    if len(values) > 1 and len(structured) == len(values):
+        return [one for value in structured for one in (value if isinstance(value, list) else [value])]
+    return structured[0] if len(structured) == 1 else _parsed("\n".join(texts))
 
 
 def _parsed(text: str) -> JsonValue:

@@ -1,8 +1,10 @@
 """What is read from an answer of a foreign memory that says little of itself."""
 
+import json
 from typing import Any
 
 from composable_memory_adapters.external.answer_reader import FieldNames, Reading, joined, read_answer
+from composable_memory_adapters.external.mcp_source import read_blocks
 
 
 def read(answer: Any, results_at: str | None = None, empty: str = "") -> Reading:
@@ -89,6 +91,15 @@ def test_an_empty_name_stands_for_nothing() -> None:
         names=FieldNames(score="", start_line="", id="", path=""),
     )
     assert (found.bad_scores, [one.text for one in found.hits]) == (0, ["pump 0", "pump 1"])
+
+
+def test_a_list_that_comes_as_a_text_for_each_item_is_a_list() -> None:
+    items = [{"id": "a", "text": "pump"}, {"id": "b", "text": "bilge"}]
+    assert read_blocks([json.dumps(one) for one in items]) == items
+    assert read_blocks(["Found 2:", json.dumps({"results": items})]) == {"results": items}
+    assert read_blocks(["Found 2:", "pump", "bilge"]) == "Found 2:\npump\nbilge"
+    assert read_blocks(["{", '"a": 1}']) == {"a": 1}
+    assert read_blocks([]) == ""
 
 
 def test_an_entity_of_a_graph_is_named_by_its_name() -> None:
