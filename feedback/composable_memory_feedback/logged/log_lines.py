@@ -116,7 +116,7 @@ class ShortAnswer(AnswerOfBackend):
     backend: str
     found: list[Count]
     scores: list[float]
-    exact: list[Count] = []
+    exact: list[Count] | None = None
 
 
 class FinalLine(PlaceLine):
@@ -197,10 +197,11 @@ class ShortMergedLine(MergedLine):
     paths: list[str]
     places: list[Count]
     previews: list[str]
-    sources: dict[str, list[Count]] = {}
-    origins: list[Count] = []
-    start_chars: list[Count] = []
-    outdated: list[Count] = []
+    # Pydantic copies a default that is a list, for every line.
+    sources: dict[str, list[Count]] | None = None
+    origins: list[Count] | None = None
+    start_chars: list[Count] | None = None
+    outdated: list[Count] | None = None
 
     @property
     def near_pairs(self) -> Iterable[tuple[int, int]]:
