@@ -23,12 +23,12 @@ from composable_memory.errors import (
     InvalidArgument,
     NoteNotWritten,
 )
-from composable_memory.forget import planning
-from composable_memory.forget.note_lines import NoteLine, Notes, without_lines
-from composable_memory.forget.planning import Marked
+from composable_memory.forget import target_lines
 from composable_memory.forget.report import ForgetLine, ForgetPlan, ForgetReport, Forgetting, Holding
 from composable_memory.forget.statement_matching import Quotations, statements_of, words_of
+from composable_memory.forget.target_lines import Marked
 from composable_memory.forget.tombstones import INSTEAD, Forgotten, Tombstones
+from composable_memory.forget.workspace_notes import NoteLine, Notes, without_lines
 from composable_memory.interfaces import Capability, SupportsForget, SupportsRetain
 from composable_memory.learning.active_weights import RecentResults
 from composable_memory.learning.context import LearningContext
@@ -80,7 +80,7 @@ async def plan_forgetting(memory: ForgettingScope, target: str, *, everything: b
     notes = await asyncio.to_thread(_notes_of, memory)
     if place := read_citation(target):
         await _add_documents(memory, notes, [place])
-    found = await asyncio.to_thread(partial(planning.look_up, notes, target, everything=everything))
+    found = await asyncio.to_thread(partial(target_lines.look_up, notes, target, everything=everything))
     if not (found.chosen or found.candidates):
         found = found._replace(candidates=await _nearest(memory, notes, target))
     return await _plan(memory, notes, target, found.chosen, found.candidates)
@@ -97,12 +97,12 @@ async def forget(memory: ForgettingScope, plan_or_token: ForgetPlan | str) -> Fo
     token = plan_or_token.token if isinstance(plan_or_token, ForgetPlan) else plan_or_token
     require_text("token", token)
     hashing = await asyncio.to_thread(memory.forgotten.hashing)
-    digest, lines = planning.read_token(token, hashing)
+    digest, lines = target_lines.read_token(token, hashing)
     notes = await asyncio.to_thread(_notes_of, memory)
     await _add_documents(memory, notes, lines)
     async with _alone(memory.forgotten):
-        if await asyncio.to_thread(planning.digest_of, notes, lines, hashing) != digest:
-            again = await asyncio.to_thread(planning.standing_lines, notes, lines, hashing)
+        if await asyncio.to_thread(target_lines.digest_of, notes, lines, hashing) != digest:
+            again = await asyncio.to_thread(target_lines.standing_lines, notes, lines, hashing)
             target = plan_or_token.target if isinstance(plan_or_token, ForgetPlan) else ""
             return ForgetReport(is_done=False, plan=await _plan(memory, notes, target, again, ()))
         await _require_writable(memory, notes, lines)
@@ -171,12 +171,12 @@ async def _nearest(memory: ForgettingScope, notes: Notes, query: str) -> list[No
         near = [
             line
             for one in found
-            for line in planning.lines_in(notes, one.path, one.start_line, one.end_line)
+            for line in target_lines.lines_in(notes, one.path, one.start_line, one.end_line)
             if line.statement.is_telling and (notes.has(one.path) or notes.is_document(one.path))
         ]
         return sorted(dict.fromkeys(near), key=lambda line: -len(asked.intersection(line.statement.words)))
 
-    return (await asyncio.to_thread(lines))[: planning.MOST_CANDIDATES]
+    return (await asyncio.to_thread(lines))[: target_lines.MOST_CANDIDATES]
 
 
 async def _add_documents(
@@ -202,14 +202,16 @@ async def _plan(
 
     def write() -> tuple[str, list[ForgetLine], list[ForgetLine]]:
         hashing = memory.forgotten.hashing()
-        copies = planning.copies_of(notes, chosen)
-        lines = planning.forget_lines(notes, chosen) + planning.forget_lines(notes, copies, is_copy=True)
-        token = planning.token_of(notes, planning.marked([*chosen, *copies], hashing), hashing)
-        best = candidates[: planning.MOST_CANDIDATES]
-        every = [*candidates, *planning.copies_of(notes, best)]
-        each = [[one, *planning.copies_of(notes, [one], every)] for one in best]
-        tokens = [planning.token_of(notes, planning.marked(one, hashing), hashing) for one in each]
-        return token if lines else "", lines, planning.forget_lines(notes, candidates, tokens)
+        copies = target_lines.copies_of(notes, chosen)
+        lines = target_lines.forget_lines(notes, chosen) + target_lines.forget_lines(
+            notes, copies, is_copy=True
+        )
+        token = target_lines.token_of(notes, target_lines.marked([*chosen, *copies], hashing), hashing)
+        best = candidates[: target_lines.MOST_CANDIDATES]
+        every = [*candidates, *target_lines.copies_of(notes, best)]
+        each = [[one, *target_lines.copies_of(notes, [one], every)] for one in best]
+        tokens = [target_lines.token_of(notes, target_lines.marked(one, hashing), hashing) for one in each]
+        return token if lines else "", lines, target_lines.forget_lines(notes, candidates, tokens)
 
     token, lines, shown = await asyncio.to_thread(write)
     stores = await _holdings(memory, lines) if lines else []
@@ -262,7 +264,7 @@ async def _alone(forgotten: Forgotten) -> AsyncIterator[None]:
 
 
 def _begin(forgotten: Forgotten, notes: Notes, lines: Sequence[Marked]) -> None:
-    standing = planning.standing_lines(notes, lines, forgotten.hashing())
+    standing = target_lines.standing_lines(notes, lines, forgotten.hashing())
     forgotten.bury(one for _, one in standing)
     before = _read_journal(forgotten)
     _write_journal(forgotten, _Journal(lines=(*(before.lines if before else ()), *lines)))
@@ -275,8 +277,8 @@ async def _carry_out(memory: ForgettingScope, notes: Notes, journal: _Journal) -
         lines = [_without_text(line) for line in journal.lines]
     else:
         hashing = await asyncio.to_thread(forgotten.hashing)
-        standing = await asyncio.to_thread(planning.standing_lines, notes, journal.lines, hashing)
-        lines = await asyncio.to_thread(planning.forget_lines, notes, standing)
+        standing = await asyncio.to_thread(target_lines.standing_lines, notes, journal.lines, hashing)
+        lines = await asyncio.to_thread(target_lines.forget_lines, notes, standing)
         lines = lines or [_without_text(line) for line in journal.lines]
         ids = [one.id for _, one in standing if one.id]
         stores += await _mask_records(memory, lines)
@@ -368,7 +370,7 @@ async def _cut(
 ) -> None:
     def change(text: str) -> str:
         bare = text.removeprefix("\ufeff")
-        found = planning.standing([*statements_of(bare)], path, lines, hashing)
+        found = target_lines.standing([*statements_of(bare)], path, lines, hashing)
         kept = without_lines(bare, [(one.start_line, one.end_line) for one in found])
         return text[: len(text) - len(bare)] + kept
 

@@ -18,7 +18,7 @@ from posixpath import splitext
 from typing import Literal
 
 from composable_memory.errors import BackendUnavailable, InvalidArgument, NoteNotWritten, PathRefused
-from composable_memory.forget.note_lines import Notes, without_lines
+from composable_memory.forget.workspace_notes import Notes, without_lines
 from composable_memory.front_matter import front_matter
 from composable_memory.hooks.session_memory import slug_of
 from composable_memory.imports.files import files_of

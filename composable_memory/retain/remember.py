@@ -12,9 +12,9 @@ from typing import TypeAlias
 from composable_memory.arguments import require, require_all, require_text
 from composable_memory.content import IngestReport, MemoryContentObject
 from composable_memory.errors import ComposableMemoryError, InvalidArgument
-from composable_memory.forget.note_lines import without_lines
 from composable_memory.forget.statement_matching import statements_of
 from composable_memory.forget.tombstones import Forgotten, Tombstones
+from composable_memory.forget.workspace_notes import without_lines
 from composable_memory.ingest.note_reader import WrittenSource, contents_of
 from composable_memory.interfaces import Capability, SupportsIngest, SupportsRetain, SupportsSync
 from composable_memory.paths import MEMORY_FOLDER

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from composable_memory.errors import ConfigError
 from composable_memory.facts import Fact
-from composable_memory.forget.note_lines import Notes
+from composable_memory.forget.workspace_notes import Notes
 from composable_memory.json_documents import document
 from composable_memory.runtime.backup import free_folder, scratch_beside
 from composable_memory.runtime.memory import Memory

@@ -3,8 +3,9 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import fields
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal, Self
@@ -22,14 +23,15 @@ from composable_memory.config.sections import gather_sections
 from composable_memory.config.settings import Settings
 from composable_memory.config.trees import Origin, tree_of
 from composable_memory.errors import BackendError, BackendUnavailable, ComposableMemoryError, ConfigError
-from composable_memory.interfaces import BackendSpec
+from composable_memory.interfaces import BackendSpec, Capability
 from composable_memory.registry import discover_backends
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
-from composable_memory.runtime.shared_memory import SharedMemory
 from composable_memory.state.folders import existing_folder
 from composable_memory.supervision.bounded_calls import BoundedCalls, Failure
 from composable_memory.supervision.resource import LazyResource
+from composable_memory.supervision.tasks import Once
+from composable_memory.types import SearchAnswer, SearchOptions
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 OPEN_TIMEOUT_S = 600.0
@@ -39,6 +41,39 @@ _CALLER = Origin(layer="override")
 
 Purpose = Literal["default", "status"]
 """What a manager is wanted for: to stay, or for a look at its status."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SharedMemory(Memory):
+    """A memory, and `MemorySearchManager`, in the hands of several: whoever closes it closes it for all."""
+
+    closing: Once[None]
+
+    @classmethod
+    def of(
+        cls, memory: Memory, release: Callable[["SharedMemory"], Coroutine[object, object, None]]
+    ) -> "SharedMemory":
+        """Share `memory`, which `release` closes."""
+        parts = {field.name: getattr(memory, field.name) for field in fields(memory)}
+        closing: Once[None] = Once(lambda: release(shared), name="close shared memory")
+        shared = cls(**parts, closing=closing)
+        return shared
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """Return what the backends can do."""
+        return self.manager.capabilities
+
+    async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
+        """Search, and say what is missing from the answer."""
+        return await self.manager.answer(query, options)
+
+    async def close(self) -> None:
+        """Close it for everybody; calling it again does nothing.
+
+        A call that is cancelled waits no longer, but it is closed all the same.
+        """
+        await self.closing()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

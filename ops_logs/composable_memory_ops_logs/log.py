@@ -12,12 +12,12 @@ from typing import Any, Self
 from composable_memory_ops_logs.events import EventDetail, OpsEvent, Status
 from composable_memory_ops_logs.file_sink import FileSink
 from composable_memory_ops_logs.line_format import event_to_wire, sealed, texts_in, to_line
+from composable_memory_ops_logs.log_thread import LineWriter
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.redactor import CleanTexts, redact, redact_value
 from composable_memory_ops_logs.retention import Judged
 from composable_memory_ops_logs.short_form import short_line
 from composable_memory_ops_logs.tracing import current_run_id, current_session_key, current_trace_id, new_id
-from composable_memory_ops_logs.writer import LineWriter
 
 DEFAULT_MAX_BYTES = 2_000_000_000
 _POLL_S = 0.002

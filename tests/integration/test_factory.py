@@ -23,7 +23,7 @@ from composable_memory.interfaces import (
     QueryOrchestrator,
     SupportsSync,
 )
-from composable_memory.runtime.shared_memory import SharedMemory
+from composable_memory.runtime.factory import SharedMemory
 from composable_memory.testing import InMemoryBackend, InMemorySettings
 from composable_memory.testing.in_memory import IN_MEMORY_CAPABILITIES
 from composable_memory_adapters.qmd import spec as qmd_spec

@@ -10,7 +10,7 @@ import pytest
 from composable_memory import open_memory
 from composable_memory.errors import ConfigError
 from composable_memory.learning.logged import queries_of
-from composable_memory.runtime.shared_memory import SharedMemory
+from composable_memory.runtime.factory import SharedMemory
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 from composable_memory_ops_logs import OpsLogError

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from composable_memory.citations import read_citation
 from composable_memory.errors import InvalidArgument, MemoryPathError
-from composable_memory.forget.note_lines import NoteLine, Notes
 from composable_memory.forget.report import ForgetLine
 from composable_memory.forget.statement_matching import Statement, contains, words_of
 from composable_memory.forget.tombstones import Tombstones
+from composable_memory.forget.workspace_notes import NoteLine, Notes
 from composable_memory.paths import is_note
 from composable_memory.reflect.entity_pages import is_own_line, own_lines
 
