@@ -91,6 +91,14 @@ class Neighbourhood:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """How many episodes from before workspaces were told apart were taken over, and how many are left."""
+
+    episodes: int
+    left: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forgotten:
     """What went with an episode: facts that nothing else supports, entities that no fact is left about."""
 

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         VectorQueryResult,
         VectorRecord,
     )
-    from composable_memory.facts import Episode, Fact, Forgotten, GraphEntity, Neighbourhood
+    from composable_memory.facts import Adopted, Episode, Fact, Forgotten, GraphEntity, Neighbourhood
     from composable_memory.forget.report import Forgetting, Holding
     from composable_memory_feedback.store import FeedbackStore
     from composable_memory_ops_logs import OpsLog
@@ -392,6 +392,15 @@ class SupportsForget(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsAdoption(Protocol):
+    """A memory that may hold what was taken in before workspaces were told apart, and belongs to none."""
+
+    async def adopt(self, *, everything: bool = False) -> Adopted:
+        """Take over what the workspace's notes say as well or, on its owner's word, everything."""
+        ...
+
+
 CAPABILITY_PROTOCOLS = {
     Capability.ANSWER: SupportsAnswer,
     Capability.BACKUP: SupportsBackup,
@@ -635,10 +644,11 @@ class BackendServices:
     `load_extractor` returns what finds entities and relations in texts, by the name under which a package
     offers it; it is not for the loop, may take a moment, and raises `ConfigError` for a name that nobody has.
     What a backend keeps is kept under `workspace_id` as well as `agent_id`, so that no workspace
-    sees what is another's; the id stays the same when the folder is moved. `hide` is what every
-    text goes through that a backend reads from notes and transcripts to store it; `forgotten` names what it
-    blanks, so that what was stored before can be told. Call both in a thread. `environ` is the environment of
-    whoever opens the memory, which need not be that of this process.
+    sees what is another's; the id stays the same when the folder is moved. `inherits` says that this
+    workspace alone used the state folder before workspaces were told apart. `hide` is what every text goes
+    through that a backend reads from notes and transcripts to store it; `forgotten` names what it blanks, so
+    that what was stored before can be told. Call both in a thread. `environ` is the environment of whoever
+    opens the memory, which need not be that of this process.
     """
 
     workspace_dir: Path
@@ -655,6 +665,7 @@ class BackendServices:
     backend_id: str = ""
     is_long_lived: bool = True
     load_extractor: Callable[[str], EntityExtractor] | None = None
+    inherits: bool = False
     hide: HideForgotten = hide_nothing
     forgotten: Callable[[], str] = str
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)

@@ -1755,6 +1755,10 @@ INTERFACES = document(
                  f"{APART}no_workspace_ends_what_another_says"),
             kept("own:workspace:shared", "facts are shared by name, and tell whose they are",
                  f"{APART}what_is_shared_by_name_tells_whose_it_is"),
+            kept("own:workspace:earlier", "what an earlier version kept is found, or set aside and told",
+                 f"{APART}who_alone_used_the_state_folder_keeps_all_of_it",
+                 f"{APART}what_was_mixed_up_goes_to_the_workspaces_whose_notes_say_it",
+                 f"{APART}what_no_note_proves_is_set_aside_until_its_owner_says_so"),
         ],
     ),
     (

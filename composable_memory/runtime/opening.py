@@ -116,6 +116,7 @@ async def open_memory(
                 requested_embedder=loaded.settings.memory.embedding.provider,
                 is_long_lived=long_lived,
                 load_extractor=load_extractor,
+                inherits=identity.inherits,
                 hide=forgotten.hide,
                 forgotten=forgotten.digest,
                 environ=environ,

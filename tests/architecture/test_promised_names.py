@@ -40,6 +40,7 @@ METHODS: Mapping[type, Mapping[str, str]] = {
     interfaces.SupportsRetain: {"retains": "", "retain": "text place"},
     interfaces.SupportsSync: {"sync": "reason force progress"},
     interfaces.SupportsIngest: {"ingest": "contents wait", "ingest_source": "path contents wait"},
+    interfaces.SupportsAdoption: {"adopt": "everything"},
     interfaces.SupportsFacts: {
         "facts": "about as_of current_only limit",
         "entities": "named limit",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from composable_memory.content import EmbedderInput, Health, IngestReport, MemoryContentObject
 from composable_memory.errors import BackendUnavailable, EmbeddingError
-from composable_memory.facts import Forgotten
+from composable_memory.facts import Adopted, Forgotten
 from composable_memory.forget.report import Forgetting, Holding
 from composable_memory.interfaces import BackendServices, ProgressCallback
 from composable_memory.registry import find_extractor
@@ -26,6 +26,7 @@ from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, FactStor
 from composable_memory_adapters.graphiti.groups import GroupScope
 from composable_memory_adapters.graphiti.ingest import Ingest
 from composable_memory_adapters.graphiti.maintenance import Erasing, Maintenance
+from composable_memory_adapters.graphiti.outbox.adoption import Adoption
 from composable_memory_adapters.graphiti.outbox.backup import GraphBackup
 from composable_memory_adapters.graphiti.outbox.delivery import Delivery
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
@@ -63,11 +64,10 @@ async def open_graphiti(
         await asyncio.to_thread(find_extractor, settings.local_extractor)
     async with AsyncExitStack() as stack:
         folder = await asyncio.to_thread(_folder_of, settings, services)
-        scope = GroupScope.of(settings, agent_id=services.agent_id, workspace_id=services.workspace_id)
         store: FactStore
         copies: FalkorCopies | None = None
         if settings.service_url:
-            store = await stack.enter_async_context(open_service(settings, services, group=scope.searched[0]))
+            store = await stack.enter_async_context(open_service(settings, services))
         else:
             store = local = await stack.enter_async_context(
                 open_database_store(settings, services, folder, replace_graph=replace_graph)
@@ -86,15 +86,17 @@ async def open_graphiti(
                 batch_size=1 if settings.uses_llm else BATCH_BY_RULES,
             )
         )
+        scope = GroupScope(settings=settings, agent_id=services.agent_id, workspace_id=services.workspace_id)
         stack.push_async_callback(worker.close)
+        adoption = Adoption(outbox, settings, services, scope)
         parts = GraphParts(
             settings=settings,
             services=services,
-            scope=scope,
             store=store,
             copies=copies,
             outbox=outbox,
             worker=worker,
+            adoption=adoption,
         )
         await _prepare(parts)
         is_new = await asyncio.to_thread(_was_never_started, settings, folder)
@@ -185,6 +187,15 @@ class GraphitiMemory(FactQueries):
         with trace():
             return await self._erasing.erase(wanted)
 
+    async def adopt(self, *, everything: bool = False) -> Adopted:
+        """Adopt episodes from before workspaces were told apart, and store them with what else waits.
+
+        Without `everything` they are those whose text is in the note of this workspace that they name.
+        """
+        self._require_open("adopt episodes")
+        with trace():
+            return await self._maintenance.adopt(everything=everything)
+
     async def backup(self, folder: Path) -> Mapping[str, int]:
         """Copy what this workspace wrote to a private graph; of another, only count what is there."""
         self._require_open("back up")
@@ -202,7 +213,7 @@ class GraphitiMemory(FactQueries):
     def status(self) -> MemoryProviderStatus:
         """Return what was known after the last call that looked; asks nobody."""
         self._require_open("report its status")
-        return self._monitor.status()
+        return self._monitor.status(self._parts.adoption.unassigned)
 
     async def health(self) -> Health:
         """Ask the store of the facts whether it answers."""
@@ -257,9 +268,10 @@ def _folder_of(settings: GraphitiSettings, services: BackendServices) -> Path:
 
 
 async def _prepare(parts: GraphParts) -> None:
-    """Complete a restore that was cut off."""
+    """Complete a restore that was cut off, and adopt what belongs to the workspace."""
     backup = GraphBackup(parts.outbox, parts.copies, parts.scope, exclusive=parts.worker.exclusive)
     await backup.finish()
+    await parts.adoption.run_at_opening()
 
 
 def _was_never_started(settings: GraphitiSettings, folder: Path) -> bool:

@@ -22,63 +22,51 @@ DIRECT = frozenset({"direct", "dm"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupScope:
-    """The groups that one workspace of an agent reads and writes; `default` is the workspace's own."""
+    """The groups that one workspace of an agent reads and writes.
+
+    `claimed` are groups that belong to the workspace alone though they are not named after it.
+    """
 
     settings: GraphitiSettings
-    default: str
+    agent_id: str
     workspace_id: str
-
-    @classmethod
-    def of(cls, settings: GraphitiSettings, *, agent_id: str, workspace_id: str) -> "GroupScope":
-        """Return the groups of a workspace of an agent."""
-        default = default_group(agent_id, workspace_id)
-        return cls(settings=settings, default=default, workspace_id=workspace_id)
+    claimed: frozenset[str] = frozenset()
 
     @property
     def base(self) -> str:
         """Return the group that the settings name, else the workspace's own."""
-        return self.settings.group or self.default
+        return self.settings.group or self._default
 
     @property
     def searched(self) -> tuple[str, ...]:
         """Return the groups that every session may search, the workspace's own first."""
-        return self.searched_by(None)
+        return groups_to_search(self.settings, self._default)
 
     @property
     def owner_in_ids(self) -> str | None:
         """Return what tells our episodes from those of others in a group that the settings name."""
         return self.workspace_id if self.settings.group else None
 
-    def searched_by(self, session_key: str | None) -> tuple[str, ...]:
-        """Return the groups that a question of a session searches, its own first.
+    @property
+    def _default(self) -> str:
+        is_claimed = safe_group_id(self.agent_id) in self.claimed
+        return self.agent_id if is_claimed else default_group(self.agent_id, self.workspace_id)
 
-        What belongs to nobody in particular, such as the notes, is the agent's and everybody's.
-        """
-        own = self.group_of(MemoryProvenance(source="search", session_key=session_key))
-        others = (safe_group_id(key) for key in (self.base, *self.settings.also_search))
-        return tuple(dict.fromkeys((own, *others)))
+    def searched_by(self, session_key: str | None) -> tuple[str, ...]:
+        """Return the groups that a question of a session searches, its own first."""
+        return groups_to_search(self.settings, self._default, session_key)
 
     def group_of(self, provenance: MemoryProvenance | None) -> str:
-        """Return the group that a content goes to: without a user or a session known, `base`."""
-        kind = self.settings.ingest.group_by
-        if provenance is None or kind == "agent":
-            return safe_group_id(self.base)
-        key = _user_of(provenance) if kind == "user" else provenance.session_key
-        # The line break keeps "a" and user "b" apart from an agent that is called like both together.
-        return safe_group_id(f"{self.base}\n{kind}\n{key}" if key else self.base)
+        """Return the group that a content goes to."""
+        return group_of(self.settings, self._default, provenance)
 
     def may_read(self, group_id: str) -> bool:
-        """Return whether a path may name a group: one that is searched, or that of a user or a session.
-
-        Which session asks for a path is not known, so within an agent paths are open to all of its sessions.
-        """
-        kind = self.settings.ingest.group_by
-        return group_id in self.searched or (kind != "agent" and _is_within(self.base, kind, group_id))
+        """Return whether a path may name a group."""
+        return is_readable(self.settings, self._default, group_id)
 
     def is_private(self, group_id: str) -> bool:
         """Return whether a group belongs to this workspace alone."""
-        within = any(_is_within(self.default, kind, group_id) for kind in ("user", "session"))
-        return group_id == safe_group_id(self.default) or within
+        return group_id in self.claimed or is_of(self._default, group_id)
 
 
 def default_group(agent_id: str, workspace_id: str) -> str:
@@ -90,6 +78,53 @@ def default_group(agent_id: str, workspace_id: str) -> str:
     if len(agent_id) > room:
         agent_id = sha256(agent_id.encode()).hexdigest()[:AGENT_CHARS]
     return f"{agent_id}_{workspace_id}"
+
+
+def group_of(settings: GraphitiSettings, default: str, provenance: MemoryProvenance | None) -> str:
+    """Return the group that a content goes to.
+
+    Without a user or a session known it is the one that the settings name, or `default`.
+    """
+    base = settings.group or default
+    if provenance is None:
+        return safe_group_id(base)
+    match settings.ingest.group_by:
+        case "user":
+            return _group_within(base, "user", _user_of(provenance))
+        case "session":
+            return _group_within(base, "session", provenance.session_key)
+        case _:
+            return safe_group_id(base)
+
+
+def groups_to_search(
+    settings: GraphitiSettings, default: str, session_key: str | None = None
+) -> tuple[str, ...]:
+    """Return the groups that a question of a session may see, its own first.
+
+    What belongs to nobody in particular, such as the notes, is the agent's and everybody's.
+    """
+    base = settings.group or default
+    own = group_of(settings, default, MemoryProvenance(source="search", session_key=session_key))
+    others = (safe_group_id(key) for key in (base, *settings.also_search))
+    return tuple(dict.fromkeys((own, *others)))
+
+
+def is_readable(settings: GraphitiSettings, default: str, group_id: str) -> bool:
+    """Return whether a path may name a group: one that is searched, or one of the agent's users or sessions.
+
+    Which session asks for a path is not known, so within an agent paths are open to all of its sessions.
+    """
+    if group_id in groups_to_search(settings, default):
+        return True
+    kind = settings.ingest.group_by
+    return kind != "agent" and _is_within(settings.group or default, kind, group_id)
+
+
+def is_of(base: str, group_id: str) -> bool:
+    """Return whether a group is the one that is called `base`, or that of a user or a session within it."""
+    within = any(_is_within(base, kind, group_id) for kind in ("user", "session"))
+    return group_id == safe_group_id(base) or within
 
 
 def safe_group_id(key: str) -> str:
@@ -107,6 +142,11 @@ def safe_group_id(key: str) -> str:
 def _slug(key: str) -> str:
     plain = unicodedata.normalize("NFKD", key).encode("ascii", "ignore").decode()
     return UNSAFE_RUN.sub("-", plain)[:SLUG_CHARS].strip("-")
+
+
+def _group_within(base: str, kind: str, key: str | None) -> str:
+    # The line break keeps "a" and user "b" apart from an agent that is called like both together.
+    return safe_group_id(f"{base}\n{kind}\n{key}" if key else base)
 
 
 def _is_within(base: str, kind: str, group_id: str) -> bool:

@@ -66,6 +66,7 @@ class Ingest:
         """
         _report_progress(progress, 0)
         await self._parts.outbox.retry_now(failed=force)
+        await self._parts.adoption.run_without_model()
         await plan_merges(self._parts.outbox, self._settings, now=self._parts.services.clock())
         await self._monitor.count_waiting(anew=True)
         if self._monitor.is_empty:

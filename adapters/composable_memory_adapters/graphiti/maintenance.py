@@ -1,4 +1,4 @@
-"""Removes episodes, and backs up and restores a workspace's graph.
+"""Removes episodes, adopts those of earlier versions, and backs up and restores a workspace's graph.
 
 An episode that says what is forgotten goes, with the facts that only it supports. What else it says is handed
 in again.
@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from composable_memory.errors import BackendRejected, ComposableMemoryError
-from composable_memory.facts import Forgotten
+from composable_memory.facts import Adopted, Forgotten
 from composable_memory.forget.report import Forgetting, Holding
 from composable_memory.forget.tombstones import INSTEAD, Tombstones
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, named_in, storable
@@ -68,6 +68,16 @@ class Maintenance:
             removed += [forgotten] if forgotten else []
         await self._parts.outbox.forget([entry.id for entry in entries])
         return removed or [Forgotten(episode_id=entry.id, facts=0, entities=0) for entry in entries]
+
+    async def adopt(self, *, everything: bool) -> Adopted:
+        """Adopt episodes that belong to no workspace, and store them with what else waits.
+
+        Without `everything` they are those whose text is in the note of this workspace that they name.
+        """
+        adopted = await self._parts.adoption.run(everything=everything)
+        await self._parts.worker.work()
+        await self._monitor.count_facts()
+        return Adopted(episodes=adopted, left=sum(self._parts.adoption.unassigned.values()))
 
     async def backup(self, folder: Path) -> Mapping[str, int]:
         """Copy what this workspace wrote to a private graph; of another, only count what is there."""

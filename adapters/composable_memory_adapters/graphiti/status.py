@@ -16,6 +16,7 @@ from composable_memory.types import (
 from composable_memory_adapters.graphiti.database.falkor import FalkorCopies
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, Counts, FactStore
 from composable_memory_adapters.graphiti.groups import GroupScope
+from composable_memory_adapters.graphiti.outbox.adoption import Adoption
 from composable_memory_adapters.graphiti.outbox.comparison import Comparison
 from composable_memory_adapters.graphiti.outbox.queue import Outbox, OutboxCounts
 from composable_memory_adapters.graphiti.outbox.worker import Worker
@@ -26,15 +27,23 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphParts:
-    """The open parts; `copies` copies groups out and in, None where the place belongs to others too."""
+    """The open parts; `adoption` knows which groups are the workspace's.
+
+    `copies` copies groups out and in; None where the place belongs to others too.
+    """
 
     settings: GraphitiSettings
     services: BackendServices
-    scope: GroupScope
     store: FactStore
     copies: FalkorCopies | None
     outbox: Outbox
     worker: Worker
+    adoption: Adoption
+
+    @property
+    def scope(self) -> GroupScope:
+        """Return the groups that the workspace reads and writes."""
+        return self.adoption.scope
 
 
 def ingest_settings(settings: GraphitiSettings) -> IngestSettings:
@@ -143,8 +152,11 @@ class Monitor:
         if nothing_found and not any(self.waiting.by_state.values()):
             yield _degradation("never-indexed", NOTHING_INGESTED + OTHER_GROUPS)
 
-    def status(self) -> MemoryProviderStatus:
-        """Return what was known after the last look; a file is an episode here, a chunk a fact."""
+    def status(self, unassigned: Mapping[str, int]) -> MemoryProviderStatus:
+        """Return what was known after the last call that looked: a file is an episode here, a chunk a fact.
+
+        `unassigned` counts by group the episodes that belong to no workspace.
+        """
         described = self._parts.store.describe()
         by_service = bool(self._parts.settings.service_url)
         embedder = None if by_service else self._parts.services.embedder
@@ -159,10 +171,10 @@ class Monitor:
             vector=VectorStatus(
                 enabled=by_service or embedder is not None, dims=embedder.dimensions if embedder else None
             ),
-            custom=self._details(described),
+            custom=self._details(described, unassigned),
         )
 
-    def _details(self, described: Mapping[str, str]) -> dict[str, JsonValue]:
+    def _details(self, described: Mapping[str, str], unassigned: Mapping[str, int]) -> dict[str, JsonValue]:
         health = self._health
         details: dict[str, JsonValue] = {
             "place": dict(described),
@@ -172,11 +184,19 @@ class Monitor:
             "episodes": {state: count for state, count in self.waiting.by_state.items() if count},
             "missing": self._comparison.missing or None,
             "ledger": self._parts.outbox.problem,
+            "setAside": _set_aside(unassigned),
             "lastError": self.waiting.last_error,
             "background": self._parts.worker.problem,
             "health": None if health is None else "ok" if health.ok else health.message or "down",
         }
         return {name: value for name, value in details.items() if value is not None}
+
+
+def _set_aside(groups: Mapping[str, int]) -> str | None:
+    if not groups:
+        return None
+    counts = ", ".join(f"{count} in group {group}" for group, count in sorted(groups.items()))
+    return f"{counts}: from before workspaces were told apart; `cmem graph adopt` takes what these notes say"
 
 
 def _extractor(settings: GraphitiSettings) -> str:

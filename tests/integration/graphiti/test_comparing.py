@@ -2,17 +2,19 @@
 
 import asyncio
 import shutil
+import sqlite3
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import pytest
 from typer.testing import CliRunner
 
 from composable_memory.cli import app
 from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
+from composable_memory.interfaces import Capability, SupportsSync
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
 from composable_memory_adapters.graphiti.database import requirements
@@ -31,6 +33,12 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 PATIENCE_S = 30.0
 QUESTION = "Where does Mirela work?"
 PEOPLE, PLACES = "memory/people.md", "memory/places.md"
+
+TO_VERSION_1 = """
+DROP TABLE claims; DROP TABLE restored; DROP INDEX episodes_of_nobody;
+ALTER TABLE episodes DROP COLUMN workspace; ALTER TABLE episodes DROP COLUMN is_marked;
+PRAGMA user_version = 1
+"""
 
 Open = Callable[..., AbstractAsyncContextManager[Memory]]
 
@@ -232,6 +240,25 @@ async def test_messages_that_were_merged_come_back_merged(opened: Open, state_di
             await memory.sync()
             assert await facts_of(memory) == before
             assert [one.text for one in await memory.facts_of().episodes()] == texts
+
+
+async def test_a_ledger_of_an_earlier_version_is_taken_as_it_is(opened: Open, state_dir: Path) -> None:
+    before = await fill(opened)
+    (ledger,) = ledgers(state_dir)
+    with closing(sqlite3.connect(ledger)) as file:
+        file.executescript(TO_VERSION_1)
+    with closing(sqlite3.connect(state_dir / "workspaces.sqlite")) as registry, registry:
+        registry.execute("UPDATE workspaces SET inherits = 1")
+    async with open_database(GraphitiSettings(), data_dir=ledger.parent) as database:
+        for group in await database.groups():
+            await database.write(group, "MATCH (p:Episodic) SET p.read_at = NULL")
+
+    async with opened() as memory:
+        assert "lost" not in await told(memory)
+        report = await cast("SupportsSync", memory.manager.backends_with(Capability.SYNC)["graphiti"]).sync()
+        assert report is not None
+        assert report.files_indexed == 0
+        assert await facts_of(memory) == before
 
 
 async def test_of_a_shared_graph_what_is_missing_is_told_and_stored_again_when_asked_for(

@@ -13,15 +13,17 @@ import pytest
 
 from composable_memory.errors import BackendUnavailable
 from composable_memory_adapters.graphiti.episodes import drafts_of
+from composable_memory_adapters.graphiti.outbox import schema
+from composable_memory_adapters.graphiti.outbox.adoption import (
+    assign,
+    claimed_groups,
+    count_unassigned,
+    unassigned_entries,
+)
 from composable_memory_adapters.graphiti.outbox.comparison import stored_entries
 from composable_memory_adapters.graphiti.outbox.entries import EntryState
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
-from composable_memory_adapters.graphiti.outbox.storage import (
-    FILE_NAME,
-    SCHEMA_VERSION,
-    OutboxFile,
-    ensure_tables,
-)
+from composable_memory_adapters.graphiti.outbox.storage import FILE_NAME, OutboxFile
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_ops_logs.tracing import trace
 from tests.integration.graphiti.fact_shelf import draft
@@ -191,7 +193,7 @@ async def test_on_a_full_disk_nothing_is_taken_and_that_is_said(tmp_path: Path, 
 
     async with SqliteFile.open(tmp_path / FILE_NAME, on_connect=small) as file:
         outbox = Outbox(OutboxFile(file), clock=clock)
-        await file.write(lambda connection: ensure_tables(connection, file.path))
+        await file.write(lambda connection: schema.ensure(connection, file.path))
         await outbox.enqueue([draft(1)])
 
         with pytest.raises(BackendUnavailable, match=r"none of them was accepted \(.*full.*\); free some"):
@@ -339,7 +341,7 @@ async def test_a_lease_is_held_by_one_at_a_time_for_each_group(tmp_path: Path, c
 async def test_a_file_of_a_later_version_is_not_touched(tmp_path: Path, clock: Clock) -> None:
     async with Outbox.of(tmp_path, clock=clock) as outbox:
         await outbox.enqueue([draft(1)])
-    await asyncio.to_thread(run, tmp_path / FILE_NAME, f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    await asyncio.to_thread(run, tmp_path / FILE_NAME, f"PRAGMA user_version = {schema.SCHEMA_VERSION + 1}")
 
     with pytest.raises(BackendUnavailable, match="upgrade composable-memory"):
         async with Outbox.of(tmp_path, clock=clock):
@@ -426,41 +428,34 @@ async def test_what_is_saved_of_a_damaged_outbox_stays_with_its_workspace(
         await finish(outbox)
     async with Outbox.of(tmp_path, clock=clock, workspace="two") as outbox:
         await outbox.enqueue([draft(2), draft(3)])
-    wrong = "UPDATE episodes SET draft = '{' WHERE sequence = 3"
+    wrong = "UPDATE episodes SET draft = '{' WHERE sequence = 3; INSERT INTO claims VALUES ('main', 'one')"
     await asyncio.to_thread(run, tmp_path / FILE_NAME, wrong)
 
     async with Outbox.of(tmp_path, clock=clock, workspace="one") as outbox:
         assert "set aside" in str(outbox.problem)
         assert await states(outbox) == {"done": 1}
+        assert await claimed_groups(outbox) == {"main"}
         (stored,) = await stored_entries(outbox, "main")
         assert stored.is_marked
     async with Outbox.of(tmp_path, clock=clock, workspace="two") as outbox:
         assert await due(outbox) == ["2"]
 
 
-async def test_a_file_of_the_version_before_is_brought_to_this_one(tmp_path: Path, clock: Clock) -> None:
+async def test_what_an_earlier_version_wrote_is_saved_of_its_damaged_outbox(
+    tmp_path: Path, clock: Clock
+) -> None:
     async with Outbox.of(tmp_path, clock=clock) as outbox:
         await outbox.enqueue([draft(1), draft(2)])
-    before = """
-    CREATE INDEX episodes_of_nobody ON episodes (group_id) WHERE workspace IS NULL;
-    CREATE TABLE claims (group_id TEXT PRIMARY KEY, workspace TEXT NOT NULL) WITHOUT ROWID;
-    UPDATE episodes SET state = 'moved' WHERE sequence = 2; PRAGMA user_version = 4
+    earlier = """
+    DROP INDEX episodes_of_nobody; DROP TABLE claims; DROP TABLE restored;
+    ALTER TABLE episodes DROP COLUMN workspace; ALTER TABLE episodes DROP COLUMN is_marked;
+    UPDATE episodes SET draft = '{' WHERE sequence = 2; PRAGMA user_version = 1
     """
-    await asyncio.to_thread(run, tmp_path / FILE_NAME, before)
+    await asyncio.to_thread(run, tmp_path / FILE_NAME, earlier)
 
     async with Outbox.of(tmp_path, clock=clock) as outbox:
-        assert outbox.problem is None
-        assert await states(outbox) == {"queued": 1}
-
-
-async def test_a_file_from_before_the_first_version_is_refused(tmp_path: Path, clock: Clock) -> None:
-    async with Outbox.of(tmp_path, clock=clock):
-        pass
-    await asyncio.to_thread(run, tmp_path / FILE_NAME, "PRAGMA user_version = 1")
-
-    with pytest.raises(BackendUnavailable, match="ingest again"):
-        async with Outbox.of(tmp_path, clock=clock):
-            pass
+        assert "set aside" in str(outbox.problem)
+        assert await count_unassigned(outbox) == {"main": 1}
 
 
 async def test_a_damaged_episode_that_waits_is_seen_when_the_outbox_is_opened(
@@ -499,6 +494,22 @@ async def test_the_graph_is_asked_only_for_what_this_workspace_told_it(tmp_path:
         assert await outbox.groups() == ("main",)
     async with Outbox.of(tmp_path, clock=clock, workspace="three") as outbox:
         assert await outbox.groups() == ()
+
+
+async def test_what_was_moved_is_no_loss_of_the_group_that_it_was_in(tmp_path: Path, clock: Clock) -> None:
+    async with Outbox.of(tmp_path, clock=clock) as outbox:
+        await outbox.enqueue([draft(1)])
+        await finish(outbox)
+    await asyncio.to_thread(run, tmp_path / FILE_NAME, "UPDATE episodes SET workspace = NULL")
+
+    async with Outbox.of(tmp_path, clock=clock, workspace="one") as outbox:
+        (entry,) = await unassigned_entries(outbox)
+        await assign(outbox, moving=[(entry, draft(1, group="ours"))])
+        await finish(outbox, "ours")
+
+        assert await stored_entries(outbox, "main") == ()
+        (stored,) = await stored_entries(outbox, "ours")
+        assert (stored.state, stored.is_marked) == ("done", 1)
 
 
 def run(path: Path, statement: str) -> None:

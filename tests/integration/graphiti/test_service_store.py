@@ -601,7 +601,7 @@ async def test_a_store_is_opened_from_the_settings(services: BackendServices, ev
         settings = GraphitiSettings(
             server_host="127.0.0.1", service_port=port, api_key=SecretStr("k"), group="team"
         )
-        async with open_service(settings, services, group="team") as store:
+        async with open_service(settings, services) as store:
             assert (await store.health()).ok
             assert len((await store.search(question("tea", groups=("team",)))).facts) == 1
         with pytest.raises(BackendUnavailable, match="closed"):

@@ -1,6 +1,7 @@
 """Facts are their workspace's: two with notes of equal names see, end and cite nothing of each other."""
 
 import shutil
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,10 +9,18 @@ import pytest
 from typer.testing import CliRunner
 
 from composable_memory.cli import app
+from composable_memory.state.folders import workspace_mark
 
 pytest.importorskip("falkordb")
 
 NOTE = "memory/2026-01-05.md"
+STATE_BEFORE = Path(__file__).with_name("state_before_workspaces.tar.xz")
+"""State folders of the version before workspaces were told apart; the folders of the notes are A and B.
+
+`sole` was used by A alone, which has judged a result; in `mixed` B has ended what A had told.
+"""
+FOLDERS_BEFORE = {"A": "1874b57f", "B": "a10e4696"}
+
 Cmem = Callable[..., str]
 
 
@@ -154,6 +163,82 @@ def test_a_named_workspace_has_its_facts_in_every_clone_and_a_clone_cannot_name_
     (tmp_path / "thief").mkdir()
     (tmp_path / "thief" / ".composable-memory.yaml").write_text("memory: {id: diary}\n", encoding="utf-8")
     assert "memory.id" in cmem("thief", "graph", "facts", code=1)
+
+
+# --- what an earlier version has left -----------------------------------------------------------------------
+
+
+def restored(which: str, tmp_path: Path) -> None:
+    """Restore a state folder, and call its files by where the notes are now."""
+    write(tmp_path / "A", "Alice Moreau works at Acme.")
+    write(tmp_path / "B", "Carla Diaz works at Globex.")
+    with tarfile.open(STATE_BEFORE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (tmp_path / which).rename(tmp_path / "state")
+    for name, before in FOLDERS_BEFORE.items():
+        now = workspace_mark(tmp_path / name)
+        for file in (tmp_path / "state" / "memory").glob(f"*-{before}.sqlite"):
+            file.rename(file.with_name(file.name.replace(before, now)))
+        for log in (tmp_path / "state" / "ops-logs").iterdir():
+            log.write_text(log.read_text().replace(before, now))
+
+
+def test_who_alone_used_the_state_folder_keeps_all_of_it(cmem: Cmem, tmp_path: Path) -> None:
+    restored("sole", tmp_path)
+
+    timeline = cmem("A", "graph", "timeline", "Alice Moreau")
+    assert "since 2026-01-05          Alice Moreau works at Acme." in timeline
+    assert "graphiti/main/" in timeline
+    assert f"from {NOTE}#L1" in timeline
+    assert "1 judged query" in cmem("A", "feedback", "stats")
+    assert "1 known" in cmem("A", "ingest", str(tmp_path / "A" / NOTE))
+    assert "Alice" not in facts(cmem, "B")
+    (tmp_path / "A").rename(tmp_path / "moved")
+    assert "Alice" in facts(cmem, "moved")
+    assert "1 judged query" in cmem("moved", "feedback", "stats")
+
+
+def test_what_was_mixed_up_goes_to_the_workspaces_whose_notes_say_it(cmem: Cmem, tmp_path: Path) -> None:
+    restored("mixed", tmp_path)
+    assert "setAside" in cmem("A", "status", "--json")
+    for name in "AB":
+        cmem(name, "index")
+
+    for name, own, other in (("A", "Alice Moreau works at Acme.", "Carla"), ("B", "Carla Diaz", "Alice")):
+        listed = facts(cmem, name)
+        assert f"{own}" in listed
+        assert other not in listed
+        assert "since 2026-01-05" in listed
+    assert "setAside" not in cmem("A", "status", "--json")
+
+
+def test_what_no_note_proves_is_set_aside_until_its_owner_says_so(cmem: Cmem, tmp_path: Path) -> None:
+    restored("mixed", tmp_path)
+    write(tmp_path / "B", "Something else.")
+    cmem("B", "index")
+
+    assert "Carla" not in facts(cmem, "B")
+    assert "1 in group main" in cmem("B", "status", "--json")
+    assert '"episodes": 0' in cmem("B", "graph", "adopt", "--json")
+    assert '"episodes": 1' in cmem("B", "graph", "adopt", "--all", "--json")
+    assert "Carla Diaz works at Globex." in facts(cmem, "B")
+
+
+@pytest.mark.parametrize("which", ["sole", "mixed"])
+def test_who_names_the_former_group_goes_on_in_it(
+    cmem: Cmem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    monkeypatch.setenv("COMPOSABLE_MEMORY__GRAPHITI__GROUP", "main")
+    restored(which, tmp_path)
+    name, who = (
+        ("A", "Alice Moreau works at Acme.") if which == "sole" else ("B", "Carla Diaz works at Globex.")
+    )
+
+    assert "1 known" in cmem(name, "ingest", str(tmp_path / name / NOTE))
+    assert who in cmem(name, "graph", "facts", "--current")
+    write(tmp_path / name, "Nothing of note happened.")
+    cmem(name, "ingest", str(tmp_path / name / NOTE))
+    assert who not in cmem(name, "graph", "facts", "--current")
 
 
 # --- cmem workspace -----------------------------------------------------------------------------------------

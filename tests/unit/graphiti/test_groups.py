@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from composable_memory.content import MemoryProvenance
-from composable_memory_adapters.graphiti.groups import GroupScope, default_group, safe_group_id
+from composable_memory_adapters.graphiti.groups import (
+    default_group,
+    group_of,
+    groups_to_search,
+    is_of,
+    is_readable,
+    safe_group_id,
+)
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 
 DIRECT = "agent:main:telegram:direct:+49 170"
@@ -13,10 +20,6 @@ DIRECT = "agent:main:telegram:direct:+49 170"
 
 def by(kind: str, **more: object) -> GraphitiSettings:
     return GraphitiSettings.model_validate({"ingest": {"group_by": kind}, **more})
-
-
-def scope(settings: GraphitiSettings, default: str = "main") -> GroupScope:
-    return GroupScope(settings=settings, default=default, workspace_id="1a2b3c4d5e6f")
 
 
 def said(**fields: Any) -> MemoryProvenance:
@@ -42,87 +45,89 @@ def test_whatever_the_key_the_name_is_one_that_databases_take(key: str) -> None:
 
 
 def test_the_agent_has_a_graph_unless_another_is_named() -> None:
-    assert scope(by("agent")).group_of(said(session_key=DIRECT)) == "main"
-    assert scope(by("agent", group="shared")).group_of(None) == "shared"
+    assert group_of(by("agent"), "main", said(session_key=DIRECT)) == "main"
+    assert group_of(by("agent", group="shared"), "main", None) == "shared"
 
 
 def test_users_have_graphs_of_their_own() -> None:
-    anna, bert = (scope(by("user")).group_of(said(actor_id=name)) for name in ("anna", "bert"))
+    anna, bert = (group_of(by("user"), "main", said(actor_id=name)) for name in ("anna", "bert"))
 
     assert len({anna, bert, "main"}) == 3
 
 
 def test_users_of_two_channels_are_two() -> None:
-    groups = {scope(by("user")).group_of(said(actor_id="7", channel=channel)) for channel in ("irc", "sms")}
+    groups = {group_of(by("user"), "main", said(actor_id="7", channel=channel)) for channel in ("irc", "sms")}
 
     assert len(groups) == 2
 
 
 def test_a_question_in_a_conversation_finds_what_its_partner_said_there() -> None:
-    stored = scope(by("user")).group_of(said(session_key=DIRECT, actor_id="+49 170", channel="telegram"))
+    stored = group_of(by("user"), "main", said(session_key=DIRECT, actor_id="+49 170", channel="telegram"))
 
-    assert scope(by("user")).searched_by(DIRECT) == (stored, "main")
+    assert groups_to_search(by("user"), "main", DIRECT) == (stored, "main")
 
 
 def test_what_somebody_said_in_a_group_is_found_in_a_conversation_with_him() -> None:
-    stored = scope(by("user")).group_of(
-        said(session_key="agent:main:telegram:group:9", actor_id="+49 170", channel="telegram")
+    stored = group_of(
+        by("user"),
+        "main",
+        said(session_key="agent:main:telegram:group:9", actor_id="+49 170", channel="telegram"),
     )
 
-    assert stored in scope(by("user")).searched_by(DIRECT)
+    assert stored in groups_to_search(by("user"), "main", DIRECT)
 
 
 def test_what_the_agent_itself_says_does_not_go_to_another_graph_than_the_answer() -> None:
-    groups = {scope(by("user")).group_of(said(session_key=DIRECT, actor_id=who)) for who in ("bot", "+49")}
+    groups = {group_of(by("user"), "main", said(session_key=DIRECT, actor_id=who)) for who in ("bot", "+49")}
 
     assert len(groups) == 1
 
 
 def test_sessions_have_graphs_of_their_own() -> None:
-    stored = scope(by("session")).group_of(said(session_key="s1"))
+    stored = group_of(by("session"), "main", said(session_key="s1"))
 
-    assert scope(by("session")).searched_by("s1") == (stored, "main")
-    assert stored not in scope(by("session")).searched_by("s2")
+    assert groups_to_search(by("session"), "main", "s1") == (stored, "main")
+    assert stored not in groups_to_search(by("session"), "main", "s2")
 
 
 def test_what_belongs_to_nobody_goes_to_the_agent_and_is_found_by_all() -> None:
     for kind in ("user", "session"):
-        assert scope(by(kind)).group_of(said()) == "main"
-        assert "main" in scope(by(kind)).searched_by(DIRECT)
+        assert group_of(by(kind), "main", said()) == "main"
+        assert "main" in groups_to_search(by(kind), "main", DIRECT)
 
 
 def test_further_groups_are_searched_once_each() -> None:
     settings = by("agent", also_search=["team", "main", "other team"])
 
-    assert scope(settings).searched == ("main", "team", safe_group_id("other team"))
+    assert groups_to_search(settings, "main") == ("main", "team", safe_group_id("other team"))
 
 
 def test_a_path_may_name_what_is_searched_and_nothing_of_another_agent() -> None:
     also = by("agent", also_search=["team"])
 
-    assert scope(also, "anna").may_read("anna")
-    assert scope(also, "anna").may_read("team")
-    assert not scope(also, "anna").may_read("bob")
+    assert is_readable(also, "anna", "anna")
+    assert is_readable(also, "anna", "team")
+    assert not is_readable(also, "anna", "bob")
 
 
 def test_two_workspaces_of_an_agent_read_nothing_of_each_other() -> None:
     for agent in ("main", "a" * 64):
         for kind in ("user", "session"):
             one, two = (default_group(agent, workspace) for workspace in ("1a2b3c4d5e6f", "1a2b3c4d5e60"))
-            theirs = scope(by(kind), two).group_of(said(session_key=DIRECT))
+            theirs = group_of(by(kind), two, said(session_key=DIRECT))
 
-            assert scope(by(kind), two).may_read(theirs)
-            assert not scope(by(kind), one).may_read(theirs)
-            assert not scope(by("agent"), one).is_private(theirs)
+            assert is_readable(by(kind), two, theirs)
+            assert not is_readable(by(kind), one, theirs)
+            assert not is_of(one, theirs)
 
 
 @pytest.mark.parametrize("kind", ["user", "session"])
 @pytest.mark.parametrize("agent", ["anna", "team:red", "a" * 80])
 def test_a_path_may_name_every_conversation_of_the_agent_and_none_of_another(kind: str, agent: str) -> None:
     settings = by(kind)
-    own = scope(settings, agent).group_of(said(session_key=DIRECT))
+    own = group_of(settings, agent, said(session_key=DIRECT))
 
-    assert scope(settings, agent).may_read(own)
-    assert not scope(settings, "another").may_read(own)
-    assert not scope(by("agent"), agent).may_read(own), "such groups are not kept there"
-    assert not scope(settings, agent).may_read(f"{agent}-{kind}s"), "that is another agent's name"
+    assert is_readable(settings, agent, own)
+    assert not is_readable(settings, "another", own)
+    assert not is_readable(by("agent"), agent, own), "such groups are not kept there"
+    assert not is_readable(settings, agent, f"{agent}-{kind}s"), "that is another agent's name"

@@ -32,7 +32,7 @@ from composable_memory.cli.plugin_api import (
 )
 from composable_memory.errors import ConfigError
 from composable_memory.facts import Episode, Fact
-from composable_memory.interfaces import Capability, MemorySearchManager, SupportsFacts
+from composable_memory.interfaces import Capability, MemorySearchManager, SupportsAdoption, SupportsFacts
 from composable_memory.json_documents import document
 from composable_memory.runtime.opening import open_memory
 from composable_memory_adapters.graphiti.cli import graph as spec
@@ -268,6 +268,33 @@ async def _forget(target: Target, backend: str | None, episode: str, *, as_json:
         print_json(document(gone))
     else:
         print_line(f"Forgot {one_line(gone.episode_id)}, with {_format_counts(gone.entities, gone.facts)}.")
+
+
+@command(graph, "adopt")
+async def adopt(
+    target: Target,
+    *,
+    everything: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="Also adopt what no note of this workspace mentions; use it if all of it is yours."
+        ),
+    ] = False,
+    backend: Backend = None,
+    as_json: AsJson = False,
+) -> None:
+    """Adopt what was ingested before workspaces were separate, if these notes mention it.
+
+    The text is read again, which costs model calls if a language model extracts the facts.
+    """
+    async with _open(target, backend) as graph:
+        if not isinstance(graph.memory, SupportsAdoption):
+            raise ConfigError("backend", f"{graph.backend_id} keeps nothing that could be taken over")
+        adopted = await graph.memory.adopt(everything=everything)
+    if as_json:
+        print_json(document(episodes=adopted.episodes, left=adopted.left))
+    else:
+        print_line(f"Took over {counted(adopted.episodes, 'episode')}; {adopted.left} are left.")
 
 
 # --- pictures -----------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ import asyncio
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Final, Literal
@@ -19,7 +18,7 @@ from composable_memory.errors import BackendRejected
 from composable_memory_adapters.graphiti.database.falkor import FalkorCopies
 from composable_memory_adapters.graphiti.episodes import named_in
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, LINES, LinkLine, NodeLine
-from composable_memory_adapters.graphiti.groups import GroupScope, safe_group_id
+from composable_memory_adapters.graphiti.groups import GroupScope, group_of, safe_group_id
 from composable_memory_adapters.graphiti.outbox.entries import ACTIVE_STATES, EntryRow, draft_from_json
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.outbox.renaming import Renaming
@@ -30,7 +29,7 @@ STAGED = "~restored"
 """Ends the name of a graph that is being made for a group; no group is called so."""
 FACT = "RELATES_TO"
 OF_GROUPS = """
-FROM episodes WHERE workspace = ? AND group_id IN (SELECT value FROM json_each(?))
+FROM episodes WHERE workspace = ? AND state <> 'moved' AND group_id IN (SELECT value FROM json_each(?))
 """
 COLUMNS = tuple(EntryRow.model_fields)
 SELECT_ROWS = f"SELECT {', '.join(COLUMNS)} {OF_GROUPS} ORDER BY sequence"
@@ -77,7 +76,6 @@ class GraphBackup:
     ) -> None:
         self._outbox = outbox
         self._copies = copies
-        self._scope = scope
         self._settings = scope.settings
         self._exclusive = exclusive
         self._base = scope.base
@@ -250,11 +248,11 @@ class GraphBackup:
         old, new = safe_group_id(naming.base), safe_group_id(self._base)
         found = {old: new} if old in naming.groups else {}
         ingest = self._settings.ingest.model_copy(update={"group_by": naming.group_by})
-        settings = self._settings.model_copy(update={"group": self._base, "ingest": ingest})
-        scope = replace(self._scope, settings=settings)
+        settings = self._settings.model_copy(update={"group": None, "ingest": ingest})
         for row in rows:
             if row.group_id not in found and row.draft:
-                found[row.group_id] = scope.group_of(draft_from_json(row.draft).content.provenance)
+                provenance = draft_from_json(row.draft).content.provenance
+                found[row.group_id] = group_of(settings, self._base, provenance)
         return found
 
 

@@ -22,7 +22,7 @@ from composable_memory.content import (
     MemoryTemporalMetadata,
 )
 from composable_memory.types import Origin
-from composable_memory_adapters.graphiti.episodes import PART_OF, EpisodeDraft, graph_id
+from composable_memory_adapters.graphiti.episodes import PART_OF, EpisodeDraft, graph_id, owner_of
 from composable_memory_adapters.sqlite_file import Connection, Unreadable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -100,6 +100,7 @@ EntryState = Literal[
     "lost",
     "merging",
     "merged",
+    "moved",
     "forgotten",
 ]
 """Where an episode is on its way.
@@ -107,8 +108,8 @@ EntryState = Literal[
 `queued` is to be stored, `sent` was accepted by a service that has not shown it yet, `done` is in the graph,
 `failed` waits until somebody asks for another try. What its source no longer says is `retiring`, and then
 `retired`; what the graph has lost of that is `lost` until it is stored and retired again. An episode that
-replaces several is `merging` until it has; these are `merged` then. `forgotten` keeps of an episode only that
-it must not come back.
+replaces several is `merging` until it has; these are `merged` then. `moved` was handed in once more, in a
+group of the workspace that it belongs to. `forgotten` keeps of an episode only that it must not come back.
 """
 
 STATES: frozenset[str] = frozenset(get_args(EntryState))
@@ -249,6 +250,12 @@ VALUES (:id, (SELECT coalesce(max(sequence), 0) + 1 FROM episodes), :group_id, :
   :part_of, :session_key, :source_path, :state, :draft, :hash, :trace_id, :observed_at, :now, :now,
   :workspace)
 """
+RECOGNIZE = """
+UPDATE episodes SET draft_id = :draft_id, part_of = :part_of, workspace = :workspace,
+  source_path = coalesce(:source_path, source_path)
+WHERE draft_id = :before AND (workspace = :workspace OR workspace IS NULL AND EXISTS (
+  SELECT 1 FROM episodes AS same WHERE same.draft_id = :before AND same.hash = :hash))
+"""
 REQUEUE = """
 UPDATE episodes SET sequence = (SELECT max(sequence) + 1 FROM episodes), state = 'queued', attempts = 0,
   next_try_at = 0, last_error = NULL, source_path = coalesce(:source_path, source_path), since = :now
@@ -272,6 +279,7 @@ def add(
 ) -> bool:
     """Add an episode, and return whether it is known with this text and not retired: it stays as it is."""
     digest = digest_of(draft)
+    _recognize(connection, draft, digest, workspace=workspace, source_path=source_path)
     rows = connection.execute(FIND, (draft.id,)).fetchall()
     same = next((row for row in rows if row[2] == digest), None)
     others = [str(row[0]) for row in rows if row[2] != digest and row[1] in ACTIVE_STATES]
@@ -311,6 +319,24 @@ def retire_missing(
 
 def _retire(connection: Connection, ids: Iterable[str], *, now: float) -> None:
     connection.executemany(RETIRE, [(now, own_id) for own_id in ids])
+
+
+def _recognize(
+    connection: Connection, draft: EpisodeDraft, digest: str, *, workspace: str, source_path: str | None
+) -> None:
+    """Rename what was handed in before ids named the workspace, so that nothing is stored twice."""
+    owner, name = owner_of(draft.content.id)
+    if owner is None:
+        return
+    values = {
+        "draft_id": draft.id,
+        "part_of": _whole_of(draft),
+        "before": graph_id(draft.group_id, name),
+        "hash": digest,
+        "workspace": workspace,
+        "source_path": source_path,
+    }
+    connection.execute(RECOGNIZE, values)
 
 
 def _with_hash_in_id(draft: EpisodeDraft, digest: str) -> EpisodeDraft:

@@ -111,7 +111,7 @@ UPDATE episodes SET state = 'forgotten', draft = '', last_error = NULL, since = 
 WHERE id = ? OR merged_into = ?
 """
 DROP_HASH = "UPDATE episodes SET hash = '' WHERE id = ? OR merged_into = ?"
-GROUPS = "SELECT DISTINCT group_id FROM episodes WHERE workspace = :workspace"
+GROUPS = "SELECT DISTINCT group_id FROM episodes WHERE workspace = :workspace AND state <> 'moved'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from uuid import uuid4
 from composable_memory.errors import BackendUnavailable, IndexDamaged, IndexProblem, IndexTooNew
 from composable_memory.interfaces import KeptStore
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
+from composable_memory_adapters.graphiti.outbox import schema
 from composable_memory_adapters.graphiti.outbox.entries import DUE_STATES, STATES, select
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile, Unreadable
 
@@ -38,9 +39,11 @@ IDS_WITH_PREFIX = (
     "SELECT id FROM episodes WHERE id >= ?1 AND id < ?1 || 'g' ORDER BY id DESC",
 )
 COLUMNS = "SELECT name FROM pragma_table_info('episodes')"
+CLAIMS = "SELECT group_id, workspace FROM claims"
+SAVE_CLAIM = "INSERT OR IGNORE INTO claims (group_id, workspace) VALUES (?, ?)"
 SIZES = """
 SELECT workspace, sum(length(draft)) FROM episodes
-WHERE workspace IS NOT NULL AND state <> 'forgotten' GROUP BY workspace
+WHERE workspace IS NOT NULL AND state NOT IN ('moved', 'forgotten') GROUP BY workspace
 """
 
 
@@ -107,7 +110,7 @@ class OutboxFile:
         """Create or migrate the tables, and read the file once to find damage."""
 
         def work(connection: Connection) -> None:
-            ensure_tables(connection, self.file.path)
+            schema.ensure(connection, self.file.path)
             _check(connection)
 
         await self.write(work, doing="be opened")
@@ -141,7 +144,7 @@ def _sizes(path: Path) -> list[tuple[str, int]]:
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
             return [(str(workspace), int(size or 0)) for workspace, size in file.execute(SIZES)]
-    except sqlite3.Error:  # of an earlier version, or damaged
+    except sqlite3.Error:  # of an earlier version, which knows no workspaces, or damaged
         return []
 
 
@@ -159,7 +162,7 @@ async def _create(path: Path) -> bool:
     with suppress(IndexProblem, OSError):  # whoever opens it next reports why
         try:
             async with SqliteFile.open(scratch, readers=1) as new:
-                await new.write(lambda connection: ensure_tables(connection, scratch))
+                await new.write(lambda connection: schema.ensure(connection, scratch))
             await asyncio.to_thread(_link, scratch, path)
         finally:
             await asyncio.to_thread(scratch.unlink, missing_ok=True)
@@ -218,7 +221,7 @@ async def _salvage(path: Path) -> tuple[Path, int]:
         SqliteFile.open(path, readers=1, on_connect=_read_truncated_files) as damaged,
         SqliteFile.open(fresh, readers=1) as new,
     ):
-        await new.write(lambda connection: ensure_tables(connection, fresh))
+        await new.write(lambda connection: schema.ensure(connection, fresh))
         columns = await new.read(_columns)
         with suppress(IndexProblem):  # an earlier version wrote fewer
             present = await damaged.read(_columns)
@@ -231,6 +234,9 @@ async def _salvage(path: Path) -> tuple[Path, int]:
                 row = await damaged.read(partial(_sound_row, find=find, own_id=own_id))
                 await new.write(partial(_insert, statement=save, row=row))
                 saved += 1
+        with suppress(IndexProblem):
+            for claim in await damaged.read(lambda connection: connection.execute(CLAIMS).fetchall()):
+                await new.write(partial(_insert, statement=SAVE_CLAIM, row=claim))
     return await asyncio.to_thread(_swap, path, fresh), saved
 
 
@@ -283,92 +289,3 @@ def _sound_row(connection: Connection, *, find: str, own_id: str) -> tuple[Any, 
 
 def _insert(connection: Connection, *, statement: str, row: tuple[Any, ...]) -> None:
     connection.execute(statement, row)
-
-
-# --- the tables -----------------------------------------------------------------------------------------
-
-APPLICATION_ID = 0x636D6570
-"""Marks the file as ours: the letters "cmep"."""
-
-TABLES = """
-CREATE TABLE episodes (
-  id TEXT PRIMARY KEY,         -- the one in the graph
-  sequence INTEGER NOT NULL,   -- the order in which they are stored
-  group_id TEXT NOT NULL,
-  draft_id TEXT NOT NULL,      -- as it was handed in; several texts may share it, one after the other
-  content_id TEXT NOT NULL,
-  part_of TEXT NOT NULL,       -- the content that a long text was cut from; else its own
-  session_key TEXT,            -- of a message that may be merged
-  source_path TEXT,            -- of what is all that a source says
-  state TEXT NOT NULL,
-  draft TEXT NOT NULL,         -- JSON
-  hash TEXT NOT NULL,          -- SHA-256 of the text
-  attempts INTEGER NOT NULL DEFAULT 0,
-  next_try_at REAL NOT NULL DEFAULT 0,
-  last_error TEXT,
-  merged_into TEXT,
-  trace_id TEXT,
-  observed_at REAL NOT NULL,
-  enqueued_at REAL NOT NULL,
-  since REAL NOT NULL,         -- when it reached its state
-  is_marked INTEGER NOT NULL DEFAULT 0, -- whether the graph marks it when all of it is stored
-  workspace TEXT
-) WITHOUT ROWID;
-
-CREATE INDEX episodes_by_state ON episodes (state, group_id, sequence);
-CREATE INDEX episodes_by_draft ON episodes (draft_id);
-CREATE INDEX episodes_by_sequence ON episodes (sequence);
-CREATE INDEX episodes_by_whole ON episodes (group_id, part_of);
-CREATE INDEX episodes_by_source ON episodes (source_path) WHERE source_path IS NOT NULL;
-CREATE INDEX episodes_by_merged ON episodes (merged_into) WHERE merged_into IS NOT NULL;
-
-CREATE TABLE turns (
-  group_id TEXT PRIMARY KEY,
-  holder TEXT,                 -- JSON
-  failures INTEGER NOT NULL DEFAULT 0, -- without a success between them
-  next_try_at REAL NOT NULL DEFAULT 0
-) WITHOUT ROWID;
-
-CREATE TABLE restored (
-  group_id TEXT PRIMARY KEY,
-  staged TEXT                  -- the graph that replaces the group's; NULL if none does
-) WITHOUT ROWID;
-"""
-"""`episodes` has a row for every text that was ever handed in under an id: queue and record of what is done.
-`turns` has the lease of each group, and until when one that failed is left alone; `restored` has what is
-still to be done of a restore. Times are seconds since 1970.
-"""
-
-FIRST_VERSION = 4
-"""Earlier ones were never released, and are not read."""
-WITHOUT_CLAIMS = """
-DELETE FROM episodes WHERE state = 'moved'; -- handed in once more, in a group of their workspace
-DROP INDEX episodes_of_nobody;
-DROP TABLE claims;
-"""
-MIGRATIONS = (WITHOUT_CLAIMS,)
-"""The statements that bring a file from each version to the next, beginning with the first."""
-
-SCHEMA_VERSION = FIRST_VERSION + len(MIGRATIONS)
-
-
-def ensure_tables(connection: Connection, path: Path) -> None:
-    """Bring the tables to this version; run within a write.
-
-    Raises:
-        IndexTooNew: a later version wrote the file.
-        IndexProblem: it belongs to another program, or to a version before the first.
-    """
-    version = connection.execute("PRAGMA user_version").get
-    if version > SCHEMA_VERSION:
-        raise IndexTooNew(path, found=version, supported=SCHEMA_VERSION)
-    is_ours = connection.execute("PRAGMA application_id").get == APPLICATION_ID
-    if not is_ours and connection.execute("SELECT count(*) FROM sqlite_schema").get:
-        raise IndexProblem(path, "it belongs to another program; choose another folder")
-    if 0 < version < FIRST_VERSION:
-        raise IndexProblem(path, "a version before 0.1 wrote it; move it away and ingest again")
-    for statements in MIGRATIONS[version - FIRST_VERSION :] if version else (TABLES,):
-        connection.execute(statements)
-    if version < SCHEMA_VERSION:
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -25,6 +25,7 @@ from composable_memory_adapters.graphiti.fact_stores import (
     Question,
     ScoredFact,
 )
+from composable_memory_adapters.graphiti.groups import default_group, group_of
 from composable_memory_adapters.graphiti.reading.fact_scoring import RankScoring, best_first
 from composable_memory_adapters.graphiti.reading.question_words import question_words
 from composable_memory_adapters.graphiti.reading.rows import since
@@ -375,13 +376,10 @@ TIMEOUT_MS = 60_000
 
 
 @asynccontextmanager
-async def open_service(
-    settings: GraphitiSettings, services: BackendServices, *, group: str
-) -> AsyncIterator[ServiceStore]:
+async def open_service(settings: GraphitiSettings, services: BackendServices) -> AsyncIterator[ServiceStore]:
     """Yield the service that the settings name; it is reached when it is first needed.
 
-    `group` is the workspace's own. What the service is asked is not logged here: whoever asks the store does
-    that.
+    What it is asked is not logged here: whoever asks the store does that.
     """
     client = GraphitiClient(
         base_url=settings.service_url,
@@ -391,7 +389,7 @@ async def open_service(
     )
     store = ServiceStore(
         client,
-        group=group,
+        group=group_of(settings, default_group(services.agent_id, services.workspace_id), None),
         search=settings.search,
         clock=services.clock,
         stalled_after_s=settings.ingest.timeout_ms / 1000,
