@@ -74,6 +74,7 @@ async def facts_in(memory: Memory) -> dict[str, Fact]:
     return {fact.text: fact for fact in facts if fact.origins and fact.origins[0].path == FIRST}
 
 
+@pytest.mark.thorough
 async def test_what_is_said_later_ends_what_was_said_before_and_nothing_else(tmp_path: Path) -> None:
     config = {"graphiti": {"enabled": True}, "embedding": {"provider": "none"}}
     mine, theirs, state = tmp_path / "mine", tmp_path / "theirs", tmp_path / "state"

@@ -351,6 +351,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.thorough
 async def test_a_rebuild_that_is_killed_leaves_the_old_index_and_its_litter_is_cleaned_up(
     services: BackendServices, workspace: Path
 ) -> None:

@@ -633,6 +633,7 @@ async def test_a_cancelled_first_load_is_taken_over_by_the_next_search(notes: No
     assert [paths(answer) for answer in others if isinstance(answer, SearchAnswer)] == [["deploy.md"]] * 3
 
 
+@pytest.mark.thorough
 async def test_what_an_interrupted_load_has_fetched_is_not_fetched_again(
     notes: Notes, file: WatchedFile
 ) -> None:

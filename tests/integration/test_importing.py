@@ -534,6 +534,7 @@ async def test_no_name_in_an_export_leads_out_of_the_workspace(place: Place) -> 
     assert "passwd" not in "".join(written.values())
 
 
+@pytest.mark.thorough
 async def test_a_bomb_is_named_and_the_rest_imported(place: Place) -> None:
     export = place.zip("mem0.zip", {"b.json": MEM0["results"][:1], "c.json": "{"})
     archive = zipfile.ZipFile(export, "a", zipfile.ZIP_DEFLATED, compresslevel=1)

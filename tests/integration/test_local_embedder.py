@@ -448,6 +448,7 @@ async def test_closing_stops_a_download_and_the_next_one_goes_on_from_there(
     assert int(second["Range"].removeprefix("bytes=").removesuffix("-")) > 5_000_000
 
 
+@pytest.mark.thorough
 async def test_a_hub_that_refuses_is_quoted_and_not_asked_again_at_once(
     open_local: OpenLocal,
 ) -> None:

@@ -112,6 +112,7 @@ def test_whoever_waits_for_a_change_is_told_at_once(team_settings: PostgresSetti
         assert one.judgements() == other.judgements() == [judgement()]
 
 
+@pytest.mark.thorough
 async def test_while_the_server_is_away_weights_serve_and_nothing_is_acknowledged(
     own_server: PostgresServer, tmp_path: Path
 ) -> None:

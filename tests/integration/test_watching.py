@@ -571,6 +571,7 @@ def test_where_nothing_can_be_watched_the_memory_works_and_says_so(workspace: Pa
     }
 
 
+@pytest.mark.thorough
 @on_linux
 def test_where_a_part_of_a_tree_cannot_be_watched_the_status_says_so(
     workspace: Path, state_dir: Path

@@ -50,6 +50,7 @@ def ignored_by_git(root: Path) -> set[str]:
     return set(done.stdout.split("\0")) - {""}
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(GIT is None, reason="git is not installed")
 def test_trees_with_random_patterns_are_read_as_git_reads_them(root: Path) -> None:
     assert GIT is not None

@@ -240,6 +240,7 @@ def test_what_a_kill_cut_off_is_completed_by_whoever_opens_the_memory_next(tmp_p
         assert ledger.execute("SELECT count(*) FROM episodes WHERE state = 'queued'").fetchone() == (0,)
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_read_is_refused_and_nothing_is_changed(tmp_path: Path) -> None:
     place = Place(tmp_path / "one", {})
     place.run(_fill)

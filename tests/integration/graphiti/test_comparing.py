@@ -174,6 +174,7 @@ async def test_status_and_the_commands_of_the_graph_say_that_facts_are_missing(
     assert "stale" in listed.stderr
 
 
+@pytest.mark.thorough
 async def test_a_memory_that_stays_open_stores_again_by_itself(opened: Open, state_dir: Path) -> None:
     before = await fill(opened)
     cut(1 / 2)(state_dir)
@@ -185,6 +186,7 @@ async def test_a_memory_that_stays_open_stores_again_by_itself(opened: Open, sta
                 pass  # a call that asks the graph lets others go on
 
 
+@pytest.mark.thorough
 async def test_what_the_graph_has_and_the_ledger_does_not_know_stays(opened: Open, state_dir: Path) -> None:
     before = await fill(opened)
     for file in ledgers(state_dir):

@@ -186,6 +186,7 @@ async def test_a_journal_that_grew_long_is_short_for_the_next_start(data_dir: Pa
     assert sum(part.stat().st_size for part in journal.glob("*.base.rdb")) > 0
 
 
+@pytest.mark.thorough
 async def test_no_acknowledged_write_is_lost_when_servers_are_killed(data_dir: Path) -> None:
     acknowledged = []
     async with opened(data_dir) as database:

@@ -417,6 +417,7 @@ async def test_what_may_have_been_taken_is_not_sent_at_once_again(
     await store.close()
 
 
+@pytest.mark.thorough
 async def test_what_was_cancelled_before_it_was_sent_is_sent_again_at_once(
     service: GraphService, store: ServiceStore
 ) -> None:

@@ -139,6 +139,7 @@ def test_what_is_said_no_more_ends_in_a_shared_group_for_its_own_workspace(
     assert "Carla Diaz works at Globex." in current
 
 
+@pytest.mark.thorough
 def test_another_workspace_leaves_waiting_episodes_to_their_own(cmem: Cmem, two: tuple[Path, Path]) -> None:
     write(two[0], "Alice Moreau lives in Lyon.")
     cmem("A", "ingest", "--no-wait", str(two[0] / NOTE))

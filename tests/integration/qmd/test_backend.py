@@ -139,6 +139,7 @@ async def test_the_settings_may_allow_fewer_results_than_are_asked_for(open_memo
 # --- files outside the workspace ---
 
 
+@pytest.mark.thorough
 async def test_a_file_elsewhere_is_found_cited_and_read_by_the_same_name(
     open_memory: OpenQmd, tmp_path: Path
 ) -> None:
@@ -177,6 +178,7 @@ async def test_a_folder_that_is_missing_is_told_and_found_by_a_later_sync(
     assert (codes(after), paths(after)) == ([], ["qmd/late/bird.md"])
 
 
+@pytest.mark.thorough
 async def test_a_hit_of_both_memories_on_the_same_lines_is_one_result(
     workspace: Path, state_dir: Path, qmd_command: str
 ) -> None:

@@ -82,6 +82,7 @@ async def test_closing_during_a_sync_ends_it(open_memory: OpenQmd) -> None:
     assert children() == before
 
 
+@pytest.mark.thorough
 async def test_a_cancelled_search_leaves_the_memory_usable_and_no_process(open_memory: OpenQmd) -> None:
     async with open_memory() as memory:
         before = children()

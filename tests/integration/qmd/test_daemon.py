@@ -174,6 +174,7 @@ async def test_what_it_refuses_is_rejected(daemon: Daemon) -> None:
     assert len(await daemon.ask(QUESTION, timeout_s=PATIENCE_S)) == 1
 
 
+@pytest.mark.thorough
 async def test_what_it_lacks_for_widening_a_question_is_told(daemon: Daemon) -> None:
     pid = pid_of(daemon)
     widened = replace(QUESTION, text="how fast?", searches=(), expand=True)

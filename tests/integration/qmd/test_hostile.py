@@ -253,6 +253,7 @@ def http(status: str, body: bytes = b"{}", *headers: str) -> bytes:
 WELL = http("200 OK")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "answer",
     variants(

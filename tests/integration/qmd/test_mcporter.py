@@ -181,6 +181,7 @@ async def test_the_daemon_keeps_one_server_for_all_questions(real: Mcporter, hom
         assert len(servers_of(home)) == 1
 
 
+@pytest.mark.thorough
 async def test_closing_ends_the_daemon_and_the_server_in_it(real: Mcporter, home: Home) -> None:
     async with warm(real):
         await real.ask(QUESTION, timeout_s=PATIENCE_S)
