@@ -33,14 +33,13 @@ WHERE id = ?
 """
 FILE_STATES = "SELECT path, mtime, size, chunker, hash, source, is_utf8 FROM {files}"
 AMONG = " WHERE path IN (SELECT value FROM json_each(?))"
-UPSERT_FILE = """
-INSERT INTO {files} (path, source, hash, mtime, size, chunker, is_utf8) VALUES (?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (path, source) DO UPDATE SET
-  hash = excluded.hash, mtime = excluded.mtime, size = excluded.size, chunker = excluded.chunker,
-  is_utf8 = excluded.is_utf8
+REPLACE_FILE = """
+INSERT OR REPLACE INTO {files}
+  (hash, mtime, size, chunker, is_utf8, path, source, title, aliases, tags, type, day)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-UPDATE_FIELDS = """
-UPDATE {files} SET title = ?, aliases = ?, tags = ?, type = ?, day = ? WHERE path = ? AND source = ?
+UPDATE_FILE = """
+UPDATE {files} SET hash = ?, mtime = ?, size = ?, chunker = ?, is_utf8 = ? WHERE path = ? AND source = ?
 """
 FIELDS = "SELECT title, aliases, tags, type, day FROM {files} WHERE path = ? AND source = ?"
 CHUNKS_OF_FILE = "SELECT id FROM {chunks} WHERE path = ? AND source = ?"
@@ -99,13 +98,14 @@ def write_drafts(
     """
     tables.check_owner(connection)
     plan = _Plan(connection, tables)
+    states = file_states(connection, tables, [draft.key for draft in drafts])
     for draft in drafts:
-        plan.add(draft)
+        plan.add(draft, states.get(draft.key))
     if plan.chunk_changes:
         plan.write_chunks(space or index_meta.stored_space(connection), now_ms, has_keywords=has_keywords)
         _notify_readers(connection, tables)
-    connection.executemany(tables.sql(UPSERT_FILE), plan.files)
-    connection.executemany(tables.sql(UPDATE_FIELDS), plan.fields)
+    connection.executemany(tables.sql(REPLACE_FILE), plan.files)
+    connection.executemany(tables.sql(UPDATE_FILE), plan.unchanged)
     return plan.count()
 
 
@@ -118,11 +118,8 @@ def remove_files(
 ) -> int:
     """Remove files whose state is still as given; return how many were removed."""
     tables.check_owner(connection)
-    gone = [
-        (key, seen.source)
-        for key, seen in files.items()
-        if _file_state(connection, tables, key, seen.source) == seen
-    ]
+    states = file_states(connection, tables, [*files])
+    gone = [(key, seen.source) for key, seen in files.items() if states.get(key) == seen]
     for place in gone:
         ids = [row[0] for row in connection.execute(tables.sql(CHUNKS_OF_FILE), place)]
         _delete_chunks(connection, tables, ids, now_ms)
@@ -206,43 +203,40 @@ class _Plan:
     def __init__(self, connection: Connection, tables: Tables) -> None:
         self._connection = connection
         self._tables = tables
-        self.files: list[tuple[str, str, str, int, int, str, bool]] = []
-        self.fields: list[tuple[str, ...]] = []
+        self.files: list[tuple[str | int, ...]] = []
+        self.unchanged: list[tuple[str | int, ...]] = []
         self._deleted: list[int] = []
         self._moved: list[tuple[int, FileDraft, Chunk]] = []
         self._rewritten: list[tuple[int, FileDraft, Chunk]] = []
         self._inserted: list[tuple[FileDraft, Chunk]] = []
         self._overtaken: list[str] = []
-        self._unchanged = 0
         self._first_id = 0
 
     @property
     def chunk_changes(self) -> int:
         return len(self._deleted) + len(self._moved) + len(self._rewritten) + len(self._inserted)
 
-    def add(self, draft: FileDraft) -> None:
-        state = _file_state(self._connection, self._tables, draft.key, draft.source)
+    def add(self, draft: FileDraft, state: FileState | None) -> None:
         if state != draft.seen:
             self._overtaken.append(draft.key)
             return
-        if draft.chunks is None:
-            self._unchanged += 1
-        elif state is None:
-            self._inserted += [(draft, chunk) for chunk in draft.chunks]
-        else:
-            self._match(draft, draft.chunks, state)
         row = (
-            draft.key,
-            draft.source,
             draft.hash,
             draft.mtime_ns,
             draft.size,
             draft.recipe,
             draft.is_utf8,
+            draft.key,
+            draft.source,
         )
-        self.files.append(row)
-        if draft.chunks is not None:
-            self.fields.append((*draft.fields, draft.key, draft.source))
+        if draft.chunks is None:
+            self.unchanged.append(row)
+            return
+        self.files.append((*row, *draft.fields))
+        if state is None:
+            self._inserted += [(draft, chunk) for chunk in draft.chunks]
+        else:
+            self._match(draft, draft.chunks, state)
 
     def _match(self, draft: FileDraft, chunks: Sequence[Chunk], state: FileState) -> None:
         """Keep the rows of texts that stay, even if rewritten: a running search may hold their ids.
@@ -311,17 +305,11 @@ class _Plan:
     def count(self) -> WriteCount:
         reused = self._tables.sql("SELECT count(embedding_id) FROM {chunks} WHERE id >= ?")
         return WriteCount(
-            files=len(self.files) - self._unchanged,
+            files=len(self.files),
             chunks=len(self._inserted) + len(self._rewritten),
             vectors_reused=self._connection.execute(reused, (self._first_id,)).get if self._inserted else 0,
             overtaken=tuple(self._overtaken),
         )
-
-
-def _file_state(connection: Connection, tables: Tables, key: str, source: str) -> FileState | None:
-    query = "SELECT mtime, size, chunker, hash, source, is_utf8 FROM {files} WHERE path = ? AND source = ?"
-    row = connection.execute(tables.sql(query), (key, source)).fetchone()
-    return FileState(*row) if row else None
 
 
 def _checksum(draft: FileDraft, chunk: Chunk) -> int:
