@@ -63,7 +63,7 @@ def cut(structure: Outline, *, tokens: int, overlap: int) -> list[Chunk]:
     """
     limit = max(SMALLEST_CHUNK, tokens * CHARACTERS_PER_TOKEN)
     repeat = max(0, min(overlap, tokens - 1)) * CHARACTERS_PER_TOKEN
-    pieces = _cut_into_pieces(structure.lines, limit, repeat)
+    pieces = _cut_into_pieces(structure, limit, repeat)
     paths = structure.paths()
     chunks: list[Chunk] = []
     for start, end in _Cutter(pieces, structure, limit, repeat).ranges():
@@ -100,9 +100,10 @@ class _Pieces:
         return "\n".join(self.texts[start:end])
 
 
-def _cut_into_pieces(lines: list[str], limit: int, repeat: int) -> _Pieces:
+def _cut_into_pieces(structure: Outline, limit: int, repeat: int) -> _Pieces:
+    text, lines = structure.text, structure.lines
     # Counting UTF-16 units is 20 times dearer than len(), and few notes hold an astral character.
-    astral = not all(map(str.isascii, lines)) and any(map(_ASTRAL.search, lines))
+    astral = not text.isascii() and _ASTRAL.search(text)
     costs = [length + 1 for length in map(_utf16_length if astral else len, lines)]
     if max(costs) <= limit + 1:
         every = range(1, len(lines) + 1)

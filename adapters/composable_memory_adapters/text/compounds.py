@@ -60,9 +60,10 @@ def long_words(texts: Iterable[str]) -> set[str]:
 
 
 def _language_of(text: str) -> str | None:
-    said = {*text.split()}
-    if said.isdisjoint(_ANY_COMMON):
+    words = text.split()
+    if _ANY_COMMON.isdisjoint(words):
         return None
+    said = {*words}
     counts = {language: len(said & common) for language, common in _COMMON.items()}
     best = max(counts, key=lambda language: counts[language])
     return best if counts[best] >= min(2, 1 + len(said) // 12) else None

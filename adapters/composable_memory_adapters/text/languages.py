@@ -40,9 +40,9 @@ def language_of(text: str) -> str | None:
     code = max(letters, key=lambda each: letters[each])
     if letters[code] > len(_LATIN.findall(text)):
         return code
-    words = Counter(folded(word) for word in words_of(text))
+    words = Counter(map(folded, words_of(text)))
     counts = {
-        code: sum(count for word, count in words.items() if word in stops)
+        code: sum(words[word] for word in words.keys() & stops)
         for code, stops in stop_words.BY_LANGUAGE.items()
     }
     code = max(counts, key=lambda each: counts[each])

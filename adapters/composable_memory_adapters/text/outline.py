@@ -6,7 +6,7 @@ for this as everything else that indexing does.
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Literal
 
@@ -21,8 +21,9 @@ MAX_PATH = 6
 
 BlockKind = Literal["heading", "paragraph", "list", "whole"]
 
-_PLAIN = re.compile(r"[^\s#`~|\-*+=:\d]")
-"""A line with such a beginning only goes on with what it stands in, or begins a paragraph."""
+# Other lines are plain, nearly all: they only go on with what they stand in, or begin a paragraph.
+_MARK = re.compile(r"[\s#`~|\-*+=:\d]|\Z")
+_NEXT_MARK = re.compile(rf"\n(?={_MARK.pattern})")
 _ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*")
 _RULE = re.compile(r" {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})")
@@ -54,8 +55,9 @@ class Block:
 
 @dataclass(slots=True)
 class Outline:
-    """The lines of a text, its front matter, its blocks and headings, and where items of lists begin."""
+    """A text and its lines, its front matter, its blocks and headings, and where items of lists begin."""
 
+    text: str
     lines: list[str]
     front: FrontMatter
     blocks: list[Block] = field(default_factory=list)
@@ -92,14 +94,30 @@ class HeadingPaths:
 
 def outline(text: str) -> Outline:
     """Return the structure of a text."""
-    found = Outline(text.split("\n"), front_matter(text))
+    found = Outline(text, text.split("\n"), front_matter(text))
     head = found.front.lines
     if head:
         found.blocks.append(Block(0, head, "whole"))
     reader = _Reader(found)
-    for number, line in enumerate(found.lines[head:], head):
-        reader.read(number, line)
+    at = head
+    for number in _lines_with_marks(text):
+        if number >= head:
+            reader.read_plain(at, number)
+            reader.read(number, found.lines[number])
+            at = number + 1
+    reader.read_plain(at, len(found.lines))
     return found
+
+
+def _lines_with_marks(text: str) -> Iterator[int]:
+    """Yield the numbers of the lines that are not plain."""
+    if _MARK.match(text):
+        yield 0
+    number = start = 0
+    for found in _NEXT_MARK.finditer(text):
+        number += text.count("\n", start, found.end())
+        start = found.end()
+        yield number
 
 
 def heading_text(text: str) -> str:
@@ -110,7 +128,7 @@ def heading_text(text: str) -> str:
 
 
 class _Reader:
-    """Reads a text line by line."""
+    """Reads a text in the order of its lines."""
 
     def __init__(self, found: Outline) -> None:
         self.found = found
@@ -119,14 +137,19 @@ class _Reader:
         """Whether the next line with text begins a block, unless it is of the list before it."""
         self._before = ""
 
+    def read_plain(self, start: int, end: int) -> None:
+        """Read the plain lines from `start` up to `end`, which may be none."""
+        if start == end:
+            return
+        if self._is_new and not self._fence:
+            self._begin(start, "paragraph")
+        self.found.blocks[-1].end = end
+        self._before = self.found.lines[end - 1]
+
     def read(self, number: int, line: str) -> None:
+        """Read a line that is not plain."""
         if self._fence:
             self._in_code(number, line)
-        elif _PLAIN.match(line):
-            if self._is_new:
-                self._begin(number, "paragraph")
-            else:
-                self.found.blocks[-1].end = number + 1
         elif not line or line.isspace():
             self._is_new = True
             return

@@ -68,7 +68,7 @@ def test_what_only_begins_like_front_matter_is_text() -> None:
 
 
 def test_tags_are_those_at_the_head_and_those_in_the_text() -> None:
-    text = "---\ntags: [work/alpha]\n---\n# Title\nAbout #Plan-b and issue #12, see a.md#part.\n"
+    text = "---\ntags: [work/alpha]\n---\n# Title\nSee #Plan-b, issue #12, a.md#part, a/#b and ##c.\n"
 
     tags = tags_in(text)
 

@@ -28,6 +28,7 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
     "epub": (".epub",),
 }
 READER = "document-1"
+_READERS = {suffix: f"{READER}-{kind}" for kind, suffixes in SUFFIXES.items() for suffix in suffixes}
 EXTRA = "composable-memory[documents]"
 
 
@@ -67,7 +68,7 @@ def reader_of(key: str) -> str | None:
     suffix = key[key.rfind(".") :].lower()
     if suffix == ".pdf":
         return f"{READER}/pypdf-{pypdf_version()}"
-    return next((f"{READER}-{kind}" for kind, suffixes in SUFFIXES.items() if suffix in suffixes), None)
+    return _READERS.get(suffix)
 
 
 def hint_of(kinds: Sequence[DocumentKind], passed_over: Iterable[str]) -> str | None:

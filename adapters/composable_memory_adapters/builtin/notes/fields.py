@@ -50,7 +50,7 @@ class KeywordRow(NamedTuple):
 def fields_of(text: str, structure: Outline) -> NoteFields:
     """Return the fields of a note."""
     head = structure.front
-    tags = tuple(dict.fromkeys([*head.tags, *sorted(tags_in(text))])) if "#" in text else head.tags
+    tags = tuple(dict.fromkeys([*head.tags, *sorted(tags_in(text, head))])) if "#" in text else head.tags
     return NoteFields(
         title=heading_text(head.title) if head.title else structure.title or "",
         aliases=_lines(heading_text(alias) for alias in head.aliases[:MAX_ALIASES]),
