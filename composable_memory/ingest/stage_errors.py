@@ -18,6 +18,7 @@ from composable_memory.errors import (
     IndexProblem,
     MemoryPathError,
     NoteNotWritten,
+    PathRefused,
     UnsupportedOperation,
 )
 from composable_memory.types import JsonValue
@@ -94,5 +95,5 @@ _CODES: tuple[tuple[tuple[type[Exception], ...], tuple[PipelineErrorCode, bool]]
     ((BackendGarbled, JSONDecodeError, UnicodeError, RecursionError), ("serialization_error", False)),
     ((IndexProblem, OSError), ("adapter_unavailable", False)),
     ((BackendError,), ("upstream_error", False)),
-    ((MemoryPathError, NoteNotWritten, ValueError), ("invalid_input", False)),
+    ((MemoryPathError, NoteNotWritten, PathRefused, ValueError), ("invalid_input", False)),
 )

@@ -35,9 +35,9 @@ from composable_memory_ops_logs.line_format import (
 SHORT_FORM_VERSION = 2
 """The `schemaVersion` of a line in the short form."""
 
-MOST_BYTES = 7_250
+MOST_BYTES = 7_200
 """What a line should take at most; with its `query.start` a query takes 8 kB then."""
-LEAST_PREVIEW_BYTES = 8
+LEAST_PREVIEW_BYTES = 6
 
 _NUMBER = re.compile(r"\d+\.\d+")
 Json = dict[

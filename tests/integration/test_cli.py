@@ -1328,7 +1328,7 @@ def read_until_closed(descriptor: int) -> str:
 
 @pytest.mark.parametrize(
     ("words", "known"),
-    [("cmem sea", {"search"}), ("cmem logs s", {"show", "stats"}), ("cmem get --fr", {"--from"})],
+    [("cmem sea", {"search"}), ("cmem logs s", {"ship", "show", "stats"}), ("cmem get --fr", {"--from"})],
 )
 def test_a_shell_completes_commands_and_options(words: str, known: set[str]) -> None:
     code = "import sys; sys.argv = ['cmem']; from composable_memory_start import main; main()"

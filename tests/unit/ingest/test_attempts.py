@@ -29,6 +29,7 @@ CASES: list[tuple[Exception, str, bool]] = [
     (json.JSONDecodeError("bad", "x", 0), "serialization_error", False),
     (errors.MemoryPathError("x", "problem"), "invalid_input", False),
     (errors.NoteNotWritten("x", "problem", fix="a fix"), "invalid_input", False),
+    (errors.PathRefused(Path("x"), "is no folder"), "invalid_input", False),
     (errors.InvalidArgument("query", "a text", 5), "invalid_input", False),
     (ValueError("bad"), "invalid_input", False),
     (KeyError("nobody foresaw this"), "unknown", False),
