@@ -54,6 +54,7 @@ DOORS = {
         "composable_memory_adapters.qmd.transport.daemon_client",
         "composable_memory_feedback.chat",
     ),
+    "httpx2": ("composable_memory_adapters.external.mcp_source",),  # what mcp asks over HTTP with
     "filelock": ("composable_memory_adapters.embedders.local",),
     "huggingface_hub": ("composable_memory_adapters.embedders.local",),
     "langchain_core": ("composable_memory_adapters.integrations.langchain",),

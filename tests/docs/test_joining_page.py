@@ -9,12 +9,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -24,8 +25,12 @@ from typer.testing import CliRunner
 from composable_memory.cli import app
 from composable_memory_adapters.external.presets import HTTP_PRESETS, MCP_PRESETS
 from composable_memory_adapters.external.settings import HttpSettings, McpSettings
-from tests.integration.external.real_servers import DATASETTE, need
-from tests.integration.external.test_presets import SERVER, SERVICES
+from tests.integration.external.preset_server import TOOLS
+from tests.integration.external.real_servers import DATASETTE, basic_memory, need, qmd, reference_server
+from tests.integration.external.test_presets import REAL, SERVER, SERVICES
+from tests.integration.external.test_real_servers import PUMP
+from tests.integration.external.tool_server import answer_to
+from tests.variants import variants
 
 PAGE = (Path(__file__).parents[2] / "docs" / "joining.md").read_text(encoding="utf-8")
 SETTINGS: dict[str, type[BaseModel]] = {"mcp": McpSettings, "http": HttpSettings}
@@ -38,10 +43,6 @@ def test_the_settings_on_the_page_are_settings() -> None:
     assert [type(one) for one in checked] == [McpSettings, HttpSettings]
 
 
-def test_the_page_names_every_preset() -> None:
-    assert {name for name in {*MCP_PRESETS, *HTTP_PRESETS} if name not in PAGE} == set()
-
-
 def test_the_program_on_the_page_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COMPOSABLE_MEMORY_STATE_DIR", str(tmp_path / "state"))
@@ -52,15 +53,21 @@ def test_the_program_on_the_page_answers(tmp_path: Path, monkeypatch: pytest.Mon
     assert [(one.path, one.source_backend) for one in response.results] == [("wiki://pump.md", "wiki")]
 
 
+Answers = Callable[[Any], object]
+"""What a service answers to what it is sent; None to a notification."""
+
+
 @contextmanager
-def answering(answer: object) -> Iterator[str]:
-    """Yield the address of a service that gives one answer to whatever it is asked."""
-    body = json.dumps(answer).encode()
+def answering(answers: Answers) -> Iterator[str]:
+    """Yield the address of a service."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers.get("content-length", 0)))
-            self.send_response(200)
+            sent = self.rfile.read(int(self.headers.get("content-length", 0)))
+            answer = answers(json.loads(sent or b"null"))
+            body = b"" if answer is None else json.dumps(answer).encode()
+            self.send_response(200 if body else 202)
+            self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -70,57 +77,119 @@ def answering(answer: object) -> Iterator[str]:
         def log_message(self, *_: object) -> None: ...
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever)
+        thread = Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
-def test_the_sessions_with_services_go_as_they_are_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps = session_of("zep", tmp_path, monkeypatch)
-    presets = []
-    for step in steps:
-        command, _, printed = step.partition("\n")
-        presets += re.findall(r"--preset (\S+)", command)
-        (host,) = re.findall(r"https?://[^/]+", command)
-        with answering(SERVICES[presets[-1]][2]) as url:
-            done = CliRunner().invoke(app, shlex.split(command.replace(host, url))[1:])
-        shown = done.output.replace(str(tmp_path), "~").replace(url, host)
-        assert steady(shown) == steady(printed), command
-    assert presets == ["mem0-server", "zep", "supermemory", "letta"]
+def answers_of(kind: str, preset: str) -> Answers:
+    """Return what the service of a preset answers."""
+    if kind == "http":
+        return lambda _: SERVICES[preset][2]
+    tool = TOOLS[preset]
+    return lambda sent: answer_to(sent, {tool.__name__: tool}) if "id" in sent else None
 
 
-def test_the_session_with_mem0_goes_as_it_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (step,) = session_of("mem0 ", tmp_path, monkeypatch)
-    command, _, printed = step.partition("\n")
-    server = tmp_path / "uvx"
-    server.write_text(f"#!/bin/sh\nPYTHONPATH={SERVER.parents[3]} exec {sys.executable} {SERVER} mem0\n")
-    server.chmod(0o700)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    done = CliRunner().invoke(app, shlex.split(command)[1:])
-    assert steady(done.output.replace(str(tmp_path), "~")) == steady(printed)
+def program(folder: Path, name: str, *words: object, **environ: str) -> None:
+    """Have a program of the page start something else, with these variables, whatever it is given."""
+    (folder / "bin").mkdir(exist_ok=True)
+    file = folder / "bin" / name
+    given = [f"export {one}={shlex.quote(value)}\n" for one, value in environ.items()]
+    file.write_text(f"#!/bin/sh\n{''.join(given)}exec {shlex.join(map(str, words))}\n", encoding="utf-8")
+    file.chmod(0o700)
 
 
-def session_of(preset: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the steps of the session with a preset, with a home of its own and its variables set."""
-    (folder / "notes").mkdir()
-    monkeypatch.chdir(folder / "notes")
+SESSIONS = {
+    (*re.findall(r"kind: (\w+)", one)[:1], *re.findall(r"preset: ([\w-]+)", one)[:1]): one
+    for one in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+}
+
+
+def test_each_preset_has_a_session_on_the_page() -> None:
+    presets = [("mcp", one) for one in MCP_PRESETS] + [("http", one) for one in HTTP_PRESETS]
+    assert sorted(SESSIONS) == sorted(presets)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a home with a folder of no notes, where we are, and with programs of its own."""
+    (tmp_path / "notes").mkdir()
+    monkeypatch.chdir(tmp_path / "notes")
     for name, value in {"HOME": "", "XDG_CONFIG_HOME": ".config", "XDG_STATE_HOME": ".state"}.items():
-        monkeypatch.setenv(name, str(folder / value))
-    sessions = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
-    (session,) = (one for one in sessions if f"--preset {preset}" in one)
-    first, *steps = str(session).replace("\\\n", "").removeprefix("$ ").split("\n$ ")
-    for one in shlex.split(first)[1:]:
-        monkeypatch.setenv(one.partition("=")[0], "a-key")
-    return steps
+        monkeypatch.setenv(name, str(tmp_path / value))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    return tmp_path
+
+
+def replay(session: str, home: Path, monkeypatch: pytest.MonkeyPatch, hosted: str = "") -> None:
+    """Do what a session does, with a file that it shows; its service is at `hosted`."""
+    for step in session.replace("\\\n", "").removeprefix("$ ").split("\n$ "):
+        command, _, printed = step.partition("\n")
+        match shlex.split(command):
+            case ["cat", file]:
+                shown = yaml.safe_load(printed)
+                for section in shown["memory"]["backends"].values():
+                    if hosted:
+                        url = section.get("url") or HTTP_PRESETS[section["preset"]]["url"]
+                        section["url"] = hosted + urlsplit(str(url)).path
+                path = home / file.removeprefix("~/")
+                path.parent.mkdir(parents=True)
+                path.write_text(yaml.safe_dump(shown), encoding="utf-8")
+            case ["export", *variables]:
+                for one in variables:
+                    name, _, value = one.partition("=")
+                    monkeypatch.setenv(name, value.replace("~", str(home)).replace("…", "a-key"))
+            case ["cmem", *words]:
+                done = CliRunner().invoke(app, words)
+                assert steady(done.stdout.replace(str(home), "~")) == steady(printed), done.stderr
+            case _:
+                raise AssertionError(command)
+
+
+HOSTED = [one for one, text in sorted(SESSIONS.items()) if one[1] not in REAL and "command:" not in text]
+
+
+@pytest.mark.parametrize(("kind", "preset"), variants(HOSTED, ("http", "zep-v3"), ("mcp", "hindsight")))
+def test_a_session_with_a_service_goes_as_it_is_printed(
+    kind: str, preset: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with answering(answers_of(kind, preset)) as url:
+        replay(SESSIONS[kind, preset], home, monkeypatch, url)
+
+
+@pytest.mark.parametrize(
+    ("preset", "command"),
+    [("mem0", "uvx"), pytest.param("memsearch", "python", marks=pytest.mark.thorough)],
+)
+def test_a_session_with_a_server_that_is_started_goes_as_it_is_printed(
+    preset: str, command: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(home, command, sys.executable, SERVER, preset, PYTHONPATH=str(SERVER.parents[3]))
+    replay(SESSIONS["mcp", preset], home, monkeypatch)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("preset", "command", "place"),
+    [("basic-memory", "uvx", "pump.md"), ("qmd", "qmd", "pump.md"), ("server-memory", "npx", "Harbour")],
+)
+def test_a_session_with_a_real_server_goes_as_it_is_printed(
+    preset: str, command: str, place: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = {"basic-memory": basic_memory, "qmd": qmd, "server-memory": reference_server}[preset]
+    (home / "server").mkdir()
+    section, environ = prepared(home / "server", {place: PUMP})
+    program(home, command, *section["command"], **environ)
+    replay(SESSIONS["mcp", preset], home, monkeypatch)
 
 
 def steady(printed: str) -> list[str]:
-    """Return the words of what was printed, without times that change."""
-    return re.sub(r"\d+ ms|as of \S+", "", printed).split()
+    """Return the words of what was printed, without times that change; a file of the vault is of today."""
+    return re.sub(r"\d+ ms|as of \S+|(?<=\[vault\] )\S+", "", printed).split()
 
 
 def test_the_session_with_datasette_goes_as_it_is_printed(tmp_path: Path) -> None:

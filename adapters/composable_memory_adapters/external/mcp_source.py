@@ -8,8 +8,10 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+import httpx2
 from mcp import Client, MCPError
 from mcp.client.stdio import get_default_environment
+from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CONNECTION_CLOSED, Implementation, Tool
 from pydantic import JsonValue
 
@@ -17,7 +19,7 @@ from composable_memory.errors import BackendError, BackendRejected, BackendUnava
 from composable_memory.supervision.resource import LazyResource
 from composable_memory_adapters.external.answer_reader import SHORT, parsed
 from composable_memory_adapters.external.guarded_stdio import guarded_stdio
-from composable_memory_adapters.external.presets import filled, within
+from composable_memory_adapters.external.presets import MCP_PRESETS, filled, within
 from composable_memory_adapters.external.secrets import Secrets
 from composable_memory_adapters.external.settings import McpSettings
 from composable_memory_ops_logs import redact
@@ -169,13 +171,17 @@ class McpSource:
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[_Session]:
         settings = self._settings
-        server = settings.url or guarded_stdio(
-            settings.command,
-            environ=self._variables(),
-            cwd=self._folder,
-            owner=self._id,
-            on_end=self._note_end,
-            tell=self._told,
+        server = (
+            _over_http(settings.url)
+            if settings.url
+            else guarded_stdio(
+                settings.command,
+                environ=self._variables(),
+                cwd=self._folder,
+                owner=self._id,
+                on_end=self._note_end,
+                tell=self._told,
+            )
         )
         self._ended_since = ""
         async with Client(
@@ -187,7 +193,8 @@ class McpSource:
 
     async def _choose(self, session: _Session) -> None:
         """Find out which tool of the server searches, and what it is given."""
-        tool = self._tool((await session.client.list_tools()).tools)
+        tools = (await session.client.list_tools()).tools
+        tool = self._tool(tools)
         given = self._settings.arguments or _arguments_for(tool)
         if not given:
             known = self._told(", ".join(tool.input_schema.get("properties", {})))
@@ -197,6 +204,9 @@ class McpSource:
                 fix="set `arguments`",
             )
         self.found = {"search_tool": tool.name, "arguments": given}
+        if not self._settings.read_tool and any(one.name == "open_nodes" for one in tools):
+            reads = MCP_PRESETS["server-memory"]  # it has the tools of the reference server
+            self.found |= {key: reads[key] for key in ("read_tool", "read_arguments")}
         session.tool, session.arguments, session.is_unsure = tool.name, given, False
         session.schema = tool.input_schema
 
@@ -246,6 +256,15 @@ class McpSource:
             fix="see that it runs",
             operation=operation,
         )
+
+
+@asynccontextmanager
+async def _over_http(url: str) -> AsyncIterator[Any]:
+    """Connect to a server over HTTP."""
+    timeout = httpx2.Timeout(CONNECT_S, read=300)
+    client = await asyncio.to_thread(httpx2.AsyncClient, timeout=timeout)  # it reads modules and certificates
+    async with client, streamable_http_client(url, http_client=client) as streams:
+        yield streams
 
 
 def _is_named_as_search(tool: Tool) -> bool:

@@ -5,7 +5,7 @@ Its argument is the preset. Arguments other than those that the real tool takes 
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.integration.external.tool_server import serve
@@ -62,12 +62,15 @@ def memory_search(query: str, top_k: int = 5) -> str:
     return json.dumps([CHUNK][:top_k], indent=2)
 
 
+TOOLS: Mapping[str, Callable[..., Any]] = {
+    "graphiti-mcp": search_memory_facts,
+    "hindsight": recall,
+    "mem0": search_memories,
+    "memsearch": memory_search,
+}
+"""By preset: the tool that searches."""
+
+
 if __name__ == "__main__":
-    tools: dict[str, Callable[..., Any]] = {
-        "graphiti-mcp": search_memory_facts,
-        "hindsight": recall,
-        "mem0": search_memories,
-        "memsearch": memory_search,
-    }
-    tool = tools[sys.argv[1]]
+    tool = TOOLS[sys.argv[1]]
     serve({tool.__name__: tool})

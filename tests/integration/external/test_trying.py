@@ -11,6 +11,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from composable_memory.cli import app
+from tests.integration.external.real_servers import reference_server
 
 SERVER = Path(__file__).with_name("notes_server.py")
 
@@ -132,6 +133,22 @@ def test_a_server_that_finds_single_words_only_is_added_as_such(
     after = yaml.safe_load(own_file.read_text(encoding="utf-8"))
     section = after["workspaces"][str(workspace.resolve())]["backends"]["away"]
     assert (section["ask_by"], section["search_tool"]) == ("words", "search_notes")
+
+
+@pytest.mark.thorough
+def test_results_of_a_server_with_the_tools_of_the_reference_server_are_read_whole(
+    own_file: Path, workspace: Path, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    section, environ = reference_server(tmp_path, {"Harbour": "The pump was replaced in May.\nIt is deep."})
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    variables = [f"--env={name}={name}" for name in environ]
+    words = ["backends", "add", "graph", "--command", shlex.join(section["command"]), *variables]
+    places = ["--workspace", str(workspace), "--state-dir", str(state_dir)]
+    added = CliRunner().invoke(app, [*words, "--question", "pump replaced", "--yes", *places])
+    assert (added.exit_code, "open_nodes" in own_file.read_text(encoding="utf-8")) == (0, True)
+    whole = CliRunner().invoke(app, ["get", "graph://Harbour", *places])
+    assert "It is deep." in whole.stdout
 
 
 def test_nothing_is_added_without_a_yes_or_without_results(added: Any, own_file: Path) -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
-__all__ = ["ToolError", "Tools", "ask", "serve"]
+__all__ = ["ToolError", "Tools", "answer_to", "ask", "serve"]
 
 JSON_TYPES = {str: {"type": "string"}, int: {"type": "integer"}}
 
@@ -22,8 +22,7 @@ def serve(tools: Tools, *, instructions: str = "") -> None:
     while line := sys.stdin.readline():
         request = json.loads(line)
         if "id" in request and "method" in request:
-            reply = _reply(tools, request["method"], request.get("params", {}), instructions)
-            _write({"id": request["id"], **reply})
+            _write(answer_to(request, tools, instructions=instructions))
 
 
 def ask(method: str, params: Mapping[str, Any] | None = None) -> Any:
@@ -32,7 +31,7 @@ def ask(method: str, params: Mapping[str, Any] | None = None) -> Any:
     Raises:
         ToolError: the client refuses it.
     """
-    _write({"id": f"ours-{method}", "method": method, "params": params or {}})
+    _write({"jsonrpc": "2.0", "id": f"ours-{method}", "method": method, "params": params or {}})
     while line := sys.stdin.readline():
         answer = json.loads(line)
         if answer.get("id") == f"ours-{method}":
@@ -40,6 +39,12 @@ def ask(method: str, params: Mapping[str, Any] | None = None) -> Any:
                 raise ToolError(answer["error"]["message"])
             return answer["result"]
     raise SystemExit
+
+
+def answer_to(request: Mapping[str, Any], tools: Tools, *, instructions: str = "") -> Mapping[str, Any]:
+    """Return the message that answers a request."""
+    reply = _reply(tools, request["method"], request.get("params", {}), instructions)
+    return {"jsonrpc": "2.0", "id": request["id"], **reply}
 
 
 def _reply(tools: Tools, method: str, params: Mapping[str, Any], instructions: str) -> Mapping[str, Any]:
@@ -85,5 +90,5 @@ def _called(tool: Callable[..., Any], arguments: Mapping[str, Any]) -> Mapping[s
 
 
 def _write(message: Mapping[str, Any]) -> None:
-    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
