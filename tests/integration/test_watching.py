@@ -7,10 +7,11 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from watchdog.utils import BaseThread
@@ -20,9 +21,13 @@ from composable_memory.errors import MemoryPathError
 from composable_memory.interfaces import BackendServices
 from composable_memory.types import SearchOptions
 from composable_memory_adapters.builtin.backend import BuiltinMemory, open_builtin
-from composable_memory_adapters.builtin.notes.note_files import scan
+from composable_memory_adapters.builtin.notes.note_files import ScanReport, scan
 from composable_memory_adapters.builtin.settings import BuiltinSettings
+from composable_memory_adapters.builtin.store import index_writes
+from composable_memory_adapters.builtin.store.index_writes import file_states
+from composable_memory_adapters.builtin.store.tables import Tables
 from composable_memory_adapters.builtin.sync import indexer
+from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_ops_logs import MemorySink, OpsEvent, OpsLog, SyncComplete, SyncStart
 
 ROOT = Path(__file__).parents[2]
@@ -131,24 +136,111 @@ async def test_the_main_file_is_followed_and_its_neighbours_are_not(
     assert len(news.syncs) <= 3
 
 
-async def test_beside_known_notes_that_change_nothing_is_looked_at(
-    services: BackendServices, workspace: Path, news: News, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is read of all notes: `scan` for the disk, `index` for the index."""
+    seen: list[str] = []
+
+    def scan_all(*given: Any, **more: Any) -> ScanReport:
+        seen.append("scan")
+        return scan(*given, **more)
+
+    def read_states(connection: Connection, tables: Tables, keys: Sequence[str] | None = None) -> object:
+        if keys is None:
+            seen.append("index")
+        return file_states(connection, tables, keys)
+
+    monkeypatch.setattr(indexer, "scan", scan_all)
+    monkeypatch.setattr(index_writes, "file_states", read_states)
+    return seen
+
+
+async def test_only_the_notes_that_change_come_move_or_go_are_looked_at(
+    services: BackendServices, workspace: Path, news: News, looks: list[str]
 ) -> None:
-    scans = []
-    monkeypatch.setattr(indexer, "scan", lambda *given, **more: scans.append(given) or scan(*given, **more))  # type: ignore[func-returns-value]
+    notes = workspace / "memory"
+    write(notes / "boat.md", "The hull is green.")
+    write(notes / "house.md", "The roof leaks.")
+    async with followed(services) as memory:
+        looks.clear()
+        write(notes / "boat.md", "The mast is high.")
+        await news.finds(memory, "mast", "memory/boat.md")
+        write(notes / "more.md", "The keel is deep.")
+        await news.finds(memory, "keel", "memory/more.md")
+        (notes / "more.md").rename(notes / "most.md")
+        await news.finds(memory, "keel", "memory/most.md")
+        (notes / "house.md").unlink()
+        await news.finds(memory, "roof")
+        save_by_rename(notes / "house.md", "The door sticks.")
+        await news.finds(memory, "door", "memory/house.md")
+        assert memory.status().files == 3
+        assert looks == []
+
+        report = await memory.sync()
+        assert (report.files_indexed, report.files_removed, report.files_unchanged) == (0, 0, 3)
+        assert looks == ["index", "scan"]
+
+
+async def test_what_only_a_look_at_all_notes_can_tell_takes_one(
+    services: BackendServices, workspace: Path, tmp_path: Path, news: News, looks: list[str]
+) -> None:
+    notes = workspace / "memory"
+    write(notes / "boat.md", "The hull is green.")
+    write(notes / "fleet" / "barge.md", "The barge is slow.")
+    write(tmp_path / "tug.md", "The tug is loud.")
+    async with followed(services) as memory:
+        looks.clear()
+        write(notes / "harbour" / "crane.md", "The crane is tall.")
+        await news.finds(memory, "crane", "memory/harbour/crane.md")
+        assert "scan" in looks
+
+        looks.clear()
+        shutil.rmtree(notes / "fleet")
+        await news.finds(memory, "barge")
+        assert "scan" in looks
+
+        looks.clear()
+        (notes / "ship.md").hardlink_to(notes / "boat.md")
+        (notes / "boat.md").unlink()
+        await news.finds(memory, "hull", "memory/ship.md")
+        (notes / "ship.md").unlink()
+        (notes / "ship.md").symlink_to(tmp_path / "tug.md")
+        await news.finds(memory, "hull")
+        assert "scan" in looks
+        assert not await memory.search("tug")
+
+
+async def test_what_git_ignores_is_no_note_where_only_named_notes_are_looked_at(
+    services: BackendServices, workspace: Path, news: News
+) -> None:
+    write(workspace / "boat.md", "The hull is green.")
+    async with followed(services, extra_paths=[workspace]) as memory:
+        write(workspace / "draft.md", "The hull is red.")
+        await news.finds(memory, "hull", "boat.md", "draft.md")
+        write(workspace / ".gitignore", "draft*\n")
+        await news.finds(memory, "hull", "boat.md")
+        write(workspace / "draft.md", "The hull is blue.")
+        write(workspace / "sail.md", "The hull has a sail.")
+        await news.finds(memory, "hull", "boat.md", "sail.md")
+
+
+async def test_a_note_that_was_not_read_whole_is_told_of_until_it_is(
+    services: BackendServices, workspace: Path, news: News, looks: list[str]
+) -> None:
     note, other = workspace / "memory" / "boat.md", workspace / "memory" / "house.md"
     write(note, "The hull is green.")
-    write(other, "The roof leaks.")
     async with followed(services) as memory:
-        before = len(scans)
-        write(note, "The mast is high.")
-        await news.finds(memory, "mast", "memory/boat.md")
-        assert len(scans) == before
-        other.unlink()
-        write(workspace / "memory" / "more.md", "The keel is deep.")
-        await news.finds(memory, "keel", "memory/more.md")
-        await news.finds(memory, "roof")
-        assert len(scans) > before
+        looks.clear()
+        note.write_bytes(b"The mast is high\xff.")
+        await news.until(lambda: "boat.md" in str(news.syncs[-1].problems))
+        told = len(news.syncs)
+        write(other, "The roof leaks.")
+        await news.finds(memory, "roof", "memory/house.md")
+        await news.until(lambda: len(news.syncs) > told)
+        assert all("boat.md" in str(one.problems) for one in news.syncs[told:])
+        write(note, "The keel is deep.")
+        await news.until(lambda: not news.syncs[-1].problems)
+        assert looks == []
 
 
 def save_by_rename(path: Path, text: str) -> None:

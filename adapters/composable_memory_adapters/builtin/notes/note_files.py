@@ -85,7 +85,7 @@ class ScanReport:
     remarks: tuple[str, ...] = ()
     sources: tuple[MemorySource, ...] = ("memory",)
     passed_over: Mapping[str, int] = field(default_factory=dict)
-    listed: object = field(default=None, repr=False, compare=False)
+    listed: "_Said | None" = field(default=None, repr=False, compare=False)
     """All that the file system said, which a later scan is compared with."""
 
     def covers(self, key: str, source: MemorySource = "memory") -> bool:
@@ -151,16 +151,73 @@ def scan(
     )
 
 
-def look_again(files: Sequence[ScannedFile]) -> tuple[ScannedFile, ...]:
-    """Return how files that a scan has found are now, without those that are no files any more."""
-    again = []
-    for file in files:
-        with suppress(OSError):
-            found = os.lstat(file.path)
-            if stat.S_ISREG(found.st_mode):
+@dataclass(slots=True, kw_only=True)
+class Places:
+    """The files of a scan by path, and what the keys of the notes in a folder begin with.
+
+    Nothing is known of a folder in which the scan found no note, and of none where it reached a file twice:
+    then only another scan can tell which of its names counts.
+    """
+
+    files: dict[str, ScannedFile]
+    prefixes: Mapping[str, str]
+
+    @classmethod
+    def of(cls, found: ScanReport) -> "Places":
+        """Return where the files of a scan are."""
+        prefixes: dict[str, str] = {}
+        tops = {one.top for one in found.listed[0]} if found.listed else set()
+        if found.listed and len(found.files) == sum(len(one.rows) for one in found.listed[0]):
+            for key, path, *_, source in found.files:
+                if source == "memory" and path not in tops:
+                    folder, _, name = path.rpartition(os.sep)
+                    prefixes.setdefault(folder, key.removesuffix(name))
+        return cls(files={file.path: file for file in found.files}, prefixes=prefixes)
+
+    def named(self, paths: Set[str], suffixes: Set[str]) -> list[ScannedFile] | None:
+        """Return the notes at some paths as they were, empty where there was none beside others.
+
+        Returns None if a path may be that of anything else, such as a folder.
+        """
+        named = []
+        for path in sorted(paths):
+            folder, _, name = path.rpartition(os.sep)
+            file, prefix = self.files.get(path), self.prefixes.get(folder)
+            if file is None:
+                if prefix is None or is_left_out(name) or not is_note(name, suffixes):
+                    return None
+                file = ScannedFile(prefix + name, path, 0, 0, 0, 0)
+            named.append(file)
+        return named
+
+    def look_again(self, named: Sequence[ScannedFile]) -> tuple[ScannedFile, ...] | None:
+        """Return how some notes are now, without those that are gone.
+
+        Returns None where only a scan can tell: one is no file any more, or has a second name, or a folder on
+        the way to it is gone, cannot be read or is a link.
+        """
+        again = []
+        try:
+            for folder in {file.path.rpartition(os.sep)[0] for file in named}:
+                if os.path.realpath(folder, strict=True) != folder:
+                    return None
+            for file in named:
+                try:
+                    found = os.lstat(file.path)
+                except FileNotFoundError:
+                    if file.path.rpartition(os.sep)[0] in self.prefixes:
+                        continue
+                    return None
+                is_same = (found.st_dev, found.st_ino) == (file.device, file.inode)
+                if not stat.S_ISREG(found.st_mode) or (found.st_nlink > 1 and not is_same):
+                    return None
                 seen = file._replace(mtime_ns=mtime_of(found), size=found.st_size)
                 again.append(seen._replace(device=found.st_dev, inode=found.st_ino))
-    return tuple(again)
+        except OSError:
+            return None
+        # Where letters are not told apart by case, a note that is renamed answers to both names.
+        is_told_apart = len({(file.device, file.inode) for file in again}) == len(again)
+        return tuple(again) if is_told_apart and all(_is_unicode(file.key) for file in again) else None
 
 
 def _walk_notes(walk: "_Walk", workspace: Path, extra_paths: Sequence[Path]) -> None:
@@ -359,6 +416,10 @@ class _Listed(NamedTuple):
                 tuple.__new__(ScannedFile, place)
             )  # what `_make` comes to, in two thirds of its time
         return sorted(files, key=BY_KEY)
+
+
+_Said = tuple[list[_Listed], dict[str, str], list[str], Counter[str]]
+"""The notes below each root, what could not be read, the remarks, and what was passed over."""
 
 
 def _row(path: str, found: os.stat_result) -> _Row:

@@ -35,13 +35,14 @@ KEPT_CHANGES = 65_536
 FORGET_CHANGES = """
 DELETE FROM vector_changes WHERE position <= (SELECT max(position) FROM vector_changes) - ?
 """
-# One count each: SQLite counts the rows of a table or index by its pages, but looks at every value.
+# One count each: SQLite counts the rows of a table or index by its pages, but looks at every value. So do
+# transcripts have a count by how their keys begin: to group by source would look at every row.
 SNAPSHOT = """
 SELECT (SELECT count(*) FROM chunks), (SELECT count(*) FROM chunks WHERE embedding_id IS NULL),
-  (SELECT count(*) FROM embedding_cache)
+  (SELECT count(*) FROM embedding_cache), (SELECT count(*) FROM files),
+  (SELECT count(*) FROM files WHERE source = 'sessions' AND path BETWEEN 'sessions/' AND 'sessions0'),
+  (SELECT count(*) FROM chunks WHERE source = 'sessions' AND path BETWEEN 'sessions/' AND 'sessions0')
 """
-FILES_OF_SOURCES = "SELECT source, count(*) FROM files GROUP BY source"
-CHUNKS_OF_SOURCES = "SELECT source, count(*) FROM chunks GROUP BY source"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,20 +153,17 @@ def add_cache_use(connection: Connection, *, hits: int, misses: int) -> None:
 
 def snapshot(connection: Connection) -> IndexSnapshot:
     """Return the counts of the index."""
-    chunks, pending, cached = next(connection.execute(SNAPSHOT))
-    files = dict(connection.execute(FILES_OF_SOURCES))
-    chunks_of = (
-        dict(connection.execute(CHUNKS_OF_SOURCES)) if len(files) > 1 else dict.fromkeys(files, chunks)
-    )
+    chunks, pending, cached, files, transcripts, messages = next(connection.execute(SNAPSHOT))
+    counts = {"memory": (files - transcripts, chunks - messages), "sessions": (transcripts, messages)}
     with _understanding():
         revision = int(value(connection, "revision") or 0)
     return IndexSnapshot(
         revision=revision,
-        files=sum(files.values()),
+        files=files,
         chunks=chunks,
         embedded=chunks - pending,
         cached_vectors=cached,
-        sources={source: (count, chunks_of.get(source, 0)) for source, count in files.items()},
+        sources={source: count for source, count in counts.items() if count[0]},
         space=stored_space(connection),
         recipe=stored_recipe(connection),
         cache_use=cache_use(connection),

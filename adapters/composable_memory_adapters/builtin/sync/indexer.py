@@ -22,9 +22,10 @@ from composable_memory_adapters.builtin.notes.changed_notes import (
 )
 from composable_memory_adapters.builtin.notes.documents import Document, note_suffixes
 from composable_memory_adapters.builtin.notes.note_files import (
+    Places,
     ScannedFile,
     ScanReport,
-    look_again,
+    is_gitignored,
     scan,
 )
 from composable_memory_adapters.builtin.settings import BuiltinSettings
@@ -114,15 +115,17 @@ class NotesPass:
 class Glance:
     """What a look at all notes saw that found nothing to do; one that sees the same again is over.
 
-    `versions` are those of the index at that time, as each connection counts them. `by_path` are the files in
-    `scan`, once somebody has asked for some of them.
+    `versions` are those of the index at that time, as each connection counts them. Looks at named paths keep
+    `scan`, `incomplete` and `unread`, the paths that could not be read, up to date. `places` are those of the
+    files in `scan`, once somebody has asked for some of them.
     """
 
     scan: ScanReport | None = None
     looked_at: float = -math.inf
-    by_path: Mapping[str, ScannedFile] | None = None
+    places: Places | None = None
     drafter: Drafter | None = None
-    incomplete: Mapping[str, str] = field(default_factory=dict)
+    incomplete: dict[str, str] = field(default_factory=dict)
+    unread: set[str] = field(default_factory=set)
     versions: WeakKeyDictionary[Connection, int] = field(default_factory=WeakKeyDictionary)
 
 
@@ -163,30 +166,57 @@ class Indexer:
         self.glance.looked_at = looked_at
         if known is None:
             if found is self.glance.scan:
-                return NotesPass(scan=found, incomplete=dict(self.glance.incomplete))
+                return NotesPass(scan=found, incomplete=self.glance.incomplete)
             known = await self.file.read(self._known)
             if self.glance.versions.get(known.connection) != known.version:
                 found = await asyncio.to_thread(self._scan)  # the index was written since
         return await asyncio.to_thread(self._compared, found, known)
 
     async def _look_at(self, paths: Set[str]) -> NotesPass | None:
-        """Compare what is at some paths with the index.
+        """Compare the notes at some paths, and those that could not be read, with the index.
 
-        Returns None if that is anything but notes that were there before.
+        Returns None if a path may be that of anything but a note in a folder where there were notes before.
         """
         glance = self.glance
         if glance.scan is None or time.monotonic() - glance.looked_at > TRUSTED_S:
             return None
-        if glance.by_path is None:
-            glance.by_path = {file.path: file for file in glance.scan.files}
-        before = [glance.by_path.get(path) for path in paths]
-        found = await asyncio.to_thread(look_again, [file for file in before if file is not None])
-        if len(found) < len(paths):
+        if glance.places is None:
+            glance.places = await asyncio.to_thread(Places.of, glance.scan)
+        places = glance.places
+        named = places.named(paths | glance.unread, note_suffixes(self.settings.documents))
+        if named is None:
             return None
-        keys = [file.key for file in found]
-        known = await self.file.read(index_writes.file_states, self.tables, keys)
-        changed = self.drafter.changed(replace(glance.scan, files=found), known)
-        return NotesPass(scan=glance.scan, changed=changed, incomplete=dict(glance.incomplete))
+        known = await self.file.read(index_writes.file_states, self.tables, [file.key for file in named])
+        found = await asyncio.to_thread(self._look_again, named, places)
+        if found is None:
+            return None
+        there = {file.path: file for file in found}
+        gone = [file for file in named if file.path not in there]
+        is_same = not gone and there.keys() <= places.files.keys()
+        places.files.update(there)
+        for file in gone:
+            places.files.pop(file.path, None)
+            glance.incomplete.pop(file.key, None)
+        if not is_same:
+            # No later scan equals this one: what was not named may have changed as well.
+            glance.scan = replace(glance.scan, files=tuple(places.files.values()), listed=None)
+        return NotesPass(
+            scan=glance.scan,
+            changed=self.drafter.changed(replace(glance.scan, files=found), known),
+            gone={file.key: known[file.key] for file in gone if file.key in known},
+            incomplete=glance.incomplete,
+        )
+
+    def _look_again(self, named: Sequence[ScannedFile], places: Places) -> tuple[ScannedFile, ...] | None:
+        """Return what is there of some notes; None if only a look at all notes can tell."""
+        if (found := places.look_again(named)) is None:
+            return None
+        new = [Path(file.path) for file in found if file.path not in places.files]
+        if len(places.files) + len(new) > self.settings.max_files:
+            return None
+        if any(is_gitignored(path, self.workspace, self.settings.extra_paths) for path in new):
+            return None
+        return found
 
     async def write_group(self, notes: NotesPass) -> None:
         """Read, cut and write the next changed notes, in one transaction."""
@@ -205,6 +235,9 @@ class Indexer:
             has_keywords=self.settings.store.fts.enabled,
             now_ms=milliseconds(self.clock()),
         )
+        tried = [found for found, _ in notes.changed[notes.done : group.end]]
+        self.glance.unread.difference_update(one.path for one in tried)
+        self.glance.unread.update(one.path for one in tried if one.key in group.unread)
         notes.add(group, written)
 
     async def remove_gone(self, notes: NotesPass) -> None:
@@ -263,9 +296,10 @@ class Indexer:
         glance = self.glance
         has_news = bool(notes.changed or notes.gone)
         if notes.scan is not glance.scan:
-            glance.by_path = None
+            glance.places = None
         if has_news or notes.scan is not glance.scan or self.drafter != glance.drafter:
             glance.versions.clear()
-        glance.scan, glance.drafter, glance.incomplete = notes.scan, self.drafter, dict(notes.incomplete)
+        glance.scan, glance.drafter, glance.incomplete = notes.scan, self.drafter, notes.incomplete
+        glance.unread.clear()
         if not has_news:
             glance.versions[known.connection] = known.version
