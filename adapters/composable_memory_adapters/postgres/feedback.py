@@ -50,10 +50,8 @@ TABLES = (
 REVISION = "SELECT coalesce((SELECT revision FROM feedback_revisions WHERE tenant = $1), 0)"
 FIRST = "INSERT INTO feedback_revisions (tenant) VALUES ($1) ON CONFLICT DO NOTHING"
 LOCK = "SELECT FROM feedback_revisions WHERE tenant = $1 FOR UPDATE"
-CHANGED = """
-UPDATE feedback_revisions SET revision = revision + 1 WHERE tenant = $1
-RETURNING pg_notify('cmem', format('%s:%s:%s', tenant, revision, $2::text))
-"""
+CHANGED = "UPDATE feedback_revisions SET revision = revision + 1 WHERE tenant = $1 RETURNING revision"
+TELL = "SELECT pg_notify('cmem', format('%s:%s:%s', $1::int, $2::bigint, $3::text))"
 
 SPOKEN = (
     (re.compile(r"\bchecked_(\w+)"), r"\1"),  # of SQLite, which does not check what it reads
@@ -144,7 +142,7 @@ class _Session:
                 "the feedback store refused a value", subject="a number is none", advice="see the cause"
             )
         arguments = [one.replace("\0", "\ufffd") if isinstance(one, str) else one for one in given]
-        if text.startswith("SELECT") or text.endswith("RETURNING id"):
+        if text.startswith("SELECT") or " RETURNING " in text:
             found = _Rows(await self._connection.fetch(text, *arguments))
             self.changes += not text.startswith("SELECT")
             return found
@@ -299,7 +297,8 @@ class PostgresFeedbackStore(FeedbackStore):
                 session.changes = 0
             yield session
             if session.changes:
-                session.execute(CHANGED, (self._tenant, KIND))
+                revision = session.execute(CHANGED, (self._tenant,))[0][0]
+                session.execute(TELL, (self._tenant, revision, KIND))
 
     @contextmanager
     def _told(self) -> Iterator[None]:

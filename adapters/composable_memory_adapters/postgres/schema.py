@@ -11,7 +11,7 @@ MIGRATIONS = Path(__file__).with_name("migrations")
 LOCK = 0x636D656D
 """The advisory lock under which tables are changed: the letters "cmem"."""
 
-VERSION = 8
+VERSION = 9
 """The version that this code reads and writes: the number of the last migration."""
 
 

@@ -52,6 +52,15 @@ FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE ext
 IS_DIRECT = "SELECT 1 / (pg_backend_pid() = {})::int"
 """Fails where the process that a connection has named is not the one that works for it."""
 
+NOT_SPREAD = """
+SELECT format('%I.%I', schemaname, tablename) AS name FROM pg_tables
+WHERE schemaname = $1 AND tablename <> 'schema_version' AND NOT EXISTS (
+  SELECT FROM pg_dist_partition WHERE logicalrelid = format('%I.%I', schemaname, tablename)::regclass
+)
+ORDER BY tablename <> 'workspaces', tablename
+"""
+SPREAD = "SELECT create_distributed_table($1::text::regclass, 'tenant')"
+SPREAD_ALIKE = "SELECT create_reference_table($1::text::regclass)"
 GRANTEES = """
 SELECT DISTINCT rolname
 FROM pg_class, aclexplode(relacl) AS given JOIN pg_roles ON pg_roles.oid = given.grantee
@@ -274,7 +283,8 @@ class Server:
         async with self._connection(operation) as connection, connection.transaction():
             await self._check(connection, operation)
             await connection.execute(self._search_path())
-            await connection.execute("SELECT set_config('cmem.workspace', $1, true)", workspace)
+            quoted = await connection.fetchval("SELECT quote_literal($1)", workspace)
+            await connection.execute(f"SET LOCAL cmem.workspace = {quoted}")  # as in `_enter`
             find = "SELECT tenant FROM workspaces WHERE name = $1"
             found = await connection.fetchval(find, workspace)
             if found is None and is_new:
@@ -307,6 +317,28 @@ class Server:
         for role in roles:  # to tables that are new
             await self.grant(role["rolname"])
         return found
+
+    async def distribute(self) -> int:
+        """Spread the tables over the servers of Citus by workspace; return how many were not spread yet."""
+        async with self._connection("spread its tables") as connection:
+            if not await connection.fetchval("SELECT count(*) FROM pg_extension WHERE extname = 'citus'"):
+                fix = "run `CREATE EXTENSION citus` on every server and `citus_add_node` on this one"
+                problem = f"{self.address} is no coordinator of Citus"
+                raise BackendUnavailable(self._id, problem, fix=fix, operation="spread its tables")
+            await self._check(connection, "spread its tables")
+            # Else the other servers do not learn whose rows may be seen, and show none.
+            name = await connection.fetchval("SELECT quote_ident(current_database())")
+            await connection.execute(f"ALTER DATABASE {name} SET citus.propagate_set_commands = 'local'")
+            tables = [row["name"] for row in await connection.fetch(NOT_SPREAD, self.schema)]
+            for table in tables:
+                await connection.execute(SPREAD_ALIKE if table.endswith(".workspaces") else SPREAD, table)
+            async with connection.transaction():
+                await connection.execute(self._search_path())
+                roles = await connection.fetch(GRANTEES)
+        await self._forget()
+        for role in roles:  # what is new on the other servers, too
+            await self.grant(role["rolname"])
+        return len(tables)
 
     async def version(self) -> int:
         """Return the version of the tables; 0 where there are none."""

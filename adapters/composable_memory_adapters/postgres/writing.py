@@ -54,7 +54,8 @@ STORED = """
 SELECT path, start_line, end_line, start_char, hash, headings FROM passages
 WHERE tenant = $1 AND path = ANY ($2) ORDER BY id
 """
-NEXT_IDS = "SELECT nextval('passage_ids') FROM generate_series(1, $1::int)"
+# Taken before the statement that stores them: of Citus, each server would count by itself.
+NEXT_IDS = "SELECT nextval($1::text::regclass) FROM generate_series(1, $2::int)"
 PUT_PASSAGE = """
 INSERT INTO passages (tenant, id, path, start_line, end_line, start_char, hash, headings, text)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
@@ -151,8 +152,8 @@ LEFT JOIN vectors ON vectors.tenant = passages.tenant AND vectors.hash = passage
 WHERE passages.tenant = $1 AND vectors.id IS NULL
 """
 PUT_VECTOR = """
-INSERT INTO vectors (tenant, hash, vector)
-SELECT $1, $2, $3 WHERE EXISTS (SELECT FROM passages WHERE tenant = $1 AND hash = $2)
+INSERT INTO vectors (tenant, id, hash, vector) OVERRIDING SYSTEM VALUE
+SELECT $1, $4, $2, $3 WHERE EXISTS (SELECT FROM passages WHERE tenant = $1 AND hash = $2)
 ON CONFLICT DO NOTHING
 """
 
@@ -298,7 +299,7 @@ async def _replace_notes(
     counts, hashes, texts = await _taken_out(connection, tenant, [one.draft.key for one in changed])
     new = [(one, chunk, words) for one in changed for chunk, words in zip(one.chunks, one.words, strict=True)]
     written.passages += len(new)
-    ids = [row[0] for row in await connection.fetch(NEXT_IDS, len(new))] if new else []
+    ids = [row[0] for row in await connection.fetch(NEXT_IDS, "passage_ids", len(new))] if new else []
     await connection.executemany(
         PUT_PASSAGE,
         [
@@ -449,7 +450,9 @@ async def write_vectors(
     await connection.execute(LOCK, tenant)
     if await connection.fetchval(SPACE, tenant) != space:
         return False
-    await connection.executemany(PUT_VECTOR, [(tenant, hash_, one) for hash_, one in vectors.items()])
+    ids = await connection.fetch(NEXT_IDS, "vectors_id_seq", len(vectors))
+    rows = [(tenant, hash_, one, id_) for (hash_, one), (id_,) in zip(vectors.items(), ids, strict=True)]
+    await connection.executemany(PUT_VECTOR, rows)
     return True
 
 

@@ -72,6 +72,19 @@ async def migrate(
     _print_migrated(found, server, as_json=as_json)
 
 
+@command(postgres, "distribute", epilog="Example: cmem postgres distribute --url-env ADMIN_URL")
+async def distribute(
+    target: Target, *, url_env: UrlEnv = None, backend: Which = None, as_json: AsJson = False
+) -> None:
+    """Spread the tables over the servers of a Citus cluster; again after an upgrade."""
+    async with opened_server(target, backend, url_env) as server:
+        spread = await server.distribute()
+    if as_json:
+        print_json(document(address=str(server.address), schema=server.schema, spread=spread))
+    else:
+        print_line(f"{counted(spread, 'table')} of {server.schema} newly spread from {server.address}.")
+
+
 @command(postgres, "status", epilog="Example: cmem postgres status --json")
 async def status(
     target: Target, *, url_env: UrlEnv = None, backend: Which = None, as_json: AsJson = False
