@@ -159,7 +159,7 @@ class Keywords:
             others = await self._candidates(asked, plan, limit, source=reserved)
             found += [one for one in others if one[0] not in ids]
             ids.update(one[0] for one in others)
-        hits = [plan.hit(id_, [[[fields.length]], *places]) for id_, fields, places in found if id_ in ids]
+        hits = [plan.hit(id_, fields.length, places) for id_, fields, places in found if id_ in ids]
         hits.sort(key=lambda hit: (-hit.bm25, hit.id))
         matched = {hit.id for hit in hits}
         hits += _unmatched([id_ for id_ in listed if id_ not in matched])
@@ -224,11 +224,10 @@ class Keywords:
             fts5_rarity(passages, count) * (2 if place < twice else 1)
             for place, count in enumerate(count for at in plan.asked for count in asked.counts[at])
         ]
-        wanted = {token for at in plan.asked for some in asked.tokens[at] for token in some}
         average = self._state.tokens / passages
         scored = []
         for id_, words in rows:
-            fields = Fields(words, wanted)
+            fields = Fields(words)
             places = [fields.places(one) for one in strings]
             if any(any(columns) for columns in places):
                 score = fts5_score(places, rarities, tokens=fields.tokens, average=average)

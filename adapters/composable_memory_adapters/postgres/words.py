@@ -6,7 +6,7 @@ then BM25, computed by pgvector: it chooses the candidates.
 """
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from math import log
 from zlib import crc32
 
@@ -97,49 +97,32 @@ class Sought:
         """Return whether it is one whole token."""
         return len(self.tokens) == 1 and not self.is_open
 
-    def places(self, at: Mapping[str, Sequence[int]], field: Sequence[str]) -> list[int]:
-        """Return where it begins in the tokens of a field, whose places `at` holds by token."""
-        if self.is_word:
-            return [*at.get(self.tokens[0], ())]
-        if not self.tokens:
-            return []
-        *before, last = self.tokens
-        ends = [
-            place
-            for token, places in at.items()
-            if (token.startswith(last) if self.is_open else token == last)
-            for place in places
-        ]
-        begins = sorted(place - len(before) for place in ends)
-        return [one for one in begins if one >= 0 and [*field[one : one + len(before)]] == before]
+    def places(self, line: str) -> list[int]:
+        """Return the numbers of the tokens at which it begins in a line of `words`."""
+        places: list[int] = []
+        text = self.text if self.tokens else "\n"
+        number, before, at = 0, 0, line.find(text)
+        while at >= 0:
+            number += line.count(" ", before, at)  # a blank stands before each token
+            places.append(number)
+            before, at = at, line.find(text, at + 1)
+        return places
 
 
 class Fields:
-    """The tokens of a passage, column by column; the places of those that are `wanted` are known."""
+    """The tokens of a passage, column by column. They are not parted: few of them are asked for."""
 
-    def __init__(self, words: str, wanted: Set[str]) -> None:
-        self._columns = [line.split() for line in words.split("\n")]
-        self._at: list[dict[str, list[int]]] = []
-        for column in self._columns:
-            at: dict[str, list[int]] = {}
-            for place, token in enumerate(column):
-                if token in wanted:  # few are: noting all would take three times as long
-                    at.setdefault(token, []).append(place)
-            self._at.append(at)
-
-    @property
-    def length(self) -> int:
-        """Return how many tokens the text has."""
-        return len(self._columns[0])
-
-    @property
-    def tokens(self) -> int:
-        """Return how many all fields have."""
-        return sum(map(len, self._columns))
+    def __init__(self, words: str) -> None:
+        self._lines = words.split("\n")
+        lengths = [line.count(" ") - 1 if len(line) > len("  ") else 0 for line in self._lines]
+        self.length = lengths[0]
+        """How many tokens the text has."""
+        self.tokens = sum(lengths)
+        """How many all fields have."""
 
     def places(self, sought: Sought) -> list[list[int]]:
         """Return where something begins, column by column."""
-        return [sought.places(at, column) for at, column in zip(self._at, self._columns, strict=True)]
+        return [*map(sought.places, self._lines)]
 
 
 def fts5_rarity(passages: int, frequency: int) -> float:

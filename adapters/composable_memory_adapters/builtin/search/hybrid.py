@@ -108,20 +108,22 @@ def fuse(
     exact = {hit.id for hit in keyword or () if hit.exact}
     named = {hit.id for hit in keyword or () if hit.named}
     unnamed = min(vector_scores.values(), default=0.0) if method == "absolute" else 0.0
-    hits = [
+    order = []
+    for id_ in keyword_scores.keys() | vector_scores.keys():
+        by_words, by_meaning = keyword_scores.get(id_, 0.0), vector_scores.get(id_, unnamed)
+        score = (1 - share) * by_words + share * by_meaning
+        order.append((-max(score, by_words) if id_ in named else -score, -by_words, id_))
+    order.sort()
+    return [
         FusedHit(
             id=id_,
-            score=max(
-                (1 - share) * keyword_scores.get(id_, 0.0) + share * vector_scores.get(id_, unnamed),
-                keyword_scores[id_] if id_ in named else 0.0,
-            ),
+            score=-behind,
             keyword_score=keyword_scores.get(id_),
             vector_score=vector_scores.get(id_),
             exact=id_ in exact,
         )
-        for id_ in keyword_scores.keys() | vector_scores.keys()
+        for behind, _, id_ in order
     ]
-    return sorted(hits, key=lambda hit: (-hit.score, -(hit.keyword_score or 0.0), hit.id))
 
 
 def reranked(hits: Sequence[FusedHit], judged: Mapping[int, float]) -> list[FusedHit]:

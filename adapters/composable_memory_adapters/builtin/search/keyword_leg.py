@@ -7,7 +7,7 @@ SQLite scores every passage that has any of the words, at about a microsecond ea
 word therefore only counts in passages that also have a rarer one, and a very common one not at all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -22,6 +22,9 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from apsw import FTS5ExtensionApi
+
+Places = Sequence[Sequence[list[int]]]
+"""Where each string of a query begins in a passage: token numbers by column."""
 
 ROW_BUDGET = 8_000
 """About 8 ms. An index that has no more passages is searched without any shortcut."""
@@ -51,7 +54,10 @@ COLLECTION = "SELECT collection_size(chunks_fts) FROM chunks_fts WHERE chunks_ft
 SIZES: WeakKeyDictionary[Connection, tuple[tuple[int, int], tuple[int, int]]] = WeakKeyDictionary()
 """How many passages and tokens an index has, at the version of it that a connection has seen last."""
 
-FREQUENCY = "SELECT count(*) FROM (SELECT 1 FROM chunks_fts WHERE chunks_fts MATCH ? LIMIT ?)"
+FREQUENCIES = """
+SELECT (SELECT count(*) FROM (SELECT 1 FROM chunks_fts WHERE chunks_fts MATCH value LIMIT ?2))
+FROM json_each(?1) ORDER BY key
+"""
 # Ordering by the value of bm25() keeps only the best rows while scanning; by `rank` it sorts them all.
 CANDIDATES_BY_BM25 = """
 SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ? ORDER BY bm25(chunks_fts, ?, ?, ?, ?), rowid LIMIT ?
@@ -67,8 +73,8 @@ WHERE chunks_fts MATCH ? AND +rowid IN (SELECT value FROM json_each(?))
 ORDER BY bm25(chunks_fts, ?, ?, ?, ?), rowid LIMIT ?
 """
 # The plus keeps SQLite from opening the index anew for each id, which takes ten times as long.
-PLACES = """
-SELECT rowid, word_places(chunks_fts) FROM chunks_fts
+MATCHED = """
+SELECT hand_over(chunks_fts) FROM chunks_fts
 WHERE chunks_fts MATCH ? AND +rowid IN (SELECT value FROM json_each(?)) LIMIT ?
 """
 
@@ -85,10 +91,26 @@ class KeywordAnswer:
     rarities: Sequence[float] = ()
 
 
+class _Receiver:
+    """Hands the rows of a statement over to a function: cheaper than telling in JSON what is in them."""
+
+    take: Callable[["FTS5ExtensionApi"], None]
+
+    def __call__(self, row: "FTS5ExtensionApi", /, *_: object) -> None:
+        self.take(row)
+
+
+RECEIVERS: WeakKeyDictionary[Connection, _Receiver] = WeakKeyDictionary()
+"""That of each connection that was prepared."""
+
+
 def prepare(connection: Connection) -> None:
-    """Teach a new connection the two SQL functions that `search` needs."""
-    connection.register_fts5_function("collection_size", _collection_size)
-    connection.register_fts5_function("word_places", _word_places)
+    """Teach a connection the two SQL functions that `search` needs, once: SQLite would keep them all."""
+    if connection not in RECEIVERS:
+        receiver = _Receiver()
+        connection.register_fts5_function("collection_size", _collection_size)
+        connection.register_fts5_function("hand_over", receiver)
+        RECEIVERS[connection] = receiver
 
 
 def search(
@@ -120,7 +142,8 @@ def search(
     # From this frequency on it makes no difference how common a word is.
     most = passages if passages <= row_budget else int(passages * COMMON_SHARE) + 1
     lookups = query.lookups
-    frequencies = [connection.execute(FREQUENCY, (" OR ".join(one), most)).get for one in lookups]
+    matches = _json([" OR ".join(one) for one in lookups])
+    frequencies = [row[0] for row in connection.execute(FREQUENCIES, (matches, most))]
     if not any(frequencies):
         return KeywordAnswer(hits=tuple(_unmatched(listed)), scale=1.0)
     plan = LookupPlan.of(query, frequencies, passages=passages, tokens=tokens, row_budget=row_budget)
@@ -139,9 +162,15 @@ def search(
     if reserved and among is None and len(ids) == limit:
         of_source = connection.execute(CANDIDATES_OF_SOURCE, (match, reserved, *FIELD_WEIGHTS, limit))
         ids = [*dict.fromkeys([*ids, *(row[0] for row in of_source)])]
-    places = connection.execute(PLACES, (match, _json(ids), len(ids)))
     words = query.terms if by_word else ()
-    hits = [plan.hit(passage_id, orjson.loads(where), words) for passage_id, where in places]
+    hits: list[KeywordHit] = []
+
+    def add(row: "FTS5ExtensionApi") -> None:
+        strings = [*map(row.phrase_locations, range(row.phrase_count))]
+        hits.append(plan.hit(row.rowid, row.column_size(0), strings, words))
+
+    RECEIVERS[connection].take = add
+    connection.execute(MATCHED, (match, _json(ids), len(ids))).fetchall()
     hits.sort(key=lambda hit: (-hit.bm25, hit.id))
     if also:
         matched = {hit.id for hit in hits}
@@ -179,8 +208,8 @@ class LookupPlan:
     choosing: int
     widths: Sequence[int]
     """Of each of those looked up, how many strings stand for it."""
-    needed: frozenset[int] | None
-    """What an exact hit has to have; None if no passage can."""
+    needed: Sequence[int] | None
+    """What an exact hit has to have, as places in `asked`; None if no passage can."""
     terms: frozenset[int]
     """All terms of the question; nothing if some are not looked up."""
     relevance: Relevance
@@ -219,22 +248,19 @@ class LookupPlan:
             asked=asked,
             choosing=len(scored),
             widths=[len(lookups[at]) for at in asked],
-            needed=frozenset(exact) & frozenset(asked) if all(frequencies[at] for at in exact) else None,
+            needed=[place for place, at in enumerate(asked) if at in exact]
+            if all(frequencies[at] for at in exact)
+            else None,
             terms=frozenset(range(first_phrase)) if {*range(first_phrase)} <= {*asked} else frozenset(),
             relevance=relevance,
             rarities=[rarity(passages, count) if count else 0.0 for count in frequencies[:first_phrase]],
         )
 
-    def hit(
-        self, passage_id: int, found: Sequence[Sequence[list[int]]], words: Sequence[str] = ()
-    ) -> KeywordHit:
-        """Return what a passage is worth.
+    def hit(self, passage_id: int, length: int, strings: Places, words: Sequence[str] = ()) -> KeywordHit:
+        """Return what a passage is worth whose text has so many tokens.
 
-        `found` is the length of its text, then where each string begins: token numbers by column. With the
-        `words` of the terms it says what each of them gave.
+        With the `words` of the terms it says what each of them gave.
         """
-        ((length,),), *strings = found
-        norm = self.relevance.length_norm(length)
         places: list[list[int]] = []
         counts: list[float] = []
         in_names: set[int] = set()
@@ -246,7 +272,7 @@ class LookupPlan:
             count: float = len(text)
             if names or headings or tags:
                 # However long the text is: its length is held against words in the text alone.
-                count += norm * _weight_of_fields(names, headings, tags)
+                count += self.relevance.length_norm(length) * _weight_of_fields(names, headings, tags)
                 text = _in_line(columns)
                 if names or headings:
                     in_names.add(at)
@@ -257,8 +283,7 @@ class LookupPlan:
             id=passage_id,
             bm25=self.relevance.of(match),
             words=self._by_word(match, words) if words else None,
-            exact=self.needed is not None
-            and self.needed <= {at for at, one in zip(self.asked, places, strict=True) if one},
+            exact=self.needed is not None and all(map(places.__getitem__, self.needed)),
             named=bool(self.terms) and self.terms <= in_names,
         )
 
@@ -313,9 +338,3 @@ def _json(numbers: Sequence[object]) -> str:
 
 def _collection_size(row: "FTS5ExtensionApi", /, *_: object) -> str:
     return _json((row.row_count, row.column_total_size(0)))
-
-
-def _word_places(row: "FTS5ExtensionApi", /, *_: object) -> str:
-    """Return the length of the text, then where each string of the query begins: token numbers by column."""
-    places = [row.phrase_locations(at) for at in range(row.phrase_count)]
-    return _json([[[row.column_size(0)]], *places])

@@ -163,14 +163,14 @@ def _fused(
     nearest = next(iter(near.values()), None)
     if among is not None and found.near:
         near = _near_among(reader, found.near, near, among)
-    named = [hit.id for hit in found.keyword.hits] if found.keyword else []
+    named = [hit.id for hit in found.keyword.hits if hit.id not in near] if found.keyword else []
     sample: Sequence[int] = ()
     if settings.vector_weight is None and near and found.near and found.keyword:
         sample = found.near.followed.sample
     known: Mapping[int, float] = {}
-    if found.near and (sample or not near.keys() >= {*named}):
+    if found.near and (sample or named):
         known = reader.cosines(found.near.vector, [*{*sample, *named}])
-    others = {id_: known[id_] for id_ in named if id_ in known and id_ not in near}
+    others = {id_: known[id_] for id_ in named if id_ in known}
     ordinary = [known[id_] for id_ in sample if id_ in known]
     vector_weight, text_weight = _weights(nearest, ordinary, settings, _by_words(found.keyword, keywords))
     return hybrid.fuse(

@@ -1,0 +1,37 @@
+"""Where in the words of a passage, as PostgreSQL keeps them, those of a question are."""
+
+import pytest
+
+from composable_memory_adapters.builtin.notes.fields import KeywordRow
+from composable_memory_adapters.postgres.words import Fields, Sought, words_of
+from composable_memory_adapters.text.query_terms import Lookup
+from composable_memory_adapters.text.stems import Stemmer
+
+STEMMER = Stemmer()
+ROW = KeywordRow("red lamp, red lamps and a redder door", "lamp", "", "red red red")
+
+
+@pytest.mark.parametrize(
+    ("lookup", "expected"),
+    [
+        (Lookup(("red",)), [[0, 2], [], [], [0, 1, 2]]),
+        (Lookup(("lamp",)), [[1, 3], [0], [], []]),
+        (Lookup(("red", "lamp")), [[0, 2], [], [], []]),
+        (Lookup(("red", "red")), [[], [], [], [0, 1]]),
+        (Lookup(("red",), is_open=True), [[0, 2, 6], [], [], [0, 1, 2]]),
+        (Lookup(("amp",)), [[], [], [], []]),
+        (Lookup(("…",)), [[], [], [], []]),
+    ],
+)
+def test_places_are_the_numbers_of_tokens_by_column(lookup: Lookup, expected: list[list[int]]) -> None:
+    fields = Fields(words_of(ROW, STEMMER).words)
+
+    assert fields.places(Sought.of(lookup, STEMMER)) == expected
+
+
+def test_the_tokens_of_a_passage_are_counted_where_a_field_has_none() -> None:
+    words = words_of(ROW, STEMMER)
+    fields = Fields(words.words)
+
+    assert (fields.length, fields.tokens) == (words.length, words.tokens) == (8, 12)
+    assert Fields(words_of(KeywordRow("", "", "", ""), STEMMER).words).tokens == 0
