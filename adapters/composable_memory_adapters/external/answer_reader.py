@@ -21,7 +21,6 @@ from composable_memory.query.calibration import Calibration, calibrate
 from composable_memory.types import MemorySearchResult, SupportingFact
 from composable_memory_adapters.text.query_terms import KeywordQuery
 from composable_memory_adapters.text.snippets import Snippet, SnippetMaker
-from composable_memory_adapters.text.stems import Stemmer
 from composable_memory_adapters.text.text_scores import StemCache, score
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -192,13 +191,12 @@ def results_of(
     hits: Sequence[Hit],
     query: KeywordQuery,
     as_of: datetime | None = None,
-    stemmer: Stemmer | None = None,
 ) -> tuple[MemorySearchResult, ...]:
     """Return hits as results, each with what of its text answers the question.
 
     `as_of` is the time that the question is about: whether a result holds then is said with it.
     """
-    snippets = SnippetMaker(query, stemmer=stemmer)
+    snippets = SnippetMaker(query)
     return tuple(_result(hit, snippets.snippet(hit.text), as_of) for hit in hits)
 
 
@@ -274,7 +272,6 @@ def compared(
     hits: Sequence[Hit],
     query: KeywordQuery,
     stems: StemCache | None = None,
-    stemmer: Stemmer | None = None,
 ) -> Sequence[Hit]:
     """Return hits scored as the builtin memory scores: 0.7 by their words, 0.3 by their own scores.
 
@@ -284,7 +281,7 @@ def compared(
     if not hits or not query.terms:
         return hits
     texts = [f"{hit.title}\n{hit.text[:MAX_SCORED]}" for hit in hits]
-    said = score(query, texts, stems, times=LARGER, stemmer=stemmer)
+    said = score(query, texts, stems, times=LARGER)
     for hit, text in zip(hits, said, strict=True):
         hit.score = TEXT_WEIGHT * text.words + (1 - TEXT_WEIGHT) * (hit.score or 0.0)
     return _sorted(hits)

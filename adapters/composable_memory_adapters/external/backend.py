@@ -42,7 +42,6 @@ from composable_memory_adapters.external.answer_reader import (
 from composable_memory_adapters.external.presets import within
 from composable_memory_adapters.external.settings import MAX_QUERY, AnswerSettings
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
-from composable_memory_adapters.text.stems import Stemmer
 from composable_memory_adapters.text.text_scores import StemCache
 from composable_memory_ops_logs import redact, utc_now
 
@@ -108,8 +107,6 @@ class ExternalMemory:
         self._clock = clock
         self._is_closed = False
         self._stems = StemCache(MOST_KEPT)
-        self._stemmers: list[Stemmer] = []
-        """Those that no thread has in use; making one takes as long as reading ten results."""
         self._calls: set[asyncio.Task[Any]] = set()
         self._answered: dict[str, tuple[str, str, str]] = {}
         """What was answered last, by its citation: the path here, the place there, and the text."""
@@ -208,15 +205,9 @@ class ExternalMemory:
                 for answer in answers
             ]
         )
-        try:
-            stemmer = self._stemmers.pop()
-        except IndexError:
-            stemmer = Stemmer()
-        hits = compared(reading.hits, query, self._stems, stemmer)
+        hits = compared(reading.hits, query, self._stems)
         good = [hit for hit in hits if (hit.score or 0.0) >= options.min_score][: options.max_results]
-        results = results_of(good, query, self._as_of(options), stemmer)
-        self._stemmers.append(stemmer)
-        return reading, good, results
+        return reading, good, results_of(good, query, self._as_of(options))
 
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None

@@ -82,10 +82,8 @@ class SnippetMaker:
         SnippetMaker(analyse("where is the trolley?")).snippet(text)
     """
 
-    def __init__(
-        self, query: KeywordQuery, rarities: Sequence[float] | None = None, stemmer: Stemmer | None = None
-    ) -> None:
-        self._stemmer = stemmer or Stemmer()
+    def __init__(self, query: KeywordQuery, rarities: Sequence[float] | None = None) -> None:
+        self._stemmer = Stemmer()
         self._stems: dict[str, list[str]] = {}
         lookups = query.sought[: len(query.terms)]
         self._weights = rarities if rarities and any(rarities) else [1.0] * len(lookups)

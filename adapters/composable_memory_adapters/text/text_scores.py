@@ -52,13 +52,12 @@ def score(
     cache: StemCache | None = None,
     *,
     times: int = 1,
-    stemmer: Stemmer | None = None,
 ) -> list[Scored]:
     """Return the score of each text for its words; `texts` are all passages of the documents found.
 
     The memory that they are from is taken to be `times` as large, and the rest of it to lack the words.
     """
-    stemmer = stemmer or Stemmer()
+    stemmer = Stemmer()
     passages = (cache or StemCache()).of_texts(texts, stemmer)
     lookups = [_StemPattern.of(alternatives, stemmer, passages) for alternatives in query.sought]
     if not lookups or not passages:
