@@ -5,8 +5,8 @@
 
 The model is scripted: a server on loopback that speaks OpenAI's protocol and answers each question of
 graphiti-core with what `gold_facts/` says of the sentence. So nothing here tells how well a model reads; what
-is missing in the second row was lost by graphiti-core or by us, and what `LlmExtractor` loses of the same
-answers is in the third. Sentences that end what another one said are read after it.
+is missing in the second row was lost by graphiti-core or by us. Sentences that end what another one said
+are read after it.
 """
 
 import argparse
@@ -41,8 +41,6 @@ from facts import (  # noqa: E402
 from composable_memory.content import ExtractedRelation, MemoryContentObject  # noqa: E402
 from composable_memory.registry import load_extractor  # noqa: E402
 from composable_memory.testing import HashEmbedder  # noqa: E402
-from composable_memory.types import JsonValue  # noqa: E402
-from composable_memory_adapters.extractors import ChatMessage, LlmExtractor  # noqa: E402
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase  # noqa: E402
 from composable_memory_adapters.graphiti.database.open_database import open_database  # noqa: E402
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id  # noqa: E402
@@ -80,28 +78,6 @@ class Model:
             "SummarizedEntities": {"summaries": []},
         }
         return Reply(text=json.dumps(answers[call.schema or ""]))
-
-    async def complete(self, messages: Sequence[ChatMessage], schema: Mapping[str, JsonValue]) -> str:  # noqa: ARG002
-        """Answer `LlmExtractor`, whose question names the text."""
-        asked = messages[-1].content
-        item = (
-            self.item.before
-            if self.item and self.item.before and self.item.before.text in asked
-            else self.item
-        )
-        assert item is not None
-        relations = [
-            {
-                "source": one["source_entity_name"],
-                "target": one["target_entity_name"],
-                "type": one["relation_type"],
-                "fact": one["fact"],
-                "valid_from": one["valid_at"],
-                "valid_to": one["invalid_at"],
-            }
-            for one in (edge(gold, item) for gold in stated(item))
-        ]
-        return json.dumps({"entities": [{"label": one} for one in names(item)], "relations": relations})
 
 
 def stated(item: Item) -> list[Gold]:
@@ -240,10 +216,6 @@ async def measure(items: Sequence[Item]) -> dict[str, Tally]:
             for number, item in enumerate(items):
                 found["rules"].add(await tally_of(item, rules))
                 found["graphiti-core"].add(await graph.tally(number, item))
-                model.item = item
-                warnings: list[object] = []
-                found["LlmExtractor"].add(await tally_of(item, LlmExtractor(model, warn=warnings.append)))
-                assert not warnings, warnings
     return found
 
 

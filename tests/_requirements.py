@@ -221,7 +221,6 @@ ATTEMPTS = "tests/unit/ingest/test_attempts.py::test_"
 LIFETIMES = "tests/unit/ingest/test_temporal.py::test_"
 READING_FILES = "tests/unit/ingest/test_reading_files.py::test_"
 RULES = "tests/unit/extractors/test_heuristic.py::test_"
-MODEL = "tests/unit/extractors/test_llm.py::test_"
 SPEECH = "tests/unit/extractors/test_statements.py::test_"
 HOOKS = "tests/unit/core/test_hooks.py::test_"
 DOORS = "tests/unit/core/test_ingest_doors.py::test_"
@@ -670,9 +669,7 @@ COMPOSABLE = document(
                  f"{NAMES}a_promise_has_its_methods"),
             kept("extractor:implemented", "For extracting structured entities from content",
                  f"{RULES}it_keeps_the_promises_of_an_extractor",
-                 f"{RULES}a_name_is_found_and_told_what_it_is",
-                 f"{MODEL}the_model_is_asked_once_for_entities_and_relations",
-                 f"{MODEL}rubbish_leaves_it_to_the_rules_and_says_so"),
+                 f"{RULES}a_name_is_found_and_told_what_it_is"),
             decided("extractor:relations", "(relations are computed and never sent)",
                     "a Protocol of its own, SupportsRelations; what a text says of its entities is a fact",
                     f"{NAMES}a_promise_has_its_methods", f"{RULES}a_sentence_becomes_what_it_states",

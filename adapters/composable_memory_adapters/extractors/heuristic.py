@@ -5,7 +5,6 @@ sentence the graph keeps the text alone. English, German, Spanish and Chinese ar
 """
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -37,12 +36,8 @@ PROGRAMS = frozenset({"assistant", "ai", "bot", "system", "tool"})
 ROLES_IN_TALKS = PROGRAMS | {"user", "human", "me", "i", "you"}
 
 
-class ReadingExtractor(ABC):
-    """An extractor that reads a content once for both its entities and its relations."""
-
-    @abstractmethod
-    async def read(self, content: MemoryContentObject) -> Extraction:
-        """Return the entities in `content` and what it says of them."""
+class HeuristicExtractor:
+    """An extractor that works by rules. It keeps nothing, so one will do for all."""
 
     async def extract(self, content: MemoryContentObject) -> Sequence[ExtractedEntity]:
         """Return the entities in `content`, in the order of their first mention."""
@@ -58,10 +53,6 @@ class ReadingExtractor(ABC):
             for relation in (await self.read(content)).relations
             if {relation.source.casefold(), relation.target.casefold()} <= known
         ]
-
-
-class HeuristicExtractor(ReadingExtractor):
-    """An extractor that works by rules. It keeps nothing, so one will do for all."""
 
     async def read(self, content: MemoryContentObject) -> Extraction:
         """Return the entities in `content` and what it says of them."""
