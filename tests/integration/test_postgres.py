@@ -68,6 +68,7 @@ TABLES = (
     "message_times",
     "postings",
     "log_lines",
+    "workspace_states",
 )
 
 
@@ -210,7 +211,7 @@ async def test_a_large_workspace_is_indexed_and_found_as_before_until_it_shrinks
         counted = await asyncio.to_thread(postgres_server.run, posted, words)
         assert len({*counted.split()}) == 1
     async with open_postgres(exact, here) as memory:
-        await memory.sync()
+        assert (await memory.sync()).problems == ()
         assert memory.status().custom["isIndexed"] is False
         assert (await asyncio.to_thread(postgres_server.run, posted)).strip() == "0"
         assert (await memory.search("quillwort"))[0].path == "new.md"
@@ -479,7 +480,8 @@ async def test_tables_of_the_first_version_are_brought_up_to_date(
         f"ALTER TABLE {schema}.notes DROP COLUMN source, DROP COLUMN lines",
         f"ALTER TABLE {schema}.passage_words DROP COLUMN source",
         f"DROP TABLE {schema}.message_times, {schema}.postings, {schema}.log_lines",
-        f"ALTER TABLE {schema}.workspaces DROP COLUMN is_indexed, DROP COLUMN indexed_to",
+        f"DROP TABLE {schema}.workspace_states",
+        f"ALTER TABLE {schema}.workspaces ADD COLUMN space text, ADD COLUMN revision bigint DEFAULT 7",
         *(f"DROP TABLE {schema}.{name}" for name in ("feedback_revisions", *LEARNT)),
         f"DROP FUNCTION {schema}.own_tenant",
         f"DROP SEQUENCE {schema}.feedback_ids",
@@ -493,6 +495,8 @@ async def test_tables_of_the_first_version_are_brought_up_to_date(
     owner = PostgresSettings.model_validate({"url": postgres_server.url(), "schema": schema})
     tables = server.Server(owner, Address.of(postgres_server.url()), "postgres")
     await tables.migrate()
+    if CITUS:
+        await tables.distribute()
     await tables.close()
     async with machine(team_settings, services, tmp_path / "ada") as ada:
         assert await paths(ada, "harbour") == ["memory/boat.md"]
@@ -572,21 +576,23 @@ async def test_workspaces_do_not_see_each_other_and_nothing_is_seen_without_one(
 
     schema = team_settings.schema_
     tenant = postgres_server.run(f"SELECT tenant FROM {schema}.workspaces WHERE name = 'one'").strip()
-    as_team = f"SET ROLE team; SET search_path = {schema}, public;"
+    as_team = f"BEGIN; SET LOCAL ROLE team; SET LOCAL search_path = {schema}, public"
     for table in (*TABLES, "workspaces"):
         of_all = f"SELECT count(*), count(*) FILTER (WHERE tenant <> {tenant}) FROM {table}"
         unseen = postgres_server.run(as_team, of_all)
-        seen = postgres_server.run(as_team, f"SET cmem.tenant = '{tenant}'", of_all)
+        seen = postgres_server.run(as_team, f"SET LOCAL cmem.tenant = '{tenant}'", of_all)
         assert unseen.strip() == "0|0", table
         is_empty = table in ("long_words", "message_times", "postings", "log_lines")
         assert is_empty or int(seen.split("|")[0]) > 0, table
         assert seen.strip().endswith("|0"), table
     with pytest.raises(RuntimeError, match="row-level security"):
         postgres_server.run(
-            as_team, f"SET cmem.tenant = '{tenant}'", "INSERT INTO long_words VALUES (999, 'epmup')"
+            as_team, f"SET LOCAL cmem.tenant = '{tenant}'", "INSERT INTO long_words VALUES (999, 'epmup')"
         )
     changed = postgres_server.run(
-        as_team, f"SET cmem.tenant = '{tenant}'", f"DELETE FROM notes WHERE tenant <> {tenant} RETURNING path"
+        as_team,
+        f"SET LOCAL cmem.tenant = '{tenant}'",
+        f"DELETE FROM notes WHERE tenant <> {tenant} RETURNING path",
     )
     assert changed.strip() == ""
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -185,7 +186,7 @@ async def test_what_was_learnt_before_an_upgrade_stays_and_goes_before_what_is_l
         "CREATE SCHEMA fifth",
         "CREATE TABLE fifth.schema_version AS SELECT 5 AS version",
         "SET search_path = fifth, public",
-        *old[:5],
+        *chain.from_iterable(old[:5]),
         "INSERT INTO workspaces (name) VALUES ('w')",
         "SET cmem.tenant = '1'",
         "INSERT INTO golden (question, query) VALUES ('ferry?', '{}'), ('boat?', '{}')",

@@ -16,6 +16,7 @@ INSERT INTO log_lines (tenant, id, at, trace_id, action, line)
 SELECT $1, * FROM unnest($2::text[], $3::timestamptz[], $4::text[], $5::text[], $6::jsonb[])
 ON CONFLICT DO NOTHING
 """
+DELETE_OLD = "DELETE FROM log_lines WHERE tenant = $1 AND at < now() - make_interval(days => $2)"
 
 
 @asynccontextmanager
@@ -24,7 +25,7 @@ async def open_log_store(settings: PostgresSettings, services: LogServices) -> A
     backend_id = services.backend_id
     server = Server(settings, address_of(settings, services.environ, backend_id), backend_id)
     try:
-        yield LogLines(server, settings.workspace or services.workspace_id)
+        yield LogLines(server, settings.workspace or services.workspace_id, days=settings.log_days)
     finally:
         await server.close()
 
@@ -32,17 +33,19 @@ async def open_log_store(settings: PostgresSettings, services: LogServices) -> A
 class LogLines:
     """Takes log lines into a workspace, which is made where there is none; keeps `LogStore`."""
 
-    def __init__(self, server: Server, workspace: str) -> None:
+    def __init__(self, server: Server, workspace: str, *, days: int) -> None:
         self.name = f"{server.address} {server.schema} {workspace}"
         self._server = server
         self._workspace = workspace
+        self._days = days
 
     async def add(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Store lines; what is there already stays as it is."""
+        """Store lines, and delete the old ones; what is there already stays as it is."""
         tenant = await self._server.tenant("ship the log", self._workspace, is_new=True)
         assert tenant is not None
         async with self._server.writing("ship the log", tenant=tenant) as connection:
             await _put(connection, tenant, lines)
+            await connection.execute(DELETE_OLD, tenant, self._days)
 
 
 async def _put(connection: Connection, tenant: int, lines: Sequence[Mapping[str, Any]]) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
@@ -11,7 +12,16 @@ MIGRATIONS = Path(__file__).with_name("migrations")
 LOCK = 0x636D656D
 """The advisory lock under which tables are changed: the letters "cmem"."""
 
-VERSION = 9
+COMMENT = re.compile("--.*")
+STATEMENT = re.compile(r"(?:\$\$.*?\$\$|[^;$])+;", re.DOTALL)
+"""One at a time, as Citus takes those that change tables which are spread."""
+
+FOR_CITUS = """
+SET LOCAL citus.multi_shard_modify_mode = 'sequential'; SET LOCAL citus.show_shards_for_app_name_prefixes = ''
+"""
+"""Change its servers one after the other, and take no part of a table for a table."""
+
+VERSION = 10
 """The version that this code reads and writes: the number of the last migration."""
 
 
@@ -35,9 +45,10 @@ class Migrated:
     after: int
 
 
-def migrations() -> Sequence[str]:
-    """Return the statements of all migrations, in their order; reads files."""
-    return [path.read_text(encoding="utf-8") for path in sorted(MIGRATIONS.glob("*.sql"))]
+def migrations() -> Sequence[Sequence[str]]:
+    """Return the statements of each migration, in their order; reads files."""
+    texts = [path.read_text(encoding="utf-8") for path in sorted(MIGRATIONS.glob("*.sql"))]
+    return [STATEMENT.findall(COMMENT.sub("", text)) for text in texts]
 
 
 async def version(session: Session, schema: str) -> int:
@@ -49,13 +60,14 @@ async def version(session: Session, schema: str) -> int:
     return found if isinstance(found, int) else 0
 
 
-async def migrate(session: Session, schema: str, steps: Sequence[str]) -> Migrated:
+async def migrate(session: Session, schema: str, steps: Sequence[Sequence[str]]) -> Migrated:
     """Bring the tables up to date within the caller's transaction; made where there are none.
 
     Tables that are newer stay as they are.
     """
     assert re.fullmatch("[a-z_][a-z0-9_]*", schema)
     await session.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
+    await session.execute(FOR_CITUS)
     before = await version(session, schema)
     if before == 0:
         await session.execute(
@@ -63,8 +75,8 @@ async def migrate(session: Session, schema: str, steps: Sequence[str]) -> Migrat
             f"CREATE TABLE {schema}.schema_version (version int NOT NULL);"
             f"INSERT INTO {schema}.schema_version VALUES (0)"
         )
-    for step in steps[before:]:
-        await session.execute(step)
+    for statement in chain.from_iterable(steps[before:]):
+        await session.execute(statement)
     after = max(before, len(steps))
     await session.execute(f"UPDATE {schema}.schema_version SET version = {after}")  # noqa: S608
     return Migrated(before=before, after=after)

@@ -30,6 +30,9 @@ else:
 
 T = TypeVar("T")
 
+APPLICATION = "composable-memory"
+"""As which a connection is known to the server."""
+
 IDLE_S = 60.0
 """A connection that nobody uses is closed after this time."""
 
@@ -53,18 +56,17 @@ IS_DIRECT = "SELECT 1 / (pg_backend_pid() = {})::int"
 """Fails where the process that a connection has named is not the one that works for it."""
 
 NOT_SPREAD = """
-SELECT format('%I.%I', schemaname, tablename) AS name FROM pg_tables
-WHERE schemaname = $1 AND tablename <> 'schema_version' AND NOT EXISTS (
-  SELECT FROM pg_dist_partition WHERE logicalrelid = format('%I.%I', schemaname, tablename)::regclass
-)
-ORDER BY tablename <> 'workspaces', tablename
+SELECT format('%I.%I', $1::text, relname) AS name FROM pg_class
+WHERE relnamespace = $1::text::regnamespace AND relkind = 'r' AND relname <> 'schema_version'
+  AND relation_is_a_known_shard(oid) IS NOT TRUE AND oid NOT IN (SELECT logicalrelid FROM pg_dist_partition)
+ORDER BY relname <> 'workspaces', relname
 """
 SPREAD = "SELECT create_distributed_table($1::text::regclass, 'tenant')"
 SPREAD_ALIKE = "SELECT create_reference_table($1::text::regclass)"
 GRANTEES = """
 SELECT DISTINCT rolname
 FROM pg_class, aclexplode(relacl) AS given JOIN pg_roles ON pg_roles.oid = given.grantee
-WHERE pg_class.oid = to_regclass('notes') AND given.grantee <> relowner
+WHERE pg_class.oid = to_regclass($1::text) AND given.grantee <> relowner
 """
 """Who may use the tables, beside their owner."""
 
@@ -312,10 +314,7 @@ class Server:
             async with connection.transaction():
                 await connection.execute(self._search_path())
                 found = await schema.migrate(connection, self.schema, steps)
-                roles = await connection.fetch(GRANTEES)
-        await self._forget()
-        for role in roles:  # to tables that are new
-            await self.grant(role["rolname"])
+        await self._grant_anew()
         return found
 
     async def distribute(self) -> int:
@@ -329,16 +328,22 @@ class Server:
             # Else the other servers do not learn whose rows may be seen, and show none.
             name = await connection.fetchval("SELECT quote_ident(current_database())")
             await connection.execute(f"ALTER DATABASE {name} SET citus.propagate_set_commands = 'local'")
+            # Hiding shards makes each look of the driver at a type take over a second.
+            show = f"ALTER DATABASE {name} SET citus.show_shards_for_app_name_prefixes = '{APPLICATION}'"
+            await connection.execute(show)
             tables = [row["name"] for row in await connection.fetch(NOT_SPREAD, self.schema)]
             for table in tables:
                 await connection.execute(SPREAD_ALIKE if table.endswith(".workspaces") else SPREAD, table)
-            async with connection.transaction():
-                await connection.execute(self._search_path())
-                roles = await connection.fetch(GRANTEES)
-        await self._forget()
-        for role in roles:  # what is new on the other servers, too
-            await self.grant(role["rolname"])
+        await self._grant_anew()
         return len(tables)
+
+    async def _grant_anew(self) -> None:
+        """Let those who may use the tables use what is new as well, on all servers."""
+        async with self._connection("grant rights") as connection:
+            roles = await connection.fetch(GRANTEES, f"{self.schema}.notes")
+        await self._forget()
+        for role in roles:
+            await self.grant(role["rolname"])
 
     async def version(self) -> int:
         """Return the version of the tables; 0 where there are none."""
@@ -439,7 +444,7 @@ class Server:
                     init=self._prepare,
                     # A pooler hands each transaction to another connection, which knows none of ours.
                     statement_cache_size=0 if self._is_pooled else 100,
-                    server_settings={"application_name": "composable-memory"},
+                    server_settings={"application_name": APPLICATION},
                 )
             return self._pool
 

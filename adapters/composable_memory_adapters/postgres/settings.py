@@ -65,6 +65,12 @@ class PostgresSettings(SettingsModel):
         ge=0,
         description="Most passages of a workspace whose words are all looked at; a larger one is indexed.",
     )
+    log_days: int = Field(
+        default=90,
+        ge=1,
+        le=36_500,
+        description="For how many days the lines that `cmem logs ship` sends are kept on the server.",
+    )
     sources: Sources = Field(default=("memory",), description="What is brought: notes, transcripts, or both.")
     scope: Literal["auto", "memory", "folder"] = Field(
         default="auto",

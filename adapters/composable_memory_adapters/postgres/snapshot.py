@@ -23,7 +23,7 @@ from composable_memory_adapters.postgres.server import Connection, Record, Serve
 from composable_memory_adapters.postgres.writing import COUNT_PENDING
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-STATE = "SELECT revision, space, is_indexed FROM workspaces WHERE tenant = $1"
+STATE = "SELECT revision, space, is_indexed FROM workspace_states WHERE tenant = $1"
 COUNTS = """
 SELECT (SELECT count(*) FROM notes WHERE tenant = $1), count(*),
   coalesce(sum(length), 0), coalesce(sum(tokens), 0),
@@ -97,7 +97,7 @@ class WorkspaceState:
 
 async def read_state(connection: Connection, tenant: int, *, known: WorkspaceState | None) -> WorkspaceState:
     """Return the state of a workspace; what is `known` of the same revision is not read again."""
-    revision, space, is_indexed = await connection.fetchrow(STATE, tenant)
+    revision, space, is_indexed = await connection.fetchrow(STATE, tenant) or (0, None, False)
     if known is not None and known.revision == revision:
         return known
     notes, passages, length, tokens, transcripts, said = await connection.fetchrow(COUNTS, tenant)

@@ -19,20 +19,24 @@ ROWS_AT_ONCE = 50_000
 LOOK = """
 SELECT is_indexed, indexed_to, (SELECT count(*) FROM passages WHERE tenant = $1) AS passages,
   EXISTS (SELECT FROM postings WHERE tenant = $1) AS has_postings
-FROM workspaces WHERE tenant = $1
+FROM workspace_states WHERE tenant = $1
 """
 NEXT_IDS = "SELECT id FROM passage_words WHERE tenant = $1 AND id > $2 ORDER BY id LIMIT $3"
 DROP_POSTINGS = """
-DELETE FROM postings WHERE tenant = $1 AND (word, block) IN (
+DELETE FROM postings USING (
   SELECT word, block FROM postings WHERE tenant = $1 ORDER BY word, block LIMIT $2
-)
+) AS gone
+WHERE postings.tenant = $1 AND postings.word = gone.word AND postings.block = gone.block
 """
-SET_INDEXED = "UPDATE workspaces SET is_indexed = $2, indexed_to = $3 WHERE tenant = $1"
+SET_INDEXED = "UPDATE workspace_states SET is_indexed = $2, indexed_to = $3 WHERE tenant = $1"
 
 
 async def is_due(connection: Connection, tenant: int, *, limit: int) -> bool:
     """Return whether `keep_up` has something to do."""
-    is_indexed, _, passages, has_postings = await connection.fetchrow(LOOK, tenant)
+    found = await connection.fetchrow(LOOK, tenant)
+    if found is None:  # nothing was ever written
+        return False
+    is_indexed, _, passages, has_postings = found
     is_wanted = _is_wanted(passages, limit, is_indexed)
     return is_wanted is not is_indexed or (has_postings and not is_wanted)
 

@@ -19,7 +19,10 @@ from composable_memory_adapters.text.compounds import long_words
 from composable_memory_adapters.text.stems import Stemmer
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-LOCK = "UPDATE workspaces SET revision = revision + 1 WHERE tenant = $1"
+LOCK = """
+INSERT INTO workspace_states (tenant, revision) VALUES ($1, 1)
+ON CONFLICT (tenant) DO UPDATE SET revision = workspace_states.revision + 1
+"""
 NOTES = """
 SELECT path, hash, mtime, recipe, EXISTS (
   SELECT FROM copies WHERE copies.tenant = $1 AND copies.path = notes.path AND copies.hash = notes.hash
@@ -64,8 +67,8 @@ PUT_WORDS = """
 INSERT INTO passage_words (tenant, id, source, length, tokens, weights, words)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
 """
-IS_INDEXED = "SELECT is_indexed FROM workspaces WHERE tenant = $1"
-HAS_POSTINGS = "SELECT is_indexed OR indexed_to > 0 FROM workspaces WHERE tenant = $1"
+IS_INDEXED = "SELECT is_indexed FROM workspace_states WHERE tenant = $1"
+HAS_POSTINGS = "SELECT is_indexed OR indexed_to > 0 FROM workspace_states WHERE tenant = $1"
 PUT_POSTINGS = """
 INSERT INTO postings (tenant, word, block, ids)
 SELECT $1::int, word, id / 4096 AS block, array_agg(DISTINCT id)
@@ -128,8 +131,8 @@ UPDATE notes SET recipe = '' WHERE tenant = $1 AND path = ANY ($2) AND NOT EXIST
   WHERE copies.tenant = $1 AND copies.path = notes.path AND copies.hash = notes.hash
 )
 """
-SPACE = "SELECT space FROM workspaces WHERE tenant = $1"
-CLAIM_SPACE = "UPDATE workspaces SET space = $2 WHERE tenant = $1 AND space IS NULL"
+SPACE = "SELECT space FROM workspace_states WHERE tenant = $1"
+CLAIM_SPACE = "UPDATE workspace_states SET space = $2 WHERE tenant = $1 AND space IS NULL"
 # A page of all passages, so that each is looked at once, whatever the server knows of their number.
 PENDING = """
 SELECT page.id, page.hash, CASE WHEN vectors.id IS NULL THEN text END AS text
@@ -421,7 +424,7 @@ async def claim_space(connection: Connection, tenant: int, space: str, *, force:
     await connection.execute(LOCK, tenant)
     if force and await connection.fetchval(SPACE, tenant) not in (None, space):
         await connection.execute("DELETE FROM vectors WHERE tenant = $1", tenant)
-        await connection.execute("UPDATE workspaces SET space = NULL WHERE tenant = $1", tenant)
+        await connection.execute("UPDATE workspace_states SET space = NULL WHERE tenant = $1", tenant)
     await connection.execute(CLAIM_SPACE, tenant, space)
     return str(await connection.fetchval(SPACE, tenant))
 
