@@ -64,7 +64,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SEED = 7
 LIMITS = AdviceLimits()
 ADVISE = partial(advise, limits=LIMITS, now=NOW)
-CHECK = partial(check, limits=LIMITS, golden=None, last_change=None, now=NOW, automatic=False, shadow=None)
+CHECK = partial(check, limits=LIMITS, golden=None)
 MOST_STEPS = 10
 START_S = 30.0
 PATIENT_S = 60.0

@@ -261,10 +261,6 @@ def objections_to(proposal: Proposal) -> list[str]:
         proposal,
         limits=LIMITS,
         golden=None,
-        last_change=None,
-        now=BEGINNING,
-        automatic=False,
-        shadow=None,
         backends=list(proposal.current.weights),
     )
     return [one.code for one in verdict.objections]

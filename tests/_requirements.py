@@ -274,7 +274,6 @@ CREDIT = "tests/unit/feedback/test_credit.py::test_"
 SEQUENTIAL = "tests/unit/feedback/test_sequential.py::test_"
 CONDUCT = "tests/unit/feedback/test_conduct.py::test_"
 LIVE_WEIGHTS = "tests/unit/core/test_live_weights.py::test_"
-LOOP = "tests/unit/core/test_learning_loop.py::test_"
 LEARNING_SETTINGS = "tests/unit/core/test_feedback_settings.py::test_"
 CHARTS = "tests/unit/cli/test_charts.py::test_"
 LEARNING_OUTPUT = "tests/unit/cli/test_learning_output.py::test_"
@@ -791,7 +790,7 @@ COMPOSABLE = document(
             decided("feedback:adaptation", "backend weights evolve",
                     "only where somebody says so, for each advice or once for all by auto_apply",
                     f"{WEIGHING}the_statistical_advisor_repairs_wrong_weights",
-                    f"{LEARNING_LOOP}a_proposal_waits_in_the_shadow_until_later_queries_prove_it",
+                    f"{LEARNING_LOOP}what_passes_every_check_is_adopted_once_there_is_news",
                     f"{LEARNING_LOOP}without_leave_nothing_is_adopted_however_good_it_is"),
         ],
     ),
@@ -3140,13 +3139,8 @@ INTERFACES = document(
                  f"{WEIGHING}advice_below_the_golden_floor_is_not_applied",
                  f"{WEIGHING}the_winner_of_an_experiment_is_held_to_the_floor_as_well"),
             kept("own:learning:cool-down", "automatic changes rest between",
-                 f"{GUARDRAILS}automatic_changes_rest_between", f"{GUARDRAILS}a_person_need_not_wait",
-                 f"{GUARDRAILS}a_change_in_the_future_rests_as_well",
-                 f"{LEARNING_LOOP}the_next_change_waits_for_the_cool_down"),
-            kept("own:learning:shadow", "an automatic change proves itself on later queries first",
-                 f"{GUARDRAILS}an_automatic_change_proves_itself_in_shadow",
-                 f"{LEARNING_LOOP}a_proposal_waits_in_the_shadow_until_later_queries_prove_it",
-                 f"{LEARNING_LOOP}a_proposal_that_does_worse_later_is_dropped"),
+                 f"{LEARNING_LOOP}the_next_change_waits_for_the_cool_down",
+                 f"{LEARNING_LOOP}a_change_in_the_future_is_waited_for_as_well"),
             kept("own:learning:audit", "every change is in the log and in a history that is only added to",
                  f"{WEIGHING}every_change_and_every_advice_is_in_the_log",
                  f"{STORE_FILE}history_cannot_be_changed",
@@ -3182,7 +3176,7 @@ INTERFACES = document(
                  f"{CLI_FEEDBACK}a_difference_is_shown_with_the_heaviest_as_one"),
             decided("own:learning:loop", "after every turn, in the background, without a schedule",
                     "a task of a memory that stays open, off by default, idle without news",
-                    f"{LOOP}without_news_it_is_idle", f"{LOOP}a_step_that_fails_is_told_and_tried_again",
+                    f"{LEARNING_LOOP}a_step_that_fails_is_logged_and_done_in_a_later_round",
                     f"{LEARNING_LOOP}rounds_without_news_read_no_log_and_write_nothing",
                     f"{LEARNING_SETTINGS}nothing_is_learnt_or_changed_unless_somebody_says_so"),
             kept("own:learning:loop:ends", "it ends with the memory, at any moment, and leaves nothing",

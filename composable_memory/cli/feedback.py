@@ -15,7 +15,6 @@ from pydantic import JsonValue
 
 from composable_memory.citations import format_place
 from composable_memory.cli import completion
-from composable_memory.cli.advise import proposal_document
 from composable_memory.cli.charts import charts_of, print_charts
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.exit_codes import ExitCode
@@ -35,7 +34,6 @@ from composable_memory.cli.render import print_pairs, print_table
 from composable_memory.cli.weight_tables import (
     ALL_QUESTIONS,
     HOW_TO_JUDGE,
-    format_gain,
     format_time,
     format_weights,
     opened_learning,
@@ -47,7 +45,6 @@ from composable_memory.runtime.opening import open_memory
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import BackendDay, Judgement, JudgementKind, KindGroup
 from composable_memory_feedback.judging import EvaluationOutcome
-from composable_memory_feedback.store.stored_values import ShadowRecord
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import utc_now
 
@@ -321,23 +318,17 @@ def _warn_if_unjudged(found: LearningStats, since: datetime | None) -> None:
 
 
 def stats_document(found: LearningStats) -> dict[str, JsonValue]:
-    """Return what is known as JSON; a waiting proposal has to prove itself on queries after `since`."""
-    waiting = None
-    if found.shadow:
-        proposal = proposal_document(found.shadow.proposal)
-        waiting = document(since=found.shadow.since, proposal=proposal)
+    """Return what is known as JSON."""
     return document(
         found,
         kinds=None,
         judgements={kind: found.kinds[kind] for kind in JudgementKind if found.kinds.get(kind)},
         weights=weights_document(found.weights),
-        shadow=None,
-        waiting=waiting,
     )
 
 
 def print_stats(found: LearningStats, backends: Sequence[str]) -> None:
-    """Print what is judged and by whom, the weights, what waits, and how the backends did."""
+    """Print what is judged and by whom, the weights, and how the backends did."""
     kinds = [f"{found.kinds[kind]} {kind}" for kind in JudgementKind if found.kinds.get(kind)]
     queries = counted(found.judged_queries, "judged query", "judged queries")
     failed = f", {found.failed_evaluations} failed" if found.failed_evaluations else ""
@@ -348,7 +339,7 @@ def print_stats(found: LearningStats, backends: Sequence[str]) -> None:
         ("Model", f"{evaluations}; {cost}; {found.quota_left} left this hour"),
         ("Weights", _format_report(found.weights, backends)),
     ]
-    print_pairs([*rows, *([("Waiting", _format_waiting(found.shadow))] if found.shadow else [])], indent=0)
+    print_pairs(rows, indent=0)
     for group, title in GROUPS:
         if quality := [*_quality_rows(found.days, group)]:
             print_line()
@@ -384,13 +375,6 @@ def _format_report(report: WeightsReport, backends: Sequence[str]) -> str:
     if report.since is None:
         return f"those of the settings: {weights}"
     return f"{report.table.version} since {format_time(report.since)}: {weights}"
-
-
-def _format_waiting(shadow: ShadowRecord) -> str:
-    proposal = shadow.proposal
-    gain = f", expected gain {format_gain(proposal.gain)}" if proposal.gain else ""
-    since = format_time(shadow.since)
-    return f"a proposal of the {proposal.advisor} advisor proves itself since {since}{gain}"
 
 
 def _format_tokens(asked: int, answered: int) -> str:

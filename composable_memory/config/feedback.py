@@ -1,6 +1,5 @@
 """The settings of learning: how judgements are gathered, and what holds changes of weights in check."""
 
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
@@ -46,7 +45,8 @@ class FeedbackSettings(SettingsModel):
         description="The backend that keeps what is learnt, for all who share it; unset, a file here.",
     )
     auto_apply: bool = Field(
-        default=False, description="Adopt what passes every check; otherwise advice waits to be applied."
+        default=False,
+        description="Adopt what passes every check; otherwise advice is only logged.",
     )
     advisor: Literal["statistical", "llm", "both"] = Field(
         default="statistical", description="Who proposes weights: statistics, the language model, or both."
@@ -92,9 +92,6 @@ class FeedbackSettings(SettingsModel):
     cool_down_hours: float = Field(
         default=24.0, ge=0, le=8760, description="Least time between two changes that an advisor makes."
     )
-    shadow_queries: int = Field(
-        default=30, ge=0, description="New judged queries that an automatic change has to stand first."
-    )
     llm: JudgeSettings = JudgeSettings()
 
     @property
@@ -108,6 +105,4 @@ class FeedbackSettings(SettingsModel):
             min_samples=self.min_samples,
             min_intent_samples=self.min_intent_samples,
             golden_tolerance=self.golden_tolerance,
-            cool_down=timedelta(hours=self.cool_down_hours),
-            shadow_queries=self.shadow_queries,
         )

@@ -20,11 +20,11 @@ from composable_memory_feedback.advice.evidence import Case, score
 from composable_memory_feedback.advice.proposal import AdvisorChoice
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenRecord, compare_golden
-from composable_memory_feedback.guardrails import HARDLY, ShadowOutcome, check, clamp_steps, is_waiting
+from composable_memory_feedback.guardrails import HARDLY, check, clamp_steps
 from composable_memory_feedback.language_model import LanguageModel
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.replay import LEAST_CASES, PolicyChange, gate
-from composable_memory_feedback.store import BackendDay, FeedbackStore, ShadowRecord
+from composable_memory_feedback.store import BackendDay, FeedbackStore
 from composable_memory_feedback.weights import same_proportions
 from composable_memory_ops_logs import WeightsAdvised
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -74,10 +74,8 @@ class _Known:
     days: Sequence[BackendDay]
     golden: Sequence[GoldenRecord]
     current: WeightTable
-    last_change: datetime | None
-    """When the weights were last changed, by whomever."""
-    taken_back: Sequence[WeightTable] = ()
-    shadow: ShadowRecord | None = None
+    taken_back: Sequence[WeightTable]
+    """What somebody went back from, where nobody is asked before a change."""
 
 
 class Advising:
@@ -97,26 +95,22 @@ class Advising:
     ) -> Advice:
         """Return a proposal with what speaks against it, by default of the advisor of the settings.
 
-        Nothing changes. Where both advisors are asked and the language model fails, a note says so.
+        Nothing changes. Where both advisors are asked and the language model fails, a note says so. An
+        `automatic` change must not be one that somebody went back from.
 
         Raises:
             FeedbackError: there is no log or store, or the language model is missing or fails.
         """
-        known = await self._known(since)
+        known = await self._known(since, automatic)
         match advisor or self._context.settings.advisor:
             case "llm":
-                advice = await self._from_model(known, automatic)
+                advice = await self._from_model(known)
             case "both":
-                advice = await self._from_both(known, automatic, pace)
+                advice = await self._from_both(known, pace)
             case _:
-                advice = await self._from_statistics(known, automatic, pace)
+                advice = await self._from_statistics(known, pace)
         self._tell(advice)
         return advice
-
-    async def review(self, shadow: ShadowRecord) -> Advice:
-        """Return the proposal in shadow with what the queries since say of it."""
-        known = replace(await self._known(shadow.since), shadow=shadow)
-        return await asyncio.to_thread(self._checked, known, shadow.proposal, automatic=True)
 
     async def apply(self, advice: Advice, *, actor: str = "cli") -> WeightTable:
         """Put a proposal in force.
@@ -129,7 +123,7 @@ class Advising:
             raise FeedbackError("the weights stay as they are", subject=against, advice="see `cmem advise`")
         return await self._tables.adopt_proposal(advice.proposal, actor=actor)
 
-    async def _known(self, since: datetime | None) -> _Known:
+    async def _known(self, since: datetime | None, automatic: bool) -> _Known:
         context, first = self._context, window(self._context, since)
         cases = await judged_cases(context, since=first)
         report = await self._tables.report()
@@ -137,32 +131,24 @@ class Advising:
             lambda store: (
                 store.backend_days(since=first),
                 store.golden(),
-                store.history(1),
-                _taken_back(store),
+                _taken_back(store) if automatic else (),
             )
         )
-        days, golden, changes, taken_back = read or ((), (), (), ())
-        return _Known(
-            cases=cases,
-            days=days,
-            golden=golden,
-            current=report.table,
-            last_change=changes[0].at if changes else None,
-            taken_back=taken_back,
-        )
+        days, golden, taken_back = read or ((), (), ())
+        return _Known(cases=cases, days=days, golden=golden, current=report.table, taken_back=taken_back)
 
-    async def _from_statistics(self, known: _Known, automatic: bool, pace: Pace) -> Advice:
-        return await asyncio.to_thread(self._computed, known, automatic=automatic, pace=pace)
+    async def _from_statistics(self, known: _Known, pace: Pace) -> Advice:
+        return await asyncio.to_thread(self._computed, known, pace)
 
-    async def _from_model(self, known: _Known, automatic: bool) -> Advice:
+    async def _from_model(self, known: _Known) -> Advice:
         raw = await self._ask_model(known)
-        return await asyncio.to_thread(self._judged, known, raw, automatic=automatic)
+        return await asyncio.to_thread(self._judged, known, raw)
 
-    async def _from_both(self, known: _Known, automatic: bool, pace: Pace) -> Advice:
+    async def _from_both(self, known: _Known, pace: Pace) -> Advice:
         """Return the advice that surely gains more, of what may be adopted if anything may."""
-        computed = await self._from_statistics(known, automatic, pace)
+        computed = await self._from_statistics(known, pace)
         try:
-            return max(computed, await self._from_model(known, automatic), key=_promise)
+            return max(computed, await self._from_model(known), key=_promise)
         except FeedbackError as error:
             notes = (*computed.proposal.notes, f"the language model advised nothing: {error}")
             return replace(computed, proposal=replace(computed.proposal, notes=notes))
@@ -182,7 +168,7 @@ class Advising:
                 clock=self._context.clock,
             )
 
-    def _computed(self, known: _Known, *, automatic: bool, pace: Pace) -> Advice:
+    def _computed(self, known: _Known, pace: Pace) -> Advice:
         now, current = self._context.clock(), self._full(known.current)
         from composable_memory_feedback.advice import statistical  # brings numpy
 
@@ -197,9 +183,9 @@ class Advising:
             now=now,
             pace=pace,
         )
-        return self._checked(known, proposal, automatic=automatic)
+        return self._checked(known, proposal)
 
-    def _judged(self, known: _Known, raw: Proposal, *, automatic: bool) -> Advice:
+    def _judged(self, known: _Known, raw: Proposal) -> Advice:
         """Clamp a proposal that was not made from a replay, and let the replay say what it is worth.
 
         Where it goes further than one step, all of the way is replayed as well.
@@ -214,11 +200,9 @@ class Advising:
         if not same_proportions(table, raw.table, backends=self._context.backends, tolerance=HARDLY):
             way = self._gain(known.cases, known.current, raw.table)
             proposal = replace(proposal, destination=raw.table, destination_gain=way)
-        return self._checked(known, proposal, automatic=automatic, adjustments=adjustments)
+        return self._checked(known, proposal, adjustments)
 
-    def _checked(
-        self, known: _Known, proposal: Proposal, *, automatic: bool, adjustments: Sequence[str] = ()
-    ) -> Advice:
+    def _checked(self, known: _Known, proposal: Proposal, adjustments: Sequence[str] = ()) -> Advice:
         golden = None
         if known.golden:
             golden = compare_golden(
@@ -228,15 +212,12 @@ class Advising:
             proposal,
             limits=self._context.settings.limits,
             golden=golden,
-            last_change=known.last_change,
-            now=self._context.clock(),
-            automatic=automatic,
-            shadow=None if known.shadow is None else self._outcome(known, known.shadow),
             backends=self._context.backends,
             in_force=self._full(known.current),
             adjustments=adjustments,
         )
-        if automatic and self._was_taken_back(proposal.table, known):
+        backends = self._context.backends
+        if any(same_proportions(proposal.table, one, backends=backends) for one in known.taken_back):
             verdict = replace(verdict, objections=(*verdict.objections, TAKEN_BACK))
         return Advice(proposal=proposal, verdict=verdict, cases=len(known.cases))
 
@@ -250,14 +231,6 @@ class Advising:
             samples=dict(samples),
         )
         return clamped.table, clamped.adjustments
-
-    def _was_taken_back(self, table: WeightTable, known: _Known) -> bool:
-        backends = self._context.backends
-        return any(same_proportions(table, one, backends=backends) for one in known.taken_back)
-
-    def _outcome(self, known: _Known, shadow: ShadowRecord) -> ShadowOutcome:
-        gain = self._gain(known.cases, known.current, shadow.proposal.table)
-        return ShadowOutcome(queries=len(known.cases), gain=gain)
 
     def _gain(self, cases: Sequence[Case], current: WeightTable, table: WeightTable) -> Interval | None:
         """Return what replaying the judged queries says of a table; None where there are too few."""
@@ -300,10 +273,9 @@ class Advising:
 
 
 def _promise(advice: Advice) -> tuple[bool, float]:
-    """Order advice: first whether only time speaks against it, then what it gains at least in the end."""
+    """Order advice: first whether it may be adopted, then what it gains at least in the end."""
     gain = advice.proposal.destination_gain or advice.proposal.gain
-    may_pass = advice.verdict.is_allowed or is_waiting(advice.verdict)
-    return may_pass, -inf if gain is None else gain.low
+    return advice.verdict.is_allowed, -inf if gain is None else gain.low
 
 
 def _taken_back(store: FeedbackStore) -> list[WeightTable]:

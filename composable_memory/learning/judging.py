@@ -295,5 +295,4 @@ def _stats(
         output_tokens=sum(one.output_tokens for one in evaluations),
         quota_left=max(0, per_hour - taken),
         weights=weights,
-        shadow=store.shadow(),
     )

@@ -9,7 +9,7 @@ from composable_memory_feedback.golden import GoldenComparison, GoldenScore
 from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_feedback.judging import EvaluationOutcome
 from composable_memory_feedback.replay import ReplayReport
-from composable_memory_feedback.store import BackendDay, ShadowRecord
+from composable_memory_feedback.store import BackendDay
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 
@@ -50,7 +50,6 @@ class LearningStats:
     failed_evaluations: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-    shadow: ShadowRecord | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

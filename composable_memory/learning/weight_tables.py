@@ -133,7 +133,7 @@ class WeightTables:
         return await self._changed("adopt", before, adopted.reason, actor)
 
     async def adopt_proposal(self, proposal: Proposal, *, actor: str) -> WeightTable:
-        """Put the table of a proposal in force; it leaves the shadow.
+        """Put the table of a proposal in force.
 
         Raises:
             FeedbackError: the weights changed after it was made, or the store cannot be written.
@@ -144,9 +144,7 @@ class WeightTables:
             conflict = f"the advice was made for {made_for.version}, and {now.version} is in force"
             raise FeedbackError("the weights stay as they are", subject=conflict, advice="advise again")
         expected = SETTINGS if stored is None else stored.table.version
-        table = await self.adopt(proposal.table, actor=actor, gain=proposal.gain, expected=expected)
-        await self._context.stored(lambda store: store.clear_shadow(f"adopted as {table.version}"))
-        return table
+        return await self.adopt(proposal.table, actor=actor, gain=proposal.gain, expected=expected)
 
     async def rollback(self, to: str | None = None, *, actor: str = "cli") -> WeightTable:
         """Put an earlier table in force again: a version, `settings`, or the one before.

@@ -41,7 +41,6 @@ TABLES = (
     "evaluations",
     "weight_tables",
     "weight_changes",
-    "shadows",
     "experiments",
     "outcomes",
     "golden",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal
 
 from composable_memory_feedback.intents import IntentKind
@@ -19,8 +19,6 @@ ObjectionCode = Literal[
     "too-few-samples",
     "no-gain",
     "golden-floor",
-    "cool-down",
-    "shadow",
     "taken-back",
     "not-usable",
 ]
@@ -33,8 +31,7 @@ class AdviceLimits:
     Weights are read with the heaviest as 1: after every change each backend keeps at least `min_weight`, and
     none moves by more than `max_step`. A proposal needs `min_samples` judged queries, and
     `min_intent_samples` of a kind for weights of that kind. `golden_tolerance` is how far the golden score
-    may fall. Automatic changes are `cool_down` apart and prove themselves on `shadow_queries` queries that
-    came after them.
+    may fall.
     """
 
     min_weight: float = 0.1
@@ -42,8 +39,6 @@ class AdviceLimits:
     min_samples: int = 50
     min_intent_samples: int = 40
     golden_tolerance: float = 0.0
-    cool_down: timedelta = timedelta(hours=24)
-    shadow_queries: int = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ A proposal that turns the order round therefore arrives over several changes: fi
 up to the heaviest, then another one leads.
 """
 
-from composable_memory_feedback.guardrails.checks import ShadowOutcome, check, is_waiting
+from composable_memory_feedback.guardrails.checks import check
 from composable_memory_feedback.guardrails.step_limits import HARDLY, Clamped, clamp_steps
 
-__all__ = ["HARDLY", "Clamped", "ShadowOutcome", "check", "clamp_steps", "is_waiting"]
+__all__ = ["HARDLY", "Clamped", "check", "clamp_steps"]

@@ -1,7 +1,6 @@
 """Check a proposal: what speaks against adopting it, with figures and what to do next (pure)."""
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
 from math import ceil
 
 from composable_memory_feedback.advice.proposal import AdviceLimits, Objection, Proposal, Verdict
@@ -10,18 +9,9 @@ from composable_memory_feedback.guardrails.step_limits import HARDLY, clamp_step
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable, are_same, kinds_of, same_proportions
-from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MOST_WORTH_JUDGING = 10_000
 """A gain that it takes more judged queries than these to see is none to wait for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShadowOutcome:
-    """How a proposal did on judged queries that came after it; `gain` is None while there are none."""
-
-    queries: int
-    gain: Interval | None = None
 
 
 def check(
@@ -29,10 +19,6 @@ def check(
     *,
     limits: AdviceLimits,
     golden: GoldenComparison | None,
-    last_change: datetime | None,
-    now: datetime,
-    automatic: bool,
-    shadow: ShadowOutcome | None,
     backends: Sequence[str] | None = None,
     in_force: WeightTable | None = None,
     adjustments: Sequence[str] = (),
@@ -40,10 +26,9 @@ def check(
     """Return what speaks against adopting a proposal, the gravest first.
 
     The expected gain must be above 0 with its whole interval, of the step or of all of the way that it leads,
-    whoever adopts it; the cool-down and the shadow only hold back `automatic` changes. `backends` are those
-    the proposal was clamped for, by default all that either table names. `golden` is None where there are no
-    golden questions. `in_force` is given for a proposal that was made some time ago: it steps from weights
-    that may have changed since.
+    whoever adopts it. `backends` are those the proposal was clamped for, by default all that either table
+    names. `golden` is None where there are no golden questions. `in_force` is given for a proposal that was
+    made some time ago: it steps from weights that may have changed since.
     """
     backends = backends or sorted({*proposal.current.weights, *proposal.table.weights})
     objections = [*_outdated(proposal, in_force, backends), *_unusable(proposal, limits, backends)]
@@ -51,15 +36,7 @@ def check(
         objections += _too_few(proposal, limits, backends)
         objections += _no_gain(proposal)
         objections += _below_floor(golden, limits)
-        if automatic:
-            objections += _cooling(last_change, now, limits)
-            objections += _in_shadow(shadow, limits)
     return Verdict(objections=tuple(objections), adjustments=tuple(adjustments))
-
-
-def is_waiting(verdict: Verdict) -> bool:
-    """Return whether nothing but time is missing: a proposal that cools down or proves itself may yet do."""
-    return not verdict.is_allowed and all(one.code in ("cool-down", "shadow") for one in verdict.objections)
 
 
 def _outdated(
@@ -160,30 +137,5 @@ def _below_floor(golden: GoldenComparison | None, limits: AdviceLimits) -> Itera
     yield Objection(code="golden-floor", text=text)
 
 
-def _cooling(last_change: datetime | None, now: datetime, limits: AdviceLimits) -> Iterator[Objection]:
-    if last_change is None or now - last_change >= limits.cool_down:
-        return
-    until = (last_change + limits.cool_down).isoformat(timespec="minutes")
-    text = f"the weights changed {_ago(now - last_change)}; they rest until {until}"
-    yield Objection(code="cool-down", text=text)
-
-
-def _in_shadow(shadow: ShadowOutcome | None, limits: AdviceLimits) -> Iterator[Objection]:
-    done = shadow.queries if shadow else 0
-    if done < limits.shadow_queries:
-        missing = limits.shadow_queries - done
-        text = f"{done} of {limits.shadow_queries} later queries are judged; wait for {missing} more"
-        yield Objection(code="shadow", text=text)
-    elif shadow is not None and (shadow.gain is None or not shadow.gain.mean >= 0.0):
-        lost = f": {_said(shadow.gain)}" if shadow.gain else ", for none of them is judged"
-        text = f"it did no better on the {done} queries that came after it{lost}; drop it"
-        yield Objection(code="no-gain", text=text)
-
-
 def _said(interval: Interval) -> str:
     return f"nDCG {interval.mean:+.4f} [{interval.low:+.4f}, {interval.high:+.4f}]"
-
-
-def _ago(age: timedelta) -> str:
-    hours = age.total_seconds() / 3600
-    return f"{hours:.1f} hours ago" if hours >= 0.0 else "at a time that is still to come"

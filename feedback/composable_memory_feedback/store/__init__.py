@@ -4,7 +4,6 @@ from composable_memory_feedback.judgements import BackendDay
 from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_feedback.store.stored_values import (
     Evaluation,
-    ShadowRecord,
     StoredWeights,
     WeightChange,
 )
@@ -13,7 +12,6 @@ __all__ = [
     "BackendDay",
     "Evaluation",
     "FeedbackStore",
-    "ShadowRecord",
     "StoredWeights",
     "WeightChange",
 ]

@@ -18,7 +18,6 @@ from pydantic import (
     RootModel,
 )
 
-from composable_memory_feedback.advice.proposal import Proposal
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.experiments.experiment_status import ExperimentRecord
 from composable_memory_feedback.golden import GoldenQuestion
@@ -79,7 +78,6 @@ class Codec(Generic[T]):
 
 
 TABLES = Codec(what="weight table", model=Kept[WeightTable])
-PROPOSALS = Codec(what="proposal", model=Kept[Proposal])
 EXPERIMENTS = Codec(what="experiment", model=Kept[ExperimentRecord])
 EVALUATIONS = Codec(what="evaluation", model=Kept[Evaluation])
 INTERVALS = Codec(what="interval", model=Kept[Interval])

@@ -1,7 +1,7 @@
 """The feedback store as JSON lines and back: everything in it that nothing else can bring back.
 
 The first line names the format, its version and that of the store; each other line is one row of a table, its
-columns by name. What the store calculates or counts again (the quota, marks, a proposal in its shadow phase)
+columns by name. What the store calculates or counts again (the quota, marks)
 is not there. A line that was written once is read by all later versions.
 """
 

@@ -1,11 +1,10 @@
-"""What the feedback store remembers besides judgements: days, evaluations, weights, shadows."""
+"""What the feedback store remembers besides judgements: evaluations and weights."""
 
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import datetime
 from typing import Literal
 
-from composable_memory_feedback.advice.proposal import Proposal
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
@@ -65,11 +64,3 @@ class WeightChange:
     by_intent: Mapping[IntentKind, Mapping[str, float]] = field(default_factory=dict)
     replaced: str | None = None
     gain: Interval | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShadowRecord:
-    """A proposal that has to prove itself on queries that came after `since`."""
-
-    proposal: Proposal
-    since: datetime

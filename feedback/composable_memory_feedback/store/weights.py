@@ -5,12 +5,10 @@ from dataclasses import replace
 from datetime import datetime
 from sqlite3 import Connection, Row
 
-from composable_memory_feedback.advice.proposal import Proposal
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.store.codecs import (
     INTERVALS,
-    PROPOSALS,
     TABLES,
     WEIGHTS,
     plain_text,
@@ -18,7 +16,7 @@ from composable_memory_feedback.store.codecs import (
     time_text,
 )
 from composable_memory_feedback.store.database import Database
-from composable_memory_feedback.store.stored_values import ShadowRecord, StoredWeights, WeightChange
+from composable_memory_feedback.store.stored_values import StoredWeights, WeightChange
 from composable_memory_feedback.weights import WeightTable
 
 SETTINGS = "settings"
@@ -43,15 +41,9 @@ _TABLE = "SELECT replaced, detail FROM checked_weight_tables WHERE version = ?"
 
 _VERSIONS = "SELECT version FROM weight_tables ORDER BY number DESC LIMIT 20"
 
-_PUT_SHADOW = "INSERT INTO shadows (proposal, since) VALUES (?, ?)"
-
-_SHADOW = "SELECT proposal, since FROM shadows WHERE ended_at IS NULL ORDER BY id DESC LIMIT 1"
-
-_END_SHADOW = "UPDATE shadows SET ended_at = ?, reason = ? WHERE ended_at IS NULL"
-
 
 class WeightRows(Database):
-    """The history of weights, and the proposal that has to prove itself before it becomes part of it."""
+    """The history of weights."""
 
     def adopt(
         self,
@@ -155,25 +147,6 @@ class WeightRows(Database):
             _add(connection, change, adopted_over if base is None else base)
         self._renew_copy()
         return table
-
-    def put_shadow(self, proposal: Proposal, at: datetime) -> None:
-        """Begin the shadow phase of a proposal; that of another one ends."""
-        with self.writing() as connection:
-            connection.execute(_END_SHADOW, (time_text(at), "another proposal took its place"))
-            connection.execute(_PUT_SHADOW, (PROPOSALS.write(proposal), time_text(at)))
-
-    def shadow(self) -> ShadowRecord | None:
-        """Return the proposal in its shadow phase."""
-        with self.reading() as connection:
-            row = connection.execute(_SHADOW).fetchone()
-        if row is None:
-            return None
-        return ShadowRecord(proposal=PROPOSALS.read(row["proposal"]), since=time_of(row["since"]))
-
-    def clear_shadow(self, reason: str) -> None:
-        """End the shadow phase, if there is one; the reason is kept."""
-        with self.writing() as connection:
-            connection.execute(_END_SHADOW, (time_text(self._clock()), plain_text(reason)))
 
 
 def _target(connection: Connection, current: str | None, to: str | None) -> str | None:

@@ -12,7 +12,6 @@ import pytest
 from composable_memory import open_memory
 from composable_memory.config.layers import load_settings
 from composable_memory.errors import ConfigError
-from composable_memory.learning.loop import LoopWork
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenPlace, GoldenQuestion
 from composable_memory_feedback.logged.reading import WRITTEN_TWICE
@@ -86,9 +85,9 @@ def content_of(folder: Path) -> bytes:
 async def test_two_who_learn_adopt_a_proposal_once_and_one_way_back_is_enough(judged: Place) -> None:
     async with judged.learning() as one, judged.learning() as other:
         proposal = (await one.advising.advise()).proposal
-        adopted = await LoopWork(one, no_text).adopt(proposal)
+        adopted = await one.weights.adopt_proposal(proposal, actor="loop")
         with pytest.raises(FeedbackError, match="v1 is in force; advise again"):
-            await LoopWork(other, no_text).adopt(proposal)
+            await other.weights.adopt_proposal(proposal, actor="loop")
         back = await other.weights.rollback()
 
     assert adopted.version == "v1"
@@ -100,7 +99,7 @@ async def test_what_a_person_sets_while_a_proposal_is_checked_stands(judged: Pla
         proposal = (await learning.advising.advise()).proposal
         chosen = await person.weights.set({"sure": 0.2, "vague": 0.9})
         with pytest.raises(FeedbackError, match="advise again"):
-            await LoopWork(learning, no_text).adopt(proposal)
+            await learning.weights.adopt_proposal(proposal, actor="loop")
 
         assert (await learning.weights.report()).table.weights == chosen.weights
 
@@ -119,10 +118,6 @@ async def test_of_two_who_adopt_over_the_same_weights_the_store_lets_one(judged:
         assert [one.version for one in await learning.weights.history()] == ["v1"]
 
 
-async def no_text(_path: str, _start_line: int, _end_line: int) -> str | None:
-    return None
-
-
 @pytest.mark.parametrize(
     "said",
     [
@@ -138,7 +133,6 @@ async def no_text(_path: str, _start_line: int, _end_line: int) -> str | None:
         "max_step: 1",
         "golden_tolerance: 0.9",
         "cool_down_hours: 0",
-        "shadow_queries: 0",
     ],
 )
 def test_the_file_of_a_workspace_neither_loosens_a_limit_nor_names_a_model(place: Place, said: str) -> None:

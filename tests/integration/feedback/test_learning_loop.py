@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from composable_memory import Memory
-from composable_memory.learning.loop import LoopWork, learning_goes_on
+from composable_memory.learning.loop import LearningLoop, learning_goes_on
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import JudgementKind
-from composable_memory_feedback.store import ShadowRecord
 from composable_memory_ops_logs import OpsLogReader
 from tests.integration.embedders.loopback import Answerer, Reply, listening
 from tests.integration.feedback.learners import Place, Rest, ask, judge, saying
@@ -22,7 +21,7 @@ from tests.rounds import rounds
 from tests.unit.feedback.judged_queries import judgments
 
 SETTINGS = {"sure": 0.75, "vague": 1.0}
-AUTOMATIC = {"enabled": True, "auto_apply": True, "shadow_queries": 10}
+AUTOMATIC = {"enabled": True, "auto_apply": True}
 
 
 @asynccontextmanager
@@ -37,8 +36,11 @@ async def learning(place: Place) -> AsyncIterator[tuple[Memory, Rest]]:
         yield memory, rest
 
 
-async def shadow_of(memory: Memory) -> ShadowRecord | None:
-    return (await memory.learning.judging.stats()).shadow
+async def logged(memory: Memory, action: str) -> list[Mapping[str, object]]:
+    """Return what the events of a kind say, oldest first."""
+    await memory.ops_log.flush()
+    told = await asyncio.to_thread(lambda: OpsLogReader(memory.ops_log_dir).tail(50))
+    return [one.detail for one in told if one.action == action and isinstance(one.detail, Mapping)]
 
 
 def version(memory: Memory) -> str:
@@ -48,38 +50,40 @@ def version(memory: Memory) -> str:
 # --- what it changes, and when ------------------------------------------------------------------------------
 
 
-async def test_a_proposal_waits_in_the_shadow_until_later_queries_prove_it(judged: Place) -> None:
+async def test_what_passes_every_check_is_adopted_once_there_is_news(judged: Place) -> None:
     async with learning(judged.set(**AUTOMATIC)) as (memory, rest):
-        shadow = await shadow_of(memory)
-        before = dict(memory.weights.now.table.weights)
-        await judge(memory, range(30, 39))
-        await rest.wake()
-        nearly = version(memory)
-        await judge(memory, [39])
         await rest.wake()
 
-        assert shadow is not None
-        assert (before, nearly[:5]) == (SETTINGS, "fixed")
         assert version(memory) == "v1"
-        assert memory.weights.now.table.weights == shadow.proposal.table.weights
         (change,) = await memory.learning.weights.history()
+        (advice,) = await logged(memory, "weights.advised")
+        assert memory.weights.now.table.weights == advice["suggested"]
     assert (change.actor, change.action) == ("loop", "adopt")
 
 
 async def test_the_next_change_waits_for_the_cool_down(judged: Place) -> None:
-    async with judged.memory() as memory:
+    async with judged.memory() as memory:  # a person need not wait
+        await memory.learning.weights.set({"sure": SETTINGS["sure"]})
         await memory.learning.advising.apply(await memory.learning.advising.advise())
     judged.clock.forward(hours=1)
 
     async with learning(judged.set(**AUTOMATIC)) as (memory, rest):
-        await judge(memory, range(30, 42))
-        await rest.wake()
-        waiting, early = await shadow_of(memory), version(memory)
+        early = version(memory)
         judged.clock.forward(hours=24)
         await rest.wake()
 
-        assert waiting is not None
-        assert (early, version(memory)) == ("v1", "v2")
+        assert (early, version(memory)) == ("v2", "v3")
+
+
+async def test_a_change_in_the_future_is_waited_for_as_well(judged: Place) -> None:
+    async with judged.memory() as memory:
+        await memory.learning.weights.set({"sure": SETTINGS["sure"]})
+    judged.clock.forward(hours=-1)
+
+    async with learning(judged.set(**AUTOMATIC)) as (memory, rest):
+        await rest.wake()
+
+        assert version(memory) == "v1"
 
 
 async def test_what_somebody_took_back_is_not_adopted_again_by_itself(judged: Place) -> None:
@@ -95,26 +99,13 @@ async def test_what_somebody_took_back_is_not_adopted_again_by_itself(judged: Pl
 
 
 async def test_without_leave_nothing_is_adopted_however_good_it_is(judged: Place) -> None:
-    async with learning(judged.set(**{**AUTOMATIC, "auto_apply": False})) as (memory, rest):
-        await judge(memory, range(30, 45))
+    async with learning(judged.set(enabled=True)) as (memory, rest):
         await rest.wake()
-        judged.clock.forward(days=2)
-        await rest.wake()
+        (advice,) = await logged(memory, "weights.advised")
 
-        assert await shadow_of(memory) is not None
+        assert advice["objections"] == []
         assert memory.weights.now.table.weights == SETTINGS
         assert await memory.learning.weights.history() == []
-
-
-async def test_a_proposal_that_does_worse_later_is_dropped(judged: Place) -> None:
-    async with learning(judged.set(**AUTOMATIC)) as (memory, rest):
-        proposed = await shadow_of(memory)
-        await judge(memory, range(30, 42), wanted="beside")  # from now on people want something else
-        await rest.wake()
-
-        assert proposed is not None
-        assert await shadow_of(memory) != proposed
-        assert memory.weights.now.table.weights == SETTINGS
 
 
 async def test_too_few_judgements_bring_no_proposal(place: Place) -> None:
@@ -122,7 +113,8 @@ async def test_too_few_judgements_bring_no_proposal(place: Place) -> None:
         await judge(memory, range(9))
         await rest.wake()
 
-        assert await shadow_of(memory) is None
+        assert [one["sampleSize"] for one in await logged(memory, "weights.advised")] == [9]
+        assert memory.weights.now.table.weights == SETTINGS
 
 
 # --- the language model as its advisor ----------------------------------------------------------------------
@@ -143,18 +135,11 @@ async def advised(answer: Answerer, place: Place, advisor: str) -> AsyncIterator
 
 
 async def test_a_language_model_can_be_the_advisor_held_by_the_same_checks(judged: Place) -> None:
-    async with advised(BETTER, judged, "llm") as (memory, rest):
-        shadow = await shadow_of(memory)
-        early = version(memory)
-        await judge(memory, range(30, 40))
-        await rest.wake()
+    async with advised(BETTER, judged, "llm") as (memory, _):
+        (advice,) = await logged(memory, "weights.advised")
 
-        assert shadow is not None
-        assert (shadow.proposal.advisor, early[:5], version(memory)) == ("llm", "fixed", "v1")
-        assert shadow.proposal.destination is not None  # it wished for more than one step
-        assert shadow.proposal.destination_gain is not None
-        assert shadow.proposal.destination_gain.low > 0
-        assert abs(memory.weights.now.table["vague"] - 1.0) < 0.21
+        assert (advice["advisor"], version(memory)) == ("llm", "v1")
+        assert abs(memory.weights.now.table["vague"] - 1.0) < 0.21  # it wished for more than one step
 
 
 async def test_a_language_model_in_the_loop_that_would_make_things_worse_changes_nothing(
@@ -165,23 +150,22 @@ async def test_a_language_model_in_the_loop_that_would_make_things_worse_changes
             await judge(memory, [30])
             await rest.wake()
 
-            assert await shadow_of(memory) is None
             assert memory.weights.now.table.weights == SETTINGS
+            assert await logged(memory, "weights.advised")
 
 
 @pytest.mark.thorough
 async def test_of_both_advisors_the_one_that_surely_gains_more_is_heard(judged: Place) -> None:
+    async with judged.memory() as memory:
+        alone = (await memory.learning.advising.advise("statistical")).proposal
     for answer in (WORSE, RUBBISH, lambda _: Reply(status=500)):
-        async with judged.memory() as memory:
-            alone = (await memory.learning.advising.advise("statistical")).proposal
-        async with advised(answer, judged, "both") as (memory, _):
-            shadow = await shadow_of(memory)
-            advice = await memory.learning.advising.advise()
+        async with listening(answer) as server:
+            place = judged.set(advisor="both", llm={"base_url": f"{server.url}/v1"})
+            async with place.memory() as memory:
+                heard = (await memory.learning.advising.advise()).proposal
 
-            assert shadow is not None
-            assert (shadow.proposal.advisor, advice.proposal.advisor) == ("statistical", "statistical")
-            assert shadow.proposal.table.weights == alone.table.weights
-            await memory.learning.context.stored(lambda store: store.clear_shadow("over"))
+        assert len(server.received) > 0
+        assert (heard.advisor, heard.table.weights) == ("statistical", alone.table.weights)
 
 
 # --- what it gathers ----------------------------------------------------------------------------------------
@@ -222,10 +206,7 @@ async def test_judgements_are_forgotten_in_time(judged: Place) -> None:
 
 async def failures_of(memory: Memory) -> set[object]:
     """Return the steps that the log says have failed."""
-    await memory.ops_log.flush()
-    told = await asyncio.to_thread(lambda: OpsLogReader(memory.ops_log_dir).tail(50))
-    details = [one.detail for one in told if one.action == "learning.failed"]
-    return {one["step"] for one in details if isinstance(one, Mapping)}
+    return {one["step"] for one in await logged(memory, "learning.failed")}
 
 
 async def test_a_step_that_fails_is_logged_and_done_in_a_later_round(place: Place) -> None:
@@ -300,11 +281,11 @@ async def test_idle_rounds_of_a_memory_that_learnt_nothing_leave_no_file(place: 
 
 async def test_an_advice_is_given_up_when_the_memory_closes(judged: Place) -> None:
     async with judged.memory() as memory:
-        work = LoopWork(memory.learning, memory.text_of)
-        work.end()
+        loop = LearningLoop(memory.learning, memory.text_of)
+        loop.end()
 
         with pytest.raises(FeedbackError, match="the advice was given up"):
-            await work.advise()
+            await loop.advise()
 
 
 @pytest.mark.parametrize("turns", [0, 3, 27, 81])

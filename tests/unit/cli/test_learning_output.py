@@ -10,7 +10,7 @@ import pytest
 from composable_memory.cli.advise import print_advice
 from composable_memory.cli.evaluate import golden_document, print_run
 from composable_memory.cli.experiment import experiment_document, print_experiment
-from composable_memory.cli.feedback import print_evaluation, print_outcome, print_stats, stats_document
+from composable_memory.cli.feedback import print_evaluation, print_outcome, print_stats
 from composable_memory.cli.replay import print_report as print_replay
 from composable_memory.cli.replay import print_reproduced
 from composable_memory.cli.weight_tables import (
@@ -46,7 +46,7 @@ from composable_memory_feedback.replay import (
     ReplayReport,
     by_importance,
 )
-from composable_memory_feedback.store import BackendDay, Evaluation, ShadowRecord
+from composable_memory_feedback.store import BackendDay, Evaluation
 from composable_memory_feedback.weights import WeightTable
 
 NOW = datetime(2026, 5, 11, 12, tzinfo=UTC)
@@ -189,7 +189,7 @@ def test_an_advice_shows_the_table_that_the_guardrails_left_and_the_reasons(prin
 
 def test_what_speaks_against_an_advice_is_listed(printed: Printed) -> None:
     print_advice(
-        advice(Objection(code="no-gain", text="it may lose"), Objection(code="cool-down", text="wait"))
+        advice(Objection(code="no-gain", text="it may lose"), Objection(code="taken-back", text="wait"))
     )
 
     assert printed()[-2:] == [["-", "it", "may", "lose"], ["-", "wait"]]
@@ -236,7 +236,7 @@ def day(number: int, intent: IntentKind, queries: int, relevance: float) -> Back
     )
 
 
-def stats(*days: BackendDay, shadow: ShadowRecord | None = None) -> LearningStats:
+def stats(*days: BackendDay) -> LearningStats:
     return LearningStats(
         days=days,
         kinds={JudgementKind.MODEL: 12, JudgementKind.EXPLICIT: 3},
@@ -247,7 +247,6 @@ def stats(*days: BackendDay, shadow: ShadowRecord | None = None) -> LearningStat
         output_tokens=678,
         quota_left=16,
         weights=REPORT,
-        shadow=shadow,
     )
 
 
@@ -273,19 +272,6 @@ def test_stats_show_judgements_cost_and_weights(printed: Printed) -> None:
         "notes all 3 1.00 1.00 1 of 4",
     ):
         assert fact in text
-
-
-def test_a_proposal_that_waits_is_shown(printed: Printed) -> None:
-    shadow = ShadowRecord(proposal=PROPOSAL, since=NOW)
-
-    print_stats(stats(shadow=shadow), BACKENDS)
-
-    last = " ".join(printed()[-1])
-    assert last.startswith("Waiting")
-    assert "statistical" in last
-    assert "+0.012 (+0.004 .. +0.020)" in last
-    waiting = stats_document(stats(shadow=shadow))["waiting"]
-    assert waiting["proposal"]["suggested"]["byIntent"] == {"time": {"notes": 0.1}}  # type: ignore[index, call-overload]
 
 
 # --- evaluations --------------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """The settings of learning: what they are without a word, and what cannot be."""
 
-from datetime import timedelta
-
 import pytest
 from pydantic import ValidationError
 
@@ -26,8 +24,6 @@ def test_every_limit_comes_from_its_setting() -> None:
         min_samples=11,
         min_intent_samples=12,
         golden_tolerance=0.01,
-        cool_down_hours=1.5,
-        shadow_queries=7,
     )
 
     assert settings.limits == AdviceLimits(
@@ -36,8 +32,6 @@ def test_every_limit_comes_from_its_setting() -> None:
         min_samples=11,
         min_intent_samples=12,
         golden_tolerance=0.01,
-        cool_down=timedelta(minutes=90),
-        shadow_queries=7,
     )
 
 
@@ -58,7 +52,6 @@ def test_every_limit_comes_from_its_setting() -> None:
         ("golden_tolerance", 1.0),
         ("cool_down_hours", -1.0),
         ("cool_down_hours", float("nan")),
-        ("shadow_queries", -1),
         ("unheard_of", 1),
     ],
 )

@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime, timedelta
 
-from composable_memory_feedback.advice.proposal import BackendAdvice, Proposal
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 from composable_memory_feedback.logged.logged_query import (
@@ -12,7 +11,6 @@ from composable_memory_feedback.logged.logged_query import (
     RankedHit,
     RankingPolicy,
 )
-from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.store import Evaluation
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import Candidate, TakenFrom
@@ -78,32 +76,6 @@ def table(builtin: float = 1.0, graphiti: float = 0.5, reason: str = "it answers
         version="proposed",
         made_at=NOON,
         reason=reason,
-    )
-
-
-def proposal(graphiti: float = 0.6) -> Proposal:
-    gain = Interval(mean=0.1 + 0.2, low=1e-300, high=float("inf"))
-    return Proposal(
-        advisor="statistical",
-        current=table(),
-        table=table(graphiti=graphiti),
-        changes=(
-            BackendAdvice(
-                backend="graphiti",
-                intent=IntentKind.TIME,
-                current=0.5,
-                suggested=graphiti,
-                sample_size=60,
-                confidence=1.0,
-                rationale="its facts were read more often",
-                plausible=gain,
-            ),
-        ),
-        sample_size=60,
-        made_at=NOON,
-        gain=gain,
-        gain_by_intent={IntentKind.TIME: gain},
-        notes=("few questions name a time",),
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from math import inf, nan
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from composable_memory_feedback.advice import AdviceLimits, BackendAdvice, Proposal
 from composable_memory_feedback.advice.proposal import ObjectionCode
 from composable_memory_feedback.golden import GoldenComparison, GoldenScore
-from composable_memory_feedback.guardrails import Clamped, ShadowOutcome, check, clamp_steps, is_waiting
+from composable_memory_feedback.guardrails import Clamped, check, clamp_steps
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
@@ -212,33 +212,23 @@ def objections(
     *,
     limits: AdviceLimits = LIMITS,
     floor: GoldenComparison | None = None,
-    changed: timedelta | None = None,
-    automatic: bool = False,
-    shadow: ShadowOutcome | None = None,
     in_force: WeightTable | None = None,
 ) -> list[tuple[ObjectionCode, str]]:
     verdict = check(
         one,
         limits=limits,
         golden=floor,
-        last_change=None if changed is None else NOW - changed,
-        now=NOW,
-        automatic=automatic,
-        shadow=shadow,
         in_force=in_force,
     )
     return [(objection.code, objection.text) for objection in verdict.objections]
 
 
-PROVEN = ShadowOutcome(queries=30, gain=GAIN)
-
-
 def test_a_proven_gain_is_allowed() -> None:
-    assert objections(proposal(), floor=golden(0.9, 0.9), automatic=True, shadow=PROVEN) == []
+    assert objections(proposal(), floor=golden(0.9, 0.9)) == []
 
 
 def test_a_proposal_that_changes_no_ranking_says_what_was_refused() -> None:
-    found = objections(proposal(table(0.5, 0.5, 0.5), notes=("refused: prose",)), automatic=True)
+    found = objections(proposal(table(0.5, 0.5, 0.5), notes=("refused: prose",)))
 
     assert found == [("no-change", "it ranks as the current weights do (refused: prose); keep them")]
 
@@ -376,64 +366,7 @@ def test_the_floor_gives_way_as_far_as_it_is_told() -> None:
     assert objections(proposal(), limits=lenient, floor=golden(0.91, 0.905)) == []
 
 
-def test_automatic_changes_rest_between() -> None:
-    found = objections(proposal(), changed=timedelta(hours=3), automatic=True, shadow=PROVEN)
-
-    assert found == [
-        ("cool-down", "the weights changed 3.0 hours ago; they rest until 2026-03-03T06:00+00:00")
-    ]
-
-
-def test_a_change_in_the_future_rests_as_well() -> None:
-    (found,) = objections(proposal(), changed=timedelta(hours=-1), automatic=True, shadow=PROVEN)
-
-    assert "at a time that is still to come" in found[1]
-
-
-def test_a_person_need_not_wait() -> None:
-    assert objections(proposal(), changed=timedelta(0)) == []
-
-
-@pytest.mark.parametrize("shadow", [None, ShadowOutcome(queries=29, gain=GAIN)])
-def test_an_automatic_change_proves_itself_in_shadow(shadow: ShadowOutcome | None) -> None:
-    assert [code for code, _ in objections(proposal(), automatic=True, shadow=shadow)] == ["shadow"]
-
-
-def test_a_proposal_that_does_worse_in_shadow_has_no_gain() -> None:
-    shadow = ShadowOutcome(queries=30, gain=LOSS)
-
-    (found,) = objections(proposal(), automatic=True, shadow=shadow)
-
-    assert found[0] == "no-gain"
-    assert found[1].endswith("drop it")
-
-
 def test_the_gravest_objection_comes_first() -> None:
-    one = proposal(sample_size=3, gain=None)
+    found = objections(proposal(sample_size=3, gain=None), floor=golden(0.9, 0.8, "keys"))
 
-    found = objections(one, floor=golden(0.9, 0.8, "keys"), changed=timedelta(0), automatic=True)
-
-    assert [code for code, _ in found] == [
-        "too-few-samples",
-        "no-gain",
-        "golden-floor",
-        "cool-down",
-        "shadow",
-    ]
-
-
-def test_only_time_is_waited_for() -> None:
-    def verdict(one: Proposal) -> bool:
-        return is_waiting(
-            check(
-                one,
-                limits=LIMITS,
-                golden=None,
-                last_change=NOW,
-                now=NOW,
-                automatic=True,
-                shadow=None,
-            )
-        )
-
-    assert (verdict(proposal()), verdict(proposal(gain=LOSS))) == (True, False)
+    assert [code for code, _ in found] == ["too-few-samples", "no-gain", "golden-floor"]

@@ -87,10 +87,6 @@ def test_steps_that_change_no_ranking_are_taken_where_all_of_the_way_surely_gain
             proposal,
             limits=LIMITS,
             golden=None,
-            last_change=None,
-            now=BEGINNING,
-            automatic=False,
-            shadow=None,
         )
         assert verdict.is_allowed, verdict
         current = proposal.table

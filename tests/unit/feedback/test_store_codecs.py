@@ -3,8 +3,8 @@
 import pytest
 
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.store.codecs import PROPOSALS, TABLES, logged_query_of, logged_query_text
-from tests.unit.feedback.store_makers import logged_query, proposal, table
+from composable_memory_feedback.store.codecs import TABLES, logged_query_of, logged_query_text
+from tests.unit.feedback.store_makers import logged_query, table
 
 
 def test_a_logged_query_comes_back_equal() -> None:
@@ -15,10 +15,6 @@ def test_whole_numbers_of_the_log_do_not_become_fractions() -> None:
     (line,) = logged_query_of(logged_query_text(logged_query())).final_results
 
     assert repr(line) == repr(logged_query().final_results[0])
-
-
-def test_a_proposal_comes_back_equal() -> None:
-    assert PROPOSALS.read(PROPOSALS.write(proposal())) == proposal()
 
 
 @pytest.mark.parametrize(

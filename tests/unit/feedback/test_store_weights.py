@@ -1,4 +1,4 @@
-"""Weights in the feedback store: versions, history, going back, and the shadow phase."""
+"""Weights in the feedback store: versions, history, going back."""
 
 from dataclasses import replace
 
@@ -6,9 +6,9 @@ import pytest
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.store import FeedbackStore, ShadowRecord, StoredWeights, WeightChange
+from composable_memory_feedback.store import FeedbackStore, StoredWeights, WeightChange
 from composable_memory_feedback.weights import WeightTable
-from tests.unit.feedback.store_makers import HOUR, NOON, proposal, table
+from tests.unit.feedback.store_makers import HOUR, NOON, table
 
 BASE = {"builtin": 0.7, "graphiti": 0.3}
 GAIN = Interval(mean=0.02, low=0.01, high=0.1 + 0.2)
@@ -120,24 +120,6 @@ def test_the_version_in_force_can_be_put_over_settings_that_changed(store: Feedb
     assert store.history(1)[0].reason == "v1 over changed settings"
     with pytest.raises(FeedbackError, match="in force already: v1"):
         store.rollback("v1", actor="cli", at=NOON, base={"builtin": 1.0})
-
-
-def test_a_shadow_comes_back_equal_until_it_is_cleared(store: FeedbackStore) -> None:
-    store.put_shadow(proposal(), NOON)
-
-    assert store.shadow() == ShadowRecord(proposal=proposal(), since=NOON)
-    store.clear_shadow("it proved no gain")
-    store.clear_shadow("a second time is fine")
-    assert store.shadow() is None
-
-
-def test_a_new_shadow_takes_the_place_of_the_old(store: FeedbackStore) -> None:
-    store.put_shadow(proposal(0.6), NOON)
-    store.put_shadow(proposal(0.8), NOON + HOUR)
-
-    assert store.shadow() == ShadowRecord(proposal=proposal(0.8), since=NOON + HOUR)
-    store.clear_shadow("done")
-    assert store.shadow() is None
 
 
 def test_the_mark_of_changes_grows_with_changes_only(store: FeedbackStore) -> None:
