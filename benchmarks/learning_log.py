@@ -60,6 +60,7 @@ COMMANDS = (
 )
 """`{old}` stands for the trace of an early query."""
 BACKENDS = ("ready0", "ready1")
+_UNSEALED = re.compile(rb'(?:,"at":\d+)?,"crc32":\d+\}$')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +133,7 @@ def repeat(place: Place, queries: int) -> list[tuple[str, datetime]]:
         time = when.isoformat(timespec="milliseconds")[:-6].encode() + b"Z"
         dated = (re.sub(rb'"ts":"[^"]*"', b'"ts":"' + time + b'"', line) for line in own)
         renamed = (line.replace(trace.encode(), fresh.encode()) for line in dated)
-        sink.append(day_of(when), [sealed(re.sub(rb',"crc32":\d+\}$', b"}", one) + b"\n") for one in renamed])
+        sink.append(day_of(when), [sealed(_UNSEALED.sub(b"}", one) + b"\n") for one in renamed])
         made.append((fresh, when))
     for _ in sink.retention.apply(now, is_patient=True):
         pass

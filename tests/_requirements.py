@@ -1842,6 +1842,8 @@ INTERFACES = document(
                  "tests/unit/ops_logs/test_ops_reader.py::test_a_file_that_was_cut_within_a_line_is_told_of",
                  "tests/integration/test_ops_log_segments.py::"
                  "test_whole_blocks_that_a_closed_file_lost_are_told_of",
+                 "tests/integration/test_ops_log_segments.py::"
+                 "test_whole_lines_that_an_open_file_lost_are_told_of_also_when_it_is_closed",
                  f"{FORGETTING}damaged_tombstones_are_named_and_nothing_comes_back_without_them",
                  "tests/integration/test_workspaces.py::"
                  "test_a_registry_that_was_emptied_is_said_and_no_workspace_begins_anew"),

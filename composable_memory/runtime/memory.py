@@ -481,22 +481,28 @@ class Memory:
         return await self.manager.probe_vector_availability()
 
     async def check(self) -> Mapping[str, Sequence[str]]:
-        """Have every backend that can read all it stores, and return what is damaged, by backend."""
+        """Read all of the log, have every backend read all it stores, and return what is damaged in each."""
+        from composable_memory_ops_logs import OpsLogError, OpsLogReader  # a search does without it
+
+        damage: dict[str, Sequence[str]] = {}
+        try:
+            damage["ops log"] = await asyncio.to_thread(OpsLogReader(self.ops_log_dir).damage)
+        except OpsLogError as error:
+            damage["ops log"] = [str(error)]
         checks = {
             backend_id: one.check()
             for backend_id, one in self._able_at(Capability.CHECK).items()
             if isinstance(one, SupportsCheck)
         }
         outcomes = await asyncio.gather(*checks.values(), return_exceptions=True)
-        damage: dict[str, Sequence[str]] = {}
         for backend_id, outcome in zip(checks, outcomes, strict=True):
             if isinstance(outcome, ComposableMemoryError):
                 damage[backend_id] = [str(outcome)]
             elif isinstance(outcome, BaseException):
                 raise outcome
-            elif outcome:
+            else:
                 damage[backend_id] = outcome
-        return damage
+        return {name: found for name, found in damage.items() if found}
 
     async def context_pack(
         self,

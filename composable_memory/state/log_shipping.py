@@ -150,7 +150,8 @@ def _wire(line: bytes) -> Wire | None:
         if isinstance(wire, dict) and all(
             isinstance(wire.get(key), str) for key in ("id", "ts", "action", "traceId")
         ):
-            wire.pop("crc32", None)
+            for name in ("at", "crc32"):
+                wire.pop(name, None)
             return wire
     return None
 

@@ -49,7 +49,7 @@ class SearchProbe(Document):
 class DeepProbe(Document):
     """What came of trying: an embedding, the vector engine, and a search on the path of every search.
 
-    `damage` says for each backend what it stores that is no longer what was written, and what mends it.
+    `damage` says for each backend, and the ops log, what is no longer what was written, and what mends it.
     """
 
     embedding: MemoryEmbeddingProbeResult

@@ -84,7 +84,8 @@ class _Eraser:
         if trace in self._of_others or (masked := masked_value(detail, self._mask)) == detail:
             return line
         self._changed += 1
-        wire.pop("crc32", None)
+        for name in ("at", "crc32"):
+            wire.pop(name, None)
         return sealed(to_line({**wire, "detail": masked}))
 
     def _is_suspect(self, lines: bytes) -> bool:

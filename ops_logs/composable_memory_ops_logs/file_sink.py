@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from composable_memory_ops_logs.events import EventDetail, OpsEvent
+from composable_memory_ops_logs.line_format import placed
 from composable_memory_ops_logs.retention import BINARY, Judged, Retention, lock_file
 from composable_memory_ops_logs.segments import (
     BLOCK_BYTES,
@@ -26,7 +27,8 @@ Detail = TypeVar("Detail", bound=EventDetail)
 class FileSink:
     """Appends lines to `ops-YYYY-MM-DD.NNNN.jsonl` in a directory that is made when first needed.
 
-    Several processes may append to the same file: a batch is one write in append mode, under a lock.
+    Several processes may append to the same file: a batch is one write in append mode, under a lock. Its
+    first line says where in the file it begins, so that whole lines that are missing before it are noticed.
     `retention` compresses files that are full or of an earlier day, and deletes the oldest. Files and
     directory are readable by their owner only, because queries and previews are private.
     """
@@ -77,7 +79,7 @@ class FileSink:
             return False
         descriptor = self._open(segment.open_path)
         try:
-            lock_file(descriptor)
+            is_alone = lock_file(descriptor)
             state = os.fstat(descriptor)
             if state.st_nlink == 0 or state.st_size >= self._most_open:
                 return False
@@ -87,6 +89,9 @@ class FileSink:
                 return False
             if _ends_within_a_line(descriptor):
                 data = b"\n" + data
+            elif is_alone:  # where nothing can be locked, it may be written elsewhere
+                first = data.index(b"\n") + 1
+                data = placed(data[:first], state.st_size) + data[first:]
             if os.write(descriptor, data) < len(data):
                 raise OSError(errno.ENOSPC, "the lines did not fit", str(segment.open_path))
             return True

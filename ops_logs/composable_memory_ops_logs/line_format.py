@@ -1,5 +1,6 @@
 """The format of a line in the log, both ways: event to JSON, JSON to event."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
@@ -17,6 +18,9 @@ _LINE_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 _CHECKSUM = b',"crc32":'
 _CHECKSUM_BYTES = 24
 """More than the field takes, with a newline."""
+_PLACE = re.compile(rb',"at":(\d+),"crc32":\d+\}\n?\Z')
+_PLACE_BYTES = 56
+"""More than the two fields take."""
 _STATUSES = frozenset(get_args(Status))
 _WITHOUT_TEXTS = frozenset((bool, int, float, NoneType))
 
@@ -68,6 +72,18 @@ def sealed(line: bytes) -> bytes:
     """Return a line with its last field: a checksum of all before it, by which any damage is seen."""
     head = line[:-2]
     return b"%b%b%d}\n" % (head, _CHECKSUM, crc32(head))
+
+
+def placed(line: bytes, at: int) -> bytes:
+    """Return a sealed line that also says where in its file it begins, by which missing lines are seen."""
+    end = line.rfind(_CHECKSUM, max(0, len(line) - _CHECKSUM_BYTES))
+    return line if end < 0 else sealed(b'%b,"at":%d}\n' % (line[:end], at))
+
+
+def place_of(line: bytes) -> int | None:
+    """Return where in its file a line was written; None for one that does not say so, or not surely."""
+    found = _PLACE.search(line, max(0, len(line) - _PLACE_BYTES))
+    return int(found[1]) if found and is_whole(line) else None
 
 
 def is_whole(line: bytes) -> bool:

@@ -153,6 +153,24 @@ class OpsLogReader:
         """Return the last `n` events, oldest first."""
         return self._last(n, ends=None)
 
+    def damage(self) -> list[str]:
+        """Read all of the log; return what is to be said of each file with damaged or missing lines.
+
+        Lines that are missing together count as one.
+        """
+        found = []
+        with self._telling():
+            for segment in segments_in(self._directory):
+                scan = self._scan(EventFilter(traces=frozenset()))
+                for line in lines_backwards(segment):
+                    scan.events_of(line)
+                if scan.bad_lines:
+                    found.append(
+                        f"{segment.stem} has {scan.bad_lines} damaged or missing lines; they are left out,"
+                        " and nothing mends them"
+                    )
+        return found
+
     async def follow(self, poll_s: float = 0.25, *, last: int = 0) -> AsyncGenerator[OpsEvent]:
         """Yield the `last` events, then every event appended from now on, looking every `poll_s` seconds.
 

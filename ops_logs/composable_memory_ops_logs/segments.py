@@ -20,7 +20,7 @@ from typing import BinaryIO, NamedTuple
 
 import orjson
 
-from composable_memory_ops_logs.line_format import is_whole
+from composable_memory_ops_logs.line_format import is_whole, place_of
 from composable_memory_ops_logs.private_files import replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -399,7 +399,22 @@ def _read_block(file: BinaryIO, block: Block, *, is_closed: bool) -> bytes:
 
 
 def _tail_backwards(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
-    """Yield the lines between two places of a file that is not compressed, last line first."""
+    """Yield the lines between two places of an open file, last line first; `DAMAGED` where some are gone."""
+    missing: int | None = None
+    for line in _split_backwards(file, start, end):
+        yield line
+        end -= len(line)
+        if (place := place_of(line)) is not None:
+            if missing not in (None, place - end):
+                yield DAMAGED
+            missing = place - end
+        end -= len(b"\n")
+    if missing:
+        yield DAMAGED
+
+
+def _split_backwards(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
+    """Yield what stands between two places of a file, split into lines, last line first."""
     position = end
     pieces: list[bytes] = []  # of the line whose beginning is not found yet, last piece first
     while position > start:
@@ -439,6 +454,14 @@ class BlockWriter:
 
 
 def blocks_of(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of a file that is not compressed, about a block at a time."""
-    while lines := _whole_lines(file):
-        yield lines
+    """Yield the lines of an open file, about a block at a time, and a damaged one where some are gone."""
+    at = missing = 0
+    while block := _whole_lines(file):
+        lines: list[bytes] = []
+        for line in block.splitlines(keepends=True):
+            if (place := place_of(line)) is not None and place - at != missing:
+                missing = place - at
+                lines.append(DAMAGED + b"\n")
+            lines.append(line)
+            at += len(line)
+        yield b"".join(lines)

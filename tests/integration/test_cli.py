@@ -1005,6 +1005,8 @@ def test_damaged_lines_of_the_log_are_left_out_with_a_word(indexed: Cmem, state_
     shown = [indexed("logs", *args) for args in (("tail",), ("query",), ("show",), ("stats",))]
 
     assert [(one.exit_code, one.stderr.count(str(log.parent))) for one in shown] == [(0, 1)] * 4
+    deep = indexed("status", "--deep")
+    assert (deep.exit_code, deep.stderr.count(log.name.removesuffix(".jsonl"))) == (1, 1)
 
 
 def test_the_trace_of_a_search_is_drawn(indexed: Cmem) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from composable_memory_ops_logs import EventFilter, OpsEvent, OpsLog, OpsLogReader, SyncFileSkipped, trace
 from composable_memory_ops_logs.file_sink import FileSink
+from composable_memory_ops_logs.line_format import sealed
 from composable_memory_ops_logs.retention import Judged
 from composable_memory_ops_logs.segments import BLOCK_BYTES, read_index
 
@@ -317,6 +318,26 @@ def test_whole_blocks_that_a_closed_file_lost_are_told_of(
         left = len(list(reader.events()))
         assert len(bad) == 1
         assert 750 + 375 < left < 1500 + 750 + 375
+
+
+def test_whole_lines_that_an_open_file_lost_are_told_of_also_when_it_is_closed(tmp_path: Path) -> None:
+    sinks = sink_of(tmp_path), sink_of(tmp_path)
+    for number in range(12):
+        sinks[number % 2].append(TODAY, [sealed(line(number))])
+    assert (all_in(tmp_path), OpsLogReader(tmp_path).damage()) == (list(range(12)), [])
+
+    path = tmp_path / f"{FILE}.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[2:5], *lines[7:]]))  # two gaps: at the start and in the middle
+    for _ in range(2):
+        bad: list[int] = []
+        reader = OpsLogReader(tmp_path, on_bad_line=lambda bad=bad: bad.append(1))  # type: ignore[misc]
+        assert numbers(reader.events())[::-1] == [2, 3, 4, *range(7, 12)]
+        assert len(bad) == 2
+        (told,) = reader.damage()
+        assert FILE in told
+        do_chores(sinks[0], DAY + timedelta(days=1))
+    assert not path.exists()
 
 
 def test_a_trace_is_found_without_reading_the_rest(two_days: Path) -> None:
