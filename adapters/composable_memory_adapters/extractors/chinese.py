@@ -1,7 +1,7 @@
 """Reads names and relations in Chinese, which has neither capitals nor spaces between words (pure)."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import product
 
@@ -9,6 +9,9 @@ from composable_memory.content import ExtractedRelation
 from composable_memory_adapters.extractors.capitalised_names import LETTER, UNSURE, Mention, mentions_in
 from composable_memory_adapters.extractors.relations import Said, Scene, Stated, in_time, over
 from composable_memory_adapters.extractors.sentence_times import Validity, without_times
+from composable_memory_adapters.extractors.word_lists import tables
+
+_TABLES = tables("chinese.toml")
 
 _HAN = "[\u3400-\u9fff]"
 _KANA = re.compile("[\u3040-\u30ff\uac00-\ud7af]")
@@ -24,22 +27,8 @@ _AFTER_NAME = (
 _GIVEN = "[^\\W\\da-zA-Z了没的是在不内后再务量色灯序路名年月日上下中个种些两么什标称于和与跟有会用已也还都]"
 _NICKNAME = rf"[小阿老]{_GIVEN}(?={_AFTER_NAME})"
 _PERSON = rf"(?:[{_SURNAMES}]{_GIVEN}{{1,2}}?(?={_AFTER_NAME}))"
-_PLACES = (
-    "北京 上海 天津 重庆 广州 深圳 杭州 南京 苏州 成都 武汉 西安 长沙 青岛 大连 厦门 宁波 无锡 济南 "
-    "郑州 福州 合肥 昆明"
-    " 沈阳 哈尔滨 长春 南昌 贵阳 南宁 海口 三亚 桂林 大理 丽江 拉萨 乌鲁木齐 兰州 银川 西宁 太原 石家庄 "
-    "珠海 东莞 佛山"
-    " 温州 扬州 洛阳 香港 澳门 台北 高雄 台湾 广东 浙江 江苏 四川 云南 湖南 湖北 山东 河南 河北 福建 "
-    "海南 陕西 中国 日本 韩国"
-    " 美国 英国 法国 德国 意大利 西班牙 加拿大 澳大利亚 新加坡 泰国 越南 印度 俄罗斯 东京 大阪 首尔 "
-    "纽约 伦敦 巴黎 柏林 罗马"
-    " 马德里 悉尼 旧金山 洛杉矶 西雅图 多伦多 莫斯科 曼谷"
-).split()
-_COMPANIES = (
-    "腾讯 阿里巴巴 华为 百度 小米 京东 美团 字节跳动 网易 拼多多 滴滴 联想 中兴 海尔 格力 比亚迪 吉利 "
-    "苹果公司 微软 谷歌 亚马逊"
-    " 皮克斯 特斯拉 三星 索尼 西门子 中国银行 招商银行 工商银行 建设银行 顺丰 携程 新浪 搜狐"
-).split()
+_PLACES = _TABLES["places"].split()
+_COMPANIES = _TABLES["companies"].split()
 _MENTION = re.compile(
     rf"(?P<Organization>(?:{'|'.join(_COMPANIES)})(?:公司|集团)?|(?:(?<=[在去到从的为，和。])"
     rf"|^)[^\W在去到从的为和我你他她们\da-zA-Z]{{2,6}}?(?:公司|大学|银行|医院|集团|中学))"
@@ -82,84 +71,22 @@ _END = r"了?(?=[，。；！？,.!?]|$)"
 _FOR = r"(?:了?快?[\d一二两三四五六七八九十几半多]+(?:年|个月|天|周)多?了)?"
 """For how long something has been so; without 了 at its end it may be over."""
 _A_PET = r"(?:[一两三四]|\d)[只条个匹](?:小|大|母|公)?(?:[狗猫龟兔鸟马]|鹦鹉|仓鼠|乌龟|兔子|猫咪|狗狗)"
-_FRAMES = tuple(
-    (type_, mood, re.compile(pattern))
-    for type_, mood, pattern in (
-        ("USES", "switched", (rf"{_S}从(?P<f>[^，。；]{{1,16}}?)(?:换成|换到|改用|迁移到"
-                             rf"|切换到)了?{_O}{_END}")),
-        ("USES", "switched", rf"{_S}(?:用|改用){_O}(?:代替|替换|取代)了?(?P<f>[^，。；了]{{1,16}}?){_END}"),
-        ("USES", "now", (rf"{_S}(?:(?:使用|改用){_O}|用(?P<o2>[{LETTER}][{LETTER} .+-]*))(?=做|来|作"
-                        rf"|[，。；]|$)")),
-        ("LIVES_IN", "moved", rf"{_S}从(?P<f>[^，。；]{{1,8}}?)(?:搬到|搬去|迁到|移居)了?{_O}{_END}"),
-        ("LIVES_IN", "began", rf"{_S}(?:搬到|搬去|迁到|移居|定居)了?{_O}{_END}"),
-        ("LIVES_IN", "now", rf"{_S}(?:住在|居住在|生活在|定居在){_O}{_END}"),
-        ("LIVES_IN", "now", rf"{_S}在{_O}(?:住|生活){_FOR}(?=[，。；！？,.!?]|$)"),
-        ("WORKS_AT", "ended", rf"{_S}(?:离开|辞去)了?{_O}(?:的工作)?{_END}"),
-        ("WORKS_AT", "ended", rf"{_S}从{_O}(?:辞职|离职|退休){_END}"),
-        ("WORKS_AT", "began", rf"{_S}从(?P<f>[^，。；]{{1,10}}?)(?:跳槽到|跳槽去)了?{_O}{_END}"),
-        ("COMES_FROM", "now", rf"{_S}是(?P<o>{'|'.join(_PLACES)})人{_END}"),
-        ("PLAYS", "now", rf"{_S}会弹{_O}{_END}"),
-        ("WORKS_AT", "began", rf"{_S}(?:加入|入职)了?{_O}{_END}"),
-        ("WORKS_AT", "now", (rf"{_S}(?:开始)?在一[家个](?:叫|名叫)(?P<o>[^，。；的]{{1,10}})的{_HAN}{{1,6}}?"
-                            rf"(?:工作|上班){_FOR}{_END}")),
-        ("WORKS_AT", "ended", rf"{_S}被{_O}(?:裁员|裁|辞退|解雇|开除){_END}"),
-        ("WORKS_AT", "began", rf"{_S}开始在{_O}(?:工作|上班){_END}"),
-        ("WORKS_AT", "now", (rf"{_S}(?:在|就职于|任职于){_O}(?:(?:工作|上班|任职|任教|教书|实习){_FOR}"
-                            rf"|(?:担任|当|做)(?P<role>{_HAN}{{1,4}}[师员生家理监工官长手士])){_END}")),
-        ("STUDIES_AT", "now", rf"{_S}(?:在|就读于){_O}(?:读书|上学|学习|念书|读研|读博){_FOR}{_END}"),
-        ("STUDIES_AT", "now", (rf"{_S}在(?P<o>[^，。；！？,.!?了]{{1,12}}?(?:大学|学院|中学))(?:读|学)"
-                              rf"[^，。；]{{2,8}}?{_END}")),
-        ("STUDIES_AT", "began", rf"{_S}毕业于{_O}{_END}"),
-        ("MEMBER_OF", "now", rf"{_S}(?:每[^，。；在]{{1,4}})?在{_O}(?:做|当)(?:志愿者|义工){_END}"),
-        ("MEMBER_OF", "now", (rf"{_S}在一[个支](?:叫|名叫)(?P<o>[^，。；的]{{1,8}})的"
-                             "(?:乐队|合唱团|球队|俱乐部)")),
-        ("MARRIED_TO", "began", rf"{_S}(?:嫁给|娶)了?{_O}{_END}"),
-        ("MARRIED_TO", "both", rf"^(?P<s>{_X})[和与跟](?P<o>{_X})(?:结婚|结了婚){_END}"),
-        ("MARRIED_TO", "parted", rf"^(?P<s>{_X})[和与跟](?P<o>{_X})(?:离婚|离了婚|分手){_END}"),
-        ("WORKS_AT", "over", rf"{_S}(?:辞职|离职|失业|被裁员|被裁|被炒){_END}"),
-        ("MARRIED_TO", "over", rf"{_S}(?:离婚|离了婚){_END}"),
-        ("LEADS", "now", rf"{_S}(?:负责|领导|主管|带领){_O}{_END}"),
-        ("BORN_IN", "now", rf"{_S}出生(?:在|于){_O}{_END}"),
-        ("COMES_FROM", "now", rf"{_S}来自{_O}{_END}"),
-        ("ALLERGIC_TO", "now", rf"{_S}对{_O}过敏{_END}"),
-        ("DISLIKES", "now", rf"{_S}(?:讨厌|厌恶){_O}{_END}"),
-        ("LIKES", "now", rf"{_S}(?:喜欢|热爱|喜爱|爱吃|爱喝){_O}{_END}"),
-        ("SPEAKS", "now", (rf"{_S}(?:会说|会讲|讲"
-                          rf"|说)(?P<o>[^，。；！？]*?[语文话](?:[和、][^，。；！？]*?[语文话])*){_END}")),
-        ("CREATED", "began", rf"{_S}(?:创办|创立|创建|成立|发明)了?{_O}{_END}"),
-        ("OWNS", "now", rf"{_S}(?:有|(?:收|领)?养)了?{_A_PET}叫(?P<o>{_HAN}{{1,8}}?){_END}"),
-        ("OWNS", "ended", rf"{_S}把(?P<o>车|{_HAN}{{2,5}}?)卖{_END}"),
-        ("OWNS", "began", (rf"{_S}(?:养|买|拥有)了?(?:[一两三四]"
-                          rf"|\d)?[只条辆台套匹个头](?P<o>{_HAN}{{1,6}}?){_END}")),
-        ("LISTENS_ON", "now", (rf"{_S}(?:监听|运行在|使用|的端口是|改为监听"
-                              rf"|改用)(?:端口)?(?P<port>\d+)(?:号?端口)?{_END}")),
-    )
-)  # fmt: skip
-_KIN = {
-    "SISTER": "妹妹|姐姐",
-    "BROTHER": "哥哥|弟弟",
-    "MOTHER": "妈妈|母亲",
-    "FATHER": "爸爸|父亲",
-    "SON": "儿子",
-    "DAUGHTER": "女儿",
-    "GRANDMOTHER": "奶奶|外婆",
-    "GRANDFATHER": "爷爷|外公",
-    "AUNT": "阿姨|姑姑",
-    "UNCLE": "叔叔|舅舅",
-    "SPOUSE": "妻子|太太|老婆|丈夫|老公|爱人",
-    "PARTNER": "男朋友|女朋友|未婚妻|未婚夫",
-    "FRIEND": "好朋友|朋友|闺蜜",
-    "COLLEAGUE": "同事",
-    "NEIGHBOUR": "邻居",
-    "ROOMMATE": "室友",
-    "MANAGER": "经理|老板|上司|领导|主管",
-    "DOCTOR": "医生",
-    "DENTIST": "牙医",
-    "LAWYER": "律师",
-    "TEACHER": "老师",
-    "COACH": "教练",
-    "PET": "小?狗|小?猫|狗狗|猫咪|宠物|兔子|仓鼠|鹦鹉|乌龟",
+_PARTS = {
+    "{A_PET}": _A_PET,
+    "{END}": _END,
+    "{FOR}": _FOR,
+    "{HAN}": _HAN,
+    "{LETTER}": LETTER,
+    "{O}": _O,
+    "{PLACES}": "|".join(_PLACES),
+    "{S}": _S,
+    "{X}": _X,
 }
+_FRAMES = tuple(
+    (type_, mood, re.compile(re.sub(r"\{[A-Z_]+\}", lambda found: _PARTS[found[0]], template)))
+    for type_, mood, template in (line.split(maxsplit=2) for line in _TABLES["frames"].strip().splitlines())
+)
+_KIN: Mapping[str, str] = _TABLES["kin"]
 _KIN_WORDS = frozenset("|".join(_KIN.values()).replace("小?狗|小?猫", "狗|猫").split("|"))
 _NAMED_PET = re.compile(rf"({_A_PET})，(?:(?:它|取名|起名|名字)?叫)")
 _IS_KIN = re.compile(rf"^(?P<n>{_PERSON})是(?P<of>我|{_PERSON})的(?P<kin>{'|'.join(_KIN.values())})$")
@@ -167,16 +94,7 @@ _KIN_OF = re.compile(
     rf"^(?P<of>我们家?|我家?|{_PERSON}|[他她])(?:的|养的|有[一两]个)?新?(?P<kin>{'|'.join(_KIN.values())})(?P<is>是|叫"
     rf"|名叫)?(?P<n>{_PERSON}|{_NICKNAME}|(?<=叫){_HAN}{{2,3}}(?=[，。]|$))"
 )
-_ROLES = {
-    "CEO": "首席执行官|CEO",
-    "PRESIDENT": "总裁|总经理|主席",
-    "CHAIR": "董事长",
-    "MANAGER": "经理",
-    "LEAD": "组长|队长|班长",
-    "HEAD": "主任|部长|校长|院长|总监",
-    "FOUNDER": "创始人",
-    "WORKER": "工程师|老师|医生|护士|律师|设计师|会计|教练",
-}
+_ROLES: Mapping[str, str] = _TABLES["roles"]
 _ROLE = "|".join(_ROLES.values())
 _ROLE_OF = tuple(
     map(
