@@ -21,10 +21,11 @@ from composable_memory_feedback.advice.proposal import AdvisorChoice
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenRecord, compare_golden
 from composable_memory_feedback.guardrails import HARDLY, check, clamp_steps
+from composable_memory_feedback.judgements import Judgement, backend_days
 from composable_memory_feedback.language_model import LanguageModel
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.replay import LEAST_CASES, PolicyChange, gate
-from composable_memory_feedback.store import BackendDay, FeedbackStore
+from composable_memory_feedback.store import FeedbackStore
 from composable_memory_feedback.weights import same_proportions
 from composable_memory_ops_logs import WeightsAdvised
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -71,7 +72,7 @@ class _Known:
     """All that an advice is made from."""
 
     cases: Sequence[Case]
-    days: Sequence[BackendDay]
+    judgements: Sequence[Judgement]
     golden: Sequence[GoldenRecord]
     current: WeightTable
     taken_back: Sequence[WeightTable]
@@ -129,13 +130,15 @@ class Advising:
         report = await self._tables.report()
         read = await context.stored_if_any(
             lambda store: (
-                store.backend_days(since=first),
+                store.judgements(since=first),
                 store.golden(),
                 _taken_back(store) if automatic else (),
             )
         )
-        days, golden, taken_back = read or ((), (), ())
-        return _Known(cases=cases, days=days, golden=golden, current=report.table, taken_back=taken_back)
+        judgements, golden, taken_back = read or ((), (), ())
+        return _Known(
+            cases=cases, judgements=judgements, golden=golden, current=report.table, taken_back=taken_back
+        )
 
     async def _from_statistics(self, known: _Known, pace: Pace) -> Advice:
         return await asyncio.to_thread(self._computed, known, pace)
@@ -162,7 +165,7 @@ class Advising:
             return await propose(
                 model,
                 current=self._full(known.current),
-                days=known.days,
+                days=backend_days(known.judgements),
                 worst=worst,
                 limits=limits,
                 clock=self._context.clock,

@@ -21,7 +21,7 @@ from composable_memory.learning.weight_tables import WeightTables
 from composable_memory.query.live_weights import WeightTable
 from composable_memory_feedback.advice.evidence import QueryKey
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.judgements import Judgement, JudgementKind
+from composable_memory_feedback.judgements import Judgement, JudgementKind, backend_days
 from composable_memory_feedback.judging import EvaluationOutcome, Evaluator
 from composable_memory_feedback.language_model import LanguageModel
 from composable_memory_feedback.logged import LoggedAnswer, LoggedQuery, read_queries
@@ -286,7 +286,7 @@ def _stats(
     an_hour_ago = now - timedelta(hours=1)
     taken = sum(one.at > an_hour_ago for one in store.evaluations(since=an_hour_ago))
     return LearningStats(
-        days=tuple(store.backend_days(since=since)),
+        days=tuple(backend_days(judgements)),
         kinds=Counter(one.kind for one in judgements),
         judged_queries=len({(one.trace_id, one.query_id) for one in judgements}),
         evaluations=len(evaluations),

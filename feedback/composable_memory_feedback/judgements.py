@@ -1,7 +1,10 @@
 """Judgements: how well one result answered one query, who says so, and how much that tells."""
 
-from datetime import date, datetime
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime
 from enum import StrEnum
+from statistics import fmean
 from typing import Literal
 
 from composable_memory_feedback.intents import IntentKind
@@ -93,3 +96,53 @@ class BackendDay:
     results: int
     """How many results were judged."""
     group: KindGroup = "judged"
+
+
+_RANK = {
+    JudgementKind.EXPLICIT: 0,
+    JudgementKind.GOLDEN: 1,
+    JudgementKind.MODEL: 2,
+    JudgementKind.QUOTED: 3,
+    JudgementKind.OPENED: 4,
+    JudgementKind.REQUERIED: 5,
+}
+"""Whose word counts where several speak of one result: the lowest, and of equals the one stored last."""
+
+
+def backend_days(judgements: Iterable[Judgement]) -> list[BackendDay]:
+    """Return how backends did, day by day, by judgements in the order in which they were stored.
+
+    A query counts on the day of its latest judgement. What was inferred from use stands in days of its own:
+    used results are nearly always relevant, so their precision tells little.
+    """
+    by_query: defaultdict[tuple[str, str, str, KindGroup], list[Judgement]] = defaultdict(list)
+    for one in judgements:
+        if one.backend is not None:
+            group: KindGroup = "implicit" if one.kind.is_implicit else "judged"
+            by_query[one.trace_id, one.query_id, one.backend, group].append(one)
+    by_day: defaultdict[tuple[date, str, IntentKind, KindGroup], list[list[Judgement]]] = defaultdict(list)
+    for (_, _, backend, group), several in by_query.items():
+        latest = several[-1]
+        by_day[latest.at.astimezone(UTC).date(), backend, latest.intent, group].append(several)
+    return [_day(*key, by_day[key]) for key in sorted(by_day)]
+
+
+def _day(
+    day: date, backend: str, intent: IntentKind, group: KindGroup, queries: Sequence[Sequence[Judgement]]
+) -> BackendDay:
+    """Return the figures of a day from what was said of each query, one word for each result."""
+    relevances = []
+    for judgements in queries:
+        deciding = {one.key: one for one in sorted(judgements, key=lambda one: -_RANK[one.kind])}
+        relevances.append([one.relevance for one in deciding.values()])
+    return BackendDay(
+        day=day,
+        backend=backend,
+        intent=intent,
+        queries=len(queries),
+        precision=fmean(fmean(one > RELEVANT for one in own) for own in relevances),
+        mean_relevance=fmean(fmean(own) for own in relevances),
+        used=sum(len({one.key for one in several if one.was_used}) for several in queries),
+        results=sum(map(len, relevances)),
+        group=group,
+    )

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.judgements import Judgement, JudgementKind
+from composable_memory_feedback.judgements import Judgement, JudgementKind, backend_days
 from composable_memory_feedback.store import FeedbackStore
 from composable_memory_feedback.store.codecs import TABLES, logged_query_of, logged_query_text
 from composable_memory_feedback.weights import WeightTable
@@ -77,10 +77,10 @@ def test_the_word_stored_last_counts_in_whatever_portions_and_whatever_the_clock
     with TemporaryDirectory() as folder:
         with FeedbackStore.open(Path(folder) / "at-once.db") as store:
             store.add(made)
-            at_once = (store.judgements(), store.backend_days())
+            at_once = (store.judgements(), backend_days(store.judgements()))
         with FeedbackStore.open(Path(folder) / "bit-by-bit.db") as store:
             new = store.add(made[:cut]) + store.add(made[cut:])
-            bit_by_bit = (store.judgements(), store.backend_days())
+            bit_by_bit = (store.judgements(), backend_days(store.judgements()))
 
     assert bit_by_bit == at_once
     assert sorted(at_once[0], key=repr) == sorted(last.values(), key=repr)

@@ -37,7 +37,6 @@ CLOSE_S = 10.0
 
 TABLES = (
     "judgements",
-    "backend_queries",
     "evaluations",
     "weight_tables",
     "weight_changes",

@@ -199,20 +199,6 @@ class _Judgement(Row):
     start_char: Count = 0
 
 
-class _BackendQuery(Row):
-    table: Literal["backend_queries"]
-    trace_id: str
-    query_id: str
-    backend: str
-    kind_group: Literal["judged", "implicit"]
-    day: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
-    intent: IntentKind
-    precision: Share
-    mean_relevance: Share
-    used: Count
-    results: Count
-
-
 class _Evaluation(Row):
     table: Literal["evaluations"]
     reserved_at: AwareDatetime
@@ -272,7 +258,6 @@ ROWS: Mapping[str, type[Row]] = {
     "experiments": _Experiment,
     "outcomes": _Outcome,
     "evaluations": _Evaluation,
-    "backend_queries": _BackendQuery,
     "judgements": _Judgement,
 }
 """In the order of writing: what the loss of would cost most comes first."""

@@ -16,14 +16,14 @@ from typing import Literal
 from pydantic import BaseModel, ValidationError
 
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.store.checksums import KEYS
 from composable_memory_feedback.store.codecs import ROWS
-from composable_memory_feedback.store.judgements import count_again
 from composable_memory_feedback.store.schema import VERSION
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 FORMAT = "composable-memory-feedback"
 FORMAT_VERSION = 2
+COUNTED_BEFORE = ("backend_queries",)
+"""What earlier versions wrote too, and this one counts by the judgements."""
 TOLD_LINES = 10
 """So many bad lines are told with what is wrong with them."""
 
@@ -63,9 +63,8 @@ def export_lines(connection: Connection, *, memory: str, at: datetime) -> Iterat
     for table in ROWS:
         columns = _columns(table)
         finished = " WHERE detail IS NOT NULL" if table == "evaluations" else ""
-        source, order = (f"checked_{table}", "place") if table in KEYS else (table, "day, trace_id, query_id")
         rows = connection.execute(
-            f"SELECT {', '.join(columns)} FROM {source}{finished} ORDER BY {order}"  # noqa: S608 - our own names
+            f"SELECT {', '.join(columns)} FROM checked_{table}{finished} ORDER BY place"  # noqa: S608 - our own names
         )
         for row in rows:
             yield table, _line({"table": table, **dict(row)})
@@ -87,6 +86,8 @@ def import_lines(connection: Connection, lines: Iterable[bytes], *, memory: str)
     for number, line in numbered:
         try:
             table, row = _row_of(line)
+            if table in COUNTED_BEFORE:
+                continue
         except (FeedbackError, ValueError) as error:
             problems.append(f"line {number}: {_reason(error)}")
         else:
@@ -116,33 +117,29 @@ class _Import:
     def run(self) -> Imported:
         self._history()
         self._golden()
-        for table in ("experiments", "outcomes", "evaluations", "backend_queries"):
+        for table in ("experiments", "outcomes", "evaluations", "judgements"):
             self._add(table, self._rows[table])
-        judged = self._add("judgements", self._rows["judgements"])
-        for trace_id, query_id in dict.fromkeys((row["trace_id"], row["query_id"]) for row in judged):
-            count_again(self._connection, (str(trace_id), str(query_id)))
         return Imported(added=+self._added, known=+self._known, left_out=tuple(self._left_out))
 
-    def _add(self, table: str, rows: Sequence[dict[str, object]]) -> list[dict[str, object]]:
-        """Insert rows that are not there, and return those; a conflict with another row leaves a row out."""
+    def _add(self, table: str, rows: Sequence[dict[str, object]]) -> None:
+        """Insert rows that are not there; a conflict with another row leaves a row out."""
         columns = _columns(table)
         names, values = ", ".join(columns), ", ".join(f":{one}" for one in columns)
         same = " AND ".join(f"{one} IS :{one}" for one in _IDENTITY[table])
         find = f"SELECT 1 FROM {table} WHERE {same}"  # noqa: S608 - our own names
         insert = f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({values})"  # noqa: S608 - our own names
-        refused, added = 0, []
+        refused = added = 0
         for row in rows:
             if self._connection.execute(find, row).fetchone():
                 self._known[table] += 1
             elif self._connection.execute(insert, row).rowcount:
-                added.append(row)
+                added += 1
             else:
                 refused += 1
         if added:
-            self._added[table] += len(added)
+            self._added[table] += added
         if refused:
             self._left_out.append(f"{refused} of {table}: the store holds others in their place")
-        return added
 
     def _history(self) -> None:
         """Add what follows on the history of weights that the store has, if that is how the lines begin."""
@@ -179,7 +176,6 @@ _IDENTITY: Mapping[str, Sequence[str]] = {
     "experiments": ("id",),
     "outcomes": ("experiment_id", "trace_id", "query_id"),
     "evaluations": ("reserved_at", "detail"),
-    "backend_queries": ("trace_id", "query_id", "backend", "kind_group"),
     "judgements": ("trace_id", "query_id", "path", "start_line", "end_line", "start_char", "kind", "judge"),
 }
 """By which columns a row is known again."""
@@ -215,6 +211,8 @@ def _row_of(line: bytes) -> tuple[str, dict[str, object]]:
     """Return the table and the columns of a line, times as they were written."""
     row = json.loads(line)
     table = row.get("table") if isinstance(row, dict) else None
+    if table in COUNTED_BEFORE:
+        return str(table), {}
     if not isinstance(table, str) or table not in ROWS:
         raise ValueError(f"it names no table of the store, which are {', '.join(sorted(ROWS))}")
     model = type(ROWS[table].model_validate(row))

@@ -5,14 +5,13 @@ With them stand the calls of models that judged, and the quota that holds for al
 
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
-from sqlite3 import Connection, Row
+from sqlite3 import Row
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.judgements import RELEVANT, BackendDay, Judgement, JudgementKind
+from composable_memory_feedback.judgements import RELEVANT, Judgement, JudgementKind
 from composable_memory_feedback.store.codecs import EVALUATIONS, plain_text, time_of, time_text
 from composable_memory_feedback.store.database import Database
-from composable_memory_feedback.store.quality_by_day import count_query, read_days
 from composable_memory_feedback.store.stored_values import Evaluation
 
 BEGINNING = ""
@@ -46,8 +45,6 @@ WHERE trace_id = :trace_id AND query_id = :query_id AND path = :path AND start_l
   AND (at, rank, backend, intent, relevance, was_used, rationale)
       IS (:at, :rank, :backend, :intent, :relevance, :was_used, :rationale)
 """
-
-_OF_QUERY = "SELECT * FROM checked_judgements WHERE trace_id = ? AND query_id = ? ORDER BY id"
 
 _SELECT = """
 SELECT * FROM checked_judgements AS one
@@ -87,7 +84,7 @@ _FORGET_EVALUATIONS = "DELETE FROM evaluations WHERE coalesce(at, reserved_at) <
 
 
 class JudgementRows(Database):
-    """Judgements, the days that are counted from them, and the calls of models that made some of them."""
+    """Judgements, and the calls of models that made some of them."""
 
     def add(self, judgements: Iterable[Judgement], /) -> int:
         """Add judgements, all or none, and return how many were new.
@@ -96,19 +93,15 @@ class JudgementRows(Database):
         times say: the clock may have been ahead.
         """
         new = 0
-        touched: dict[tuple[str, str], None] = {}
         with self.writing() as connection:
             for judgement in judgements:
                 values = _values_of(judgement)
                 is_new = connection.execute(_INSERT, values).rowcount
-                if is_new or connection.execute(_REPLACE, values).rowcount:
-                    touched[judgement.trace_id, judgement.query_id] = None
-                elif connection.execute(_STANDS, values).fetchone() is None:
+                is_kept = is_new or connection.execute(_REPLACE, values).rowcount
+                if not is_kept and connection.execute(_STANDS, values).fetchone() is None:
                     advice = "nothing was changed; try again"
                     raise FeedbackError("a judgement was not stored", subject=judgement.key, advice=advice)
                 new += is_new
-            for query in touched:
-                count_again(connection, query)
         return new
 
     def judgements(
@@ -149,15 +142,6 @@ class JudgementRows(Database):
         with self.reading() as connection:
             return {(row["trace_id"], row["query_id"]) for row in connection.execute(_JUDGED, values)}
 
-    def backend_days(self, *, since: datetime | None = None) -> list[BackendDay]:
-        """Return how backends did, day by day, from the day of `since` on.
-
-        A query counts on the day of its latest judgement. What was inferred from use stands in days of its
-        own: used results are nearly always relevant, so their precision tells little.
-        """
-        with self.reading() as connection:
-            return read_days(connection, since=since)
-
     def begin_evaluation(self, *, per_hour: int, now: datetime) -> int | None:
         """Reserve one call out of the quota of the rolling hour, which all processes share.
 
@@ -192,18 +176,13 @@ class JudgementRows(Database):
     def forget_before(self, at: datetime) -> int:
         """Delete judgements and evaluations from before a time, and return how many went.
 
-        A query whose judgements go on until after that time keeps them all, and the days stay as counted.
-        What the quota still counts stays as well.
+        A query whose judgements go on until after that time keeps them all. What the quota still counts stays
+        as well.
         """
         counted = time_text(self._clock() - QUOTA_WINDOW)
         with self.writing() as connection:
             judged = connection.execute(_FORGET, {"at": time_text(at)}).rowcount
             return judged + connection.execute(_FORGET_EVALUATIONS, (time_text(at), counted)).rowcount
-
-
-def count_again(connection: Connection, query: tuple[str, str]) -> None:
-    """Count a query, by its trace and query ids, by all that is judged of it."""
-    count_query(connection, query, _judgements_of(connection.execute(_OF_QUERY, query)))
 
 
 def _values_of(judgement: Judgement) -> dict[str, str | int | float | None]:

@@ -165,7 +165,7 @@ def _insert(connection: sqlite3.Connection, table: str, rows: Iterable[Row], ver
     count = 0
     for row in rows:
         values = dict(row)
-        place = values.pop("place", None)
+        place = values.pop("place")
         del values["checksum"]
         try:
             ROWS[table].model_validate({"table": table, **values})
@@ -175,9 +175,10 @@ def _insert(connection: sqlite3.Connection, table: str, rows: Iterable[Row], ver
             continue
         names = ", ".join(values)
         marks = ", ".join(f":{name}" for name in values)
-        if place is not None:
-            names, marks, values["place"] = f"rowid, {names}", f":place, {marks}", place
-        added = connection.execute(f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({marks})", values)  # noqa: S608
+        added = connection.execute(
+            f"INSERT OR IGNORE INTO {table} (rowid, {names}) VALUES (:place, {marks})",  # noqa: S608
+            {**values, "place": place},
+        )
         count += added.rowcount
         if table == "weight_tables":
             versions.add(values["version"])
@@ -186,7 +187,6 @@ def _insert(connection: sqlite3.Connection, table: str, rows: Iterable[Row], ver
 
 def _rows_of(path: Path, table: str) -> tuple[list[Row], bool]:
     """Return the rows of a table that can be read, and whether those are all."""
-    by_place = table != "backend_queries"
     finished = " AND detail IS NOT NULL" if table == "evaluations" else ""
     try:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -195,12 +195,9 @@ def _rows_of(path: Path, table: str) -> tuple[list[Row], bool]:
             known = [row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))]
             # A file of an earlier version has fewer columns.
             columns = ", ".join(name for name in ROWS[table].model_fields if name in known)
-            what = f"{columns}, rowid AS place" if by_place else columns
-            what += f", {row_checksum(connection, table)} AS checksum"
-            if by_place:
-                sql = f"SELECT {what} FROM {table} WHERE rowid BETWEEN ? AND ?{finished}"  # noqa: S608
-                return _in_ranges(connection, sql, table)
-            return _until_broken(connection, f"SELECT {what} FROM {table}")  # noqa: S608 - our own names
+            what = f"{columns}, rowid AS place, {row_checksum(connection, table)} AS checksum"
+            sql = f"SELECT {what} FROM {table} WHERE rowid BETWEEN ? AND ?{finished}"  # noqa: S608
+            return _in_ranges(connection, sql, table)
     except (sqlite3.Error, UnicodeDecodeError):
         return [], False
 
@@ -214,7 +211,7 @@ def _checksums_of(path: Path, table: str) -> Mapping[object, object]:
 
 
 def _key(row: Row) -> object:
-    return row.get("id", row.get("place"))
+    return row.get("id", row["place"])
 
 
 def _in_ranges(connection: sqlite3.Connection, sql: str, table: str) -> tuple[list[Row], bool]:

@@ -26,22 +26,6 @@ _JUDGEMENTS_TABLE = """
 _JUDGEMENTS = (
     _JUDGEMENTS_TABLE.format(column="", within=""),
     "CREATE INDEX judgements_by_time ON judgements (at)",
-    """
-    CREATE TABLE backend_queries (
-        trace_id TEXT NOT NULL,
-        query_id TEXT NOT NULL,
-        backend TEXT NOT NULL,
-        kind_group TEXT NOT NULL,
-        day TEXT NOT NULL,
-        intent TEXT NOT NULL,
-        precision REAL NOT NULL,
-        mean_relevance REAL NOT NULL,
-        used INTEGER NOT NULL,
-        results INTEGER NOT NULL,
-        PRIMARY KEY (trace_id, query_id, backend, kind_group)
-    ) WITHOUT ROWID
-    """,
-    "CREATE INDEX backend_queries_by_day ON backend_queries (day)",
 )
 
 _JUDGEMENTS_OF_PIECES = (
@@ -86,15 +70,6 @@ _WEIGHTS = (
         gain TEXT
     )
     """,
-    """
-    CREATE TABLE shadows (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        proposal TEXT NOT NULL,
-        since TEXT NOT NULL,
-        ended_at TEXT,
-        reason TEXT
-    )
-    """,
 )
 
 _EXPERIMENTS = (
@@ -132,18 +107,7 @@ _EXPERIMENTS = (
     """,
 )
 
-_AUDITS = (
-    """
-    CREATE TABLE audits (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        at TEXT NOT NULL,
-        action TEXT NOT NULL,
-        actor TEXT NOT NULL,
-        detail TEXT NOT NULL
-    )
-    """,
-    "CREATE TABLE marks (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
-)
+_MARKS = ("CREATE TABLE marks (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",)
 
 
 def _append_only(table: str) -> tuple[str, ...]:
@@ -162,10 +126,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         *_EVALUATIONS,
         *_WEIGHTS,
         *_EXPERIMENTS,
-        *_AUDITS,
+        *_MARKS,
         *_append_only("weight_tables"),
         *_append_only("weight_changes"),
-        *_append_only("audits"),
     ),
     (
         """
@@ -178,8 +141,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """,
     ),
     _JUDGEMENTS_OF_PIECES,
+    tuple(f"DROP TABLE IF EXISTS {one}" for one in ("backend_queries", "shadows", "audits")),
 )
-"""The statements that lead from each version to the next; a step that was published is never edited."""
+"""The statements that lead from each version to the next; the last drops what only earlier ones made."""
 
 CHECKSUMS_SINCE = 2
 """The version since which rows have checksums."""

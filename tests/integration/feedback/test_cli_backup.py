@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from composable_memory.cli import app
 from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.judgements import backend_days
 from composable_memory_feedback.store import FeedbackStore
 from tests.installed_packages import install
 from tests.integration.feedback.keeping_backend import ENTRY_POINTS, WORDS
@@ -166,7 +167,7 @@ def test_the_word_that_stands_is_not_replaced_by_an_imported_one(tmp_path: Path)
 
         assert (found.added["judgements"], found.known["judgements"]) == (1, 1)
         assert two.judgements() == [judgement(relevance=1.0), judgement("b.md")]
-        assert two.backend_days()[0].results == 2
+        assert backend_days(two.judgements())[0].results == 2
 
 
 # --- backup and restore
@@ -350,7 +351,7 @@ def test_a_backup_beside_a_process_that_writes_is_of_one_moment(
 
     with FeedbackStore.open(other.store) as store:
         pairs = [one for one in store.judgements() if one.query_id.startswith("p")]
-        days = {day.day: day.results for day in store.backend_days()}
+        days = {day.day: day.results for day in backend_days(store.judgements())}
     assert len(pairs) % 2 == 0
     assert days.get(NOON.date(), 0) == len(pairs)
 

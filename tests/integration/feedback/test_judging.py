@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from composable_memory_feedback.chat import ChatClient, ChatEndpoint
+from composable_memory_feedback.judgements import backend_days
 from composable_memory_feedback.judging import Evaluator
 from composable_memory_feedback.store import FeedbackStore
 from tests.integration.embedders.loopback import Answerer, Received, Reply, listening
@@ -37,7 +38,7 @@ async def test_a_judged_query_is_found_in_the_store(tmp_path: Path) -> None:
     async with judging(says(judgments(0.9, 0.2)), tmp_path) as (evaluator, store):
         outcome = await evaluator.evaluate(QUERY, texts={}, answer=None)
         kept, evaluations, days = await asyncio.to_thread(
-            lambda: (store.judgements(), store.evaluations(), store.backend_days())
+            lambda: (store.judgements(), store.evaluations(), backend_days(store.judgements()))
         )
 
     assert tuple(kept) == outcome.judgements
