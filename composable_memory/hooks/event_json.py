@@ -2,27 +2,33 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import cache
 from typing import Annotated
 from uuid import uuid4
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic.alias_generators import to_camel
 
-from composable_memory.content import MemoryTemporalMetadata
 from composable_memory.hooks.agent_json import HookCall
 from composable_memory.hooks.fencing import own_words
 from composable_memory.hooks.session_events import (
+    PAYLOADS,
     CompactionSummary,
     EventSource,
     EventType,
     MessageReceived,
     PipelineEventEnvelope,
     SessionPayload,
-    SessionStart,
 )
 from composable_memory_ops_logs.redaction.redactor import redact
-
-_Name = Annotated[str, StringConstraints(min_length=1)]
 
 
 def parse_event(document: str | bytes | Mapping[str, object]) -> PipelineEventEnvelope:
@@ -37,7 +43,7 @@ def parse_event(document: str | bytes | Mapping[str, object]) -> PipelineEventEn
         else:
             wire = _Envelope.model_validate(document)
         return wire.event()
-    except ValidationError as error:
+    except ValueError as error:
         raise ValueError(f"not an event of a session: {_told(error)}") from None
 
 
@@ -73,7 +79,9 @@ def event_of(call: HookCall, hook: str, *, now: datetime) -> PipelineEventEnvelo
     return PipelineEventEnvelope(id=uuid4().hex, ts=now, session_key=key, payload=payload)
 
 
-def _told(error: ValidationError) -> str:
+def _told(error: ValueError) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
     problems = [
         f"{'.'.join(map(str, one['loc'])) or 'the document'}: {one['msg']}"
         for one in error.errors(include_url=False, include_input=False, include_context=False)
@@ -81,52 +89,22 @@ def _told(error: ValidationError) -> str:
     return "; ".join(problems)
 
 
-class _Wire(BaseModel):
-    """A part of an event as JSON has it; others may add keys of their own."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
+_WIRE = ConfigDict(extra="ignore", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True)
+"""Keys in camelCase; others may add keys of their own."""
 
 
-class _Temporal(_Wire):
-    created_at: AwareDatetime | None = None
-    updated_at: AwareDatetime | None = None
-    observed_at: AwareDatetime | None = None
-    valid_from: AwareDatetime | None = None
-    valid_to: AwareDatetime | None = None
-    expires_at: AwareDatetime | None = None
-    timezone: str | None = None
+@cache
+def _payload(kind: EventType) -> TypeAdapter[SessionPayload | None]:
+    # The configuration counts for a union alone: a dataclass by itself would have to carry it.
+    return TypeAdapter(PAYLOADS[kind] | None, config=_WIRE)  # type: ignore[arg-type]  # known when it runs
 
 
-class _Start(_Wire):
-    session_key: _Name
-    session_id: str | None = None
-    agent_id: str | None = None
-    channel: str | None = None
-    started_at: AwareDatetime
+class _Envelope(BaseModel):
+    """An event as JSON has it, around the payload of its type."""
 
+    model_config = _WIRE
 
-class _Message(_Wire):
-    session_key: _Name
-    session_id: str | None = None
-    message_id: str | None = None
-    body: str
-    channel: str | None = None
-    sender_id: str | None = None
-    received_at: AwareDatetime
-    temporal: _Temporal | None = None
-
-
-class _Compaction(_Wire):
-    session_key: _Name
-    session_id: str | None = None
-    summary: str
-    tokens_before: int | None = None
-    tokens_after: int | None = None
-    compacted_at: AwareDatetime
-
-
-class _Envelope(_Wire):
-    id: _Name
+    id: Annotated[str, StringConstraints(min_length=1)]
     type: EventType
     ts: AwareDatetime
     source: EventSource = "hook"
@@ -138,26 +116,7 @@ class _Envelope(_Wire):
 
     def event(self) -> PipelineEventEnvelope:
         known = {"sessionKey": self.session_key} if self.session_key else {}
-        return PipelineEventEnvelope(
-            payload=_payload(self.type, {**known, **self.payload}),
-            id=self.id,
-            ts=self.ts,
-            source=self.source,
-            session_key=self.session_key,
-            run_id=self.run_id,
-            trace_id=self.trace_id,
-            stage=self.stage,
-        )
-
-
-def _payload(kind: EventType, said: Mapping[str, object]) -> SessionPayload:
-    match kind:
-        case "session.start":
-            return SessionStart(**dict(_Start.model_validate(said)))
-        case "compaction.summary":
-            return CompactionSummary(**dict(_Compaction.model_validate(said)))
-        case "message.received":
-            fields = dict(_Message.model_validate(said))
-            if (temporal := fields.pop("temporal")) is not None:
-                fields["temporal"] = MemoryTemporalMetadata(**dict(temporal))
-            return MessageReceived(**fields)
+        payload = _payload(self.type).validate_python({**known, **self.payload})
+        assert payload is not None
+        rest = self.model_dump(exclude={"type", "payload"})
+        return PipelineEventEnvelope(payload=payload, **rest)

@@ -1,6 +1,7 @@
 """The events of a session: its beginning, a message, a summary in the place of older messages."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import datetime
 from typing import Literal, TypeAlias
 
@@ -56,7 +57,7 @@ class PipelineEventEnvelope:
     """One event with who sent it and when; what kind it is, its payload tells.
 
     Raises:
-        ValueError: a time has no zone.
+        ValueError: a time has no zone, or it names no session.
     """
 
     id: str
@@ -69,26 +70,24 @@ class PipelineEventEnvelope:
     stage: str | None = None
 
     def __post_init__(self) -> None:
-        for name, moment in (("ts", self.ts), ("the time of its payload", _moment_of(self.payload))):
-            if moment.utcoffset() is None:
+        if not self.payload.session_key:
+            raise ValueError(f"event {self.id!r}: it names no session")
+        parts = (self, self.payload, getattr(self.payload, "temporal", None))
+        for name, moment in (
+            (one.name, getattr(part, one.name)) for part in parts if part for one in fields(part)
+        ):
+            if isinstance(moment, datetime) and moment.utcoffset() is None:
                 raise ValueError(f"event {self.id!r}: {name} has no time zone: {moment.isoformat()}")
 
     @property
     def type(self) -> EventType:
         """Return the kind of event, as JSON names it."""
-        return _TYPES[self.payload.__class__]
+        return next(kind for kind, payload in PAYLOADS.items() if isinstance(self.payload, payload))
 
 
-def _moment_of(payload: SessionPayload) -> datetime:
-    match payload:
-        case SessionStart(started_at=moment) | MessageReceived(received_at=moment):
-            return moment
-        case CompactionSummary(compacted_at=moment):
-            return moment
-
-
-_TYPES: Mapping[type, EventType] = {
-    SessionStart: "session.start",
-    MessageReceived: "message.received",
-    CompactionSummary: "compaction.summary",
+PAYLOADS: Mapping[EventType, type[SessionPayload]] = {
+    "session.start": SessionStart,
+    "message.received": MessageReceived,
+    "compaction.summary": CompactionSummary,
 }
+"""The payload of each kind of event."""

@@ -198,15 +198,20 @@ def test_the_session_of_the_envelope_is_that_of_a_payload_that_names_none() -> N
     )
 
 
+ZONELESS = "2026-03-01T12:00:00"
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"type": "query.request"}, "type"),
-        ({"ts": "2026-03-01T12:00:00"}, "ts"),
+        ({"ts": ZONELESS}, "ts"),
         ({"id": ""}, "id"),
         ({"payload": {**DOCUMENT["payload"], "receivedAt": "yesterday"}}, "receivedAt"),  # type: ignore[dict-item]
         ({"payload": {"sessionKey": KEY, "receivedAt": "2026-03-01T12:00:00Z"}}, "body"),
         ({"payload": {"body": "hello", "receivedAt": "2026-03-01T12:00:00Z"}}, "sessionKey"),
+        ({"payload": {**DOCUMENT["payload"], "sessionKey": ""}}, "session"),  # type: ignore[dict-item]
+        ({"payload": {**DOCUMENT["payload"], "temporal": {"validTo": ZONELESS}}}, "valid_to"),  # type: ignore[dict-item]
     ],
 )
 def test_a_document_that_is_no_event_is_refused_with_what_is_wrong(
