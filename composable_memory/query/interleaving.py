@@ -36,7 +36,13 @@ def rank_active(
 
     def ranked(weights: Mapping[str, float]) -> Ranking[MemorySearchResult]:
         return rank(
-            found, terms.rules, weights=weights, policy=terms.policy, options=options, min_depth=min_depth
+            found,
+            terms.rules,
+            weights=weights,
+            policy=terms.policy,
+            options=options,
+            min_depth=min_depth,
+            is_near=terms.texts,
         )
 
     experiment = terms.active_weights.experiment

@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import datetime
 from time import perf_counter
 from typing import Self
-from uuid import uuid4
 
 from composable_memory.arguments import require, require_all, require_text
 from composable_memory.errors import (
@@ -63,6 +62,7 @@ from composable_memory.types import (
 )
 from composable_memory_feedback.intents import IntentKind, intent_kind
 from composable_memory_ops_logs import OpsLog, trace, utc_now
+from composable_memory_ops_logs.tracing import new_id
 
 
 class ComposableMemoryManager:
@@ -436,7 +436,7 @@ class ComposableMemoryManager:
         read = intent or QueryIntent()
         kind = intent_kind(entities=read.entities, topics=read.topics, time_hints=read.time_hints)
         return QueryContext(
-            query_id=uuid4().hex[:8],
+            query_id=new_id()[:8],
             manager_id=self.id,
             active_weights=active_weights,
             kind=kind,

@@ -1,6 +1,6 @@
 """Says when two results are the same place, or the same in nearly the same words (pure)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, combinations, pairwise, product
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
@@ -61,28 +61,31 @@ class NearTexts:
     """Compares the snippets of the results of one query; splits each into words once."""
 
     def __init__(self) -> None:
-        self._words: dict[int, frozenset[str]] = {}  # by identity: a query's results live as long as this
+        self._words: dict[str, frozenset[str]] = {}
 
     def __call__(self, one: Passage, other: Passage) -> bool:
         """Return whether two snippets share nearly all their words."""
-        return nearly_equal(self._words_of(one), self._words_of(other))
+        return nearly_equal(self.words_of(one.snippet), self.words_of(other.snippet))
 
-    def _words_of(self, result: Passage) -> frozenset[str]:
-        words = self._words.get(id(result))
+    def words_of(self, text: str) -> frozenset[str]:
+        """Return the words of a snippet."""
+        words = self._words.get(text)
         if words is None:
-            words = self._words[id(result)] = words_of(result.snippet)
+            words = self._words[text] = words_of(text)
         return words
 
 
 def near_pairs(
-    results: Sequence[MemorySearchResult], places: Iterable[int] | None = None
+    results: Sequence[MemorySearchResult],
+    places: Iterable[int] | None = None,
+    words: Callable[[str], frozenset[str]] = words_of,
 ) -> Iterator[tuple[int, int]]:
     """Yield the places of all pairs with nearly equal snippets, except those that are the same lines.
 
-    With `places` only the results there are compared. Pairs come in the order of the second place, then of
-    the first.
+    With `places` only the results there are compared, by the `words` of their texts. Pairs come in the order
+    of the second place, then of the first.
     """
-    texts = _texts(results, range(len(results)) if places is None else places)
+    texts = _texts(results, range(len(results)) if places is None else places, words)
     pairs = [pair for text in texts for pair in combinations(text.places, 2)]
     for one, other in _alike(texts):
         pairs += [(min(pair), max(pair)) for pair in product(one, other)]
@@ -91,7 +94,11 @@ def near_pairs(
             yield first, second
 
 
-def near_pairs_shown(lists: Sequence[Sequence[MemorySearchResult]], most: int) -> Iterator[tuple[int, int]]:
+def near_pairs_shown(
+    lists: Sequence[Sequence[MemorySearchResult]],
+    most: int,
+    words: Callable[[str], frozenset[str]] = words_of,
+) -> Iterator[tuple[int, int]]:
     """Yield the near pairs that decide on the first `most` results, under any weights and fusion.
 
     `lists` are what the backends found, best first; places count as if they were laid end to end.
@@ -116,7 +123,7 @@ def near_pairs_shown(lists: Sequence[Sequence[MemorySearchResult]], most: int) -
     depths = [most] * len(alone)
     while True:
         looked_at = [places[:depth] for places, depth in zip(alone, depths, strict=True)]
-        pairs = list(near_pairs(results, [*grouped, *chain.from_iterable(looked_at)]))
+        pairs = list(near_pairs(results, [*grouped, *chain.from_iterable(looked_at)], words))
         twins = set(chain.from_iterable(pairs))
         deeper = [most + sum(place in twins for place in places) for places in looked_at]
         if all(
@@ -155,12 +162,14 @@ class _Text(NamedTuple):
     places: Sequence[int]
 
 
-def _texts(results: Sequence[MemorySearchResult], places: Iterable[int]) -> list[_Text]:
+def _texts(
+    results: Sequence[MemorySearchResult], places: Iterable[int], words_in: Callable[[str], frozenset[str]]
+) -> list[_Text]:
     """Return each distinct text once, those of fewest words first; several backends find the same passage."""
     of_text: dict[str, list[int]] = {}
     for place in sorted(places):
         of_text.setdefault(results[place].snippet, []).append(place)
-    split = ((words_of(text), found) for text, found in of_text.items())
+    split = ((words_in(text), found) for text, found in of_text.items())
     texts = [_Text(len(words), words, found) for words, found in split if words]
     return sorted(texts, key=itemgetter(0))
 

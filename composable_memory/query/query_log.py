@@ -10,7 +10,7 @@ from typing import TypeVar, overload
 from composable_memory.query.context_pack import PackBudget
 from composable_memory.query.fusion import Group, Merged, T
 from composable_memory.query.interleaving import Draw
-from composable_memory.query.near_duplicates import near_pairs, near_pairs_shown
+from composable_memory.query.near_duplicates import NearTexts, near_pairs, near_pairs_shown
 from composable_memory.query.query_context import QueryContext
 from composable_memory.query.ranking import Ranking
 from composable_memory.types import (
@@ -155,7 +155,9 @@ class QueryLogger:
                 query_id=self._terms.query_id,
                 intent_kind=self._terms.kind,
                 near=_MadeWhenWritten(
-                    partial(_near, response.answers, request.options.max_results, policy.depth)
+                    partial(
+                        _near, response.answers, request.options.max_results, policy.depth, self._terms.texts
+                    )
                 ),
                 experiment=None if draw is None else _interleaved(draw),
                 rules=PIECES_TOLD,
@@ -261,10 +263,12 @@ def _candidates(results: Sequence[MemorySearchResult]) -> list[Candidate]:
     return [_candidate(rank, result) for rank, result in enumerate(results, 1)]
 
 
-def _near(answers: Sequence[BackendAnswer], max_results: int, depth: int) -> list[NearPair]:
+def _near(answers: Sequence[BackendAnswer], max_results: int, depth: int, texts: NearTexts) -> list[NearPair]:
     lists = [answer.results for answer in answers]
-    # A list that is longer than it was read at first is ranked whole before it is cut.
-    found = near_pairs_shown(lists, max_results) if max_results <= depth else near_pairs([*chain(*lists)])
+    if max_results <= depth:
+        found = near_pairs_shown(lists, max_results, texts.words_of)
+    else:  # a list that is longer than it was read at first is ranked whole before it is cut
+        found = near_pairs([*chain(*lists)])
     pairs = [NearPair(*pair) for pair in islice(found, MOST_NEAR_PAIRS + 1)]
     return pairs if len(pairs) <= MOST_NEAR_PAIRS else [TOO_MANY_NEAR]
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from functools import cache
+from itertools import chain
 from types import NoneType
 from typing import Any, TypeAlias, cast, get_args, get_origin, get_type_hints
 from zlib import crc32
@@ -103,7 +104,12 @@ def texts_in(value: object) -> list[str]:
         for key, item in value.items():
             found += (f"{key}={item}",) if isinstance(item, str) else (str(key), *texts_in(item))
     elif value.__class__ not in _WITHOUT_TEXTS and isinstance(value, (list, tuple, Sequence, Set)):
-        for item in () if _WITHOUT_TEXTS.issuperset(map(type, value)) else value:
+        kinds = {*map(type, value)}
+        if kinds == {str}:
+            return [*value]
+        if kinds == {list}:  # rows of a table
+            return texts_in([*chain.from_iterable(value)])
+        for item in () if _WITHOUT_TEXTS.issuperset(kinds) else value:
             found += (item,) if isinstance(item, str) else texts_in(item)
     return found
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from operator import add, itemgetter
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import orjson
 
@@ -45,15 +45,6 @@ Json = dict[
 ]  # what a line holds may be anything; `full_lines` is checked by whoever reads its events
 _Listed = tuple[str, Candidate]
 """One candidate, after its backend."""
-
-
-class _Found(NamedTuple):
-    """One candidate of one backend, by its number among all of a query; attributions name its label."""
-
-    number: int
-    backend: str
-    candidate: Candidate
-    label: str
 
 
 class ShortRanking:
@@ -143,7 +134,7 @@ def short_line(merged: OpsEvent, answers: Sequence[OpsEvent], mask: Callable[[Js
     detail = merged.detail
     if not isinstance(detail, QueryMerged):
         raise TypeError(f"{merged.action} is no merged list")
-    tables, found = _Tables(), list[_Found]()
+    tables, found = _Tables(), list[_Listed]()
     heads, backends = [], []
     for event in answers:
         given = event.detail
@@ -155,12 +146,11 @@ def short_line(merged: OpsEvent, answers: Sequence[OpsEvent], mask: Callable[[Js
             raise ValueError("the short form has ranks by places, and no hashes")
         heads.append(_head(event))
         backends.append(_answer(event, given, candidates, tables))
-        name = event.backend or ""
-        found += [_Found(at, name, one, f"{name} {one.key}") for at, one in enumerate(candidates, len(found))]
+        found += zip(repeat(event.backend or ""), candidates)
     rest = _Rest(found, detail)
     shown = [rest.final(one) for one in detail.final_results]
     ruled_out = [rest.dropped(one) for one in detail.dropped]
-    whole = set(tables.numbers_of(found[row[0]].candidate for row in shown if isinstance(row, list)))
+    whole = set(tables.numbers_of(found[row[0]][1] for row in shown if isinstance(row, list)))
     short: Json = value_to_wire(detail, "final_results", "dropped", "near", "backend_attribution")
     attribution = {backend: list(paths) for backend, paths in detail.backend_attribution.items()}
     if attribution != _paths_by_backend((one.backend, one.path) for one in detail.final_results):
@@ -408,13 +398,13 @@ def _full_answer(wire: Json, short: Json, results: list[Json], query_id: str) ->
 class _Rest:
     """Writes what became of the candidates, by their numbers."""
 
-    def __init__(self, found: Sequence[_Found], merged: QueryMerged) -> None:
+    def __init__(self, found: Sequence[_Listed], merged: QueryMerged) -> None:
         self._found = found
-        # The first, where several have one label.
-        self._by_label = {one.label: one for one in reversed(found)}
+        self._numbers: dict[str, int] = {}  # by label: the first, where several have the same
         self._begins: dict[str, int] = {}  # at which number the candidates of each backend begin
-        for one in found:
-            self._begins.setdefault(one.backend, one.number)
+        for number, (backend, one) in enumerate(found):
+            self._numbers.setdefault(f"{backend} {one.key}", number)
+            self._begins.setdefault(backend, number)
         self._weights = merged.weights
         self._known: dict[tuple[str, ...], int] = {}
 
@@ -425,11 +415,11 @@ class _Rest:
 
     def final(self, one: FinalResult) -> object:
         """Return `[candidate, score, calibrated score, others, support, weight]`, or the whole."""
-        found = self._ranked(one.backend, one.backend_rank)
-        if found is None or not _is_same(found.candidate, one):
+        number = self._ranked(one.backend, one.backend_rank)
+        if number is None or not _is_same(self._found[number][1], one):
             return value_to_wire(one)
-        row: list[object] = [found.number, one.score, one.calibrated_score]
-        row += [[self._named(label) for label in one.merged_with], one.support]
+        row: list[object] = [number, one.score, one.calibrated_score]
+        row += [[self._numbers.get(label, label) for label in one.merged_with], one.support]
         if repr(self._weights.get(one.backend)) != repr(one.weight):
             return [*row, one.weight]
         if repr(one.support) == "0.0":
@@ -439,30 +429,31 @@ class _Rest:
     def dropped(self, one: Dropped) -> object:
         """Return `[candidate, reason, what differs]`, or the whole."""
         label = f"{one.backend} {place_key(one.path, one.start_line, one.end_line, one.start_char)}"
-        found = self._by_label.get(label)
-        if found is None or (*_place(found.candidate), found.candidate.origin) != (*_place(one), one.origin):
+        number = self._numbers.get(label)
+        if number is None:
+            return value_to_wire(one)
+        candidate = self._found[number][1]
+        if (*_place(candidate), candidate.origin) != (*_place(one), one.origin):
             return value_to_wire(one)
         before, what, after = self._parted(one.detail)
         reason = self._known.setdefault((one.reason, before, after), len(self._known))
-        return [found.number, reason] if what is None else [found.number, reason, what]
+        return [number, reason] if what is None else [number, reason, what]
 
-    def _ranked(self, backend: str, rank: int) -> _Found | None:
+    def _ranked(self, backend: str, rank: int) -> int | None:
         number = self._begins.get(backend, len(self._found)) + rank - 1
-        one = self._found[number] if number < len(self._found) else None
-        return one if one and (one.backend, one.candidate.rank) == (backend, rank) else None
-
-    def _named(self, label: str) -> int | str:
-        found = self._by_label.get(label)
-        return label if found is None else found.number
+        if number >= len(self._found):
+            return None
+        name, candidate = self._found[number]
+        return number if (name, candidate.rank) == (backend, rank) else None
 
     def _parted(self, text: str) -> tuple[str, int | str | None, str]:
         """Part a text at the candidate that it ends with, or at its first number."""
         for backend in self._begins:
             before, named, rest = text.partition(f"{backend} ")
-            if named and (found := self._by_label.get(named + rest)):
-                return before, found.number, ""
-        if number := _NUMBER.search(text):
-            return text[: number.start()], number[0], text[number.end() :]
+            if named and (number := self._numbers.get(named + rest)) is not None:
+                return before, number, ""
+        if told := _NUMBER.search(text):
+            return text[: told.start()], told[0], text[told.end() :]
         return text, None, ""
 
 

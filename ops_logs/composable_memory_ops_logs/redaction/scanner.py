@@ -196,8 +196,9 @@ class _Anchored:
             anchored.setdefault(anchor, set()).add((word, place))
         self._groups: list[list[_Standing]] = [[]]  # they are counted from 1
         branches = [
-            f"{re.escape(anchor)}(?={self._tree(_joined(own), own)})" for anchor, own in anchored.items()
-        ]
+            f"{re.escape(anchor)}(?={self._tree(_joined(own), own)})"
+            for anchor, own in sorted(anchored.items(), key=lambda one: -_ANCHORS.find(one[0]))
+        ]  # the commonest first, which is the order in which Python tries them
         self._pattern = Pattern("|".join(branches))
 
     def _tree(self, standing: set[_Standing], words: set[_Standing], depth: int = 1) -> str:
