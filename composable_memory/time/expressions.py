@@ -5,7 +5,7 @@ What could be something else counts only beside a word that makes it a time: a m
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import date
 from functools import cache
@@ -180,6 +180,13 @@ def _any_of(words: Mapping[str, object]) -> str:
     )
 
 
+def _beginnings(words: Iterable[str], size: int) -> str:
+    """Match the beginning of one of `words`, as `_any_of` would match it."""
+    begun = sorted({one[:size] for one in words})
+    latin, others = ([re.escape(one) for one in begun if (one < "\u0250") is said] for said in (True, False))
+    return "|".join([rf"\b(?:{'|'.join(latin)})", *others])
+
+
 _UNIT = rf"(?P<unit>{_any_of(_UNITS)})"
 _COUNT = rf"(?P<count>\b\d{{1,4}}|{_any_of(_NUMBERS)})"
 _ASIAN_COUNT = rf"(?:(?<!\d)(?P<count>\d{{1,4}})|(?P<han>[{_HAN_DIGITS}两]{{1,3}}))"
@@ -229,9 +236,9 @@ _BEFORE_A_DAY = "am|vom|zum|seit|bis"
 
 _DIGIT = r"\d"
 _SEASON = rf"\b(?P<season>{'|'.join(name for name in _SEASONS if name.isascii() or len(name) > 1)})\b"
-_SEASON_NAME = "|".join(sorted({name[:4] for name in _SEASONS}))
-_MONTH_NAME = "|".join(sorted({name[:3] for name in _MONTHS}))
-_WORD = "|".join(sorted({name[:3] for name in (*_WORDS, *_WEEKDAYS, *_QUARTERS)}))
+_SEASON_NAME = _beginnings(_SEASONS, 4)
+_MONTH_NAME = _beginnings(_MONTHS, 3)
+_WORD = _beginnings((*_WORDS, *_WEEKDAYS, *_QUARTERS), 7)
 _WEEKDAY = rf"\b(?P<weekday>{'|'.join(_WEEKDAYS)})\b"
 _NAMED = rf"(?:{_WEEKDAY}|(?!(?-i:may)\b){_MONTH}|{_SEASON})"
 _LAST = "last|past|previous|(?:letzt|vergangen|vorig)e[nmrs]?|pasad[oa]"
