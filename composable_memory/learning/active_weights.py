@@ -20,7 +20,7 @@ from composable_memory_ops_logs import AnswerGiven, ErrorInfo, OpsLog, OpsLogErr
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from composable_memory_feedback.experiments.experiment_status import ExperimentRecord
+    from composable_memory_feedback.experiments.experiment_status import Experiment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class WeightsReport:
     base: WeightTable
     since: datetime | None = None
     set_aside: str | None = None
-    experiment: "ExperimentRecord | None" = None
+    experiment: "Experiment | None" = None
 
 
 async def active_weights(context: LearningContext) -> WeightsReport:

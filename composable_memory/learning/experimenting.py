@@ -16,7 +16,7 @@ from composable_memory.query.live_weights import WeightTable
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.experiments.experiment_status import (
     CREDITED,
-    ExperimentRecord,
+    Experiment,
     ExperimentStatus,
     Outcome,
     credit,
@@ -39,7 +39,7 @@ class Experimenting:
 
     async def start(
         self, a: WeightTable, b: WeightTable, *, alpha: float = 0.05, max_queries: int = 2000
-    ) -> ExperimentRecord:
+    ) -> Experiment:
         """Serve the queries to come from both tables.
 
         Raises:
@@ -56,7 +56,7 @@ class Experimenting:
                 "there is nothing to compare", subject=f"{a.version}, {b.version}", advice=advice
             )
         try:
-            record = ExperimentRecord(
+            record = Experiment(
                 id=uuid4().hex[:8],
                 a=a,
                 b=b,
@@ -140,7 +140,7 @@ class Experimenting:
         self._tell("decided" if status.decision else "stop", ended)
         return replace(status, record=ended)
 
-    async def _credit(self, record: ExperimentRecord) -> None:
+    async def _credit(self, record: Experiment) -> None:
         judgements = await self._context.stored(
             lambda store: store.judgements(since=record.started_at, kinds=CREDITED)
         )
@@ -184,7 +184,7 @@ class Experimenting:
 
         await self._context.stored(keep)
 
-    def _tell(self, change: Literal["start", "decided", "stop"], record: ExperimentRecord) -> None:
+    def _tell(self, change: Literal["start", "decided", "stop"], record: Experiment) -> None:
         self._context.ops_log.emit(
             ExperimentChanged(
                 change=change,

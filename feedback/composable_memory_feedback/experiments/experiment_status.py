@@ -27,7 +27,8 @@ class Experiment:
     """Two weight tables that rank the same questions, their results interleaved.
 
     It ends when it is decided at the error rate `alpha`, in (0, 1), or after `max_queries` queries, ties
-    among them. `memory` is the mark of the memory that it runs in, where several share a store.
+    among them. `memory` is the mark of the memory that it runs in, where several share a store. `decided`
+    ones have a winner; `stopped` ones ended without. `reason` says in words why it ended.
     """
 
     id: str
@@ -37,25 +38,16 @@ class Experiment:
     alpha: float = 0.05
     max_queries: int = 2000
     memory: str | None = None
+    state: ExperimentState = "running"
+    ended_at: datetime | None = None
+    reason: str = ""
+    winner: Side | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 < self.alpha < 1.0:
             raise ValueError(f"the error rate of an experiment is between 0 and 1, not {self.alpha}")
         if self.max_queries < 1:
             raise ValueError(f"an experiment needs one query at least, not {self.max_queries}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExperimentRecord(Experiment):
-    """An experiment and what became of it.
-
-    `decided` ones have a winner; `stopped` ones ended without. `reason` says in words why it ended.
-    """
-
-    state: ExperimentState = "running"
-    ended_at: datetime | None = None
-    reason: str = ""
-    winner: Side | None = None
 
     @property
     def is_running(self) -> bool:
@@ -83,15 +75,17 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExperimentStatus:
-    """How an experiment stands.
+class TestResult:
+    """What the outcomes up to the decision tell; those after it are not counted.
 
-    `queries` had an outcome; each was won by a side or is a tie. `e_value` is the evidence against "both are
-    equally good": by luck alone it ever exceeds 1/alpha with a chance of alpha at most. `win_rate` is the
-    share that `b` wins of the queries that are no ties, with an interval that holds at every moment.
+    Each of `queries` was won by a side or is a tie. `e_value` is the evidence against "both are equally
+    good", 1 where there is none: by luck alone it ever exceeds 1/alpha with a chance of alpha at most.
+    `win_rate` is the share that `b` wins of the queries that are no ties, with an interval that holds at
+    every moment.
     """
 
-    record: ExperimentRecord
+    __test__ = False  # no test class of pytest
+
     queries: int
     wins_a: int
     wins_b: int
@@ -99,6 +93,13 @@ class ExperimentStatus:
     e_value: float
     win_rate: Interval
     decision: Side | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentStatus(TestResult):
+    """How an experiment stands."""
+
+    record: Experiment
     needs: str
     """What is missing for a decision, or what was decided, in words."""
 
@@ -136,28 +137,6 @@ def credit(query: LoggedQuery, judgements: Iterable[Judgement]) -> tuple[float, 
     return float(marks.count("a")), float(marks.count("b"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TestResult:
-    """What the outcomes up to the decision tell; those after it are not counted.
-
-    `e_value` is the evidence against "both win equally often", 1 where there is none.
-    """
-
-    __test__ = False  # no test class of pytest
-
-    wins_a: int
-    wins_b: int
-    ties: int
-    e_value: float
-    win_rate: Interval
-    decision: Side | None
-
-    @property
-    def queries(self) -> int:
-        """Return how many outcomes were counted."""
-        return self.wins_a + self.wins_b + self.ties
-
-
 def judge(outcomes: Iterable[Outcome], alpha: float = 0.05) -> TestResult:
     """Return what outcomes tell, taken in their order, up to the first that decides at error rate `alpha`.
 
@@ -177,6 +156,7 @@ def judge(outcomes: Iterable[Outcome], alpha: float = 0.05) -> TestResult:
             break
     leader: Side = "b" if wins["b"] > wins["a"] else "a"
     return TestResult(
+        queries=sum(wins.values()),
         wins_a=wins["a"],
         wins_b=wins["b"],
         ties=wins[None],
@@ -195,7 +175,7 @@ def win_rate(wins: int, of: int, *, alpha: float = 0.05) -> Interval:
     return Interval(mean=wins / of, low=low, high=high)
 
 
-def status_of(record: ExperimentRecord, outcomes: Iterable[Outcome]) -> ExperimentStatus:
+def status_of(record: Experiment, outcomes: Iterable[Outcome]) -> ExperimentStatus:
     """Return how an experiment stands by its outcomes; those of other experiments are left out.
 
     They are taken in the order of the queries and count up to the one that decides, and up to `max_queries`.
@@ -227,7 +207,7 @@ def _tells_use(judgement: Judgement) -> bool:
     return judgement.was_used or judgement.relevance > RELEVANT
 
 
-def _needs(record: ExperimentRecord, found: TestResult) -> str:
+def _needs(record: Experiment, found: TestResult) -> str:
     decisive = found.wins_a + found.wins_b
     if found.decision is not None:
         wins = max(found.wins_a, found.wins_b)

@@ -3,28 +3,21 @@
 from typing import TYPE_CHECKING
 
 from composable_memory_feedback.logged.logged_query import (
+    LoggedAnswer,
     LoggedExperiment,
     LoggedList,
+    LoggedQueries,
     LoggedQuery,
+    LoggedRead,
     RankedHit,
     Ranker,
     RankingPolicy,
+    Traffic,
 )
 from composable_memory_ops_logs.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from composable_memory_feedback.logged.reading import (
-        LineTest,
-        QueryStream,
-        TrafficItem,
-        read_queries,
-    )
-    from composable_memory_feedback.logged.traffic import (
-        LoggedAnswer,
-        LoggedQueries,
-        LoggedRead,
-        Traffic,
-    )
+    from composable_memory_feedback.logged.reading import LineTest, QueryStream, TrafficItem, read_queries
 
 __all__ = [
     "LineTest",
@@ -43,11 +36,6 @@ __all__ = [
     "read_queries",
 ]
 
-_MODULES = {
-    "reading": "LineTest QueryStream TrafficItem read_queries",
-    "traffic": "LoggedAnswer LoggedQueries LoggedRead Traffic",
-}
-"""The store, which every search looks into, reads no log."""
-
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, _MODULES)
+    # The store, which every search looks into, reads no log.
+    __getattr__, __dir__ = lazy_names(__name__, {"reading": "LineTest QueryStream TrafficItem read_queries"})

@@ -19,13 +19,14 @@ from composable_memory_feedback.logged.log_lines import (
     ShortMergedLine,
 )
 from composable_memory_feedback.logged.logged_query import (
+    LoggedAnswer,
     LoggedExperiment,
     LoggedList,
     LoggedQuery,
+    LoggedRead,
     RankedHit,
     RankingPolicy,
 )
-from composable_memory_feedback.logged.traffic import LoggedAnswer, LoggedRead
 from composable_memory_ops_logs import PIECES_TOLD, Candidate, OpsEvent
 from composable_memory_ops_logs.events import JsonValue
 from composable_memory_ops_logs.short_form import ShortRanking, final_row, is_short, read_short

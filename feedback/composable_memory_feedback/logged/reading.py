@@ -10,18 +10,18 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from composable_memory_feedback.logged.logged_query import LoggedQuery
+from composable_memory_feedback.logged.logged_query import (
+    LoggedAnswer,
+    LoggedQueries,
+    LoggedQuery,
+    LoggedRead,
+)
 from composable_memory_feedback.logged.parsing import (
     MissingLines,
     answer_from,
     query_from,
     read_from,
     start_from,
-)
-from composable_memory_feedback.logged.traffic import (
-    LoggedAnswer,
-    LoggedQueries,
-    LoggedRead,
 )
 from composable_memory_ops_logs import SCHEMA_VERSION, EventFilter, OpsEvent, OpsLogReader
 

@@ -4,6 +4,7 @@ Floats come back to the last bit. A row is checked when it is imported, or saved
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Generic, Literal, TypeVar
 
@@ -11,25 +12,17 @@ from pydantic import (
     AfterValidator,
     AwareDatetime,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
-    JsonValue,
     RootModel,
 )
 
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.experiments.experiment_status import ExperimentRecord
+from composable_memory_feedback.experiments.experiment_status import Experiment
 from composable_memory_feedback.golden import GoldenQuestion
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import JudgementKind
-from composable_memory_feedback.logged.logged_query import (
-    LoggedExperiment,
-    LoggedList,
-    LoggedQuery,
-    RankedHit,
-    RankingPolicy,
-)
+from composable_memory_feedback.logged.logged_query import LoggedQuery
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.store.stored_values import Evaluation
 from composable_memory_feedback.weights import WeightTable
@@ -37,13 +30,11 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 T = TypeVar("T")
 
-# NaN and infinity have no place in JSON; written as constants they are at least read back as they were.
-_CONFIG = ConfigDict(frozen=True, extra="forbid", defer_build=True, ser_json_inf_nan="constants")
-
 
 class Kept(RootModel[T]):
     """The text form of one kind of value; nested dataclasses take over its settings."""
 
+    # NaN and infinity have no place in JSON; written as constants they are at least read back as they were.
     model_config = ConfigDict(frozen=True, defer_build=True, ser_json_inf_nan="constants")
 
 
@@ -78,36 +69,12 @@ class Codec(Generic[T]):
 
 
 TABLES = Codec(what="weight table", model=Kept[WeightTable])
-EXPERIMENTS = Codec(what="experiment", model=Kept[ExperimentRecord])
+EXPERIMENTS = Codec(what="experiment", model=Kept[Experiment])
 EVALUATIONS = Codec(what="evaluation", model=Kept[Evaluation])
 INTERVALS = Codec(what="interval", model=Kept[Interval])
 WEIGHTS = Codec(what="weights", model=Kept[Mapping[str, float]])
 QUESTIONS = Codec(what="golden question", model=Kept[GoldenQuestion])
-
-
-class _LoggedQueryText(BaseModel):
-    """The fields of a `LoggedQuery`, whose own type for lines of the log is no use to pydantic."""
-
-    model_config = _CONFIG
-
-    trace_id: str
-    query_id: str
-    at: datetime
-    query: str
-    intent: IntentKind
-    policy: RankingPolicy
-    lists: tuple[LoggedList, ...]
-    near: frozenset[tuple[int, int]]
-    shown: tuple[RankedHit, ...]
-    weights_version: str
-    manager: str
-    memory: str | None
-    session_key: str | None
-    experiment: LoggedExperiment | None
-    degraded: tuple[str, ...]
-    final_results: Annotated[tuple[JsonValue, ...], BeforeValidator(tuple)]
-    dropped_results: Annotated[tuple[JsonValue, ...], BeforeValidator(tuple)]
-    rules: int = 1
+_QUERIES = Codec(what="logged query", model=Kept[LoggedQuery])
 
 
 def logged_query_text(query: LoggedQuery) -> str:
@@ -116,10 +83,7 @@ def logged_query_text(query: LoggedQuery) -> str:
     Raises:
         FeedbackError: It holds something that JSON cannot.
     """
-    try:
-        return _LoggedQueryText.model_validate(query, from_attributes=True).model_dump_json(warnings=False)
-    except ValueError as error:
-        raise _unusable("cannot be kept", "logged query", error) from error
+    return _QUERIES.write(_in_tuples(query))
 
 
 def logged_query_of(text: str) -> LoggedQuery:
@@ -128,10 +92,13 @@ def logged_query_of(text: str) -> LoggedQuery:
     Raises:
         FeedbackError: The text is of something else.
     """
-    try:
-        return LoggedQuery(**dict(_LoggedQueryText.model_validate_json(text)))
-    except ValueError as error:
-        raise _unusable("cannot be read", "logged query", error) from error
+    return _in_tuples(_QUERIES.read(text))
+
+
+def _in_tuples(query: LoggedQuery) -> LoggedQuery:
+    """Return a query whose lines of the log are read, not made when somebody looks at them."""
+    final, dropped = tuple(query.final_results), tuple(query.dropped_results)
+    return replace(query, final_results=final, dropped_results=dropped)
 
 
 def time_text(at: datetime) -> str:

@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlite3 import Connection, Row
 
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.experiments.experiment_status import ExperimentRecord, Outcome, Side
+from composable_memory_feedback.experiments.experiment_status import Experiment, Outcome, Side
 from composable_memory_feedback.store.codecs import EXPERIMENTS, plain_text, time_of, time_text
 from composable_memory_feedback.store.database import Database
 
@@ -35,7 +35,7 @@ _OUTCOMES = "SELECT * FROM checked_outcomes WHERE experiment_id = ? ORDER BY at,
 class ExperimentRows(Database):
     """Experiments and their outcomes."""
 
-    def start_experiment(self, record: ExperimentRecord) -> None:
+    def start_experiment(self, record: Experiment) -> None:
         """Record a new experiment.
 
         Raises:
@@ -53,19 +53,19 @@ class ExperimentRows(Database):
             values = (record.id, record.memory, record.state, began, EXPERIMENTS.write(record))
             connection.execute(_START, values)
 
-    def running_experiment(self, memory: str | None = None) -> ExperimentRecord | None:
+    def running_experiment(self, memory: str | None = None) -> Experiment | None:
         """Return the experiment that is running in a memory, by its id."""
         with self.reading() as connection:
             return _running(connection, memory)
 
-    def experiments(self) -> list[ExperimentRecord]:
+    def experiments(self) -> list[Experiment]:
         """Return all experiments, oldest first."""
         with self.reading() as connection:
             return _all(connection)
 
     def end_experiment(
         self, experiment_id: str, at: datetime, reason: str, winner: Side | None
-    ) -> ExperimentRecord:
+    ) -> Experiment:
         """End a running experiment, decided with a winner and stopped without, and return what it became.
 
         Raises:
@@ -119,12 +119,12 @@ class ExperimentRows(Database):
                     connection.execute(_MOVE, (memory, moved, record.id))
 
 
-def _running(connection: Connection, memory: str | None) -> ExperimentRecord | None:
+def _running(connection: Connection, memory: str | None) -> Experiment | None:
     row = connection.execute(_RUNNING, (memory,)).fetchone()
     return None if row is None else EXPERIMENTS.read(row["detail"])
 
 
-def _all(connection: Connection) -> list[ExperimentRecord]:
+def _all(connection: Connection) -> list[Experiment]:
     return [EXPERIMENTS.read(row["detail"]) for row in connection.execute(_ALL)]
 
 

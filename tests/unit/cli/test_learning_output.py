@@ -31,7 +31,7 @@ from composable_memory.learning import (
 )
 from composable_memory_feedback.advice import Proposal, Verdict
 from composable_memory_feedback.advice.proposal import BackendAdvice, Objection
-from composable_memory_feedback.experiments.experiment_status import ExperimentRecord, ExperimentStatus
+from composable_memory_feedback.experiments.experiment_status import Experiment, ExperimentStatus
 from composable_memory_feedback.golden import GoldenComparison, GoldenScore
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import JudgementKind
@@ -142,7 +142,7 @@ def test_a_learnt_table_is_shown_by_kind_and_beside_the_settings(printed: Printe
 
 
 def test_an_experiment_that_runs_is_shown_with_the_weights(printed: Printed) -> None:
-    record = ExperimentRecord(id="e", a=BASE, b=TABLE, started_at=NOW)
+    record = Experiment(id="e", a=BASE, b=TABLE, started_at=NOW)
 
     print_report(replace(REPORT, experiment=record), BACKENDS)
 
@@ -456,7 +456,7 @@ def test_the_judgements_say_better_only_where_the_interval_does(printed: Printed
 
 
 def status(wins_a: int, wins_b: int, *, ended: bool = False) -> ExperimentStatus:
-    record = ExperimentRecord(
+    record = Experiment(
         id="e1",
         a=BASE,
         b=TABLE,

@@ -10,7 +10,6 @@ import pytest
 
 from composable_memory_feedback.experiments.experiment_status import (
     Experiment,
-    ExperimentRecord,
     Outcome,
     judge,
     status_of,
@@ -22,8 +21,8 @@ AT = datetime(2026, 3, 2, 9, tzinfo=UTC)
 A, B = (WeightTable.fixed({"qmd": weight}, made_at=AT) for weight in (1.0, 0.5))
 
 
-def record(max_queries: int = 2000) -> ExperimentRecord:
-    return ExperimentRecord(id="exp-1", a=A, b=B, started_at=AT, max_queries=max_queries)
+def record(max_queries: int = 2000) -> Experiment:
+    return Experiment(id="exp-1", a=A, b=B, started_at=AT, max_queries=max_queries)
 
 
 def outcomes(winners: str) -> list[Outcome]:

@@ -163,7 +163,7 @@ async def test_what_a_log_wrote_is_read_back_exactly(tmp_path: Path) -> None:
     assert query.shown[0].keys == ("a.md:3:9", "b c.md:3:9", "b.md:3:9")
     assert query.shown[0].calibrated == 0.7
     assert query.degraded == ("graph: too slow",)
-    assert query.final_results[0]["rawScore"] == EVEN  # type: ignore[index, call-overload]
+    assert query.final_results[0]["rawScore"] == EVEN
     assert query.dropped_results == []
 
 

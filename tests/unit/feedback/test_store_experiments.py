@@ -6,7 +6,7 @@ import pytest
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.experiments.experiment_status import (
-    ExperimentRecord,
+    Experiment,
     ExperimentState,
     Outcome,
     Side,
@@ -15,8 +15,8 @@ from composable_memory_feedback.store import FeedbackStore
 from tests.unit.feedback.store_makers import HOUR, NOON, table
 
 
-def experiment(name: str = "e1", memory: str | None = None) -> ExperimentRecord:
-    return ExperimentRecord(id=name, a=table(), b=table(0.1 + 0.2), started_at=NOON, memory=memory)
+def experiment(name: str = "e1", memory: str | None = None) -> Experiment:
+    return Experiment(id=name, a=table(), b=table(0.1 + 0.2), started_at=NOON, memory=memory)
 
 
 def outcome(query: str, a: float, b: float) -> Outcome:
