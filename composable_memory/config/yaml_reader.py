@@ -89,11 +89,29 @@ def _compose(text: str, file: Path) -> yaml.Node | None:
         raise ConfigError("memory", f"not valid YAML: {error}", origin=str(file)) from error
 
 
+_CORE = "tag:yaml.org,2002:"
+
+
+class PlainWords(yaml.resolver.BaseResolver):
+    """Types plain words as YAML 1.2 does, in which `on`, `no` and `12:30` are texts."""
+
+
+for _kind, _pattern, _first in (
+    ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", "true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", "[-+]?(?:0|[1-9][0-9]{0,18})", list("-+0123456789")),
+    ("float", r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?", list("-+.0123456789")),
+):
+    PlainWords.add_implicit_resolver(_CORE + _kind, re.compile(f"(?:{_pattern})$"), _first)
+
+
 class _Loader(yaml.SafeLoader):
-    """Composes nodes with the plain words of YAML 1.2, where `on` and `no` are texts, and within bounds.
+    """Composes nodes with the plain words of YAML 1.2, within bounds.
 
     The loader in C is not used: text that is nested deeply enough overflows its stack and ends the process.
     """
+
+    yaml_implicit_resolvers = PlainWords.yaml_implicit_resolvers
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -109,17 +127,6 @@ class _Loader(yaml.SafeLoader):
         self._depth -= 1
         return node
 
-
-_CORE = "tag:yaml.org,2002:"
-
-_Loader.yaml_implicit_resolvers = {}
-for _kind, _pattern, _first in (
-    ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("bool", "true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", "[-+]?(?:0|[1-9][0-9]{0,18})", list("-+0123456789")),
-    ("float", r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?", list("-+.0123456789")),
-):
-    _Loader.add_implicit_resolver(_CORE + _kind, re.compile(f"(?:{_pattern})$"), _first)
 
 _CONVERSIONS: Mapping[str, Callable[[str], object]] = {
     f"{_CORE}null": lambda _: None,

@@ -56,12 +56,12 @@ def plan(
     """
     entry = client.server([*words, "mcp", *options])
     commands = [*hook_commands(client, words, options)]
-    server = client.servers[scope](places)
+    server = places.find(client.servers[scope])
     edits = [
         _edit(server, client, lambda text, toml: file_text.with_server(text, client, entry, is_toml=toml))
     ]
     if hooks and scope in client.hook_files:
-        file = client.hook_files[scope](places)
+        file = places.find(client.hook_files[scope])
         edits.append(_edit(file, client, lambda text, _: file_text.with_hooks(text, client, commands)))
     return tuple(edits)
 
@@ -72,7 +72,7 @@ def plan_undo(client: Client, places: Places, scope: Scope, state_dir: Path) -> 
     Raises:
         ConfigError: a file cannot be read.
     """
-    files = [locate[scope](places) for locate in (client.servers, client.hook_files) if scope in locate]
+    files = [places.find(one[scope]) for one in (client.servers, client.hook_files) if scope in one]
     edits = (
         _edit(file, client, lambda text, toml: file_text.without_us(text, client, is_toml=toml))
         for file in files

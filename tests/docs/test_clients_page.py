@@ -41,5 +41,5 @@ def test_the_table_names_the_files_of_each_scope() -> None:
         (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| [`{name}`]")]
         places = Places(home=HOME, project=Path("/p"), environ={}, platform="linux")
         for files in (client.servers, client.hook_files):
-            for locate in files.values():
-                assert locate(places).name in row
+            for paths in files.values():
+                assert places.find(paths).name in row

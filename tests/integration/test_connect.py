@@ -370,7 +370,7 @@ def test_the_settings_of_vs_code_are_where_the_system_has_them(
 ) -> None:
     places = Places(home=Path("/home/a"), project=Path("/p"), environ=environ, platform=platform)
 
-    assert CLIENTS["vscode"].servers["user"](places) == Path("/home/a") / file
+    assert places.find(CLIENTS["vscode"].servers["user"]) == Path("/home/a") / file
 
 
 # --- agents themselves --------------------------------------------------------------------------------------

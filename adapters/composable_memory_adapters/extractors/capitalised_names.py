@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from composable_memory_adapters.extractors.grammar import any_of
 from composable_memory_adapters.extractors.sentence_times import DAY_NAMES, MONTH_NAMES
 from composable_memory_adapters.extractors.word_lists import (
     ARTICLES,
@@ -65,29 +66,10 @@ _PLACE_BEFORE = re.compile(
     re.I,
 )
 _VERB_AFTER = re.compile(
-    r"(?:['’]s\b|, (?:the|a|an|our|my|who|ceo|cto|head|die|der|la|el)\b|\s+(?:(?:now|also|still|jetzt"
-    r"|ahora|ya|no|auch|nicht)\s+)*(?:and|y|und|is|isn['’]t|was|has|had|does"
-    r"|doesn['’]t|will|might|could|should|would|lives?|lived|works?|worked|moved?|joined|left|uses?"
-    r"|used|owns?|owned"
-    r"|bought|sold|likes?|loves?|hates|prefers?|married|knows?|met|reports?|leads?|manages?|maintains?"
-    r"|runs?|plays?"
-    r"|wants?|hopes?|dreams?|plans?|decided|started|visited|went|said|says|told|thinks?|became|got|quit"
-    r"|retired"
-    r"|studies|studied|teaches|speaks?|comes?|founded|volunteers?|replaced|caches"
-    r"|ist|hat|war|wohnt\w*|lebt\w*|arbeitet\w*|mag|spricht|kommt|zog|zieht|möchte|könnte|nutzt|leitet"
-    r"|besitzt|studiert"
-    r"|wurde|berichtet|träumt|vive|vivió|vivían?|viven|trabaja|trabajó|está|es|fue|tiene|habla|viene"
-    r"|nació|dejó|usa"
-    r"|quiere|podría|dirige|estudia|fundó|nunca|se|sigue|estuvo)\b)"
+    r"(?:['’]s\b|, (?:the|a|an|our|my|who|ceo|cto|head|die|der|la|el)\b"
+    rf"|\s+(?:(?:now|also|still|jetzt|ahora|ya|no|auch|nicht)\s+)*(?:{any_of('verbs_after')})\b)"
 )
-_GERMAN = re.compile(
-    r"\b(?:der|die|das|dem|den|und|ist|nicht|ein|eine|einen|wir|ich|mit|haben|hat|für|bei|nach|wohnt"
-    r"|arbeitet|arbeite"
-    r"|wohne|mag|spricht|am|im|zum|vom|steht|stehen|zweimal|heißt|wurde|war|vielleicht|jetzt|nutzen"
-    r"|kommt|zog|studiert"
-    r"|statt|falls|wenn|angeblich|kein\w*|mein\w*|unser\w*|neue\w*|noch|nie|auf|um|siehe|lief)\b",
-    re.IGNORECASE,
-)
+_GERMAN = re.compile(rf"\b(?:{any_of('german')})\b", re.IGNORECASE)
 _NAME_BEFORE = re.compile(r"(?:^|\s)(?:in|nach|bei|von|aus|mit|und|wohnt|arbeitet|heißt|statt)\s+$")
 _ARTICLE_BEFORE = re.compile(
     rf"(?:^|\s)(?:{'|'.join(ARTICLES)})\s+(?:(?-i:[a-zäöü]+e[nmrs]?)\s+)?$", re.IGNORECASE

@@ -18,7 +18,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 _TABLES: Final = tables("grammar.toml")
 
 
-def _any_of(name: str) -> str:
+def any_of(name: str) -> str:
     """Return the lines of a table as the alternatives of one pattern."""
     return "|".join(_TABLES[name].strip().split("\n"))
 
@@ -118,9 +118,9 @@ OF_A_ROLE: Final = tuple(
 
 # --- words that take what is said back ----------------------------------------------------------------------
 
-HEDGES: Final = re.compile(rf"(?<![\w'’-])(?:{_any_of('hedges')})(?![\w'’])", re.IGNORECASE)
+HEDGES: Final = re.compile(rf"(?<![\w'’-])(?:{any_of('hedges')})(?![\w'’])", re.IGNORECASE)
 FIRST_PERSON: Final = re.compile(rf"^(?:{'|'.join(SPANISH_I)}|me|nos|he|hemos)\b", re.IGNORECASE)
-VERBS: Final = "|".join((*SPANISH_I, _any_of("verbs")))
+VERBS: Final = "|".join((*SPANISH_I, any_of("verbs")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,15 @@ from typing import Literal
 from composable_memory.content import ExtractedRelation
 from composable_memory_adapters.extractors import grammar
 from composable_memory_adapters.extractors.capitalised_names import UNSURE, Mention
-from composable_memory_adapters.extractors.grammar import EXCLUSIVE, KIN, LIST, MARK, ONE_HOLDER, ROLES
+from composable_memory_adapters.extractors.grammar import (
+    EXCLUSIVE,
+    KIN,
+    LIST,
+    MARK,
+    ONE_HOLDER,
+    ROLES,
+    any_of,
+)
 from composable_memory_adapters.extractors.sentence_times import Validity
 from composable_memory_adapters.extractors.word_lists import LANGUAGES
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -42,25 +50,10 @@ _OPENERS = re.compile(
 _NO_LONGER = re.compile(
     r"\b(?:no longer|any ?more|any longer|used to|formerly|previously|nicht mehr|ya no)\b,? ?", re.IGNORECASE
 )
-_NOT = re.compile(
-    r"\b(?:not|n't|never|nobody|no one|none|neither|nor|without|no|nicht|nie|niemals|kein\w*|niemand"
-    r"|nunca|jamás|nadie|tampoco"
-    r"|ohne|sin|hardly|barely)\b",
-    re.IGNORECASE,
-)
+_NOT = re.compile(rf"\b(?:{any_of('negations')})\b", re.IGNORECASE)
 _DO = re.compile(r"\b(?:do|does|did) (?=\w)", re.IGNORECASE)
 _BESIDE = re.compile(r"\b(?:also|too|as well|auch|außerdem|también|además)\b,? ?", re.IGNORECASE)
-_ADVERBS = re.compile(
-    r"(?<![\w-])(?:now|currently|presently|just|recently|still|always|really|absolutely|especially"
-    r"|happily|finally|officially"
-    r"|already|mostly|mainly|originally|actually|both|again|since then|these days|at the moment"
-    r"|right now|simply|totally"
-    r"|jetzt|nun|derzeit|aktuell|momentan|inzwischen|mittlerweile|seit kurzem|neuerdings|immer|gerne?"
-    r"|sehr|besonders"
-    r"|ursprünglich|bereits|schon|noch|ganz|ja|halt|eben|ahora|actualmente|siempre|todavía|aún"
-    r"|por fin|hace poco|mucho|muy|recientemente|ya|hoy en día)(?![\w-]),? ?",
-    re.IGNORECASE,
-)
+_ADVERBS = re.compile(rf"(?<![\w-])(?:{any_of('adverbs')})(?![\w-]),? ?", re.IGNORECASE)
 _CONTRACTIONS = {
     re.compile(r"\b(I)['’]m\b"): r"\1 am",
     re.compile(r"\b(I|we|they)['’]ve\b", re.IGNORECASE): r"\1 have",
@@ -89,24 +82,8 @@ _DETERMINER = re.compile(
     re.IGNORECASE,
 )
 _AND = re.compile(r",? (?:and|und|y|e|sowie) |, ")
-_PHRASE_END = re.compile(
-    r"\s(?:a|about|after|any|at|because|before|being|but|by|every|for|from|here|if|in|into|it|its|last"
-    r"|me|more|much|next|of|off|on"
-    r"|or|out|over|since|so|than|that|them|there|these|this|those|to|together|until|up|very|when|where"
-    r"|which|while|who|with"
-    r"|you|your|us|as|how|what|is|are|was|be|been|has|have|had|do|does|did|if|lot|like|such|most|best"
-    r"|auf|bei|mit"
-    r"|von|für|am|im|in|zu|weil|wenn"
-    r"|en|con|de|del|por|para|porque|cuando|que|desde|al|a)\b(?! (?:the )?mer\b).*",
-    re.IGNORECASE,
-)
-_NO_PHRASE = re.compile(
-    r"(?:it|to|people|then|variety|bit|they|he|she|we|there|but|so|first|second|third|fourth|that|this|them|him|her|me"
-    r"|you|us|being|how|when|what"
-    r"|everything|something|anything|nothing|one|all|"
-    r"sehr|dass|wie|leider|es|que|qué|lo|esto|eso|sadly|unfortunately)\b.*|.*[\d%€$␣\"“”„].*",
-    re.IGNORECASE,
-)
+_PHRASE_END = re.compile(rf"\s(?:{any_of('phrase_ends')})\b(?! (?:the )?mer\b).*", re.IGNORECASE)
+_NO_PHRASE = re.compile(rf'(?:{any_of("no_phrases")})\b.*|.*[\d%€$␣"“”„].*', re.IGNORECASE)
 _OF_HERE = re.compile(
     r"\s*(?:(?:all )?the|this|that|these|those|his|her|their|your|its|how|tus?|sus?|est[aeo]s?|es[aeo]s?"
     r"|dein\w*|euer\w*|eure\w*|dies\w*)\b",

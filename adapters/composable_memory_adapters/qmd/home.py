@@ -7,13 +7,13 @@ the models are shared, because they are large.
 import contextlib
 import json
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from pathlib import Path
 
 import yaml
 
+from composable_memory.config.yaml_reader import PlainWords
 from composable_memory.errors import BackendUnavailable
 from composable_memory.interfaces import KeptStore
 from composable_memory_adapters.qmd.installation import find_node
@@ -221,28 +221,15 @@ def _unusable(root: Path, error: OSError) -> BackendUnavailable:
 
 Config = dict[str, object]
 
-_CORE = "tag:yaml.org,2002:"
-
-
-class _PlainWords(yaml.resolver.BaseResolver):
-    """Types scalars as QMD does: in YAML 1.2, `no` and `12:30` are strings, and have to stay strings."""
-
-
-for _kind, _pattern, _first in (
-    ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("bool", "true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", "[-+]?(?:0|[1-9][0-9]*)", list("-+0123456789")),
-    ("float", r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?", list("-+.0123456789")),
-):
-    _PlainWords.add_implicit_resolver(_CORE + _kind, re.compile(f"(?:{_pattern})$"), _first)
+# Words have to stay what they are to QMD, which reads YAML 1.2.
 
 
 class _Loader(yaml.SafeLoader):
-    yaml_implicit_resolvers = _PlainWords.yaml_implicit_resolvers
+    yaml_implicit_resolvers = PlainWords.yaml_implicit_resolvers
 
 
 class _Dumper(yaml.SafeDumper):
-    yaml_implicit_resolvers = _PlainWords.yaml_implicit_resolvers
+    yaml_implicit_resolvers = PlainWords.yaml_implicit_resolvers
 
 
 def read_config(file: Path) -> Config:
