@@ -1,15 +1,14 @@
 """Where each agent keeps its MCP servers and hooks, and in which shape, as `clients.toml` has it."""
 
 import sys
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from importlib import resources
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from pydantic import TypeAdapter
 
+from composable_memory.data_files import tables
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 SERVER = "composable-memory"
@@ -85,7 +84,7 @@ class Client:
 
 
 CLIENTS: Final[Mapping[str, Client]] = TypeAdapter(dict[str, Client]).validate_python(
-    tomllib.loads(resources.files(__package__).joinpath("clients.toml").read_text(encoding="utf-8"))
+    tables(__package__, "clients.toml")
 )
 GENERIC = "generic"
 """Stands for any other client of MCP, whose files are not known."""

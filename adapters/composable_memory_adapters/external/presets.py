@@ -1,16 +1,16 @@
 """Settings of foreign memories that are known by name, and how a question is put into settings (pure)."""
 
 import re
-import tomllib
 from collections.abc import Mapping
-from importlib import resources
 from typing import Any
 
 from pydantic import JsonValue
 
+from composable_memory.data_files import tables
+
 _HOLE = re.compile(r"\{(\w+)\}")
 
-_KNOWN = tomllib.loads(resources.files(__package__).joinpath("presets.toml").read_text(encoding="utf-8"))
+_KNOWN = tables(__package__, "presets.toml")
 MCP_PRESETS: Mapping[str, Mapping[str, Any]] = _KNOWN["mcp"]
 HTTP_PRESETS: Mapping[str, Mapping[str, Any]] = _KNOWN["http"]
 

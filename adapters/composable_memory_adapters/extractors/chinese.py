@@ -6,12 +6,12 @@ from functools import partial
 from itertools import product
 
 from composable_memory.content import ExtractedRelation
+from composable_memory.data_files import tables
 from composable_memory_adapters.extractors.capitalised_names import LETTER, UNSURE, Mention, mentions_in
 from composable_memory_adapters.extractors.relations import Said, Scene, Stated, in_time, over
 from composable_memory_adapters.extractors.sentence_times import Validity, without_times
-from composable_memory_adapters.extractors.word_lists import tables
 
-_TABLES = tables("chinese.toml")
+_TABLES = tables(__package__, "chinese.toml")
 
 _HAN = "[\u3400-\u9fff]"
 _KANA = re.compile("[\u3040-\u30ff\uac00-\ud7af]")

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-from composable_memory_adapters.extractors.word_lists import SPANISH_I, tables
+from composable_memory.data_files import tables
+from composable_memory_adapters.extractors.word_lists import SPANISH_I
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-_TABLES: Final = tables("grammar.toml")
+_TABLES: Final = tables(__package__, "grammar.toml")
 
 
 def any_of(name: str) -> str:

@@ -4,64 +4,24 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+from composable_memory.data_files import tables
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-_MONTHS = (
-    "january jan januar enero", "february feb februar febrero", "march mar märz marzo", "april apr abril",
-    "may mai mayo", "june jun juni junio", "july jul juli julio", "august aug agosto",
-    "september sep sept septiembre", "october oct oktober octubre", "november nov noviembre",
-    "december dec dezember diciembre",
-)  # fmt: skip
-_DAYS = (
-    "monday montag lunes", "tuesday dienstag martes", "wednesday mittwoch miércoles",
-    "thursday donnerstag jueves", "friday freitag viernes", "saturday samstag sonnabend sábado",
-    "sunday sonntag domingo",
-)  # fmt: skip
-MONTH_NAMES = {name: n for n, names in enumerate(_MONTHS, 1) for name in names.split()}
-DAY_NAMES = {name: n for n, names in enumerate(_DAYS) for name in names.split()}
-_SEASONS = {
-    name: month
-    for month, names in {
-        3: "spring frühling frühjahr primavera 春", 6: "summer sommer verano 夏",
-        9: "autumn fall herbst otoño 秋", 12: "winter invierno 冬",
-    }.items()
-    for name in names.split()
-}  # fmt: skip
+_WORDS = tables(__package__, "sentence_times.toml")
+MONTH_NAMES = {name: n for n, names in enumerate(_WORDS["months"], 1) for name in names.split()}
+DAY_NAMES = {name: n for n, names in enumerate(_WORDS["days"]) for name in names.split()}
+_SEASONS = {name: int(month) for month, names in _WORDS["seasons"].items() for name in names.split()}
 """The month that a season of the north begins with."""
-_NUMBERS = {
-    word: n
-    for n, words in enumerate(
-        "a an one ein einem einer un una|two zwei dos couple|three drei tres few|four vier cuatro|five fünf"
-        " cinco|six sechs seis|seven sieben siete|eight acht ocho|nine neun nueve|ten zehn diez".split("|"),
-        1,
-    )
-    for word in words.split()
-}
+_NUMBERS = {word: n for n, words in enumerate(_WORDS["numbers"], 1) for word in words.split()}
 _CHINESE_NUMBERS = {word: n for n, word in enumerate("一 二 三 四 五 六 七 八 九 十 十一 十二".split(), 1)}
 _UNITS = {"day": 1, "tag": 1, "día": 1, "week": 7, "woche": 7, "semana": 7, "month": 30, "monat": 30}
 _UNITS |= {"mes": 30, "year": 365, "jahr": 365, "año": 365, "天": 1, "周": 7, "个月": 30, "年": 365}
-DAYS_BACK = {
-    "today": 0, "this morning": 0, "heute": 0, "hoy": 0, "今天": 0, "yesterday": 1, "last night": 1,
-    "gestern": 1, "ayer": 1, "昨天": 1, "last week": 7, "last weekend": 7, "letzte woche": 7,
-    "la semana pasada": 7, "上周": 7, "last month": 30, "letzten monat": 30, "el mes pasado": 30,
-    "上个月": 30, "last year": 365, "letztes jahr": 365, "el año pasado": 365, "去年": 365,
-}  # fmt: skip
+DAYS_BACK = {words: int(days) for days, some in _WORDS["days_back"].items() for words in some}
 HALF_A_YEAR = timedelta(days=183)
 _CHINESE_YEARS = {"前年": -2, "去年": -1, "今年": 0, "明年": 1}
 
 _PAST = re.compile(
-    r"(?<!\w)(?:was|were|had|did|got|took|began|left|met|went|came|bought|sold|quit|lost|found|gave|saw|became"
-    r"|grew|flew|drove|made|told|(?<!is )(?<!are )(?<!am )(?!need|indeed|feed|speed)[a-z]{2,}ed"
-    r"|war(?:en)?|hatten?|wurden?|traf(?:en)?|zog(?:en)?|ging(?:en)?|kam(?:en)?|fuhr(?:en)?|verließ(?:en)?"
-    r"|begann(?:en)?|fing(?:en)?|bekam(?:en)?|(?:arbeit|besuch|gründ|heirat|kauf|kündig|leb|leit|lern|nutz"
-    r"|spiel|start|verkauf|wechsel|wohn)e?ten?"
-    r"|(?-i:hat|habe|haben|ist|bin|sind)\b[^,;]*\b"
-    r"(?-i:(?:[a-zäöü]*ge|be|ent|er|ver)[a-zäöüß]+(?:t|en)|[a-zäöü]+iert)"
-    r"|fue(?:ron)?|fu[ie](?:mos)?|era[ns]?|estuv\w+|tuv\w+|hubo|había\w*|hizo|hice|hicimos|vino|vimos"
-    r"|dij\w+|conocimos|(?:viv|ten)ían?|trabajaban?|(?:he|ha|hemos|han) \w+(?:ado|ido|to|cho)"
-    r"|\w{2,}(?:ó|[ai]eron|aron)"
-    r"|(?!(?:ah|all|aqu|as|caf|jos|porqu)[éí]\b)\w{2,}[éí])(?!\w)|了|过|曾|当时",
-    re.IGNORECASE,
+    rf"(?<!\w)(?:{'|'.join(_WORDS['past'].strip().splitlines())})(?!\w)|了|过|曾|当时", re.IGNORECASE
 )
 """Words of a clause that tells of the past, where "in May" is the last one."""
 

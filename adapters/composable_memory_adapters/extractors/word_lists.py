@@ -1,18 +1,11 @@
 """The word lists behind the rules: common first names, known products, and words that are no names."""
 
-import tomllib
-from importlib import resources
-from typing import Any, Final
+from typing import Final
 
+from composable_memory.data_files import tables
 from composable_memory_adapters.extractors.sentence_times import DAY_NAMES, DAYS_BACK, MONTH_NAMES
 
-
-def tables(name: str) -> dict[str, Any]:
-    """Return what a file of words and patterns beside this module holds. Reads a file."""
-    return tomllib.loads(resources.files(__package__).joinpath(name).read_text(encoding="utf-8"))
-
-
-_LISTS = {name: frozenset(words.split()) for name, words in tables("word_lists.toml").items()}
+_LISTS = {name: frozenset(words.split()) for name, words in tables(__package__, "word_lists.toml").items()}
 
 TITLES: Final = _LISTS["titles"]
 GREETINGS: Final = _LISTS["greetings"]
