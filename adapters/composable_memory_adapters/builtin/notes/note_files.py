@@ -4,7 +4,7 @@ import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import field
 from hashlib import sha256
@@ -80,7 +80,7 @@ class ScanReport:
     that were left out. `passed_over` counts the files and folders that are no notes, by the reason.
     """
 
-    files: tuple[ScannedFile, ...]
+    files: Collection[ScannedFile]
     unreadable: Mapping[str, str]
     remarks: tuple[str, ...] = ()
     sources: tuple[MemorySource, ...] = ("memory",)

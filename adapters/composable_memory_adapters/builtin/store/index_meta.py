@@ -36,9 +36,11 @@ FORGET_CHANGES = """
 DELETE FROM vector_changes WHERE position <= (SELECT max(position) FROM vector_changes) - ?
 """
 # One count each: SQLite counts the rows of a table or index by its pages, but looks at every value. So do
-# transcripts have a count by how their keys begin: to group by source would look at every row.
+# transcripts have a count by how their keys begin: to group by source would look at every row. Passages
+# without a vector are looked at one by one, too, unless none has any.
 SNAPSHOT = """
-SELECT (SELECT count(*) FROM chunks), (SELECT count(*) FROM chunks WHERE embedding_id IS NULL),
+SELECT (SELECT count(*) FROM chunks),
+  (SELECT count(*) FROM chunks WHERE embedding_id IS NULL AND EXISTS (SELECT 1 FROM embedding_cache)),
   (SELECT count(*) FROM embedding_cache), (SELECT count(*) FROM files),
   (SELECT count(*) FROM files WHERE source = 'sessions' AND path BETWEEN 'sessions/' AND 'sessions0'),
   (SELECT count(*) FROM chunks WHERE source = 'sessions' AND path BETWEEN 'sessions/' AND 'sessions0')
@@ -161,7 +163,7 @@ def snapshot(connection: Connection) -> IndexSnapshot:
         revision=revision,
         files=files,
         chunks=chunks,
-        embedded=chunks - pending,
+        embedded=chunks - pending if cached else 0,
         cached_vectors=cached,
         sources={source: count for source, count in counts.items() if count[0]},
         space=stored_space(connection),

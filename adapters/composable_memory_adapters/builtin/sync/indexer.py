@@ -186,8 +186,7 @@ class Indexer:
         named = places.named(paths | glance.unread, note_suffixes(self.settings.documents))
         if named is None:
             return None
-        known = await self.file.read(index_writes.file_states, self.tables, [file.key for file in named])
-        found = await asyncio.to_thread(self._look_again, named, places)
+        known, found = await self.file.read(self._look_again, named, places)
         if found is None:
             return None
         there = {file.path: file for file in found}
@@ -199,7 +198,7 @@ class Indexer:
             glance.incomplete.pop(file.key, None)
         if not is_same:
             # No later scan equals this one: what was not named may have changed as well.
-            glance.scan = replace(glance.scan, files=tuple(places.files.values()), listed=None)
+            glance.scan = replace(glance.scan, files=places.files.values(), listed=None)
         return NotesPass(
             scan=glance.scan,
             changed=self.drafter.changed(replace(glance.scan, files=found), known),
@@ -207,16 +206,19 @@ class Indexer:
             incomplete=glance.incomplete,
         )
 
-    def _look_again(self, named: Sequence[ScannedFile], places: Places) -> tuple[ScannedFile, ...] | None:
-        """Return what is there of some notes; None if only a look at all notes can tell."""
+    def _look_again(
+        self, connection: Connection, named: Sequence[ScannedFile], places: Places
+    ) -> tuple[dict[str, FileState], tuple[ScannedFile, ...] | None]:
+        """Return what the index has of some notes, then what is there; None where only a scan can tell."""
+        known = index_writes.file_states(connection, self.tables, [file.key for file in named])
         if (found := places.look_again(named)) is None:
-            return None
+            return known, None
         new = [Path(file.path) for file in found if file.path not in places.files]
         if len(places.files) + len(new) > self.settings.max_files:
-            return None
+            return known, None
         if any(is_gitignored(path, self.workspace, self.settings.extra_paths) for path in new):
-            return None
-        return found
+            return known, None
+        return known, found
 
     async def write_group(self, notes: NotesPass) -> None:
         """Read, cut and write the next changed notes, in one transaction."""

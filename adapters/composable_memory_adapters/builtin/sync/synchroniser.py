@@ -207,8 +207,10 @@ class _Run:
 
     async def _begin(self) -> None:
         """Repair damage, and compare the index with the settings."""
-        await self._mend()
         stored = await self._file.read(self._stored)
+        if self._flight.force or stored.damage is not None:
+            await self._mend()
+            stored = await self._file.read(self._stored)
         self._mark = self._mark_before = stored.mark
         self.result.languages = self._mark.languages if self._mark else {}
         self.result.is_full = self._flight.force or self._mark is None
@@ -219,10 +221,7 @@ class _Run:
 
     async def _mend(self) -> None:
         """Examine a file that is to be rebuilt, or has recorded damage, and mark what must be rewritten."""
-        force = self._flight.force
-        if not force and await self._file.read(integrity.damage_noted) is None:
-            return
-        found = await self._file.read(integrity.examine, passages_too=not force)
+        found = await self._file.read(integrity.examine, passages_too=not self._flight.force)
         if found.structure is not None:
             raise IndexDamaged(self._file.path, found.structure)
         await self._file.write(integrity.mend, found=found)
@@ -231,6 +230,7 @@ class _Run:
 
     def _stored(self, connection: Connection) -> "_Stored":
         return _Stored(
+            damage=integrity.damage_noted(connection),
             mark=index_meta.read_mark(connection),
             is_rebuilding=rebuild.is_under_way(connection),
             cost=self._sync.rebuild_cost(connection),
@@ -464,7 +464,8 @@ class _Run:
         has_news = result.is_full or result.tally.has_changes or result.vectors.embedded
         if has_news and keep is not None and self._cost is None and result.not_rebuilt is None:
             await self._file.write(rebuild.prune_cache, max_entries=keep)
-        if has_news:
+        is_kept_outdated = result.tally.removed or (has_news and self._sync.settings.documents)
+        if result.is_full or is_kept_outdated:
             await self._file.write(rebuild.prune_kept)
 
     async def _sample_languages(self) -> None:
@@ -485,6 +486,7 @@ class _Run:
 class _Stored(NamedTuple):
     """What an index says of itself when a sync begins."""
 
+    damage: str | None
     mark: SyncMark | None
     is_rebuilding: bool
     cost: RebuildCost | None
