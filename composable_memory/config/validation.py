@@ -22,6 +22,8 @@ _SHAPES = {
 }
 """What pydantic says in terms of Python, said in terms of a settings file."""
 
+_REMOVED = {"memory.feedback.shadow_queries": "this setting was removed; delete it"}
+
 
 def is_secret(name: str) -> bool:
     """Return whether the value of a key with this last part is never to be shown."""
@@ -92,6 +94,8 @@ def _translated(
     if others:
         problem += f" (also wrong: {', '.join(others)})"
     unknown = errors[0]["type"] == "extra_forbidden"
+    if unknown and first in _REMOVED:
+        problem, unknown = _REMOVED[first], False
     origin = _origin(first, origins, inside=unknown)
     return ConfigError(
         first,

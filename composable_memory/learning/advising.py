@@ -216,7 +216,6 @@ class Advising:
             limits=self._context.settings.limits,
             golden=golden,
             backends=self._context.backends,
-            in_force=self._full(known.current),
             adjustments=adjustments,
         )
         backends = self._context.backends

@@ -246,6 +246,14 @@ def test_a_file_of_more_than_a_mebibyte_is_refused(files: Files) -> None:
     assert "larger than 1048576 bytes" in str(files.refusal())
 
 
+def test_a_removed_setting_is_named_with_what_to_do(files: Files) -> None:
+    write(files.own, nested("memory.feedback.shadow_queries", "5"))
+
+    refusal = files.refusal()
+    assert (refusal.key, refusal.nearest) == ("memory.feedback.shadow_queries", None)
+    assert "delete" in str(refusal)
+
+
 def test_what_is_no_file_is_refused_without_waiting_for_it(files: Files) -> None:
     os.mkfifo(files.workspace / ".composable-memory.yaml")
 

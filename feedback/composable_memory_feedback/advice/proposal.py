@@ -20,7 +20,6 @@ ObjectionCode = Literal[
     "no-gain",
     "golden-floor",
     "taken-back",
-    "not-usable",
 ]
 
 

@@ -5,10 +5,8 @@ from math import ceil
 
 from composable_memory_feedback.advice.proposal import AdviceLimits, Objection, Proposal, Verdict
 from composable_memory_feedback.golden import GoldenComparison
-from composable_memory_feedback.guardrails.step_limits import HARDLY, clamp_steps
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.weights import WeightTable, are_same, kinds_of, same_proportions
+from composable_memory_feedback.weights import same_proportions
 
 MOST_WORTH_JUDGING = 10_000
 """A gain that it takes more judged queries than these to see is none to wait for."""
@@ -20,70 +18,34 @@ def check(
     limits: AdviceLimits,
     golden: GoldenComparison | None,
     backends: Sequence[str] | None = None,
-    in_force: WeightTable | None = None,
     adjustments: Sequence[str] = (),
 ) -> Verdict:
-    """Return what speaks against adopting a proposal, the gravest first.
+    """Return what speaks against adopting a proposal that was clamped to one step, the gravest first.
 
     The expected gain must be above 0 with its whole interval, of the step or of all of the way that it leads,
     whoever adopts it. `backends` are those the proposal was clamped for, by default all that either table
-    names. `golden` is None where there are no golden questions. `in_force` is given for a proposal that was
-    made some time ago: it steps from weights that may have changed since.
+    names. `golden` is None where there are no golden questions.
     """
     backends = backends or sorted({*proposal.current.weights, *proposal.table.weights})
-    objections = [*_outdated(proposal, in_force, backends), *_unusable(proposal, limits, backends)]
+    objections = [*_no_change(proposal, backends)]
     if not objections:
-        objections += _too_few(proposal, limits, backends)
+        objections += _too_few(proposal, limits)
         objections += _no_gain(proposal)
         objections += _below_floor(golden, limits)
     return Verdict(objections=tuple(objections), adjustments=tuple(adjustments))
 
 
-def _outdated(
-    proposal: Proposal, in_force: WeightTable | None, backends: Sequence[str]
-) -> Iterator[Objection]:
-    if in_force is None or same_proportions(proposal.current, in_force, backends=backends):
-        return
-    text = (
-        f"the weights are {in_force.version} by now, it was made for {proposal.current.version}; advise again"
-    )
-    yield Objection(code="not-usable", text=text)
-
-
-def _unusable(proposal: Proposal, limits: AdviceLimits, backends: Sequence[str]) -> Iterator[Objection]:
+def _no_change(proposal: Proposal, backends: Sequence[str]) -> Iterator[Objection]:
     if same_proportions(proposal.table, proposal.current, backends=backends):
         because = f" ({proposal.notes[0]})" if proposal.notes else ""
         yield Objection(code="no-change", text=f"it ranks as the current weights do{because}; keep them")
-        return
-    clamped = clamp_steps(proposal.table, current=proposal.current, limits=limits, backends=backends)
-    if not same_proportions(clamped.table, proposal.table, backends=backends, tolerance=HARDLY):
-        broken = "; ".join(clamped.adjustments) or "no allowed step leads to it"
-        yield Objection(code="not-usable", text=f"it breaks the limits ({broken}); propose a smaller step")
 
 
-def _too_few(proposal: Proposal, limits: AdviceLimits, backends: Sequence[str]) -> Iterator[Objection]:
+def _too_few(proposal: Proposal, limits: AdviceLimits) -> Iterator[Objection]:
     missing = limits.min_samples - proposal.sample_size
     if missing > 0:
         text = f"{proposal.sample_size} judged queries of {limits.min_samples}; judge {missing} more"
         yield Objection(code="too-few-samples", text=text)
-    for kind in _new_kinds(proposal, backends):
-        found = max((one.sample_size for one in proposal.changes if one.intent is kind), default=0)
-        if found < limits.min_intent_samples:
-            text = (
-                f"{found} judged {kind} questions of {limits.min_intent_samples}; judge more, or propose no"
-                " weights of their own for them"
-            )
-            yield Objection(code="too-few-samples", text=text)
-
-
-def _new_kinds(proposal: Proposal, backends: Sequence[str]) -> Iterator[IntentKind]:
-    """Yield the kinds that get weights of their own that they do not have yet."""
-    for kind in kinds_of(proposal.table):
-        row = proposal.table.proportions(backends, kind)
-        had = proposal.current.proportions(backends, kind)
-        common = proposal.table.proportions(backends)
-        if not are_same(row, had) and not are_same(row, common):
-            yield kind
 
 
 def _no_gain(proposal: Proposal) -> Iterator[Objection]:
