@@ -63,11 +63,7 @@ async def stored(connection: Connection, tenant: int, *, wanted: Forgetting) -> 
     lines = wanted.lines
     places = ([getattr(one, name) for one in lines] for name in ("path", "start_line", "end_line"))
     own = [row["id"] for row in await connection.fetch(OVERLAPPING, tenant, *places)]
-    said = {
-        row["id"]: row["path"]
-        for one, row in await _with_words(connection, tenant, wanted)
-        if one.is_said_in(row["path"], row["source"], row["text"])
-    }
+    said = {row["id"]: row["path"] for row in await _said(connection, tenant, wanted)}
     vectors = await connection.fetchval(VECTORS, tenant, [*own, *said])
     documents = {path for path in said.values() if reader_of(path)}
     transcripts = sorted({*said.values()} - documents)
@@ -77,8 +73,7 @@ async def stored(connection: Connection, tenant: int, *, wanted: Forgetting) -> 
 async def mark_unread(connection: Connection, tenant: int, *, owner: str, wanted: Forgetting) -> bool:
     """Have the next sync of an owner read all files again that say what is forgotten."""
     await connection.execute(LOCK, tenant)
-    found = await _with_words(connection, tenant, wanted)
-    said = [row["path"] for one, row in found if one.is_said_in(row["path"], row["source"], row["text"])]
+    said = [row["path"] for row in await _said(connection, tenant, wanted)]
     await connection.execute(READ_AGAIN, tenant, owner, [*wanted.paths, *said], not wanted.is_known)
     return True
 
@@ -118,6 +113,11 @@ def _masked(rows: Sequence[Record], mask: Mask) -> list[tuple[str, str]]:
     lines = [(id_, json.loads(line)) for id_, line in rows]
     masked = [(id_, line, {**line, "detail": masked_value(line.get("detail"), mask)}) for id_, line in lines]
     return [(id_, json.dumps(new)) for id_, line, new in masked if new != line]
+
+
+async def _said(connection: Connection, tenant: int, wanted: Forgetting) -> list[Record]:
+    found = await _with_words(connection, tenant, wanted)
+    return [row for one, row in found if one.is_said_in(row["path"], row["source"], row["text"])]
 
 
 async def _with_words(connection: Connection, tenant: int, wanted: Forgetting) -> list[tuple[Sought, Record]]:

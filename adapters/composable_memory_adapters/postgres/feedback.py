@@ -21,6 +21,7 @@ from composable_memory.errors import BackendError
 from composable_memory.interfaces import FeedbackServices
 from composable_memory_adapters.postgres.server import Connection, Server, address_of
 from composable_memory_adapters.postgres.settings import PostgresSettings
+from composable_memory_adapters.postgres.writing import storable
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.store import FeedbackStore
@@ -139,7 +140,7 @@ class _Session:
             raise FeedbackError(
                 "the feedback store refused a value", subject="a number is none", advice="see the cause"
             )
-        arguments = [one.replace("\0", "\ufffd") if isinstance(one, str) else one for one in given]
+        arguments = [storable(one) if isinstance(one, str) else one for one in given]
         if text.startswith("SELECT") or " RETURNING " in text:
             found = _Rows(await self._connection.fetch(text, *arguments))
             self.changes += not text.startswith("SELECT")

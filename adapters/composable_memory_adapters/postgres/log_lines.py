@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from composable_memory.interfaces import LogServices
-from composable_memory_adapters.postgres.server import Connection, Server, address_of
+from composable_memory_adapters.postgres.server import Server, address_of
 from composable_memory_adapters.postgres.settings import PostgresSettings
+from composable_memory_adapters.postgres.writing import storable
 from composable_memory_ops_logs.erasing import masked_value
 
 PUT_LINES = """
@@ -43,19 +44,10 @@ class LogLines:
         """Store lines, and delete the old ones; what is there already stays as it is."""
         tenant = await self._server.tenant("ship the log", self._workspace, is_new=True)
         assert tenant is not None
+        rows = [masked_value(dict(line), storable) for line in lines]
+        times = [datetime.fromisoformat(row["ts"]) for row in rows]
+        ids, traces, actions = ([row[key] for row in rows] for key in ("id", "traceId", "action"))
+        texts = [json.dumps(row) for row in rows]
         async with self._server.writing("ship the log", tenant=tenant) as connection:
-            await _put(connection, tenant, lines)
+            await connection.execute(PUT_LINES, tenant, ids, times, traces, actions, texts)
             await connection.execute(DELETE_OLD, tenant, self._days)
-
-
-async def _put(connection: Connection, tenant: int, lines: Sequence[Mapping[str, Any]]) -> None:
-    rows = [_storable(dict(line)) for line in lines]
-    times = [datetime.fromisoformat(row["ts"]) for row in rows]
-    ids, traces, actions = ([row[key] for row in rows] for key in ("id", "traceId", "action"))
-    texts = [json.dumps(row) for row in rows]
-    await connection.execute(PUT_LINES, tenant, ids, times, traces, actions, texts)
-
-
-def _storable(line: dict[str, Any]) -> dict[str, Any]:
-    """Return a line without what PostgreSQL does not take."""
-    return masked_value(line, lambda text: text.replace("\0", "\ufffd"))

@@ -5,7 +5,6 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -250,11 +249,12 @@ class Server:
 
         What was stored though nobody said so is met again by `work`, which has to see that.
         """
-        return await again(partial(self._written, operation, work, tenant))
 
-    async def _written(self, operation: str, work: Callable[[Connection], Awaitable[T]], tenant: int) -> T:
-        async with self.writing(operation, tenant=tenant) as connection:
-            return await work(connection)
+        async def once() -> T:
+            async with self.writing(operation, tenant=tenant) as connection:
+                return await work(connection)
+
+        return await again(once)
 
     @asynccontextmanager
     async def writing(self, operation: str, *, tenant: int) -> AsyncIterator[Connection]:

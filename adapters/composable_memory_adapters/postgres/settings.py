@@ -1,8 +1,8 @@
 """Settings of the PostgreSQL memory: which server, whose notes, how they are cut and searched."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from composable_memory.config.base_model import SettingsModel
 from composable_memory_adapters.builtin.settings import (
@@ -92,14 +92,6 @@ class PostgresSettings(SettingsModel):
     sync: FollowSettings = FollowSettings()
     sessions: SessionSettings = SessionSettings()
     query: QuerySettings = QuerySettings()
-
-    @model_validator(mode="after")
-    def _has_a_sound_url(self) -> Self:
-        if self.url is not None and not self.url.get_secret_value().startswith(
-            ("postgres://", "postgresql://")
-        ):
-            raise ValueError("`url` has to begin with postgresql://")
-        return self
 
     def of_notes(self) -> BuiltinSettings:
         """Return which notes are read, as the modules that read notes are told."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, tzinfo
 from fnmatch import fnmatchcase
 
@@ -270,12 +270,7 @@ class Times:
 
     def passages(self, paths: Iterable[str], limit: int) -> Iterable[tuple[int, str]]:
         """Return the passages of files with their paths, in the order in which they stand there."""
-        return [*self._passages(sorted({*paths}))][:limit]
-
-    def _passages(self, paths: Sequence[str]) -> Iterator[tuple[int, str]]:
-        for path in paths:
-            for id_ in self.places.get(path, ()):
-                yield id_, path
+        return [(id_, path) for path in sorted({*paths}) for id_ in self.places.get(path, ())][:limit]
 
     def timed_paths(self) -> frozenset[str]:
         """Return the transcripts whose messages have times."""

@@ -214,11 +214,7 @@ def worded(draft: FileDraft) -> WordedFile:
 
 async def known_files(connection: Connection, tenant: int, owner: str) -> dict[str, FileState]:
     """Return the files that an owner has given, as they were then."""
-    rows = await connection.fetch(KNOWN, tenant, owner)
-    return {
-        path: FileState(mtime, size, recipe, hash_, source, is_utf8)
-        for path, mtime, size, recipe, hash_, source, is_utf8 in rows
-    }
+    return {row[0]: FileState(*row[1:]) for row in await connection.fetch(KNOWN, tenant, owner)}
 
 
 async def write_files(
@@ -306,7 +302,7 @@ async def _replace_notes(
     await connection.executemany(
         PUT_PASSAGE,
         [
-            (tenant, id_, one.draft.key, *_place(chunk), _storable(chunk.text))
+            (tenant, id_, one.draft.key, *_place(chunk), storable(chunk.text))
             for id_, (one, chunk, _) in zip(ids, new, strict=True)
         ],
     )
@@ -385,18 +381,18 @@ def _copy(tenant: int, owner: str, draft: FileDraft) -> tuple[object, ...]:
 
 def _note(tenant: int, one: WordedFile) -> tuple[object, ...]:
     draft = one.draft
-    fields = map(_storable, draft.fields)
+    fields = map(storable, draft.fields)
     body = draft.text.encode("utf-8", "replace")
     place = (tenant, draft.key, draft.hash, draft.mtime_ns, draft.recipe)
     return (*place, *fields, body, draft.source, draft.lines)
 
 
 def _place(chunk: Chunk) -> tuple[object, ...]:
-    headings = _storable("\n".join(chunk.headings))
+    headings = storable("\n".join(chunk.headings))
     return (chunk.start_line, chunk.end_line, chunk.start_char, chunk.hash, headings)
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
     """Return a text without what PostgreSQL does not take."""
     return text.replace("\0", "\ufffd")
 

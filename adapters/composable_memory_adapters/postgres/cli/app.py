@@ -159,14 +159,9 @@ async def leave(
 
 async def _found(target: Target, server: Server) -> dict[str, str | int | bool] | None:
     """Return name and size of the workspace, and whether it is indexed; None where there is none."""
-    name = server.workspace
     try:
-        if name is None:
-            name = await asyncio.to_thread(own_workspace, target)
-    except ConfigError:  # nothing was indexed here yet, so there is no state folder
-        return None
-    tenant = await server.tenant("find the workspace", name)
-    if tenant is None:
+        name, tenant = await tenant_of(target, server)
+    except ConfigError:  # or there is no state folder, since nothing was indexed here yet
         return None
     look = partial(read_state, tenant=tenant, known=None)
     state = await server.read("look at the workspace", look, tenant=tenant)
