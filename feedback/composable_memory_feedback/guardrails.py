@@ -1,11 +1,19 @@
-"""Clamp a proposed table to one small safe step from the current one (pure)."""
+"""Guardrails for advisors: limit a proposed table to a small safe step, and check what speaks against it.
+
+Only the proportions of weights matter to a ranking, so all limits are read with the heaviest backend as 1.
+A proposal that turns the order round therefore arrives over several changes: first the lighter backends come
+up to the heaviest, then another one leads.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import ceil
 from typing import TypeAlias
 
-from composable_memory_feedback.advice.proposal import AdviceLimits
+from composable_memory_feedback.advice.proposal import AdviceLimits, Objection, Proposal, Verdict
+from composable_memory_feedback.golden import GoldenComparison
 from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import SAME, WeightTable, are_same, kinds_of, same_proportions
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -19,6 +27,8 @@ HARDLY = 10.0**-DECIMALS
 """Weights that differ by less are left as they are."""
 MOST = 1e9
 """No proportion is taken to be larger, so that no division overflows."""
+MOST_WORTH_JUDGING = 10_000
+"""A gain that it takes more judged queries than these to see is none to wait for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +70,32 @@ def clamp_steps(
     if same_proportions(result, current, backends=backends):
         result = current
     return Clamped(table=result, adjustments=tuple(notes))
+
+
+def check(
+    proposal: Proposal,
+    *,
+    limits: AdviceLimits,
+    golden: GoldenComparison | None,
+    backends: Sequence[str] | None = None,
+    adjustments: Sequence[str] = (),
+) -> Verdict:
+    """Return what speaks against adopting a proposal that was clamped to one step, the gravest first.
+
+    The expected gain must be above 0 with its whole interval, of the step or of all of the way that it leads,
+    whoever adopts it. `backends` are those the proposal was clamped for, by default all that either table
+    names. `golden` is None where there are no golden questions.
+    """
+    backends = backends or sorted({*proposal.current.weights, *proposal.table.weights})
+    objections = [*_no_change(proposal, backends)]
+    if not objections:
+        objections += _too_few(proposal, limits)
+        objections += _no_gain(proposal)
+        objections += _below_floor(golden, limits)
+    return Verdict(objections=tuple(objections), adjustments=tuple(adjustments))
+
+
+# --- one step -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,3 +196,74 @@ def _strangers(table: WeightTable, current: WeightTable, backends: Sequence[str]
 
 def _of(kind: IntentKind | None) -> str:
     return "" if kind is None else f" for {kind} questions"
+
+
+# --- what speaks against it ---------------------------------------------------------------------------------
+
+
+def _no_change(proposal: Proposal, backends: Sequence[str]) -> Iterator[Objection]:
+    if same_proportions(proposal.table, proposal.current, backends=backends):
+        because = f" ({proposal.notes[0]})" if proposal.notes else ""
+        yield Objection(code="no-change", text=f"it ranks as the current weights do{because}; keep them")
+
+
+def _too_few(proposal: Proposal, limits: AdviceLimits) -> Iterator[Objection]:
+    missing = limits.min_samples - proposal.sample_size
+    if missing > 0:
+        text = f"{proposal.sample_size} judged queries of {limits.min_samples}; judge {missing} more"
+        yield Objection(code="too-few-samples", text=text)
+
+
+def _no_gain(proposal: Proposal) -> Iterator[Objection]:
+    if proposal.gain is None:
+        text = "its gain is unknown, for no judged query could be replayed; judge some queries first"
+        yield Objection(code="no-gain", text=text)
+    elif not _gains(proposal.gain, proposal.destination_gain):
+        yield Objection(
+            code="no-gain", text=_doubt(proposal.gain, proposal.destination_gain, proposal.sample_size)
+        )
+    for kind, gain in sorted(proposal.gain_by_intent.items()):
+        if gain.high < 0.0:
+            text = f"{kind} questions would lose, {_said(gain)}; propose weights of their own for them"
+            yield Objection(code="no-gain", text=text)
+
+
+def _gains(step: Interval, way: Interval | None) -> bool:
+    """Return whether a step surely gains, or does not surely lose and all of its way surely gains.
+
+    A step is cut so short that hundreds of judged queries may not prove it. On a plateau it even changes no
+    ranking, and only several steps together do. Written so that NaN is no gain.
+    """
+    return step.low > 0.0 or (way is not None and step.high >= 0.0 and way.low > 0.0)
+
+
+def _doubt(step: Interval, way: Interval | None, samples: int) -> str:
+    """Say which gain is not sure, and how many judged queries would make it so if it is what it seems."""
+    if way is not None and way.low > 0.0:
+        lost = f"the next step would lose, {_said(step)}, though all of the way gains {_said(way)}"
+        return f"{lost}; try all of it with `cmem experiment start`"
+    gain = way or step
+    doubt = f"the expected gain of {_said(gain)} may be nothing or a loss"
+    if not gain.mean > 0.0:
+        return f"{doubt}; nothing tells that other weights are better, so keep the current ones"
+    wanted = samples * ((gain.mean - gain.low) / gain.mean) ** 2
+    if not wanted < MOST_WORTH_JUDGING:
+        return f"{doubt}; over {MOST_WORTH_JUDGING:,} judged queries would have to tell, so keep the weights"
+    return f"{doubt}; about {max(1, ceil(wanted - samples))} more judged queries would tell"
+
+
+def _below_floor(golden: GoldenComparison | None, limits: AdviceLimits) -> Iterator[Objection]:
+    if golden is None or not golden.falls_by_more_than(limits.golden_tolerance):
+        return
+    current, proposed = golden.current, golden.proposed
+    worst = ", ".join(golden.worse[:3]) + (", ..." if len(golden.worse) > 3 else "")
+    text = (
+        f"golden questions fall from nDCG {current.ndcg:.4f} to {proposed.ndcg:.4f}"
+        f" and from recall {current.recall:.4f} to {proposed.recall:.4f}"
+        f" (worse: {worst or 'none by nDCG'}); look at these questions, or allow it with golden_tolerance"
+    )
+    yield Objection(code="golden-floor", text=text)
+
+
+def _said(interval: Interval) -> str:
+    return f"nDCG {interval.mean:+.4f} [{interval.low:+.4f}, {interval.high:+.4f}]"
