@@ -1,7 +1,7 @@
 """Says when two results are the same place, or the same in nearly the same words (pure)."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, combinations, pairwise, product
+from itertools import chain, combinations, islice, pairwise, product
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
@@ -14,6 +14,8 @@ Passage: TypeAlias = MemorySearchResult | Candidate
 
 OVERLAP_SHARE = 0.5
 NEAR_SHARE = 0.85
+FEW_WORDS = 16
+"""So many words of a text are looked for before all are compared."""
 
 
 def same_lines(one: Passage, other: Passage) -> bool:
@@ -52,6 +54,10 @@ def nearly_equal(one: frozenset[str], other: frozenset[str]) -> bool:
     if smaller > larger:
         smaller, larger = larger, smaller
     if not smaller or smaller < larger * NEAR_SHARE:
+        return False
+    # A few words tell nearly all texts apart: those that the other lacks cannot be shared.
+    most = len(one) - len({*islice(one, FEW_WORDS)} - other)
+    if most < NEAR_SHARE * (smaller + larger - most):
         return False
     shared = len(one & other)
     return shared >= NEAR_SHARE * (smaller + larger - shared)
