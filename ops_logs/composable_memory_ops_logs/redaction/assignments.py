@@ -78,7 +78,11 @@ def _joined(low: str, end: int, sort: str) -> re.Match[str] | None:
 
 # --- names --------------------------------------------------------------------------------------------------
 
-_CHANGED = Pattern(r"[ ]from[ ](\S{4,64})[ ]to[ ](\S{4,64})")
+_CHANGED = Pattern(
+    r"(?:[ ](?:was|has|been|changed|reset|updated|rotated|set)){0,3}[ ]from[ ](\S{1,64})[ ]to[ ](\S{4,64})"
+)
+_CHANGED_CHARS = 40
+"""How far behind a name its `from` stands."""
 _MAY_JOIN = frozenset("\r\n \t:=\"'`\\])*_|>,(/")
 _DIRECTIVES = ("requirepass", "masterauth", "psk")
 
@@ -112,7 +116,8 @@ def _behind(text: Text, sort: str, place: int, match: re.Match[str]) -> Iterable
     if sort == "code" and name.endswith("s") and low[end] in "\r\n":
         strength = strength_of(sort, text, place, run_before(text.raw, place) + name, name)
         return _code_values(text, "eol", end, name) if strength else ()
-    changed = _CHANGED.match(low, end) if sort == "password" and low.startswith(" from ", end) else None
+    is_changed = sort == "password" and " from " in low[end : end + _CHANGED_CHARS]
+    changed = _CHANGED.match(low, end) if is_changed else None
     if changed is not None and not name.startswith(("passe", "pass ")):
         return _old_and_new(text, changed)
     join = _joined(low, end, sort)
@@ -163,8 +168,11 @@ def _values(text: Text, name: _Name) -> Sequence[Span]:
         return ()
     if ":" in value.text and _SUM_NAME.match(value.text.lower()):
         return ()
-    if "@" in value.text and "://" in low[max(0, name.place - 60) : name.place].rpartition(" ")[2]:
+    before = low[max(0, name.place - 60) : name.place].rpartition(" ")[2] if "@" in value.text else ""
+    if "://" in before and before[-1] not in _PARAMETERS:
         return ()  # part of an address
+    if kind == "gap" and _ATTRIBUTE.match(low, value.start):
+        return ()
     if kind == "to" and not _TO.search(low, max(0, name.place - 60), name.place):
         return ()
     if _is_secret(text, name, value) and not (kind == "cell" and _RULE_LINE.match(low, value.end)):
@@ -172,6 +180,9 @@ def _values(text: Text, name: _Name) -> Sequence[Span]:
     return ()
 
 
+_ATTRIBUTE = Pattern(r"""[a-z][a-z:_-]{0,40}=["']""")
+_PARAMETERS = frozenset(";?&")
+"""What stands before the name of a parameter in an address."""
 _BEFORE_A_LINE = frozenset(["sign", "eol", "for"])
 _DELIMITERS = {"xml": "<", "cell": "|", "attr": "="}
 """The sign whose kind of values follows; behind the others a colon."""

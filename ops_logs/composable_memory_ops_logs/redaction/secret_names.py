@@ -22,12 +22,16 @@ SORTS = {
         "parola": r"parola(?:[ ]d'ordine)?",
         "community": r"community(?:[ _-]?string)?(?= ?[:=])",
         "парол": r"парол[ьяи]",
+        "hasło": r"hasło(?:[ ]to(?=[ ]))?",
+        "adgangskode": r"adgangskoden?",
+        "lösenord": r"lösenord(?:et)?",
+        "passord": r"passord(?:et)?",
         "clé": r"clé(?:[ ](?:d'api|api|secrète))?",
         **{
             word.replace("_", " "): word.replace("_", " ")
             for word in (
                 "p/w mima kennwort wachtwoord mdp heslo requirepass masterauth psk clave jeton chiave chave"
-                " hasło lösenord şifre mật_khẩu schlüssel ключ токен"
+                " salasana jelszó lozinka şifre mật_khẩu schlüssel ключ токен"
             ).split()
         },
     },

@@ -22,7 +22,7 @@ _CALL = Pattern(r"!?(?:await\s|new\s)?&?[a-z_][\w.]{0,80}(?:::\w{1,40}){0,4}(?:\
 _DOTTED = Pattern(r"[a-z_]\w{0,40}(?:\??\.[a-z_]\w{0,40}){1,8}[,;)]{0,2}\Z")
 # In a password of words joined by dots: digits within or at the end of one, unlike `cfg.key1`, `x509.cert`.
 _LEET = Pattern(
-    r"(?:[^\W\d_]{2,}[0-9]{1,2}[^\W\d_]{3}|[\w.]*\.(?!v[0-9]|(?:arg|group|key|match|param|pass|password|pw|secret"
+    r"(?:[^\W\d_]{2,}[0-9]{1,2}[^\W\d_]{3}|[^\W\d_]0[^\W\d_]{2}|[\w.]*\.(?!v[0-9]|(?:arg|group|key|match|param|pass|password|pw|secret"
     r"|token|user|value)[0-9])[^\W\d_]{2,}[0-9]{1,4}[!?]?\Z)"
 )
 _SNAKE = Pattern(r"_?[a-z]{1,30}(?:_[a-z]{1,30}){1,6}[,;)]{0,2}\Z")

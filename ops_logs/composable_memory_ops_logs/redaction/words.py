@@ -17,6 +17,7 @@ FAR_NAMES = tuple(
         " 비밀번호 비번 패스워드 암호 토큰 비밀키 시크릿 api키 كلمة_المرور كلمة_مرور كلمة_السر الرمز_السري"
         " الرمز رمز_الدخول رمز_المرور"
         " رمز_التحقق المفتاح_السري المفتاح التوكن 验证码 驗證碼 認証コード 인증번호"
+        " סיסמה รหัสผ่าน κωδικός"
     ).split()
 )
 """Names in languages whose words are not set apart by blanks, or whose letters have no capitals."""
@@ -125,7 +126,7 @@ VERBS = (
     "is now|is set to|was set to|has been changed to|has been set to|has been reset to|was changed to"
     "|was reset to|changed to|geändert auf|wurde auf|cambiada a|is|was|are|will be|set to|equals|es|es ahora"
     "|era|será|é|agora é|ist|ist jetzt|lautet|war"
-    "|heißt|heisst|est|était|sera|c'est|è|è:|was:|remains|became"
+    "|er|är|heißt|heisst|est|était|sera|c'est|è|è:|was:|remains|became"
 )
 
 CODES_AFTER = _words(
