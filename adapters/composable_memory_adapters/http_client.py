@@ -74,7 +74,8 @@ class HttpClient:
         self._clock = clock
         self._max_redirects = max_redirects
         self._client = httpx.AsyncClient(
-            timeout=httpx.Timeout(None, connect=min(CONNECT_TIMEOUT_S, timeout_s)),
+            # Of two limits that end together nobody knows which one is told of.
+            timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S if timeout_s > CONNECT_TIMEOUT_S else None),
             headers={
                 "accept": "application/json",
                 "accept-encoding": "gzip",
