@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -448,7 +449,10 @@ async def test_a_full_disk_is_called_one_and_nothing_acknowledged_is_lost(small_
     async def fill(database: CypherDatabase) -> None:
         nonlocal acknowledged
         while acknowledged < 100:
-            await database.write(GROUP, "CREATE (:Entity {text: $text})", text="x" * 100_000)
+            text = (
+                random.Random(acknowledged).randbytes(50_000).hex()  # stays as long compressed
+            )  # no rewriting of the file makes it smaller
+            await database.write(GROUP, "CREATE (:Entity {text: $text})", text=text)
             acknowledged += 1
 
     async with opened(small_disk) as database:
