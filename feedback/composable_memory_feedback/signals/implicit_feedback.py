@@ -37,18 +37,24 @@ Conversation: TypeAlias = tuple[str | None, str | None, str]
 """Session key, memory and composite; a composite inside another has conversations of its own."""
 
 
-def gather(traffic: Traffic, *, window: timedelta = timedelta(minutes=30)) -> list[Judgement]:
+def gather(
+    traffic: Traffic,
+    *,
+    window: timedelta = timedelta(minutes=30),
+    names: Collection[tuple[str, str]] | None = None,
+) -> list[Judgement]:
     """Return what the traffic says of the results that were shown, oldest first; at most one of a kind each.
 
     Opened: a read of the result's place, or of the place a fact was taken from. It counts for the latest
     query of its session that showed the place at most `window` before, or for those of the trace that the
     read names. Quoted: an answer that names the trace quotes the place. Either is of relevance 1. Requeried:
     nothing of a query was used before its question was put again in other words; its first results are of
-    relevance 0, save those that then turned out to be of use.
+    relevance 0, save those that then turned out to be of use. With `names` only these queries are judged.
     """
     shown = [_Shown(query) for query in traffic.queries]
     uses = [*_opened(shown, traffic.reads, window), *_quoted(shown, traffic.answers)]
-    judgements = [_judgement(use) for use in [*uses, *_requeried(shown, uses, window)]]
+    signs = [*uses, *_requeried(shown, uses, window)]
+    judgements = [_judgement(one) for one in signs if names is None or _name(one.shown.query) in names]
     judgements.sort(key=lambda one: (one.at, one.trace_id, one.query_id, one.rank, one.kind))
     first: dict[tuple[str, ...], Judgement] = {}
     for one in judgements:
@@ -102,7 +108,7 @@ def _judged_of(
         reads=tuple(one for one in oldest_first if isinstance(one, LoggedRead)),
         answers=(*(one for one in oldest_first if isinstance(one, LoggedAnswer)), *answers),
     )
-    return [one for one in gather(traffic, window=window) if (one.trace_id, one.query_id) in names]
+    return gather(traffic, window=window, names=names)
 
 
 def _names_a_trace(item: TrafficItem) -> bool:
