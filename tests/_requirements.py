@@ -1847,6 +1847,12 @@ INTERFACES = document(
                  f"{FORGETTING}damaged_tombstones_are_named_and_nothing_comes_back_without_them",
                  "tests/integration/test_workspaces.py::"
                  "test_a_registry_that_was_emptied_is_said_and_no_workspace_begins_anew"),
+            kept("own:check:unusable", "few open files, or a useless state folder: an error and no traceback",
+                 f"{CLI}a_process_that_may_open_few_files_says_so_and_fails",
+                 "tests/integration/test_workspaces.py::test_a_state_folder_that_cannot_be_written_is_said"),
+            kept("own:embedder:loading", "only a first vector is waited for as long as a model takes to load",
+                 "tests/integration/test_builtin_search.py::"
+                 "test_only_the_first_vector_is_waited_for_as_long_as_a_model_takes_to_load"),
             kept("own:check:vectors", "vectors that are whole outlast a file that is set aside",
                  f"{DAMAGE}vectors_that_are_whole_outlast_a_file_that_is_set_aside"),
             kept("own:check:migration", "an index of the version before is taken over with its vectors",

@@ -151,6 +151,7 @@ class Notes:
         embedder: EmbedderAdapter | None = None,
         without_embedder: bool = False,
         embed_timeout_s: float = 10.0,
+        load_timeout_s: float = 0.0,
     ) -> Searcher:
         embedder = None if without_embedder else embedder or self.embedder
         return Searcher(
@@ -160,6 +161,7 @@ class Notes:
             embedder=embedder,
             space=EmbeddingSpace.of(embedder) if embedder else None,
             embed_timeout_s=embed_timeout_s,
+            load_timeout_s=load_timeout_s,
         )
 
 
@@ -485,6 +487,29 @@ async def test_an_embedder_that_hangs_is_waited_for_no_longer_than_told(notes: N
 
     assert paths(answer) == ["deploy.md"]
     assert "it gave no answer within 0.01 s" in answer.degraded[0].reason
+
+
+class LoadingEmbedder(HangingEmbedder):
+    """Answers its first question when its model is loaded, and no other."""
+
+    async def embed(self, input: EmbedderInput) -> Sequence[float]:  # noqa: A002 - the interface's name
+        if self.asked.is_set():
+            return await super().embed(input)
+        self.asked.set()
+        loaded = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.05, loaded.set)
+        await loaded.wait()
+        return await HashEmbedder.embed(self, input)
+
+
+async def test_only_the_first_vector_is_waited_for_as_long_as_a_model_takes_to_load(notes: Notes) -> None:
+    await notes.add("deploy the staging server")
+    searcher = notes.searcher(embedder=LoadingEmbedder(), embed_timeout_s=0.01, load_timeout_s=60)
+
+    first, second = await searcher.answer("staging"), await searcher.answer("staging")
+
+    assert first.degraded == ()
+    assert "it gave no answer within 0.01 s" in second.degraded[0].reason
 
 
 class CrookedEmbedder(HashEmbedder):

@@ -18,7 +18,7 @@ from composable_memory.types import SyncReport
 from composable_memory_adapters.builtin.notes.documents import note_suffixes
 from composable_memory_adapters.builtin.notes.erasable_lines import Stored
 from composable_memory_adapters.builtin.notes.note_files import scan
-from composable_memory_adapters.builtin.search.searcher import Searcher
+from composable_memory_adapters.builtin.search.searcher import LOAD_TIMEOUT_S, Searcher
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import erasing, integrity, rebuild, schema
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
@@ -297,6 +297,7 @@ class IndexFile:
             embedder=self._embedder,
             space=self.space,
             embedder_problem=self._services.embedder_problem,
+            load_timeout_s=LOAD_TIMEOUT_S if self._services.embedder_is_local else 0.0,
             is_paused=self._has_foreign_vectors,
             state_dir=self._services.state_dir,
             is_long_lived=self._services.is_long_lived,

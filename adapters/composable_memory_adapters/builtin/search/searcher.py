@@ -53,6 +53,8 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 EMBED_TIMEOUT_S = 3.0
 """How long a query waits for its vector before keywords answer alone."""
+LOAD_TIMEOUT_S = 6.0
+"""How long it waits where a model on this machine is loaded first; well within the deadline of a backend."""
 
 BACKEND_ID = "builtin"
 KEYWORD_ENGINE = "fts5"
@@ -101,9 +103,9 @@ class Searcher:
     """Searches one index file. Concurrent calls are fine; a cancelled one leaves nothing behind.
 
     `embedder` and `space` are given together; without them, or when embedding fails, keywords answer alone.
-    `embedder_problem` says why there is none. A query waits at most `embed_timeout_s` for its vector. The day
-    that ages are counted from is read from `clock`. While `is_paused`, queries are not embedded: the index
-    holds vectors of another space.
+    `embedder_problem` says why there is none. A query waits at most `embed_timeout_s` for its vector, and
+    `load_timeout_s` until there was a first one. The day that ages are counted from is read from `clock`.
+    While `is_paused`, queries are not embedded: the index holds vectors of another space.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class Searcher:
         space: EmbeddingSpace | None,
         embedder_problem: str | None = None,
         embed_timeout_s: float = EMBED_TIMEOUT_S,
+        load_timeout_s: float = 0.0,
         is_paused: Callable[[], bool] = lambda: False,
         state_dir: Path | None = None,
         is_long_lived: bool = False,
@@ -141,6 +144,7 @@ class Searcher:
                 embedder=embedder,
                 space=space,
                 embed_timeout_s=embed_timeout_s,
+                load_timeout_s=load_timeout_s,
                 state_dir=state_dir,
             )
         self._restriction = _restriction(settings, self._vectors is not None, embedder_problem)

@@ -66,6 +66,7 @@ class VectorSearch:
         embedder: EmbedderAdapter,
         space: EmbeddingSpace,
         embed_timeout_s: float,
+        load_timeout_s: float = 0.0,
         state_dir: Path | None = None,
         rest_s: float = REST_S,
     ) -> None:
@@ -75,6 +76,8 @@ class VectorSearch:
         self._embedder = embedder
         self._space = space
         self._embed_timeout_s = embed_timeout_s
+        self._first_timeout_s = max(embed_timeout_s, load_timeout_s)
+        self._has_answered = False
         self._state_dir = state_dir
         self._rest_s = rest_s
         self._failures = 0
@@ -128,7 +131,9 @@ class VectorSearch:
     async def _ask(self, text: str) -> Sequence[float] | None:
         space = self._space
         question = EmbedderInput(text=text, kind="query")
-        vector = await answer_within(self._embed_timeout_s, self._embedder.embed(question), space)
+        limit_s = self._embed_timeout_s if self._has_answered else self._first_timeout_s
+        vector = await answer_within(limit_s, self._embedder.embed(question), space)
+        self._has_answered = True
         try:
             dims, length = len(vector), math.hypot(*vector)
         except TypeError as error:
