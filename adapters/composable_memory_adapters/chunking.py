@@ -12,7 +12,7 @@ from hashlib import sha256
 from itertools import accumulate
 from unicodedata import category
 
-from composable_memory_adapters.text.outline import Outline, outline
+from composable_memory_adapters.text.markdown_outline import Outline, outline
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 CHARACTERS_PER_TOKEN = 4

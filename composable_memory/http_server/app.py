@@ -10,8 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
-from composable_memory.http_server.api import api_routes
 from composable_memory.http_server.guard import MCP_PATH, refused
+from composable_memory.http_server.json_api import api_routes
 from composable_memory.inspector.routes import routes as inspector_routes
 from composable_memory.mcp_server.open_memories import Service
 from composable_memory.runtime.memory import Memory

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from composable_memory.inspector.traffic import TracesRequest, logged_searches
+from composable_memory.inspector.logged_searches import TracesRequest, logged_searches
 from composable_memory.json_documents import document
 from composable_memory.query.waterfall import trace_document
 from composable_memory.runtime.memory import Memory

@@ -21,7 +21,7 @@ from composable_memory.errors import BackendUnavailable, InvalidArgument, NoteNo
 from composable_memory.forget.workspace_notes import Notes, without_lines
 from composable_memory.front_matter import front_matter
 from composable_memory.hooks.session_memory import slug_of
-from composable_memory.imports.files import files_of
+from composable_memory.imports.export_files import files_of
 from composable_memory.imports.readers import Problem, Record, read_export
 from composable_memory.imports.shapes import origins_of
 from composable_memory.paths import MEMORY_FOLDER

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 import pydantic
 from pydantic import AliasChoices, AliasPath, Field
 
-from composable_memory.imports.files import ExportedFile
+from composable_memory.imports.export_files import ExportedFile
 from composable_memory.imports.json_elements import Unreadable, elements
 from composable_memory.paths import encoding_of, is_note
 from composable_memory.transcripts import messages_of, texts_in

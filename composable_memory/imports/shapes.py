@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from composable_memory.front_matter import front_matter
-from composable_memory.imports.files import ExportedFile, files_of
+from composable_memory.imports.export_files import ExportedFile, files_of
 from composable_memory.imports.readers import BROKEN, READERS, json_of, text_of
 from composable_memory.paths import is_note
 

@@ -12,7 +12,7 @@ from composable_memory.content import MemoryContentObject, MemoryProvenance, Mem
 from composable_memory.front_matter import front_matter
 from composable_memory.ingest.extract import RETAINED
 from composable_memory.ingest.normalize import citation_of
-from composable_memory.markdown import CodeReader, heading_in
+from composable_memory.markdown_lines import CodeReader, heading_in
 from composable_memory.reflect.entity_pages import is_own_line
 from composable_memory.retain.retained_lines import RetainedLine, retained_lines
 from composable_memory.transcripts import messages_of

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from composable_memory.inspector.answer import Row, facts_of, milliseconds, moment, table
 from composable_memory.inspector.charts import line_chart
+from composable_memory.inspector.logged_searches import TOGETHER, Search, in_parts, percentiles
 from composable_memory.inspector.markup import Child, Markup, el
-from composable_memory.inspector.traffic import TOGETHER, Search, in_parts, percentiles
 
 PARTS = 40
 """Into so many parts of equal time the searches are divided."""

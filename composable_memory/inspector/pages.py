@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 from composable_memory.inspector.answer import Row, answer_view, bar, milliseconds, score, table
 from composable_memory.inspector.backends import backend_cards, course, probe_view
+from composable_memory.inspector.logged_searches import Search, TracesRequest, logged_searches
 from composable_memory.inspector.markup import Child, Markup, el, page
-from composable_memory.inspector.traffic import Search, TracesRequest, logged_searches
 from composable_memory.inspector.tuning import choice, sliders, weights_history
 from composable_memory.interfaces import Capability
 from composable_memory.runtime.opening import moment_given

@@ -11,7 +11,7 @@ from dataclasses import field
 from hashlib import sha256
 from typing import NamedTuple
 
-from composable_memory.markdown import CodeReader, heading_in
+from composable_memory.markdown_lines import CodeReader, heading_in
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 CHECK_CHARS = 4

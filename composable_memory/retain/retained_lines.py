@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
 from composable_memory.front_matter import front_matter
-from composable_memory.markdown import COMMENT, COMMENT_ENDS, CodeReader, heading_in
+from composable_memory.markdown_lines import COMMENT, COMMENT_ENDS, CodeReader, heading_in
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 RETAIN_HEADING = "## Retain"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from composable_memory_adapters.chunking import SMALLEST_CHUNK, chunk_markdown
-from composable_memory_adapters.text.outline import outline
+from composable_memory_adapters.text.markdown_outline import outline
 
 ANY = st.text(
     st.one_of(st.sampled_from("ab \n\n\r\t，部\U0001f680"), st.characters(codec=None)), max_size=400

@@ -18,7 +18,7 @@ from composable_memory_adapters.embedders.remote.embedder import remote_spec
 from composable_memory_adapters.embedders.remote.settings import RemoteProvider, SettingsWithJobs
 
 if TYPE_CHECKING:
-    from composable_memory_adapters.embedders.batch_jobs.api import JobApi, JobClient
+    from composable_memory_adapters.embedders.batch_jobs.provider_jobs import JobApi, JobClient
 
 TASK_TYPES: Mapping[Kind, str] = {"query": "RETRIEVAL_QUERY", "document": "RETRIEVAL_DOCUMENT"}
 

@@ -24,7 +24,7 @@ from composable_memory_adapters.embedders.remote.settings import (
 )
 
 if TYPE_CHECKING:
-    from composable_memory_adapters.embedders.batch_jobs.api import JobApi, JobClient
+    from composable_memory_adapters.embedders.batch_jobs.provider_jobs import JobApi, JobClient
 
 SettingsT = TypeVar("SettingsT", bound=RemoteSettings)
 

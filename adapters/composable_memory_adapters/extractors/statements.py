@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from composable_memory.content import MemoryContentObject
 from composable_memory.front_matter import front_matter
-from composable_memory.markdown import CodeReader, heading_in
+from composable_memory.markdown_lines import CodeReader, heading_in
 from composable_memory_adapters.extractors.word_lists import ABBREVIATIONS, LABELS, NOT_NAMES
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

@@ -20,9 +20,9 @@ from composable_memory_adapters.builtin.search.keyword_leg import (
     LookupPlan,
 )
 from composable_memory_adapters.builtin.search.time_matching import MOST_LISTED
+from composable_memory_adapters.postgres.passage_tokens import Fields, Sought, fts5_rarity, fts5_score, sparse
 from composable_memory_adapters.postgres.server import Connection
 from composable_memory_adapters.postgres.snapshot import WorkspaceState
-from composable_memory_adapters.postgres.words import Fields, Sought, fts5_rarity, fts5_score, sparse
 from composable_memory_adapters.text import compounds
 from composable_memory_adapters.text.query_terms import KeywordQuery, Lookup
 from composable_memory_adapters.text.stems import Stemmer

@@ -13,8 +13,8 @@ from composable_memory_adapters.builtin.notes.changed_notes import FileDraft, Fi
 from composable_memory_adapters.builtin.notes.fields import keyword_row
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.chunking import Chunk
+from composable_memory_adapters.postgres.passage_tokens import PassageWords, words_of
 from composable_memory_adapters.postgres.server import Connection
-from composable_memory_adapters.postgres.words import PassageWords, words_of
 from composable_memory_adapters.text.compounds import long_words
 from composable_memory_adapters.text.stems import Stemmer
 from composable_memory_ops_logs.quick_dataclass import dataclass

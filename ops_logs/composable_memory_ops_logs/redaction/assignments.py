@@ -21,7 +21,7 @@ from composable_memory_ops_logs.redaction.secret_values import (
     is_random,
     is_strong,
 )
-from composable_memory_ops_logs.redaction.words import HARMLESS_ENDINGS, VERBS
+from composable_memory_ops_logs.redaction.secret_vocabulary import HARMLESS_ENDINGS, VERBS
 
 # --- what joins a name and a value --------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.scanner import TOUCHING, Rule, Span, Text
-from composable_memory_ops_logs.redaction.words import (
+from composable_memory_ops_logs.redaction.secret_vocabulary import (
     FUNCTION_WORDS,
     HARMLESS_ENDINGS,
     PLACEHOLDERS,

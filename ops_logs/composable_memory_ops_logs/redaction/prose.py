@@ -12,7 +12,7 @@ from composable_memory_ops_logs.redaction.secret_values import (
     is_random,
     is_strong,
 )
-from composable_memory_ops_logs.redaction.words import FAR_NAMES, HARMLESS_ENDINGS
+from composable_memory_ops_logs.redaction.secret_vocabulary import FAR_NAMES, HARMLESS_ENDINGS
 
 # --- names in Chinese, Japanese, Korean, Arabic -------------------------------------------------------------
 

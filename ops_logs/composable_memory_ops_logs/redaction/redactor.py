@@ -12,7 +12,7 @@ from typing import overload
 from composable_memory_ops_logs.events import JsonValue
 from composable_memory_ops_logs.redaction.addresses import ADDRESS_RULES
 from composable_memory_ops_logs.redaction.assignments import ASSIGNMENT_RULES
-from composable_memory_ops_logs.redaction.commands import COMMAND_RULES
+from composable_memory_ops_logs.redaction.command_secrets import COMMAND_RULES
 from composable_memory_ops_logs.redaction.floods import Flood
 from composable_memory_ops_logs.redaction.numbers import NUMBER_RULES, find_numbers
 from composable_memory_ops_logs.redaction.patterns import Pattern

@@ -4,7 +4,7 @@ import re
 
 from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.scanner import Text, run_before
-from composable_memory_ops_logs.redaction.words import (
+from composable_memory_ops_logs.redaction.secret_vocabulary import (
     CODES_AFTER,
     FAR_NAMES,
     HARMLESS_ENDINGS,

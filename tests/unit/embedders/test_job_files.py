@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from composable_memory.content import EmbedderInput
-from composable_memory_adapters.embedders.batch_jobs.api import InputFile, input_files, job_inputs
+from composable_memory_adapters.embedders.batch_jobs.provider_jobs import InputFile, input_files, job_inputs
 from composable_memory_adapters.embedders.remote.batching import Kind
 
 INPUTS = st.lists(

@@ -15,7 +15,7 @@ from composable_memory_ops_logs import redact, redact_value
 from composable_memory_ops_logs.redaction import (
     addresses,
     assignments,
-    commands,
+    command_secrets,
     numbers,
     prose,
     redactor,
@@ -31,7 +31,7 @@ from composable_memory_ops_logs.redaction.secret_names import is_secret_name
 from tests.unit.ops_logs.secret_corpora.reading import ordinary_lines, readable, secret_cases
 
 MODULES = (
-    *(redactor, addresses, assignments, commands, secret_names, numbers),
+    *(redactor, addresses, assignments, command_secrets, secret_names, numbers),
     *(prose, secret_tables, tokens, secret_values),
 )
 BODY = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ"

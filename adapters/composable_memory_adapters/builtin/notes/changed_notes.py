@@ -26,7 +26,7 @@ from composable_memory_adapters.builtin.notes.sessions import (
 )
 from composable_memory_adapters.builtin.settings import ChunkingSettings, SessionDeltaSettings
 from composable_memory_adapters.chunking import Chunk, cut
-from composable_memory_adapters.text.outline import outline
+from composable_memory_adapters.text.markdown_outline import outline
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 GROUP_CHUNKS = 1000

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from composable_memory.front_matter import tags_in
 from composable_memory.paths import MAIN_FILES
 from composable_memory_adapters.text.forms import index_text
-from composable_memory_adapters.text.outline import Outline, heading_text
+from composable_memory_adapters.text.markdown_outline import Outline, heading_text
 
 MAX_ALIASES = 32
 MAX_TAGS = 500

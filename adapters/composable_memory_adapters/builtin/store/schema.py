@@ -22,7 +22,7 @@ from composable_memory_adapters.builtin.notes.fields import NO_FIELDS, fields_of
 from composable_memory_adapters.builtin.store.tables import LIVE, Tables
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text import compounds
-from composable_memory_adapters.text.outline import outline
+from composable_memory_adapters.text.markdown_outline import outline
 
 SCHEMA_VERSION = 5
 

@@ -19,7 +19,7 @@ from composable_memory_adapters.embedders.remote.settings import (
 )
 
 if TYPE_CHECKING:
-    from composable_memory_adapters.embedders.batch_jobs.api import JobApi, JobClient
+    from composable_memory_adapters.embedders.batch_jobs.provider_jobs import JobApi, JobClient
     from composable_memory_adapters.embedders.batch_jobs.runner import JobRunner
 
 SettingsT = TypeVar("SettingsT", bound=SettingsWithJobs)
@@ -90,8 +90,8 @@ class EmbedderWithJobs(RemoteEmbedder[SettingsT]):
         """Return the provider's interface for jobs."""
 
     def _open_runner(self) -> "JobRunner[SettingsT]":
-        from composable_memory_adapters.embedders.batch_jobs.api import JobClient
         from composable_memory_adapters.embedders.batch_jobs.journal import JobJournal
+        from composable_memory_adapters.embedders.batch_jobs.provider_jobs import JobClient
         from composable_memory_adapters.embedders.batch_jobs.runner import JobRunner
 
         api = self.job_api(JobClient(self))

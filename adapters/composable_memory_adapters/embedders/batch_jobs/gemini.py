@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from composable_memory_adapters.embedders.batch_jobs.api import (
+from composable_memory_adapters.embedders.batch_jobs.provider_jobs import (
     FilePart,
     JobApi,
     JobClient,

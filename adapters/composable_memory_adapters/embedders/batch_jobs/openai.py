@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from composable_memory_adapters.embedders.batch_jobs.api import (
+from composable_memory_adapters.embedders.batch_jobs.provider_jobs import (
     FilePart,
     JobApi,
     JobClient,

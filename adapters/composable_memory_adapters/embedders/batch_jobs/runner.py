@@ -10,7 +10,8 @@ from typing import Generic, TypeVar
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import DimensionMismatch, EmbeddingError, EmbeddingPending
 from composable_memory.supervision.backoff import Pace
-from composable_memory_adapters.embedders.batch_jobs.api import (
+from composable_memory_adapters.embedders.batch_jobs.journal import JobJournal, RecordedJob
+from composable_memory_adapters.embedders.batch_jobs.provider_jobs import (
     InputFile,
     JobApi,
     JobPhase,
@@ -20,7 +21,6 @@ from composable_memory_adapters.embedders.batch_jobs.api import (
     job_inputs,
     read_results,
 )
-from composable_memory_adapters.embedders.batch_jobs.journal import JobJournal, RecordedJob
 from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder
 from composable_memory_adapters.embedders.remote.settings import FailureCounter, SettingsWithJobs
 from composable_memory_adapters.http_failures import FailureKind, HttpFailure

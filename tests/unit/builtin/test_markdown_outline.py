@@ -1,6 +1,6 @@
 """The structure that is read from a Markdown text."""
 
-from composable_memory_adapters.text.outline import heading_text, outline
+from composable_memory_adapters.text.markdown_outline import heading_text, outline
 
 
 def blocks(*lines: str) -> list[tuple[int, int, str]]:

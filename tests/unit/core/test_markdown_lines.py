@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from composable_memory import markdown
+from composable_memory import markdown_lines
 from composable_memory.forget.statement_matching import statements_of as statements_in_note
 from composable_memory.ingest.note_reader import WrittenSource, contents_of
-from composable_memory.markdown import CodeReader, closes_fence, heading_in, opening_fence
+from composable_memory.markdown_lines import CodeReader, closes_fence, heading_in, opening_fence
 from composable_memory.reflect.entity_pages import own_lines, revised
 from composable_memory.retain.retained_lines import retained_lines
 from composable_memory_adapters.extractors.statements import statements_of
-from composable_memory_adapters.text.outline import outline
+from composable_memory_adapters.text.markdown_outline import outline
 
 LINES = (
     "# A", "## B ##", "###### C #", "####### D", "#E", "#", "##", "## ##", "# G#", "   # H", "    # I",
@@ -47,7 +47,7 @@ def test_comments_count_as_code_where_they_are_asked_for() -> None:
     lines = ["<!-- one line -->", "text", "<!--", "```", "-->", "text", "```", "<!--", "```", "  <!-- open"]
     comments, code = CodeReader(comments=True), CodeReader()
     assert [number for number, line in enumerate(lines) if comments.is_code(line)] == [0, 2, 3, 4, 6, 7, 8, 9]
-    assert comments.left_open == markdown.COMMENT
+    assert comments.left_open == markdown_lines.COMMENT
     assert [number for number, line in enumerate(lines) if code.is_code(line)] == [3, 4, 5, 6, 8, 9]
     assert code.left_open == "```"
 
@@ -80,7 +80,7 @@ def test_a_line_takes_the_same_number_of_steps_at_any_length() -> None:
         return counted
 
     # Calls of functions and of methods of `str`, each of which reads a line once; a pattern may do so often.
-    assert not hasattr(markdown, "re")
+    assert not hasattr(markdown_lines, "re")
     short = [steps(line) for line in long_lines(10)]
     assert [steps(line) for line in long_lines(100_000)] == short
 

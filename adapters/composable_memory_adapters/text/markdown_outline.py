@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import Literal
 
 from composable_memory.front_matter import FrontMatter, front_matter
-from composable_memory.markdown import closes_fence, heading_in, opening_fence
+from composable_memory.markdown_lines import closes_fence, heading_in, opening_fence
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_HEADING_CHARS = 120

@@ -3,7 +3,7 @@
 import pytest
 
 from composable_memory_adapters.builtin.notes.fields import KeywordRow
-from composable_memory_adapters.postgres.words import Fields, Sought, words_of
+from composable_memory_adapters.postgres.passage_tokens import Fields, Sought, words_of
 from composable_memory_adapters.text.query_terms import Lookup
 from composable_memory_adapters.text.stems import Stemmer
 
