@@ -1,7 +1,7 @@
 """Turns what happens in a session into contents, and hands them to a memory without waiting for its graph."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from hashlib import sha256
 from typing import Protocol
 
@@ -123,14 +123,10 @@ def _message(event: PipelineEventEnvelope, message: MessageReceived) -> MemoryCo
         provenance=_provenance(
             event, source_id=message.message_id, channel=message.channel, actor_id=message.sender_id
         ),
-        temporal=MemoryTemporalMetadata(
+        temporal=replace(
+            told,
             created_at=told.created_at or message.received_at,
-            updated_at=told.updated_at,
             observed_at=told.observed_at or message.received_at,
-            valid_from=told.valid_from,
-            valid_to=told.valid_to,
-            expires_at=told.expires_at,
-            timezone=told.timezone,
         ),
     )
 
