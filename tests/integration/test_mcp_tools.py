@@ -428,7 +428,7 @@ async def test_arguments_of_any_shape_are_answered(tmp_path: Path, state_dir: Pa
     (folder / "MEMORY.md").write_text("# Notes\n\nThe boat is red.\n", encoding="utf-8")
     drawn: list[tuple[str, dict[str, Any]]] = []
 
-    @settings(max_examples=rounds(100, explore=1_000), suppress_health_check=list(HealthCheck))
+    @settings(max_examples=rounds(40, explore=1_000), suppress_health_check=list(HealthCheck))
     @given(calls())
     def draw(call: tuple[str, dict[str, Any]]) -> None:
         drawn.append(call)
