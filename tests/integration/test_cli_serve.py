@@ -108,24 +108,47 @@ def serving(place: Place) -> Iterator[RunningCli]:
         yield process
 
 
-def test_a_server_answers_to_the_byte_what_the_command_alone_would(place: Place) -> None:
-    commands = [
-        ["search", PORT],
-        ["search", PORT, "--explain", "-n", "1"],
-        ["search", PORT, "--text", "--strict"],
-        ["search", "zebra crossing quantum"],
-        ["pack", PORT],
-        ["get", "MEMORY.md#L1-L2", "--json"],
-        ["get", "memory/none.md"],
-        ["get", "../outside.md", "--json"],
-        ["status", "--deep", "--json"],
-        ["search", PORT, "--json"],
-        ["explain", "--why-not", "MEMORY.md"],
-        ["explain", "last", "--json"],
-        ["recall", "--since", "2026-01", "--json"],
-    ]
-    wrong_usage = [["search", PORT, "--backend", "nobody"], ["status", "--help"]]
-
+@pytest.mark.parametrize(
+    ("commands", "wrong_usage"),
+    [
+        pytest.param(
+            [
+                ["search", PORT],
+                ["search", PORT, "--explain", "-n", "1"],
+                ["search", PORT, "--text", "--strict"],
+                ["search", "zebra crossing quantum"],
+                ["pack", PORT],
+                ["get", "MEMORY.md#L1-L2", "--json"],
+                ["get", "memory/none.md"],
+                ["get", "../outside.md", "--json"],
+                ["status", "--deep", "--json"],
+                ["search", PORT, "--json"],
+                ["explain", "--why-not", "MEMORY.md"],
+                ["explain", "last", "--json"],
+                ["recall", "--since", "2026-01", "--json"],
+            ],
+            [["search", PORT, "--backend", "nobody"], ["status", "--help"]],
+            id="one-of-each",
+        ),
+        pytest.param(
+            [
+                ["search", PORT, "--lines", "1"],
+                ["search", "after:2026-01"],
+                ["get", "MEMORY.md"],
+                ["get", "MEMORY.md", "--from", "1", "--lines", "2"],
+                ["status"],
+                ["explain", "nosuchtrace"],
+                ["recall"],
+            ],
+            [["search", " "], ["search"]],
+            id="others",
+            marks=pytest.mark.thorough,
+        ),
+    ],
+)
+def test_a_server_answers_to_the_byte_what_the_command_alone_would(
+    place: Place, commands: list[list[str]], wrong_usage: list[list[str]]
+) -> None:
     with serving(place):
         for words in [*commands, *wrong_usage]:
             assert (words, place.asked(*words)) == (words, place.alone(*words))
