@@ -50,6 +50,7 @@ async def embedder(services: EmbedderServices) -> AsyncIterator[MultilingualE5Em
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(400)
 class TestContract(EmbedderContract):
     """What every embedder must do."""
 
