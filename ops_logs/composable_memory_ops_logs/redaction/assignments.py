@@ -26,7 +26,8 @@ from composable_memory_ops_logs.redaction.secret_vocabulary import HARMLESS_ENDI
 # --- what joins a name and a value --------------------------------------------------------------------------
 
 _ABOUT = r"""(?:[ ](?:\([^()\n]{1,40}\)|(?:at|da|de|del|do|du|for|from|für|in|of|on|para|per|pour|to|vom
-|von|от|к|для|на|der|des|dem|zu|zum|zur|am|beim|login|code|phrase|wifi|di|della)
+|van|von|voor|от|к|для|на|der|des|dem|(?:mein|dein|sein|ihr|unser)e[rs]|zu|zum|zur|am|beim|login|code
+|phrase|wifi|di|della)
     (?:[ ][^\s:=|"`]{1,30}){1,5}?))?"""
 
 _CLOSE = r"""["'`\\\])*_]{0,6}"""

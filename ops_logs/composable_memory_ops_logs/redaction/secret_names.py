@@ -22,7 +22,7 @@ SORTS = {
         "parola": r"parola(?:[ ]d'ordine)?",
         "community": r"community(?:[ _-]?string)?(?= ?[:=])",
         "парол": r"парол[ьяи]",
-        "hasło": r"hasło(?:[ ]to(?=[ ]))?",
+        "hasło": r"hasło(?:(?:[ ]do(?:[ ][^\s:=|]{1,30}){1,3}?)?[ ]to(?=[ ]))?",
         "adgangskode": r"adgangskoden?",
         "lösenord": r"lösenord(?:et)?",
         "passord": r"passord(?:et)?",

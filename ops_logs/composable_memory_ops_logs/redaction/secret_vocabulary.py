@@ -54,7 +54,7 @@ HARMLESS_ENDINGS = _words(
     algorithm age alias arn auth_method bits budget changed charset class code codes confirm
     confirmation cost count counts created date default description digest dir directory encoding
     endpoint error errors exists expired expires expiration expiry field fields file filename folder
-    format generator guard handler hash header help hint id ids index info input invalid issuer kind
+    format generator guard handler hash hasher header help hint id ids index info input invalid issuer kind
     label last_four len length lengths level limit limits link list locked location manager map max mask
     masked metadata method min minimum missing mode name names needed never nonce now number object ok
     only ops page parser param params path pattern per phrase_count placeholder plain policy position prefix
@@ -107,6 +107,10 @@ PREDICATES = _words(
     ela ele em errada essa foi incorreta isso mas mesma muito na não nova o obrigatória os pela sem sua
     também tem uma che chi cui della di è errata gli i inserire ma nel nella obbligatoria più sbagliata
     scaduta sicura sono sulla troppo tua
+    aangepast al alleen belangrijk bij deze dezelfde dit een eens fout geheim geldig geweigerd gewijzigd goed
+    hetzelfde hier jouw juist kort kwijt lang leeg maar minstens naar niet nodig nog ongeldig onjuist op
+    opgeslagen slecht te uit van vanaf veilig verkeerd verlopen verplicht vergeten voor waarschijnlijk
+    zwak zijn
     """
 )
 """What is said of a password more often than that it is this word."""
