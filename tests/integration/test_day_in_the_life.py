@@ -30,7 +30,7 @@ pytest.importorskip("falkordb")
 SESSIONS = int(os.environ.get("COMPOSABLE_MEMORY_TEST_SESSIONS", "6"))
 SEED = int(os.environ.get("COMPOSABLE_MEMORY_TEST_SEED", "20260310"))
 START = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 CANARY = "quokkafern"
 TEA = f"I prefer {CANARY} tea in the morning."
 SETTINGS = {"embedding": {"provider": "none"}, "hooks": {"auto_capture": True}}
@@ -74,7 +74,11 @@ from composable_memory.errors import InvalidArgument
 async def do(memory, now, what, text):
     if what == "remember":
         done = await memory.remember(text, now=now)
-        return [done.line, done.duplicate_of, [str(one) for one in done.degraded]]
+        late = [one for one in done.degraded if (one.backend_id, one.code) == ("graphiti", "timeout")]
+        if late:  # the machine is busy: the line comes in when all that waits is worked off
+            await memory.sync()
+            assert [one for one in await memory.facts_of().episodes(limit=10_000) if text in one.text]
+        return [done.line, done.duplicate_of, [str(one) for one in done.degraded if one not in late]]
     if what == "forget":
         try:
             plan = await memory.plan_forgetting(text)
@@ -400,7 +404,7 @@ def live(day: Day) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(60 + 20 * SESSIONS)
+@pytest.mark.timeout(60 + 60 * SESSIONS)
 def test_a_day_in_the_life_of_an_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     day = Day(tmp_path, SEED)
     monkeypatch.setenv("COMPOSABLE_MEMORY_CONFIG", str(day.config))
