@@ -142,6 +142,11 @@ def frames() -> tuple[Frame, ...]:
     )
 
 
+def is_compiled() -> bool:
+    """Return whether the patterns are there already; to compile them takes a second."""
+    return bool(frames.cache_info().currsize)
+
+
 def _expanded(template: str) -> str:
     parts = {**_PARTS, "TRADE": _ROLES["WORKER"], "PET": _KIN["PET"]}
     parts |= {f"{{{name}}}": text for name, text in (*_TABLES["fragments"].items(), ("MARK", MARK))}

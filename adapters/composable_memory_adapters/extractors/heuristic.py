@@ -14,6 +14,7 @@ from itertools import groupby
 from composable_memory.content import ExtractedEntity, ExtractedRelation, MemoryContentObject
 from composable_memory.ingest.extract import Extraction
 from composable_memory.ingest.lifetimes import observed_at
+from composable_memory_adapters.extractors import grammar
 from composable_memory_adapters.extractors.capitalised_names import (
     UNSURE,
     Mention,
@@ -56,7 +57,7 @@ class HeuristicExtractor:
 
     async def read(self, content: MemoryContentObject) -> Extraction:
         """Return the entities in `content` and what it says of them."""
-        if len(content.text or "") > MAX_CHARS_ON_THE_LOOP:
+        if len(content.text or "") > MAX_CHARS_ON_THE_LOOP or not grammar.is_compiled():
             return await asyncio.to_thread(read_by_rules, content)
         return read_by_rules(content)
 

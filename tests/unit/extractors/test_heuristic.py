@@ -1,8 +1,10 @@
 """Rules find who and what a text speaks of, and what it says of them."""
 
 import asyncio
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from composable_memory.content import (
 from composable_memory.ingest import SupportsExtraction
 from composable_memory.interfaces import EntityExtractor, SupportsRelations
 from composable_memory.testing import HOSTILE_TEXTS
-from composable_memory_adapters.extractors import HeuristicExtractor
+from composable_memory_adapters.extractors import HeuristicExtractor, grammar
 from composable_memory_adapters.extractors.heuristic import read_by_rules
 
 SAID = datetime(2026, 5, 13, tzinfo=UTC)
@@ -377,3 +379,18 @@ def test_messages_are_read_as_people_write_them() -> None:
     assert only("Our cat Mia ran away yesterday.", speaker="Ada").valid_from is None
     assert relations("I'm thinking about a dog named Rex.", speaker="Ada") == []
     assert relations("Si me dan el puesto en Harlow, tengo un gato, Óscar.", speaker="Ada") == []
+
+
+async def test_the_patterns_are_compiled_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled_in: list[threading.Thread] = []
+
+    @cache
+    def frames() -> tuple[grammar.Frame, ...]:
+        compiled_in.append(threading.current_thread())
+        return ()
+
+    monkeypatch.setattr(grammar, "frames", frames)
+    await HeuristicExtractor().read(content("Alice works at Acme."))
+
+    assert len(compiled_in) == 1
+    assert threading.current_thread() not in compiled_in
