@@ -26,7 +26,6 @@ from composable_memory.types import (
     TimeHint,
 )
 from composable_memory_ops_logs import (
-    PIECES_TOLD,
     QUERY_PREVIEW_CHARS,
     SNIPPET_PREVIEW_CHARS,
     BackendResult,
@@ -145,8 +144,8 @@ class QueryLogger:
                     duplicates_removed=merged.total_before_dedup - merged.total_after_dedup,
                     by_backend={one.backend_id: len(one.results) for one in response.answers},
                 ),
-                final_results=_MadeWhenWritten(partial(logged_results, merged)),
-                dropped=_MadeWhenWritten(partial(logged_dropped, merged)),
+                final_results=_MadeWhenWritten(partial(_results, merged)),
+                dropped=_MadeWhenWritten(partial(_dropped, merged)),
                 backend_attribution=_paths_by_backend(response),
                 degraded=[
                     LoggedDegradation(backend=one.backend_id, reason=f"{one.code}: {one.reason}")
@@ -160,7 +159,6 @@ class QueryLogger:
                     )
                 ),
                 experiment=None if draw is None else _interleaved(draw),
-                rules=PIECES_TOLD,
             ),
             status="partial" if response.degraded else "success",
             duration_ms=round(response.latency_ms, 3),
@@ -180,12 +178,12 @@ def log_context_pack(ops_log: OpsLog, pack: str, selected: int, budget: PackBudg
     )
 
 
-def logged_results(merged: Merged[T]) -> list[FinalResult]:
+def _results(merged: Merged[T]) -> list[FinalResult]:
     """Return the results of a ranking as the log tells them."""
     return [_final(group) for group in merged.kept]
 
 
-def logged_dropped(merged: Merged[T]) -> list[Dropped]:
+def _dropped(merged: Merged[T]) -> list[Dropped]:
     """Return what was ruled out as the log tells it."""
     return [
         Dropped(  # by place, as there are dozens of them

@@ -8,17 +8,16 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-import composable_memory_ops_logs.line_format as wire
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import Dedup, Fusion, Group, Loser, Merged
 from composable_memory.query.interleaving import Draw, interleave
 from composable_memory.query.live_weights import DEFAULT_WEIGHT
-from composable_memory.query.query_log import logged_dropped, logged_results
 from composable_memory.query.ranking import CalibrationRule, MergePolicy, Ranking, depth_for, rank
 from composable_memory.types import SearchOptions
 from composable_memory_feedback.logged import LoggedQuery, RankedHit, RankingPolicy
-from composable_memory_ops_logs import PIECES_TOLD, Candidate
-from composable_memory_ops_logs.short_form import ShortRows, final_row
+from composable_memory_ops_logs import Candidate
+from composable_memory_ops_logs.line_format import to_line
+from composable_memory_ops_logs.short_form import ShortRanking, final_row
 
 
 class Replayer:
@@ -46,17 +45,7 @@ class Replayer:
         merged, teams = _as_then(query, self._prepared_of(query))
         if query.experiment is not None and teams != query.experiment.teams:
             return False
-        if _is_as_in_short(merged, query):
-            return True
-        results = [wire.value_to_wire(one) for one in logged_results(merged)]
-        dropped = [wire.value_to_wire(one) for one in logged_dropped(merged)]
-        if query.rules < PIECES_TOLD:
-            for one in (*results, *dropped):
-                one.pop("startChar", None)
-        try:
-            return _bytes(results, dropped) == _bytes([*query.final_results], [*query.dropped_results])
-        except ValueError:  # a row that lies
-            return False
+        return _is_as_written(merged, query.written)
 
     def _prepared_of(self, query: LoggedQuery) -> "_Prepared":
         key = (query.trace_id, query.query_id)
@@ -85,51 +74,45 @@ def is_reproduced(query: LoggedQuery) -> bool:
     return Replayer().reproduces(query)
 
 
-def _bytes(results: object, dropped: object) -> bytes:
-    return wire.to_line({"finalResults": results, "dropped": dropped})
-
-
-def _is_as_in_short(merged: Merged[Candidate], query: LoggedQuery) -> bool:
-    """Compare with the rows of a short line by the numbers of candidates, without making the full lines.
-
-    Where that is False, the full lines may still be the same.
-    """
-    final, dropped = query.final_results, query.dropped_results
-    if not (isinstance(final, ShortRows) and isinstance(dropped, ShortRows)):
+def _is_as_written(merged: Merged[Candidate], written: ShortRanking | None) -> bool:
+    """Compare with the rows of the log, which name candidates by number, without making its full lines."""
+    if written is None:
         return False
-    ranking = final.ranking
-    numbers = {id(one): number for number, (_, one) in enumerate(ranking.found)}
+    first: dict[str, int] = {}  # of candidates with the same label a row may name any
+    named = [first.setdefault(f"{backend} {one.key}", at) for at, (backend, one) in enumerate(written.found)]
+    numbers = {id(one): at for at, (_, one) in enumerate(written.found)}
+    labels = {one: named[at] for one, at in numbers.items()}
     try:
         results = [
             [
                 numbers[id(group.best.result)], group.score, group.best.calibrated,
-                [numbers[id(other.result)] for other in group.others], group.support, group.best.weight,
+                [labels[id(other.result)] for other in group.others], group.support, group.best.weight,
             ]
             for group in merged.kept
         ]  # fmt: skip
-        shown = [final_row(row) for row in final.rows]
+        shown = [final_row(row) for row in written.shown]
         for row in shown:
             if row[-1] is None:
-                row[-1] = ranking.weights[ranking.found[row[0]][0]]
-        losers = [_loser_row(one, numbers) for one in merged.losers]
-        ruled_out = [_ruled_out(row, ranking.reasons) for row in dropped.rows]
-    except (LookupError, TypeError, ValueError):  # rows that are whole lines
+                row[-1] = written.weights[written.found[row[0]][0]]
+        losers = [_loser_row(one, labels) for one in merged.losers]
+        ruled_out = [_ruled_out(row, named, written.reasons) for row in written.ruled_out]
+    except (LookupError, TypeError, ValueError):  # a row that lies
         return False
-    return _bytes(results, losers) == _bytes(shown, ruled_out)
+    return to_line({"shown": results, "ruledOut": losers}) == to_line({"shown": shown, "ruledOut": ruled_out})
 
 
-def _ruled_out(row: Sequence[Any], reasons: Sequence[Any]) -> list[object]:
+def _ruled_out(row: Sequence[Any], named: Sequence[int], reasons: Sequence[Any]) -> list[object]:
     number, kind, *what = row
     reason, before, after = reasons[kind]
     if what and isinstance(what[0], str):
-        return [number, reason, f"{before}{what[0]}{after}", ""]
-    return [number, reason, before, after, *what]
+        return [named[number], reason, f"{before}{what[0]}{after}", ""]
+    return [named[number], reason, before, after, *what]
 
 
-def _loser_row(one: Loser[Candidate], numbers: Mapping[int, int]) -> list[object]:
+def _loser_row(one: Loser[Candidate], labels: Mapping[int, int]) -> list[object]:
     if isinstance(one.against, str):
-        return [numbers[id(one.result)], one.reason, one.against, ""]
-    return [numbers[id(one.result)], one.reason, f"{one.lost} ", "", numbers[id(one.against.result)]]
+        return [labels[id(one.result)], one.reason, one.against, ""]
+    return [labels[id(one.result)], one.reason, f"{one.lost} ", "", labels[id(one.against.result)]]
 
 
 def _as_then(query: LoggedQuery, prepared: "_Prepared") -> tuple[Merged[Candidate], tuple[str, ...]]:

@@ -10,7 +10,6 @@ from composable_memory_ops_logs.lazy_names import lazy_names
 if TYPE_CHECKING:
     from composable_memory_ops_logs.errors import OpsLogError
     from composable_memory_ops_logs.events import (
-        PIECES_TOLD,
         QUERY_PREVIEW_CHARS,
         SCHEMA_VERSION,
         SNIPPET_PREVIEW_CHARS,
@@ -76,7 +75,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "PIECES_TOLD",
     "QUERY_PREVIEW_CHARS",
     "SCHEMA_VERSION",
     "SNIPPET_PREVIEW_CHARS",
@@ -142,7 +140,7 @@ __all__ = [
 _MODULES = {
     "errors": "OpsLogError",
     "events": (
-        "PIECES_TOLD QUERY_PREVIEW_CHARS SCHEMA_VERSION SNIPPET_PREVIEW_CHARS AnswerGiven BackendDegraded "
+        "QUERY_PREVIEW_CHARS SCHEMA_VERSION SNIPPET_PREVIEW_CHARS AnswerGiven BackendDegraded "
         "BackendOpened BackendRecovered BackendResult Candidate ContextPackBuild DedupStats "
         "Degradation Dropped ErrorInfo EventDetail FinalResult Intent Interleaved MemoryForgotten MemoryRead "
         "MemoryRemembered NearPair OpsEvent QueryDelivered QueryMerged QueryStart Status TakenFrom place_key"

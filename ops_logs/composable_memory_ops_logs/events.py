@@ -16,9 +16,6 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 SCHEMA_VERSION: int = 1
 """Version of the format on disk; rises when a reader of the old one would misread the new one."""
 
-PIECES_TOLD = 2
-"""The rules of a merged list since which its results say which piece of a long line they are."""
-
 QUERY_PREVIEW_CHARS = 200
 """How much of a query an event shows."""
 
@@ -140,7 +137,7 @@ class Candidate(NamedTuple):
     snippet_preview: str
     """The first `SNIPPET_PREVIEW_CHARS` characters."""
     content_hash: str | None = None
-    """Short hash of the whole snippet, in lines of earlier versions; whose texts are equal is in `near`."""
+    """No longer written; it keeps the place that it has in candidates of stored golden questions."""
     exact: bool = False
     """True when the backend found the words themselves."""
     origin: TakenFrom | None = None
@@ -286,8 +283,6 @@ class QueryMerged(EventDetail):
     near: Sequence[NearPair] = ()
     """Decides on near duplicates, which previews of their texts could not; -1 where there are too many."""
     experiment: Interleaved | None = None
-    rules: int = 1
-    """By which rules the list was written; since `PIECES_TOLD` results say which piece of a line they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

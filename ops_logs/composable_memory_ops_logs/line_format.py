@@ -7,13 +7,15 @@ from datetime import UTC, datetime
 from functools import cache
 from itertools import chain
 from types import NoneType
-from typing import Any, TypeAlias, cast, get_args, get_origin, get_type_hints
+from typing import Any, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
 from zlib import crc32
 
 import orjson
 
 from composable_memory_ops_logs.events import EventDetail, JsonValue, OpsEvent, Status
 from composable_memory_ops_logs.quick_dataclass import dataclass
+
+Made = TypeVar("Made")
 
 _LINE_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 _CHECKSUM = b',"crc32":'
@@ -59,6 +61,26 @@ def value_to_wire(value: object, *without: str) -> dict[str, object]:
     """Return a part of an event, such as a `FinalResult`, as it stands in its line, `without` some fields."""
     kind: type = type(value)
     return _encoder(kind, *without)(value)
+
+
+def value_from_wire(kind: type[Made], wire: Any) -> Made:
+    """Return what `value_to_wire` wrote; types are not checked.
+
+    Raises:
+        AttributeError, TypeError: it is of another kind.
+    """
+    hints = get_type_hints(kind)
+    given = {}
+    for name in _names(kind):
+        if (value := wire.get(_to_camel(name))) is None:
+            continue
+        annotation = _Annotation.of(hints[name])
+        if annotation.nested is not None and annotation.many:
+            value = tuple(value_from_wire(annotation.nested, one) for one in value)
+        elif annotation.nested is not None:
+            value = value_from_wire(annotation.nested, value)
+        given[name] = value
+    return kind(**given)
 
 
 def to_line(wire: Mapping[str, object]) -> bytes:

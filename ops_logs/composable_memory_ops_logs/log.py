@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from composable_memory_ops_logs.events import EventDetail, OpsEvent, Status
+from composable_memory_ops_logs.events import EventDetail, OpsEvent, QueryMerged, Status
 from composable_memory_ops_logs.file_sink import FileSink
 from composable_memory_ops_logs.line_format import event_to_wire, sealed, texts_in, to_line
 from composable_memory_ops_logs.log_thread import LineWriter
@@ -200,8 +200,8 @@ class _Renderer:
 
     def _wires(self, events: Sequence[OpsEvent]) -> list[dict[str, Any]]:
         *answers, last = events
-        if answers:
-            with suppress(TypeError, ValueError):  # what the short form cannot tell, the long one can
+        if isinstance(last.detail, QueryMerged):
+            with suppress(TypeError, ValueError):  # an answer was written before, by itself
                 return [self._masked_head(short_line(last, answers, self._masked))]
         wires = map(self._masked_head, map(event_to_wire, events))
         return [wire | {"detail": self._masked(wire["detail"])} for wire in wires]

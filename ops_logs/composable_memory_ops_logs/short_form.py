@@ -1,20 +1,20 @@
 """The short form of a finished query: one line for its merged list and what every backend answered.
 
 A path, and a passage that several backends found, is written once and referred to by number; what follows
-from other numbers is left out. `full_lines` gives back the lines that the events have by themselves. What
-does not fit the short form, because it does not follow from the candidates, stands in it as it is.
+from other numbers is left out. `full_lines` gives back the lines that the events have by themselves, and
+`short_detail` makes the short form of events that were written by themselves.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, repeat
 from operator import add, itemgetter
-from typing import Any, overload
+from typing import Any
 
 import orjson
 
 from composable_memory_ops_logs.events import (
-    PIECES_TOLD,
     BackendResult,
     Candidate,
     Dropped,
@@ -29,6 +29,7 @@ from composable_memory_ops_logs.line_format import (
     format_time,
     head_to_wire,
     to_line,
+    value_from_wire,
     value_to_wire,
 )
 
@@ -51,69 +52,29 @@ class ShortRanking:
     """What a short line says of candidates, and of what became of them; its rows name them by number.
 
     `candidates` are those of each backend, in the order of the line; `found` are all of them, each after its
-    backend.
+    backend. `shown` are the rows of the results, `ruled_out` of the others. Types are not checked.
+
+    Raises:
+        ValueError: the line lies.
     """
 
     def __init__(self, short: Mapping[str, Any]) -> None:
-        passages = _passages(short)
-        self.candidates = [_candidates(answer, passages) for answer in short["backends"]]
-        self.found: list[_Listed] = []
-        for answer, own in zip(short["backends"], self.candidates, strict=True):
-            self.found += zip(repeat(answer.get("backend", "")), own)
-        self.weights: Mapping[str, float] = short["weights"]
-        self.reasons: list[Any] = short["reasons"]
-        self.pieces_told: bool = short.get("rules", 1) >= PIECES_TOLD
-        self._shown: list[Any] = short["shown"]
-        self._ruled_out: list[Any] = short["ruledOut"]
-
-    @property
-    def final(self) -> "ShortRows":
-        """Return the results."""
-        return ShortRows(self, self._shown, _full_final)
-
-    @property
-    def dropped(self) -> "ShortRows":
-        """Return what was ruled out."""
-        return ShortRows(self, self._ruled_out, _full_dropped)
+        try:
+            passages = _passages(short)
+            self.candidates = [_candidates(answer, passages) for answer in short["backends"]]
+            self.found: list[_Listed] = []
+            for answer, own in zip(short["backends"], self.candidates, strict=True):
+                self.found += zip(repeat(answer.get("backend", "")), own)
+            self.weights: Mapping[str, float] = short["weights"]
+            self.reasons: list[Any] = short["reasons"]
+            self.shown: list[Any] = short["shown"]
+            self.ruled_out: list[Any] = short["ruledOut"]
+        except (AttributeError, LookupError, TypeError) as error:
+            raise ValueError(f"not a query: {error!r}") from error
 
     def key(self, one: int | str) -> str:
         """Return the key of a candidate that is named by its number, or by its backend and its key."""
         return self.found[one][1].key if isinstance(one, int) else one.partition(" ")[2]
-
-
-class ShortRows(Sequence[Json]):
-    """The results of a short line, or what was ruled out: each as in a full line when somebody looks at it.
-
-    That is a `ValueError` if the line lies.
-    """
-
-    def __init__(
-        self, ranking: ShortRanking, rows: list[Any], full: Callable[[Any, ShortRanking], Json]
-    ) -> None:
-        self.ranking = ranking
-        self.rows = rows
-        self._full = full
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[Json]:
-        try:
-            yield from [self._full(row, self.ranking) for row in self.rows]
-        except (AttributeError, LookupError, TypeError) as error:
-            raise ValueError(f"not a result: {error!r}") from error
-
-    @overload
-    def __getitem__(self, at: int) -> Json: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[Json]: ...
-    def __getitem__(self, at: int | slice) -> Json | list[Json]:
-        return [*self][at]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and [*self] == [*other]
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def final_row(row: Sequence[Any]) -> list[Any]:
@@ -128,12 +89,16 @@ def short_line(merged: OpsEvent, answers: Sequence[OpsEvent], mask: Callable[[Js
     cut could not be told.
 
     Raises:
-        ValueError: candidates do not stand in the order of their ranks, or have hashes.
+        ValueError: an answer is missing, candidates do not stand in the order of their ranks, or a result is
+            none of them.
         TypeError: it is another event.
     """
     detail = merged.detail
     if not isinstance(detail, QueryMerged):
         raise TypeError(f"{merged.action} is no merged list")
+    found_by = {backend for backend, count in detail.dedup_stats.by_backend.items() if count}
+    if not found_by <= {one.backend for one in answers}:
+        raise ValueError("the answer of a backend is missing")
     tables, found = _Tables(), list[_Listed]()
     heads, backends = [], []
     for event in answers:
@@ -141,16 +106,15 @@ def short_line(merged: OpsEvent, answers: Sequence[OpsEvent], mask: Callable[[Js
         if not isinstance(given, BackendResult):
             raise TypeError(f"{event.action} is no answer of a backend")
         candidates = list(given.results)
-        ranks = range(1, len(candidates) + 1)
-        if [one.rank for one in candidates] != [*ranks] or any(map(_HASH, candidates)):
-            raise ValueError("the short form has ranks by places, and no hashes")
+        if [one.rank for one in candidates] != [*range(1, len(candidates) + 1)]:
+            raise ValueError("the short form has ranks by places")
         heads.append(_head(event))
         backends.append(_answer(event, given, candidates, tables))
         found += zip(repeat(event.backend or ""), candidates)
     rest = _Rest(found, detail)
     shown = [rest.final(one) for one in detail.final_results]
     ruled_out = [rest.dropped(one) for one in detail.dropped]
-    whole = set(tables.numbers_of(found[row[0]][1] for row in shown if isinstance(row, list)))
+    whole = set(tables.numbers_of(found[row[0]][1] for row in shown))
     short: Json = value_to_wire(detail, "final_results", "dropped", "near", "backend_attribution")
     attribution = {backend: list(paths) for backend, paths in detail.backend_attribution.items()}
     if attribution != _paths_by_backend((one.backend, one.path) for one in detail.final_results):
@@ -168,7 +132,7 @@ def short_line(merged: OpsEvent, answers: Sequence[OpsEvent], mask: Callable[[Js
 def events_from_line(line: bytes, *, as_written: bool = False) -> list[OpsEvent]:
     """Return the events of one line, in the order in which they happened.
 
-    With `as_written`, a line in the short form is one event, which `read_short` understands.
+    With `as_written`, a line in the short form is one event, which `ShortRanking` understands.
 
     Raises:
         ValueError: the line is not JSON or not of events.
@@ -191,16 +155,21 @@ def is_short(detail: Mapping[str, object]) -> bool:
     return "ruledOut" in detail
 
 
-def read_short(short: Mapping[str, Any]) -> ShortRanking:
-    """Return what the short form says of candidates, and of what became of them.
+def short_detail(merged: OpsEvent, answers: Iterable[OpsEvent]) -> Json:
+    """Return the detail of a `query.merged` that was read back, in the short form.
+
+    Its answers stand in lines of their own in logs of earlier versions, and where it was long in coming.
 
     Raises:
-        ValueError: it lies. Types are not checked.
+        ValueError: a line lies. Types are not checked.
     """
     try:
-        return ShortRanking(short)
+        whole = replace(merged, detail=value_from_wire(QueryMerged, merged.detail))
+        heard = [replace(one, detail=value_from_wire(BackendResult, one.detail)) for one in answers]
+        short: Json = short_line(whole, heard, lambda detail: detail)["detail"]
     except (AttributeError, LookupError, TypeError) as error:
         raise ValueError(f"not a query: {error!r}") from error
+    return short
 
 
 def full_lines(wire: Json) -> list[Json]:
@@ -211,7 +180,7 @@ def full_lines(wire: Json) -> list[Json]:
     """
     short: Json = dict(wire["detail"])
     ranking = ShortRanking(short)
-    final = [*ranking.final]
+    final = [_full_final(row, ranking) for row in ranking.shown]
     lines = [
         _full_answer(wire, answer, [*map(value_to_wire, candidates)], short.get("queryId", ""))
         for answer, candidates in zip(short.pop("backends"), ranking.candidates, strict=True)
@@ -219,7 +188,7 @@ def full_lines(wire: Json) -> list[Json]:
     near = short.pop("near")
     for name in ("shown", "reasons", "ruledOut", *_TABLES):
         short.pop(name, None)
-    short |= {"finalResults": final, "dropped": [*ranking.dropped]}
+    short |= {"finalResults": final, "dropped": [_full_dropped(row, ranking) for row in ranking.ruled_out]}
     short.setdefault("backendAttribution", _paths_by_backend((one["backend"], one["path"]) for one in final))
     short["near"] = [{"one": one, "other": other} for one, other in zip(near[::2], near[1::2], strict=True)]
     return [*lines, {**wire, "schemaVersion": 1, "detail": short}]
@@ -239,7 +208,6 @@ _OF_A_PASSAGE = (
     "start_char",
     "outdated",
 )
-_HASH = itemgetter(Candidate._fields.index("content_hash"))
 _passage_of: Callable[[Candidate], _Passage] = itemgetter(*map(Candidate._fields.index, _OF_A_PASSAGE))
 
 
@@ -401,9 +369,12 @@ class _Rest:
     def __init__(self, found: Sequence[_Listed], merged: QueryMerged) -> None:
         self._found = found
         self._numbers: dict[str, int] = {}  # by label: the first, where several have the same
+        self._places: dict[tuple[str, TakenFrom | None], int] = {}  # by label and origin
         self._begins: dict[str, int] = {}  # at which number the candidates of each backend begin
         for number, (backend, one) in enumerate(found):
-            self._numbers.setdefault(f"{backend} {one.key}", number)
+            label = f"{backend} {one.key}"
+            self._numbers.setdefault(label, number)
+            self._places.setdefault((label, one.origin), number)
             self._begins.setdefault(backend, number)
         self._weights = merged.weights
         self._known: dict[tuple[str, ...], int] = {}
@@ -413,12 +384,12 @@ class _Rest:
         """The reasons so far: the reason, and what stands before and after that which differs."""
         return list(self._known)
 
-    def final(self, one: FinalResult) -> object:
-        """Return `[candidate, score, calibrated score, others, support, weight]`, or the whole."""
-        number = self._ranked(one.backend, one.backend_rank)
-        if number is None or not _is_same(self._found[number][1], one):
-            return value_to_wire(one)
-        row: list[object] = [number, one.score, one.calibrated_score]
+    def final(self, one: FinalResult) -> list[Any]:
+        """Return `[candidate, score, calibrated score, others, support, weight]`."""
+        number = self._begins.get(one.backend, len(self._found)) + one.backend_rank - 1
+        if number >= len(self._found) or not _is_same(self._found[number], one):
+            raise ValueError(f"{one.backend} {one.path} is a result, and no candidate")
+        row: list[Any] = [number, one.score, one.calibrated_score]
         row += [[self._numbers.get(label, label) for label in one.merged_with], one.support]
         if repr(self._weights.get(one.backend)) != repr(one.weight):
             return [*row, one.weight]
@@ -426,25 +397,15 @@ class _Rest:
             return row[:4] if one.merged_with else row[:3]
         return row
 
-    def dropped(self, one: Dropped) -> object:
-        """Return `[candidate, reason, what differs]`, or the whole."""
+    def dropped(self, one: Dropped) -> list[Any]:
+        """Return `[candidate, reason, what differs]`."""
         label = f"{one.backend} {place_key(one.path, one.start_line, one.end_line, one.start_char)}"
-        number = self._numbers.get(label)
+        number = self._places.get((label, one.origin))
         if number is None:
-            return value_to_wire(one)
-        candidate = self._found[number][1]
-        if (*_place(candidate), candidate.origin) != (*_place(one), one.origin):
-            return value_to_wire(one)
+            raise ValueError(f"{label} was ruled out, and is no candidate")
         before, what, after = self._parted(one.detail)
         reason = self._known.setdefault((one.reason, before, after), len(self._known))
         return [number, reason] if what is None else [number, reason, what]
-
-    def _ranked(self, backend: str, rank: int) -> int | None:
-        number = self._begins.get(backend, len(self._found)) + rank - 1
-        if number >= len(self._found):
-            return None
-        name, candidate = self._found[number]
-        return number if (name, candidate.rank) == (backend, rank) else None
 
     def _parted(self, text: str) -> tuple[str, int | str | None, str]:
         """Part a text at the candidate that it ends with, or at its first number."""
@@ -457,15 +418,27 @@ class _Rest:
         return text, None, ""
 
 
-def _is_same(candidate: Candidate, one: FinalResult) -> bool:
+def _is_same(found: _Listed, one: FinalResult) -> bool:
     """Return whether a result says of its candidate what the candidate says itself."""
+    backend, candidate = found
     return (
-        (*_place(candidate), candidate.origin, candidate.snippet_preview)
-        == (*_place(one), one.origin, one.snippet_preview)
-    ) and repr(candidate.score) == repr(one.raw_score)  # 1 and 1.0 are equal, and not the same in a line
+        backend,
+        *_place(candidate),
+        candidate.origin,
+        candidate.rank,
+        candidate.snippet_preview,
+        repr(candidate.score),  # 1 and 1.0 are equal, and not the same in a line
+    ) == (
+        one.backend,
+        *_place(one),
+        one.origin,
+        one.backend_rank,
+        one.snippet_preview,
+        repr(one.raw_score),
+    )
 
 
-def _place(one: Candidate | FinalResult | Dropped) -> tuple[str, int, int, int | None]:
+def _place(one: Candidate | FinalResult) -> tuple[str, int, int, int | None]:
     return one.path, one.start_line, one.end_line, one.start_char
 
 
@@ -474,7 +447,7 @@ _USUAL: list[Any] = [(), 0.0, None]
 
 
 def _full_final(row: Any, ranking: ShortRanking) -> Json:
-    if isinstance(row, dict):
+    if isinstance(row, dict):  # of an earlier version, with an answer that was written before
         return row
     number, score, calibrated, others, support, weight = final_row(row)
     backend, one = ranking.found[number]
@@ -492,11 +465,11 @@ def _full_final(row: Any, ranking: ShortRanking) -> Json:
         "support": support,
         "snippetPreview": one.snippet_preview,
     }
-    return _with_what_is_rare(line, one, ranking.pieces_told)
+    return _with_what_is_rare(line, one)
 
 
 def _full_dropped(row: Any, ranking: ShortRanking) -> Json:
-    if isinstance(row, dict):
+    if isinstance(row, dict):  # of an earlier version, as in `_full_final`, or one of several at one place
         return row
     number, kind, *more = row
     (backend, one), (reason, before, after) = ranking.found[number], ranking.reasons[kind]
@@ -509,14 +482,14 @@ def _full_dropped(row: Any, ranking: ShortRanking) -> Json:
         "reason": reason,
         "detail": f"{before}{what}{after}",
     }
-    return _with_what_is_rare(line, one, ranking.pieces_told)
+    return _with_what_is_rare(line, one)
 
 
-def _with_what_is_rare(line: Json, one: Candidate, pieces_told: bool) -> Json:
+def _with_what_is_rare(line: Json, one: Candidate) -> Json:
     """Add what only some candidates have."""
     if one.origin is not None:
         line["origin"] = value_to_wire(one.origin)
-    if pieces_told and one.start_char is not None:
+    if one.start_char is not None:
         line["startChar"] = one.start_char
     return line
 

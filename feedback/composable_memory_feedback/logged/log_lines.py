@@ -5,10 +5,9 @@ ranking or a learner could go wrong, or on for ever, with them.
 """
 
 from collections.abc import Iterable
-from operator import itemgetter
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from composable_memory_ops_logs import TakenFrom
@@ -48,45 +47,6 @@ class PlaceLine(Line):
         return TakenFrom(self.path, self.start_line, self.end_line, self.start_char)
 
 
-class CandidateColumns(Line):
-    """The candidates of a `query.backend_result`, by column: checked several times as fast as one by one."""
-
-    path: tuple[str, ...] = ()
-    start_line: tuple[Count, ...] = ()
-    end_line: tuple[Count, ...] = ()
-    score: tuple[float, ...] = ()
-    rank: tuple[Annotated[int, Field(ge=1)], ...] = ()
-    source: tuple[str, ...] = ()
-    snippet_preview: tuple[str, ...] = ()
-    content_hash: tuple[str | None, ...] = ()
-    exact: tuple[bool, ...] = ()
-    origin: tuple[PlaceLine | None, ...] = ()
-    start_char: tuple[Count | None, ...] = ()
-    outdated: tuple[list[PlaceLine] | None, ...] = ()
-
-    @classmethod
-    def by_column(cls, rows: object) -> dict[str, tuple[object, ...]]:
-        """Turn candidates into columns; one that none of them has is left out.
-
-        Raises:
-            ValueError: they are no list of objects that have what every candidate has.
-        """
-        if not isinstance(rows, list) or {*map(type, rows)} - {dict}:
-            raise ValueError("candidates are a list of objects")
-        try:
-            columns = dict(zip(_REQUIRED, zip(*map(_required, rows), strict=True), strict=bool(rows)))
-        except KeyError as error:
-            raise ValueError(f"a candidate has no {error}") from error
-        for name in _OPTIONAL.keys() & set[object]().union(*rows):
-            columns[name] = tuple(row.get(name, _OPTIONAL[name]) for row in rows)
-        return columns
-
-
-_REQUIRED = ("path", "startLine", "endLine", "score", "rank", "source", "snippetPreview")
-_required = itemgetter(*_REQUIRED)
-_OPTIONAL = {"contentHash": None, "exact": False, "origin": None, "startChar": None, "outdated": None}
-
-
 class ErrorLine(Line):
     """An error, by its class and its message."""
 
@@ -94,46 +54,18 @@ class ErrorLine(Line):
     message: str
 
 
-class AnswerOfBackend(Line):
-    """What a backend answered, but for its candidates."""
+class ShortAnswer(Line):
+    """What a backend answered, within a `query.merged`."""
 
+    backend: str
     depth: Count
     error: ErrorLine | None = None
     calibration: str
     is_absolute: bool
     answered_by: str | None = None
-
-
-class BackendLine(AnswerOfBackend):
-    """A `query.backend_result`."""
-
-    results: Annotated[CandidateColumns, BeforeValidator(CandidateColumns.by_column)]
-
-
-class ShortAnswer(AnswerOfBackend):
-    """What a backend answered, within a `query.merged` in the short form."""
-
-    backend: str
     found: list[Count]
     scores: list[float]
     exact: list[Count] | None = None
-
-
-class FinalLine(PlaceLine):
-    """A result of a `query.merged`."""
-
-    score: float
-    backend: str
-    calibrated_score: float
-    backend_rank: Count = 0
-    merged_with: list[str] = []
-
-
-class PairLine(Line):
-    """Two places of candidates."""
-
-    one: Count
-    other: Count
 
 
 class ExperimentLine(Line):
@@ -154,7 +86,10 @@ class DegradedLine(Line):
 
 
 class MergedLine(Line):
-    """A `query.merged`. A depth of 0 could be doubled for ever, so there is none."""
+    """A `query.merged` in the short form, with all that `ShortRanking` makes candidates of.
+
+    A depth of 0 could be doubled for ever, so there is none.
+    """
 
     fusion: str
     weights: Weights
@@ -166,30 +101,6 @@ class MergedLine(Line):
     degraded: list[DegradedLine] = []
     intent_kind: str | None = None
     experiment: ExperimentLine | None = None
-    rules: Count = 1
-
-    @property
-    def near_pairs(self) -> Iterable[tuple[int, int]]:
-        """Return the places of candidates that are nearly equal."""
-        raise NotImplementedError
-
-
-class LongMergedLine(MergedLine):
-    """One that has the lines of its backends beside it."""
-
-    final_results: list[FinalLine]
-    dropped: list[dict[str, object]] = []
-    near: list[PairLine]
-
-    @property
-    def near_pairs(self) -> Iterable[tuple[int, int]]:
-        """Return the places of candidates that are nearly equal."""
-        return ((pair.one, pair.other) for pair in self.near)
-
-
-class ShortMergedLine(MergedLine):
-    """One in the short form, with all that `read_short` makes candidates of."""
-
     backends: list[ShortAnswer]
     shown: list[Any]
     ruled_out: list[Any]

@@ -94,9 +94,8 @@ class LoggedQuery:
     """One query of one composite, complete: candidates, policy, and the ranking that came of it.
 
     `lists` stand in the order in which the backends were asked. `near` holds the pairs of candidates whose
-    texts are nearly equal, by their places when all lists are laid end to end. `final_results` and
-    `dropped_results` are the lines of the log as they stand there, for the comparison to the byte. `shown`
-    is what was delivered, best first.
+    texts are nearly equal, by their places when all lists are laid end to end. `shown` is what was delivered,
+    best first.
     """
 
     trace_id: str
@@ -116,10 +115,8 @@ class LoggedQuery:
     session_key: str | None = None
     experiment: LoggedExperiment | None = None
     degraded: tuple[str, ...] = ()
-    final_results: Sequence[Any] = field(default=(), repr=False)
-    dropped_results: Sequence[Any] = field(default=(), repr=False)
-    rules: int = 1
-    """By which rules the ranking was written; see `QueryMerged.rules`."""
+    written: Any = field(default=None, repr=False, compare=False)
+    """The `ShortRanking` of the log, for the comparison to the byte; None where it was left out."""
 
     @property
     def backends(self) -> tuple[str, ...]:

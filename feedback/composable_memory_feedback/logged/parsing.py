@@ -1,22 +1,15 @@
 """Makes values of the lines of the log, once it is clear that they can be believed."""
 
-from collections.abc import Callable, Mapping, Sequence, Set
-from functools import partial
-from itertools import repeat
-from typing import cast
+from collections.abc import Mapping, Sequence, Set
+from typing import Any, cast
 
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.logged.log_lines import (
     AnswerLine,
-    AnswerOfBackend,
-    BackendLine,
-    CandidateColumns,
-    FinalLine,
-    LongMergedLine,
     MergedLine,
     QueryStartLine,
     ReadLine,
-    ShortMergedLine,
+    ShortAnswer,
 )
 from composable_memory_feedback.logged.logged_query import (
     LoggedAnswer,
@@ -27,9 +20,8 @@ from composable_memory_feedback.logged.logged_query import (
     RankedHit,
     RankingPolicy,
 )
-from composable_memory_ops_logs import PIECES_TOLD, Candidate, OpsEvent
-from composable_memory_ops_logs.events import JsonValue
-from composable_memory_ops_logs.short_form import ShortRanking, final_row, is_short, read_short
+from composable_memory_ops_logs import Candidate, OpsEvent
+from composable_memory_ops_logs.short_form import ShortRanking, final_row, is_short, short_detail
 
 
 class MissingLines(ValueError):
@@ -59,23 +51,20 @@ def query_from(event: OpsEvent, start: QueryStartLine, rest: Sequence[OpsEvent])
     if not merges:
         raise MissingLines(start.query_id)
     detail = merges[0].detail
-    merged: MergedLine
-    final: Sequence[JsonValue]
-    dropped: Sequence[JsonValue]
-    if isinstance(detail, Mapping) and is_short(detail):
-        ranking, merged = read_short(detail), ShortMergedLine.model_validate(detail)
-        found = zip(merged.backends, ranking.candidates, strict=True)
-        answers = {one.backend: _list(one.backend, one, tuple(candidates)) for one, candidates in found}
-        shown = tuple(_short_hit(row, ranking) for row in merged.shown)
-        final, dropped = ranking.final, ranking.dropped
-    else:
-        merged, answers = LongMergedLine.model_validate(detail), _long_answers(rest)
-        shown = tuple(_hit(one, _start_char(one, merged.rules, answers)) for one in merged.final_results)
-        final, dropped = (_as_written(merges[0], name) for name in ("finalResults", "dropped"))
+    if isinstance(detail, Mapping) and not is_short(detail):
+        alone = [one for one in reversed(rest) if one.action == "query.backend_result"]
+        apart = {one.backend: one for one in alone if isinstance(one.backend, str)}
+        if not apart.keys() >= set(start.active_backends):
+            raise MissingLines(start.query_id)
+        detail = short_detail(merges[0], apart.values())
+    merged, ranking = MergedLine.model_validate(detail), ShortRanking(cast("Mapping[str, Any]", detail))
+    found = zip(merged.backends, ranking.candidates, strict=True)
+    answers = {one.backend: _list(one, tuple(candidates)) for one, candidates in found}
     if not answers.keys() >= set(start.active_backends):
         raise MissingLines(start.query_id)
     lists = tuple(answers[one] for one in start.active_backends)
     near = frozenset(merged.near_pairs)
+    shown = tuple(_hit(row, ranking) for row in merged.shown)
     _check(merged, lists, near, len(shown))
     return LoggedQuery(
         trace_id=event.trace_id,
@@ -93,9 +82,7 @@ def query_from(event: OpsEvent, start: QueryStartLine, rest: Sequence[OpsEvent])
         session_key=_session(event),
         experiment=_experiment(merged),
         degraded=tuple(f"{one.backend}: {one.reason}" for one in merged.degraded),
-        final_results=final,
-        dropped_results=dropped,
-        rules=merged.rules,
+        written=ranking,
     )
 
 
@@ -128,18 +115,9 @@ def answer_from(event: OpsEvent) -> LoggedAnswer:
     return LoggedAnswer(at=event.ts, query_trace_id=line.query_trace_id, quoted=quoted)
 
 
-def _long_answers(rest: Sequence[OpsEvent]) -> dict[str, LoggedList]:
-    answers = {}
-    for one in reversed(rest):
-        if one.action == "query.backend_result" and isinstance(one.backend, str):
-            line = BackendLine.model_validate(one.detail)
-            answers[one.backend] = _list(one.backend, line, _candidates(line.results))
-    return answers
-
-
-def _list(backend: str, line: AnswerOfBackend, candidates: tuple[Candidate, ...]) -> LoggedList:
+def _list(line: ShortAnswer, candidates: tuple[Candidate, ...]) -> LoggedList:
     return LoggedList(
-        backend=backend,
+        backend=line.backend,
         depth=line.depth,
         candidates=candidates,
         calibration=line.calibration,
@@ -147,31 +125,6 @@ def _list(backend: str, line: AnswerOfBackend, candidates: tuple[Candidate, ...]
         answered_by=line.answered_by,
         error=None if line.error is None else f"{line.error.type}: {line.error.message}",
     )
-
-
-def _candidates(columns: CandidateColumns) -> tuple[Candidate, ...]:
-    origins = tuple(None if origin is None else origin.place for origin in columns.origin)
-    outdated = tuple(places and tuple(one.place for one in places) for places in columns.outdated)
-    rows = zip(
-        columns.path,
-        columns.start_line,
-        columns.end_line,
-        columns.score,
-        columns.rank,
-        columns.source,
-        columns.snippet_preview,
-        columns.content_hash or repeat(None),
-        columns.exact or repeat(False),
-        origins or repeat(None),
-        columns.start_char or repeat(None),
-        outdated or repeat(None),
-        strict=False,  # what repeats has no end
-    )
-    return tuple(map(_candidate, rows))
-
-
-_candidate = cast("Callable[[tuple[object, ...]], Candidate]", partial(tuple.__new__, Candidate))
-"""Makes a candidate of all its fields in order, in a third of the time of calling the class."""
 
 
 def _check(merged: MergedLine, lists: Sequence[LoggedList], near: Set[tuple[int, int]], results: int) -> None:
@@ -197,34 +150,8 @@ def _policy(line: MergedLine) -> RankingPolicy:
     )
 
 
-def _start_char(line: FinalLine, rules: int, answers: Mapping[str, LoggedList]) -> int:
-    """Return where a result begins within its first line; in older lines only its candidate says so."""
-    if rules < PIECES_TOLD:
-        found = answers[line.backend].candidates if line.backend in answers else ()
-        if 0 < line.backend_rank <= len(found):
-            return found[line.backend_rank - 1].start_char or 0
-    return line.start_char or 0
-
-
-def _hit(line: FinalLine, start_char: int) -> RankedHit:
-    return RankedHit(
-        path=line.path,
-        start_line=line.start_line,
-        end_line=line.end_line,
-        start_char=start_char,
-        backend=line.backend,
-        score=line.score,
-        calibrated=line.calibrated_score,
-        # Written as "backend path:start:end".
-        others=tuple(label.partition(" ")[2] for label in line.merged_with),
-    )
-
-
-def _short_hit(row: object, ranking: ShortRanking) -> RankedHit:
-    """Return a result of the short form; the passage that it names says where it begins within its line."""
-    if isinstance(row, dict):
-        line = FinalLine.model_validate(row)
-        return _hit(line, line.start_char or 0)
+def _hit(row: object, ranking: ShortRanking) -> RankedHit:
+    """Return a result; the passage that it names says where it begins within its line."""
     try:
         number, score, calibrated, others, *_ = final_row(cast("Sequence[object]", row))
         backend, one = ranking.found[number]
@@ -261,8 +188,3 @@ def _session(event: OpsEvent) -> str | None:
     if not isinstance(event.session_key, str | None):
         raise ValueError("a session key is a text")
     return event.session_key
-
-
-def _as_written(event: OpsEvent, name: str) -> Sequence[JsonValue]:
-    """Return a list that was validated, as it stands in the log."""
-    return cast("Mapping[str, Sequence[JsonValue]]", event.detail).get(name, ())

@@ -122,7 +122,7 @@ def _without_candidates(query: LoggedQuery) -> LoggedQuery:
         replace(found, candidates=tuple(one for one in found.candidates if one.origin and one.key in shown))
         for found in query.lists
     )
-    return replace(query, lists=lists, near=frozenset(), final_results=(), dropped_results=())
+    return replace(query, lists=lists, near=frozenset(), written=None)
 
 
 class _Shown:

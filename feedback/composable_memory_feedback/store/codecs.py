@@ -83,22 +83,16 @@ def logged_query_text(query: LoggedQuery) -> str:
     Raises:
         FeedbackError: It holds something that JSON cannot.
     """
-    return _QUERIES.write(_in_tuples(query))
+    return _QUERIES.write(replace(query, written=None))
 
 
 def logged_query_of(text: str) -> LoggedQuery:
-    """Return the logged query that a text was made from; its sequences are tuples.
+    """Return the logged query that a text was made from, without what the log said of its ranking.
 
     Raises:
         FeedbackError: The text is of something else.
     """
-    return _in_tuples(_QUERIES.read(text))
-
-
-def _in_tuples(query: LoggedQuery) -> LoggedQuery:
-    """Return a query whose lines of the log are read, not made when somebody looks at them."""
-    final, dropped = tuple(query.final_results), tuple(query.dropped_results)
-    return replace(query, final_results=final, dropped_results=dropped)
+    return _QUERIES.read(text)
 
 
 def time_text(at: datetime) -> str:

@@ -51,26 +51,6 @@ def test_its_queries_are_read_and_ranked_again_to_the_byte(folder: Path) -> None
     assert len([one for one in traffic if isinstance(one, LoggedRead)]) == 1
 
 
-def test_where_results_did_not_say_which_piece_of_a_line_they_were_their_candidates_do(
-    tmp_path: Path,
-) -> None:
-    folder = shutil.copytree(OLD_LOG.with_name("old_log_of_pieces"), tmp_path / "log")
-
-    logged = read_queries(folder)
-
-    assert (len(logged.queries), logged.incomplete) == (2, {})
-    assert all(map(is_reproduced, logged.queries))
-    plain, drawn = logged.queries
-    assert tuple(Replayer()(plain, plain.policy)) == plain.shown
-    assert [one.key for one in plain.shown] == [
-        "long.md:1:1",
-        "long.md:1:1:1280",
-        "long.md:1:1:2560",
-        "b.md:1:2",
-    ]
-    assert len({one.key for one in drawn.shown}) == len(drawn.shown) == 4
-
-
 def test_its_traces_are_shown(folder: Path) -> None:
     (first, *_) = read_queries(folder).queries
 

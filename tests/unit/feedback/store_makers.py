@@ -130,6 +130,4 @@ def logged_query(query_id: str = "q1") -> LoggedQuery:
             id="e1", weights_a={"builtin": 1.0}, weights_b={}, seed=2**40, teams=("a", "b")
         ),
         degraded=("graphiti",),
-        final_results=({"path": "notes/a b.md", "score": 1 / 3, "rank": 1, "exact": True, "more": [None]},),
-        dropped_results=(),
     )
