@@ -303,7 +303,7 @@ def judgements_of(asked: Asked, served: LoggedQuery) -> Iterator[Judgement]:
             rank=rank,
             backend=hit.backend,
             intent=served.intent,
-            kind=JudgementKind.GOLDEN,
+            kind=JudgementKind.EXPLICIT,
             relevance=float(bool(asked.answered_by(hit))),
         )
 

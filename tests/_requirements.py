@@ -2957,7 +2957,7 @@ INTERFACES = document(
                     f"{SIGNALS}what_a_stand_in_brought_says_nothing_about_the_backend",
                     f"{EVALUATOR}what_a_stand_in_brought_says_nothing_about_the_backend"),
             kept("own:learning:evidence", "a person goes before known answers, a model, and use",
-                 f"{EVIDENCE}a_person_goes_before_known_answers_before_a_model_before_use",
+                 f"{EVIDENCE}a_person_goes_before_a_model_before_use",
                  f"{EVIDENCE}a_use_counts_more_the_lower_it_stood_up_to_a_cap",
                  f"{SCORING}what_nobody_judged_counts_nothing_unless_it_is_given_an_average"),
         ],

@@ -20,8 +20,6 @@ class JudgementKind(StrEnum):
 
     EXPLICIT = "explicit"
     """A person or an agent said so."""
-    GOLDEN = "golden"
-    """It is known from a question with known answers."""
     MODEL = "model"
     """A language model judged it."""
     OPENED = "opened"
@@ -75,7 +73,7 @@ class Judgement:
 
 
 KindGroup = Literal["judged", "implicit"]
-"""Judged by somebody (a person, known answers, a model), or inferred from what happened."""
+"""Judged by somebody (a person, a model), or inferred from what happened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,11 +98,10 @@ class BackendDay:
 
 _RANK = {
     JudgementKind.EXPLICIT: 0,
-    JudgementKind.GOLDEN: 1,
-    JudgementKind.MODEL: 2,
-    JudgementKind.QUOTED: 3,
-    JudgementKind.OPENED: 4,
-    JudgementKind.REQUERIED: 5,
+    JudgementKind.MODEL: 1,
+    JudgementKind.QUOTED: 2,
+    JudgementKind.OPENED: 3,
+    JudgementKind.REQUERIED: 4,
 }
 """Whose word counts where several speak of one result: the lowest, and of equals the one stored last."""
 

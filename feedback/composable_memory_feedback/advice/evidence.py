@@ -57,7 +57,7 @@ class Case:
     evidence: EvidenceOfQuery = field(default_factory=dict)
 
 
-_FIRST_HEARD = (JudgementKind.EXPLICIT, JudgementKind.GOLDEN, JudgementKind.MODEL)
+_FIRST_HEARD = (JudgementKind.EXPLICIT, JudgementKind.MODEL)
 
 
 def evidence_of(judgements: Iterable[Judgement]) -> dict[QueryKey, dict[str, Evidence]]:

@@ -4,19 +4,12 @@ SQLite notices a broken page, but not a bit that changed within a text. The chec
 each connection of ours, so no statement can forget them, and whatever else changes the file is noticed.
 """
 
-from collections.abc import Mapping
 from sqlite3 import Connection
 from zlib import crc32
 
-KEYS: Mapping[str, str] = {
-    "weight_tables": "number",
-    "weight_changes": "id",
-    "golden": "id",
-    "experiments": "id",
-    "outcomes": "id",
-    "evaluations": "id",
-    "judgements": "id",
-}
+from composable_memory_feedback.store.codecs import ROWS
+
+KEYS = {table: "number" if table == "weight_tables" else "id" for table in ROWS}
 """The tables whose rows have a checksum, with the column that tells their rows apart."""
 
 _ADDED = {"judgements": "start_char"}

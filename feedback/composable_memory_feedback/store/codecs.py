@@ -142,7 +142,6 @@ class Row(BaseModel):
 
 
 class _Judgement(Row):
-    table: Literal["judgements"]
     trace_id: str
     query_id: str
     path: str
@@ -161,14 +160,12 @@ class _Judgement(Row):
 
 
 class _Evaluation(Row):
-    table: Literal["evaluations"]
     reserved_at: AwareDatetime
     at: AwareDatetime
     detail: Annotated[str, _readable(EVALUATIONS.read)]
 
 
 class _WeightTable(Row):
-    table: Literal["weight_tables"]
     number: Count
     version: str
     replaced: str | None
@@ -176,7 +173,6 @@ class _WeightTable(Row):
 
 
 class _WeightChange(Row):
-    table: Literal["weight_changes"]
     version: str | None
     replaced: str | None
     at: AwareDatetime
@@ -188,7 +184,6 @@ class _WeightChange(Row):
 
 
 class _Experiment(Row):
-    table: Literal["experiments"]
     id: str
     memory: str | None
     state: Literal["running", "decided", "stopped"]
@@ -197,7 +192,6 @@ class _Experiment(Row):
 
 
 class _Outcome(Row):
-    table: Literal["outcomes"]
     experiment_id: str
     trace_id: str
     query_id: str
@@ -207,7 +201,6 @@ class _Outcome(Row):
 
 
 class _Golden(Row):
-    table: Literal["golden"]
     question: Annotated[str, _readable(QUESTIONS.read)]
     query: Annotated[str, _readable(logged_query_of)]
 

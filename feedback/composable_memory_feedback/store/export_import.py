@@ -61,10 +61,10 @@ def export_lines(connection: Connection, *, memory: str, at: datetime) -> Iterat
     )
     yield "", _line(head.model_dump())
     for table in ROWS:
-        columns = _columns(table)
+        columns = ", ".join(ROWS[table].model_fields)
         finished = " WHERE detail IS NOT NULL" if table == "evaluations" else ""
         rows = connection.execute(
-            f"SELECT {', '.join(columns)} FROM checked_{table}{finished} ORDER BY place"  # noqa: S608 - our own names
+            f"SELECT {columns} FROM checked_{table}{finished} ORDER BY place"  # noqa: S608 - our own names
         )
         for row in rows:
             yield table, _line({"table": table, **dict(row)})
@@ -123,7 +123,7 @@ class _Import:
 
     def _add(self, table: str, rows: Sequence[dict[str, object]]) -> None:
         """Insert rows that are not there; a conflict with another row leaves a row out."""
-        columns = _columns(table)
+        columns = ROWS[table].model_fields
         names, values = ", ".join(columns), ", ".join(f":{one}" for one in columns)
         same = " AND ".join(f"{one} IS :{one}" for one in _IDENTITY[table])
         find = f"SELECT 1 FROM {table} WHERE {same}"  # noqa: S608 - our own names
@@ -144,27 +144,27 @@ class _Import:
     def _history(self) -> None:
         """Add what follows on the history of weights that the store has, if that is how the lines begin."""
         own = {table: self._all(table) for table in _HISTORY}
-        given = {table: [_plain(row) for row in self._rows[table]] for table in _HISTORY}
+        given = {table: self._rows[table] for table in _HISTORY}
         if all(given[table][: len(own[table])] == own[table] for table in _HISTORY):
             for table in _HISTORY:
                 self._known[table] += len(own[table]) if given[table] else 0
-                self._add(table, self._rows[table][len(own[table]) :])
+                self._add(table, given[table][len(own[table]) :])
         elif all(own[table][: len(given[table])] == given[table] for table in _HISTORY):
             self._known.update({table: len(given[table]) for table in _HISTORY})
         else:
             self._left_out.append("the history of weights: the store has another one")
 
     def _golden(self) -> None:
-        own, given = self._all("golden"), [_plain(row) for row in self._rows["golden"]]
+        own, given = self._all("golden"), self._rows["golden"]
         if given and own == given:
             self._known["golden"] += len(own)
         elif given and own:
             self._left_out.append("the golden questions: the store has others")
         else:
-            self._add("golden", self._rows["golden"])
+            self._add("golden", given)
 
     def _all(self, table: str) -> list[dict[str, object]]:
-        columns = ", ".join(_columns(table))
+        columns = ", ".join(ROWS[table].model_fields)
         rows = self._connection.execute(f"SELECT {columns} FROM checked_{table} ORDER BY place")  # noqa: S608
         return [dict(row) for row in rows]
 
@@ -179,10 +179,6 @@ _IDENTITY: Mapping[str, Sequence[str]] = {
     "judgements": ("trace_id", "query_id", "path", "start_line", "end_line", "start_char", "kind", "judge"),
 }
 """By which columns a row is known again."""
-
-
-def _columns(table: str) -> list[str]:
-    return [name for name in ROWS[table].model_fields if name != "table"]
 
 
 def _line(row: Mapping[str, object]) -> bytes:
@@ -210,18 +206,14 @@ def _head_of(line: bytes) -> _Head:
 def _row_of(line: bytes) -> tuple[str, dict[str, object]]:
     """Return the table and the columns of a line, times as they were written."""
     row = json.loads(line)
-    table = row.get("table") if isinstance(row, dict) else None
+    table = row.pop("table", None) if isinstance(row, dict) else None
     if table in COUNTED_BEFORE:
         return str(table), {}
     if not isinstance(table, str) or table not in ROWS:
         raise ValueError(f"it names no table of the store, which are {', '.join(sorted(ROWS))}")
-    model = type(ROWS[table].model_validate(row))
-    missing = {name: one.default for name, one in model.model_fields.items() if name not in row}
-    return table, _plain(row) | missing
-
-
-def _plain(row: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in row.items() if name != "table"}
+    ROWS[table].model_validate(row)
+    missing = {name: one.default for name, one in ROWS[table].model_fields.items() if name not in row}
+    return table, row | missing
 
 
 def _reason(error: Exception) -> str:

@@ -168,7 +168,7 @@ def _insert(connection: sqlite3.Connection, table: str, rows: Iterable[Row], ver
         place = values.pop("place")
         del values["checksum"]
         try:
-            ROWS[table].model_validate({"table": table, **values})
+            ROWS[table].model_validate(values)
         except (FeedbackError, ValueError):
             continue
         if table == "weight_changes" and values["version"] not in versions:

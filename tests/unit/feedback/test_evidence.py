@@ -10,7 +10,7 @@ from composable_memory_feedback.judgements import Judgement, JudgementKind
 from tests.unit.feedback.worlds import judgement, key_of, logged
 
 QUERY = logged({"builtin": {f"p{rank}.md": 1.0 - rank / 20 for rank in range(1, 11)}})
-EXPLICIT, GOLDEN, MODEL = JudgementKind.EXPLICIT, JudgementKind.GOLDEN, JudgementKind.MODEL
+EXPLICIT, MODEL = JudgementKind.EXPLICIT, JudgementKind.MODEL
 OPENED, QUOTED, REQUERIED = JudgementKind.OPENED, JudgementKind.QUOTED, JudgementKind.REQUERIED
 
 
@@ -21,9 +21,9 @@ def heard(*judgements: Judgement) -> Evidence:
     return found
 
 
-@pytest.mark.parametrize("rank", range(4))
-def test_a_person_goes_before_known_answers_before_a_model_before_use(rank: int) -> None:
-    kinds = (EXPLICIT, GOLDEN, MODEL, OPENED)[rank:]
+@pytest.mark.parametrize("rank", range(3))
+def test_a_person_goes_before_a_model_before_use(rank: int) -> None:
+    kinds = (EXPLICIT, MODEL, OPENED)[rank:]
     said = [judgement(QUERY, 1, kind, 0.25 * at) for at, kind in enumerate(kinds, 1)]
     assert heard(*reversed(said)).kind is kinds[0]
     assert heard(*said).relevance == 0.25

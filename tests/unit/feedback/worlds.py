@@ -222,7 +222,7 @@ def true_cases(queries: Sequence[tuple[LoggedQuery, Truth]]) -> list[Case]:
         Case(
             query=query,
             evidence={
-                key: Evidence(relevance=worth, kind=JudgementKind.GOLDEN) for key, worth in truth.items()
+                key: Evidence(relevance=worth, kind=JudgementKind.EXPLICIT) for key, worth in truth.items()
             },
         )
         for query, truth in queries
