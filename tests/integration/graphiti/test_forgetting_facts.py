@@ -1,12 +1,15 @@
 """Forgetting lines whose facts are in a graph: they go from it, from its outbox and from its journal."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from composable_memory.content import MemoryContentObject
 from composable_memory.ingest.note_reader import WrittenSource, contents_of
 from composable_memory.runtime.memory import Memory
 from composable_memory_adapters.graphiti.database import requirements
+from tests.integration.graphiti.neighbour import beside_a_neighbour
 from tests.integration.test_forgetting import Place, files_with
 
 pytest.importorskip("falkordb")
@@ -21,9 +24,12 @@ WORDS = ("mirela works", "zanzebrook")
 GRAPH = {"enabled": True, "ingest": {"extractor": "heuristic"}}
 
 
+def written(memory: Memory, path: str, text: str) -> Sequence[MemoryContentObject]:
+    return contents_of(WrittenSource(path=path, text=text, written_at=memory.context.clock()))
+
+
 async def ingest(memory: Memory, path: str, text: str) -> None:
-    found = contents_of(WrittenSource(path=path, text=text, written_at=memory.context.clock()))
-    await memory.ingest_source(path, found)
+    await memory.ingest_source(path, written(memory, path, text))
 
 
 async def facts(memory: Memory) -> list[str]:
@@ -33,24 +39,27 @@ async def facts(memory: Memory) -> list[str]:
 async def test_facts_that_rest_on_a_line_go_and_the_others_stay(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.write("memory/people.md", NOTE)
-    async with place.open(graphiti=GRAPH, embedding={"provider": "none"}) as memory:
+    config = {"graphiti": GRAPH, "embedding": {"provider": "none"}}
+    async with place.open(**config) as memory:
         await memory.sync()
         await ingest(memory, "memory/people.md", NOTE)
-        before = await facts(memory)
-        assert [one for one in before if "Mirela" in one]
-        await memory.query("where does Mirela work?")
+        theirs = written(memory, "memory/people.md", NOTE)
+        async with beside_a_neighbour(memory, theirs, config, root=tmp_path, clock=memory.context.clock):
+            before = await facts(memory)
+            assert [one for one in before if "Mirela" in one]
+            await memory.query("where does Mirela work?")
 
-        plan = await memory.plan_forgetting("memory/people.md#L3")
-        report = await memory.forget(plan)
+            plan = await memory.plan_forgetting("memory/people.md#L3")
+            report = await memory.forget(plan)
 
-        told = {(one.store, one.what): one.count for one in plan.stores}
-        assert told["graphiti", "episodes"] == 1
-        assert told["graphiti", "facts"] >= 1
-        assert report.is_done
-        assert [one for one in await facts(memory) if "Mirela" in one] == []
-        assert [one for one in await facts(memory) if "Anna" in one] != []
-        await ingest(memory, "memory/people.md", NOTE)  # an old copy is ingested again
-        assert [one for one in await facts(memory) if "Mirela" in one] == []
+            told = {(one.store, one.what): one.count for one in plan.stores}
+            assert told["graphiti", "episodes"] == 1
+            assert told["graphiti", "facts"] >= 1
+            assert report.is_done
+            assert [one for one in await facts(memory) if "Mirela" in one] == []
+            assert [one for one in await facts(memory) if "Anna" in one] != []
+            await ingest(memory, "memory/people.md", NOTE)  # an old copy is ingested again
+            assert [one for one in await facts(memory) if "Mirela" in one] == []
     assert files_with(WORDS, place.state, place.workspace) == set()
 
 
