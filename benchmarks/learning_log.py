@@ -135,7 +135,7 @@ def repeat(place: Place, queries: int) -> list[tuple[str, datetime]]:
         renamed = (line.replace(trace.encode(), fresh.encode()) for line in dated)
         sink.append(day_of(when), [sealed(_UNSEALED.sub(b"}", one) + b"\n") for one in renamed])
         made.append((fresh, when))
-    for _ in sink.retention.apply(now, is_patient=True):
+    for _ in sink.retention.apply(now):
         pass
     return made
 

@@ -5,15 +5,15 @@ closed by that: whoever waits to append to it begins another.
 """
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 import orjson
 
 from composable_memory_ops_logs.line_format import is_whole, sealed, to_line
-from composable_memory_ops_logs.retention import BINARY, LOCK_NAME, lock_file, write_closed
+from composable_memory_ops_logs.retention import lock_file, turn_at_chores, write_closed
 from composable_memory_ops_logs.segments import Segment, blocks_of, closed_blocks, segments_in
 
 Mask = Callable[[str], str]
@@ -40,7 +40,7 @@ def erase(
     if not directory.is_dir():
         return 0
     eraser = _Eraser(mask, words, is_of)
-    with _chores_of(directory):
+    with turn_at_chores(directory, is_patient=True):
         return sum(_erase_in(segment, eraser, is_rehearsal) for segment in segments_in(directory))
 
 
@@ -128,14 +128,3 @@ def _erase_in(segment: Segment, eraser: _Eraser, is_rehearsal: bool) -> int:
 def _write(path: Path, blocks: Iterable[bytes]) -> None:
     for _ in write_closed(path, filter(None, blocks)):
         pass
-
-
-@contextmanager
-def _chores_of(directory: Path) -> Iterator[None]:
-    """Keep other processes from compressing and deleting files of the log meanwhile."""
-    descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | BINARY, 0o600)
-    try:
-        lock_file(descriptor)
-        yield
-    finally:
-        os.close(descriptor)

@@ -21,8 +21,6 @@ _BATCH_EVENTS = 500
 _EXIT_TIMEOUT_S = 2.0
 _CHORES_AT_END_S = 0.5
 """How long a program that ends may be kept by what is left to do for the files."""
-_PATIENT_AFTER_S = 30.0
-"""A log that is open for so long may begin what takes long."""
 _HOLD_S = 10.0
 """How long answers of backends wait for the merged list, to be written together with it."""
 _MOST_HELD = 256
@@ -100,7 +98,7 @@ class LineWriter:
         self._warned = False
         self._held = _Held()
         self._chores: Generator[None] | None = None
-        self._chores_of: tuple[date, int, bool] | None = None
+        self._chores_of: tuple[date, int] | None = None
         self.written = 0
         self.rejected = 0
         self.failed = 0
@@ -155,7 +153,7 @@ class LineWriter:
     # --- in the thread ---
 
     def _run(self, now: datetime) -> None:
-        render, began = self._open_renderer(), time.monotonic()
+        render = self._open_renderer()
         while self._stop_mark is None or not self._stop_mark.passed or not self._queue.empty():
             batch = self._next_batch()
             groups_now = self._held.groups(batch, is_all=not batch and self._chores is None)
@@ -165,7 +163,7 @@ class LineWriter:
             for item in batch:
                 if isinstance(item, _Mark):
                     item.passed = True
-            self._take_up_chores(now, is_patient=time.monotonic() > began + _PATIENT_AFTER_S)
+            self._take_up_chores(now)
             self._do_chores(until=0.0)
             self._warn_once()
         self._do_chores(until=time.monotonic() + _CHORES_AT_END_S)
@@ -179,12 +177,12 @@ class LineWriter:
         if self._thread is not None:
             self._thread.join(_EXIT_TIMEOUT_S)
 
-    def _take_up_chores(self, now: datetime, *, is_patient: bool) -> None:
+    def _take_up_chores(self, now: datetime) -> None:
         """Begin to put the files in order: at the start, and with every new day and every new file."""
-        if (chores_of := (now.date(), self._sink.files_begun, is_patient)) != self._chores_of:
+        if (chores_of := (now.date(), self._sink.files_begun)) != self._chores_of:
             self._leave_chores()
             self._chores_of = chores_of
-            self._chores = self._sink.retention.apply(now, is_patient=is_patient)
+            self._chores = self._sink.retention.apply(now)
 
     def _do_chores(self, until: float) -> None:
         """Do one step of what there is to do for the files, and more as long as there is time."""

@@ -12,7 +12,6 @@ import orjson
 
 from composable_memory_ops_logs.private_files import sync_folder
 from composable_memory_ops_logs.segments import (
-    LARGE_BYTES,
     BlockWriter,
     Segment,
     blocks_of,
@@ -59,37 +58,27 @@ class Retention:
         self.closing: Segment | None = None
         """The file whose lock is held at the moment, by ourselves."""
 
-    def apply(self, now: datetime, *, is_patient: bool) -> Generator[None]:
+    def apply(self, now: datetime) -> Generator[None]:
         """Compress what is closed and delete what is past its time or too much, step by step.
 
         Of several processes one does so. Whenever it stops, killed or closed, nothing is lost or there twice:
-        a file appears under its name when it is whole, and takes the place of another by that alone. Large
-        files are taken up only with `is_patient`.
+        a file appears under its name when it is whole, and takes the place of another by that alone.
 
         Raises:
             OSError: something cannot be read, written or deleted; the rest can be tried again.
         """
-        with self._turn() as is_mine:
+        with turn_at_chores(self._directory, is_patient=False) as is_mine:
             if is_mine is False:
                 return
             problem: OSError | None = None
             try:
                 if is_mine:
-                    yield from self._compress_closed(now, is_patient=is_patient)
+                    yield from self._compress_closed(now)
             except OSError as error:  # where there is no room to compress, there may be soon
                 problem = error
-            yield from self._drop_what_must_go(now, is_patient=is_patient)
+            yield from self._drop_what_must_go(now)
             if problem is not None:
                 raise problem
-
-    @contextmanager
-    def _turn(self) -> Iterator[bool | None]:
-        """Enter with True if no other process does the chores, with None where nothing can be locked."""
-        descriptor = os.open(self._directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | BINARY, 0o600)
-        try:
-            yield lock_file(descriptor, is_patient=False)
-        finally:
-            os.close(descriptor)
 
     def _clear_scratch(self) -> None:
         """Delete what a process left that was killed at its chores."""
@@ -106,11 +95,10 @@ class Retention:
             and (one.is_over(today) or (one.number > 0 and size >= self._most_open))
         ]
 
-    def _compress_closed(self, now: datetime, *, is_patient: bool) -> Generator[None]:
+    def _compress_closed(self, now: datetime) -> Generator[None]:
         self._clear_scratch()
         for segment in self._closed_segments(day_of(now)):
-            if is_patient or _size_of(segment.open_path) <= LARGE_BYTES:
-                yield from self._compress(segment)
+            yield from self._compress(segment)
 
     def _compress(self, segment: Segment) -> Generator[None]:
         """Put a compressed file in the place of an open one."""
@@ -135,7 +123,7 @@ class Retention:
             finally:
                 self.closing = None
 
-    def _drop_what_must_go(self, now: datetime, *, is_patient: bool) -> Generator[None]:
+    def _drop_what_must_go(self, now: datetime) -> Generator[None]:
         """Delete what is past its time, and the oldest while all take too much; not what is written to."""
         today, first_day = day_of(now), day_of(now - timedelta(days=self._retention_days))
         sizes, stored = _sizes_in(self._directory), dict[Segment, int]()
@@ -151,8 +139,6 @@ class Retention:
         left = sum(stored.values())
         for segment in list(stored)[:-1]:
             is_too_old = segment.is_over(first_day)
-            if not (is_too_old or is_patient) and sizes.get(segment.open_path.name, 0) > LARGE_BYTES:
-                return  # compressed it may not be too much
             if is_too_old or left > self._max_bytes:
                 left -= stored[segment]
                 yield from self._drop(segment)
@@ -182,6 +168,20 @@ class Retention:
         yield
 
 
+@contextmanager
+def turn_at_chores(directory: Path, *, is_patient: bool) -> Iterator[bool | None]:
+    """Keep other processes from compressing and deleting files of a log meanwhile.
+
+    It is entered with False if one of them is at it, which with `is_patient` is waited for, and with None
+    where nothing can be locked.
+    """
+    descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | BINARY, 0o600)
+    try:
+        yield lock_file(descriptor, is_patient=is_patient)
+    finally:
+        os.close(descriptor)
+
+
 def write_closed(path: Path, blocks: Iterable[bytes]) -> Generator[None]:
     """Write a compressed file and its index; it has its name when it is whole and on the disk."""
     scratch = path.with_name(f"{path.name}.tmp")
@@ -204,13 +204,6 @@ def write_closed(path: Path, blocks: Iterable[bytes]) -> Generator[None]:
 
 def _files_of(segment: Segment) -> tuple[Path, ...]:
     return segment.open_path, segment.closed_path, index_path(segment.open_path)
-
-
-def _size_of(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 def _sizes_in(directory: Path) -> dict[str, int]:

@@ -2,9 +2,8 @@
 
 A file holds the lines of one UTC day, or of a whole month where an earlier version wrote it. The last one of
 a day is open; closed ones are gzip files of one member for each megabyte, which `zcat` reads as well. An
-index tells of each member, or of each megabyte of a large file that is open, from when to when its lines are
-and of which traces. It is made anew when it is missing, or is not of this file; without it all is read.
-What cannot be read or written raises an `OSError`.
+index tells of each member from when to when its lines are and of which traces. It is made anew when it is
+missing, or is not of this file; without it all is read. What cannot be read or written raises an `OSError`.
 """
 
 import os
@@ -26,8 +25,6 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 BLOCK_BYTES = 1024 * 1024
 """So much of a log is compressed, and read, at a time."""
-LARGE_BYTES = 64 * BLOCK_BYTES
-"""A file of an earlier version that is larger has an index though it is open."""
 FIRST_MS, LAST_MS = 0, (1 << 63) - 1
 DAMAGED = b"\xff"
 """Stands for lines that cannot be read any more; no event."""
@@ -121,11 +118,6 @@ class Index:
     entries: bytes = b""
     """Sorted: the first 16 bytes of a trace id, then the number of a block."""
 
-    @property
-    def covered(self) -> int:
-        """How many bytes of lines it tells of."""
-        return self.blocks[-1].start + self.blocks[-1].size if self.blocks else 0
-
     def with_damaged_end(self) -> "Index":
         """Return the index of a file of which the last blocks are gone."""
         last = self.blocks[-1] if self.blocks else Block(0, 0, 0, 0, FIRST_MS, LAST_MS)
@@ -215,8 +207,8 @@ def write_index(path: Path, index: Index, file: BinaryIO) -> None:
     replace_file(path, head + rest, survives="kill")
 
 
-def read_index(path: Path, file: BinaryIO, *, is_closed: bool) -> Index | None:
-    """Return the index of an open file; None where there is none, or it is damaged or not of this file."""
+def read_index(path: Path, file: BinaryIO) -> Index | None:
+    """Return the index of a closed file; None where there is none, or it is damaged or not of this file."""
     try:
         data = path.read_bytes()
         magic, checksum, stored, last, count = _HEAD.unpack_from(data)
@@ -224,7 +216,7 @@ def read_index(path: Path, file: BinaryIO, *, is_closed: bool) -> Index | None:
         size = os.fstat(file.fileno()).st_size
         if magic != _MAGIC or zlib.crc32(rest) != checksum or last != _last_bytes(file, stored):
             return None
-        if size < stored or (is_closed and size != stored):
+        if size != stored:
             return None
         end = count * _BLOCK.size
         return Index(blocks=tuple(map(Block._make, _BLOCK.iter_unpack(rest[:end]))), entries=rest[end:])
@@ -274,14 +266,13 @@ def lines_backwards(
         return
     path, file = opened
     with file:
-        is_closed = path.suffix == ".gz"
-        index = _index_of(path, file, is_closed=is_closed)
-        if not is_closed:
-            size = os.fstat(file.fileno()).st_size
-            yield from _tail_backwards(file, index.covered, size if end is None else end)
+        if path.suffix != ".gz":
+            yield from _open_lines_backwards(file, os.fstat(file.fileno()).st_size if end is None else end)
+            return
+        index = _index_of(path, file)
         for block in reversed(index.wanted(since_ms=since_ms, until_ms=until_ms, trace=trace)):
             if end is None or block.start < end:
-                lines = _read_block(file, block, is_closed=is_closed)
+                lines = _read_block(file, block)
                 yield from reversed((lines if end is None else lines[: end - block.start]).split(b"\n"))
 
 
@@ -297,16 +288,16 @@ def lines_forwards(segment: Segment, start: int, most: int) -> bytes:
             data = file.read(most)
             # A line longer than that is no event; it is passed over in pieces.
             return data if len(data) == most and b"\n" not in data else data[: data.rfind(b"\n") + 1]
-        index = _index_of(path, file, is_closed=True)
+        index = _index_of(path, file)
         block = next((one for one in index.blocks if one.start + one.size > start), None)
-        return b"" if block is None else _read_block(file, block, is_closed=True)[start - block.start :]
+        return b"" if block is None else _read_block(file, block)[start - block.start :]
 
 
 def closed_blocks(path: Path) -> Iterator[bytes]:
     """Yield the lines of a compressed file, a block at a time; what cannot be read any more is left out."""
     with path.open("rb") as file:
-        for block in _index_of(path, file, is_closed=True).blocks:
-            if (lines := _read_block(file, block, is_closed=True)) != DAMAGED:
+        for block in _index_of(path, file).blocks:
+            if (lines := _read_block(file, block)) != DAMAGED:
                 yield lines
 
 
@@ -326,16 +317,14 @@ def _opened(segment: Segment) -> tuple[Path, BinaryIO] | None:
     return None
 
 
-def _index_of(path: Path, file: BinaryIO, *, is_closed: bool) -> Index:
-    """Return the index of an open file, made anew where there is none to be believed."""
-    if not is_closed and os.fstat(file.fileno()).st_size <= LARGE_BYTES:
-        return Index()
+def _index_of(path: Path, file: BinaryIO) -> Index:
+    """Return the index of a closed file, made anew where there is none to be believed."""
     beside = index_path(path)
-    known = read_index(beside, file, is_closed=is_closed)
+    known = read_index(beside, file)
     if known is not None:
         return known
-    index, is_whole = _index_of_members(file) if is_closed else (_index_of_lines(file), True)
-    if is_closed and is_whole and _has_lost_blocks(beside, file, index):
+    index, is_whole = _index_of_members(file)
+    if is_whole and _has_lost_blocks(beside, file, index):
         return index.with_damaged_end()
     if is_whole:
         with suppress(OSError):  # it is made again next time
@@ -346,16 +335,6 @@ def _index_of(path: Path, file: BinaryIO, *, is_closed: bool) -> Index:
 def index_path(path: Path) -> Path:
     """Return where the index of a file is."""
     return path.with_name(f"{path.name.removesuffix('.gz').removesuffix('.jsonl')}.idx")
-
-
-def _index_of_lines(file: BinaryIO) -> Index:
-    """Make the index of a file that is not compressed; what stands behind its last whole block waits."""
-    builder, at = IndexBuilder(), 0
-    file.seek(0)
-    while len(lines := _whole_lines(file)) >= BLOCK_BYTES:
-        builder.add(lines, at=at, stored=len(lines))
-        at += len(lines)
-    return builder.index()
 
 
 def _whole_lines(file: BinaryIO) -> bytes:
@@ -387,21 +366,18 @@ def _index_of_members(file: BinaryIO) -> tuple[Index, bool]:
     return builder.index(), True
 
 
-def _read_block(file: BinaryIO, block: Block, *, is_closed: bool) -> bytes:
+def _read_block(file: BinaryIO, block: Block) -> bytes:
     file.seek(block.at)
-    data = file.read(block.stored)
-    if not is_closed:
-        return data
     try:
-        return zlib.decompress(data, wbits=31)
+        return zlib.decompress(file.read(block.stored), wbits=31)
     except zlib.error:
         return DAMAGED
 
 
-def _tail_backwards(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
-    """Yield the lines between two places of an open file, last line first; `DAMAGED` where some are gone."""
+def _open_lines_backwards(file: BinaryIO, end: int) -> Iterator[bytes]:
+    """Yield the lines of an open file up to a place, last line first; `DAMAGED` where some are gone."""
     missing: int | None = None
-    for line in _split_backwards(file, start, end):
+    for line in _split_backwards(file, end):
         yield line
         end -= len(line)
         if (place := place_of(line)) is not None:
@@ -413,12 +389,12 @@ def _tail_backwards(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
         yield DAMAGED
 
 
-def _split_backwards(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
-    """Yield what stands between two places of a file, split into lines, last line first."""
+def _split_backwards(file: BinaryIO, end: int) -> Iterator[bytes]:
+    """Yield what stands in a file up to a place, split into lines, last line first."""
     position = end
     pieces: list[bytes] = []  # of the line whose beginning is not found yet, last piece first
-    while position > start:
-        size = min(_READ_BYTES, position - start)
+    while position > 0:
+        size = min(_READ_BYTES, position)
         position -= size
         file.seek(position)
         first, *lines = file.read(size).split(b"\n")

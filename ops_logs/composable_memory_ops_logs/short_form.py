@@ -138,16 +138,13 @@ def events_from_line(line: bytes, *, as_written: bool = False) -> list[OpsEvent]
         ValueError: the line is not JSON or not of events.
     """
     wire = orjson.loads(line)
+    wires = [wire]
     try:
-        if wire["schemaVersion"] == SHORT_FORM_VERSION and is_short(wire["detail"]):
-            if as_written:
-                return [event_from_wire({**wire, "schemaVersion": 1})]
-            return [*map(event_from_wire, full_lines(wire))]
+        if wire.get("schemaVersion") == SHORT_FORM_VERSION and is_short(wire["detail"]):
+            wires = [{**wire, "schemaVersion": 1}] if as_written else full_lines(wire)
     except (AttributeError, LookupError, TypeError) as error:
-        if isinstance(wire, dict) and "schemaVersion" not in wire:
-            return [event_from_wire(wire)]
         raise ValueError(f"not a query: {error!r}") from error
-    return [event_from_wire(wire)]
+    return [*map(event_from_wire, wires)]
 
 
 def is_short(detail: Mapping[str, object]) -> bool:

@@ -58,7 +58,7 @@ def sink_of(
 
 
 def do_chores(sink: FileSink, now: datetime = DAY) -> None:
-    for _ in sink.retention.apply(now, is_patient=True):
+    for _ in sink.retention.apply(now):
         pass
 
 
@@ -109,7 +109,7 @@ def test_who_did_not_see_that_a_file_was_closed_goes_on_in_another(tmp_path: Pat
 def test_of_several_processes_one_does_the_chores(tmp_path: Path) -> None:
     sink, other = sink_of(tmp_path), sink_of(tmp_path)
     fill(sink, 20)
-    under_way = sink.retention.apply(DAY, is_patient=True)
+    under_way = sink.retention.apply(DAY)
     next(under_way)
 
     do_chores(other)
@@ -123,7 +123,7 @@ def test_of_several_processes_one_does_the_chores(tmp_path: Path) -> None:
 def test_lines_of_a_day_that_is_being_closed_go_to_its_next_file(tmp_path: Path) -> None:
     sink = sink_of(tmp_path)
     fill(sink, 2)
-    under_way = sink.retention.apply(DAY + timedelta(days=1), is_patient=True)
+    under_way = sink.retention.apply(DAY + timedelta(days=1))
     next(under_way)
 
     fill(sink, 2, start=2)
@@ -138,7 +138,7 @@ def test_chores_that_are_broken_off_leave_all_as_it_was(tmp_path: Path) -> None:
     sink = sink_of(tmp_path)
     fill(sink, 20)
     before = suffixes(tmp_path)
-    under_way = sink.retention.apply(DAY, is_patient=True)
+    under_way = sink.retention.apply(DAY)
     next(under_way)
     under_way.close()
 
@@ -305,7 +305,7 @@ def test_whole_blocks_that_a_closed_file_lost_are_told_of(
     folder = copytree(two_days, tmp_path / "log")
     closed = folder / f"{FILE}.jsonl.gz"
     with closed.open("rb") as file:
-        index = read_index(folder / f"{FILE}.idx", file, is_closed=True)
+        index = read_index(folder / f"{FILE}.idx", file)
     assert index is not None
     data = closed.read_bytes()
     stored = [data[one.at : one.at + one.stored] for one in index.blocks]

@@ -29,7 +29,7 @@ class QueryStartLine(Line):
     active_backends: list[str]
     weights_version: str | int | None = None
     manager: str
-    query_id: str
+    query_id: Annotated[str, Field(min_length=1)]
     memory: str | None = None
 
 

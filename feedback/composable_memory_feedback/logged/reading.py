@@ -30,8 +30,6 @@ BAD_LINES = "bad lines"
 LINES_MISSING = "lines of its trace are missing"
 """Queries that did not end, or of which lines were lost or deleted."""
 NEWER_VERSION = "written by a newer version"
-OLDER_VERSION = "written by an older version"
-"""Queries of a time when a log did not tell enough to rank them again."""
 NOT_UNDERSTOOD = "lines of it cannot be understood"
 """Queries, or other events, with a line that lies: wrong types, or numbers that cannot be."""
 
@@ -165,18 +163,15 @@ class _Reading:
 
     def finish(self) -> None:
         """Count the queries whose start is not there."""
-        for (_, query_id), events in self._open.items():
+        for events in self._open.values():
             if self._is_wanted(events[-1]):
-                self.incomplete[LINES_MISSING if query_id else OLDER_VERSION] += 1
+                self.incomplete[LINES_MISSING] += 1
         self._open.clear()
 
     def _query(self, event: OpsEvent, rest: list[OpsEvent]) -> LoggedQuery | None:
         """Make the query that begins with an event; count why it cannot be made."""
         if max(one.schema_version for one in (event, *rest)) > SCHEMA_VERSION:
             self.incomplete[NEWER_VERSION] += 1
-            return None
-        if not _name(event)[1]:
-            self.incomplete[OLDER_VERSION] += 1
             return None
         try:
             start = start_from(event)
@@ -223,7 +218,7 @@ def _moved(at: datetime | None, by: timedelta) -> datetime | None:
 
 
 def _name(event: OpsEvent) -> tuple[str, str]:
-    """Return the trace and the id of the query that a line is of; older lines have no id."""
+    """Return the trace and the id of the query that a line is of."""
     query_id = event.detail.get("queryId", "") if isinstance(event.detail, Mapping) else ""
     return event.trace_id, query_id if isinstance(query_id, str) else repr(query_id)
 

@@ -17,7 +17,6 @@ from composable_memory_feedback.logged.reading import (
     LINES_MISSING,
     NEWER_VERSION,
     NOT_UNDERSTOOD,
-    OLDER_VERSION,
 )
 from composable_memory_ops_logs import (
     SCHEMA_VERSION,
@@ -295,7 +294,7 @@ def test_every_line_of_a_query_is_needed(log: Log) -> None:
     assert read.incomplete == {LINES_MISSING: 3}
 
 
-def test_queries_of_other_versions_are_counted(log: Log) -> None:
+def test_queries_without_an_id_or_of_newer_versions_are_counted(log: Log) -> None:
     log.query("")
     log.query("new", trace_id="t2")
     log.write(start("newer", active_backends=[]), schema_version=SCHEMA_VERSION + 1)
@@ -304,7 +303,7 @@ def test_queries_of_other_versions_are_counted(log: Log) -> None:
     read = read_queries(log.folder)
 
     assert ids(read.queries) == ["new"]
-    assert read.incomplete == {OLDER_VERSION: 1, NEWER_VERSION: 1}
+    assert read.incomplete == {NOT_UNDERSTOOD: 1, NEWER_VERSION: 1}
 
 
 def test_lines_that_are_no_events_are_counted(log: Log) -> None:
