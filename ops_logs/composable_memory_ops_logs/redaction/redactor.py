@@ -71,16 +71,16 @@ class CleanTexts:
 
     def covers(self, texts: Iterable[str]) -> bool:
         """Return whether `redact` would change none of the texts."""
-        new = set(texts) - self._known
+        new = {text: None for text in texts if text not in self._known}
         if not new:
             return True
-        # One look at all of them is cheaper than one at each.
-        # The texts must not look like lines of one: a name at a line's end is no hint.
-        together = "\0".join(new)
+        # One look at all of them is cheaper than one at each. Each must end as by itself, which is at the end
+        # of a line, and the next must not look like its next line: a name at a line's end is no hint.
+        together = "\n\0\n".join(new)
         dirty = {text for text in new if redact(text) != text} if redact(together) != together else set()
         if len(self._known) + len(new) > self._capacity:
             self._known.clear()
-        self._known |= new - dirty
+        self._known |= new.keys() - dirty
         return not dirty
 
 

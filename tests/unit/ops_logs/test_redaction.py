@@ -521,6 +521,10 @@ def test_the_names_of_texts_beside_each_other_are_no_lines_of_one() -> None:
     assert CleanTexts().covers(["the password:", "hunter2"])
 
 
+def test_the_password_of_an_address_is_seen_whatever_text_comes_next() -> None:
+    assert not CleanTexts().covers(["reason=login failed for postgres://me:hunter2@db", "path=a.md"])
+
+
 def test_data_is_walked_and_named_secrets_are_masked_whole() -> None:
     data: dict[str, Any] = {
         "api_key": "two words",
@@ -641,6 +645,14 @@ def test_secrets_of_a_corpus_are_not_readable(corpus: str) -> None:
 @pytest.mark.parametrize("corpus", ["first", "second", "third", "fourth", "fifth"])
 def test_ordinary_lines_of_a_corpus_are_left_alone(corpus: str) -> None:
     assert [line for line in ordinary_lines(corpus) if redact(line) != line] == []
+
+
+@pytest.mark.parametrize("corpus", ["first", "second", "third", "fourth", "fifth"])
+def test_secrets_of_a_corpus_are_seen_among_other_texts(corpus: str) -> None:
+    dirty = [case.text for case in secret_cases(corpus) if redact(case.text) != case.text]
+
+    assert [one for one in dirty if CleanTexts().covers([one, "path=a.md"])] == []
+    assert [one for one in dirty if CleanTexts().covers(["path=a.md", one])] == []
 
 
 @pytest.mark.parametrize("corpus", ["first", "second", "third", "fourth", "fifth"])
