@@ -137,7 +137,7 @@ def notes_like(name: str, workspace: Path, extra_paths: Sequence[str] = ()) -> s
 
     They are those that a wiki link of this name leads to, else those of a similar name.
     """
-    names = _names_of_notes(workspace, extra_paths)
+    names = [one for one in _names_of_notes(workspace, extra_paths) if one != name]
     wanted = f"/{posixpath.splitext(name)[0] if is_note(name) else name}".casefold()
     meant = [one for one in names if f"/{posixpath.splitext(one)[0]}".casefold().endswith(wanted)][:3]
     if not (meant or leads_outside(name)):
@@ -250,7 +250,7 @@ def _problem_with_place(target: Path, root: Path, extras: Sequence[Path], suffix
 def _is_covered(target: Path, root: Path, extras: Sequence[Path]) -> bool:
     if target.is_relative_to(root):
         first, *rest = target.relative_to(root).parts or ("",)
-        if (first in MAIN_FILES and not rest) or (first in MEMORY_FOLDERS and rest):
+        if (first in MAIN_FILES and not rest) or first in MEMORY_FOLDERS:
             return True
         if root in extras and not any(map(is_left_out, (first, *rest))):
             return True

@@ -57,7 +57,7 @@ ADVICE: dict[type[apsw.Error], str] = {
     apsw.PermissionsError: "access was refused; check the permissions of the file and its folder",
     apsw.AuthError: "access was refused; check the permissions of the file and its folder",
     apsw.CantOpenError: "it cannot be opened; check that its folder exists and may be written",
-    apsw.IOError: "the disk could not be read or written; check the disk",
+    apsw.IOError: "the disk could not be read or written; check that it has space left and no errors",
     apsw.NoMemError: "there was not enough memory; close other programs and try again",
     apsw.InterruptError: "the statement was interrupted; ask again",
     apsw.ExecTraceAbort: "the statement was interrupted; ask again",

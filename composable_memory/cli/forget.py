@@ -9,6 +9,7 @@ from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import AsJson
 from composable_memory.cli.output import counted, one_line, print_json, print_line, warn
 from composable_memory.forget.report import ForgetLine, ForgetPlan, ForgetReport, Holding
+from composable_memory.interfaces import Capability
 from composable_memory.json_documents import document
 from composable_memory.runtime.opening import open_memory
 
@@ -35,11 +36,14 @@ async def forget(
     async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
         plan = await memory.plan_forgetting(what, everything=everything)
         report = await memory.forget(plan) if yes and plan.token else None
+        keeps_facts = bool(memory.manager.backends_with(Capability.FACTS))
     if as_json:
         print_json(document(plan=plan, report=report))
     if report is None:
         if not as_json:
             _print_plan(plan)
+            if keeps_facts and not plan.lines:
+                warn("hint: no note holds what `cmem ingest --text` stored; see `cmem graph forget`")
         return ExitCode.FAILED
     if not as_json:
         _print_report(report)

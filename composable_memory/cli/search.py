@@ -299,9 +299,10 @@ def _filters(
         moment = moment_given(now, "--now") if now is not None else None
         present = moment or datetime.now(UTC)
         read_filters(query, present)
-        for text, option, parse in ((since, "--since", parse_since), (until, "--until", parse_until)):
-            if text is not None:
-                parse(text, present, option)
+        first = parse_since(since, present, "--since") if since is not None else None
+        last = parse_until(until, present, "--until") if until is not None else None
+        if first and last and first > last:
+            raise InvalidArgument("--since", "no later than --until", str(since))
     except ConfigError as error:
         raise typer.BadParameter(f"{now!r} is no time; write 2026-05-03T14:00", param_hint="--now") from error
     except InvalidArgument as error:

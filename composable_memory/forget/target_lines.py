@@ -188,7 +188,7 @@ def read_token(token: str, hashing: Tombstones) -> tuple[str, list[Marked]]:
     """
     body, _, seal = token.strip().removeprefix(_BEGINNING).rpartition(".")
     if not compare_digest(seal.encode(errors="replace"), hashing.hash([body]).encode()):
-        expected = "the token of a plan for this workspace, as plan_forgetting returns it"
+        expected = "the token of a plan for this workspace"
         raise InvalidArgument("token", expected, token)
     digest, *lines = json.loads(base64.urlsafe_b64decode(f"{body}=="))
     return digest, [Marked(*line) for line in lines]

@@ -180,6 +180,7 @@ def vault(cmem: Cmem) -> Path:
 
 def test_a_vault_is_all_notes_which_is_said_once_and_stays_so(cmem: Cmem, vault: Path) -> None:
     before = {path: path.read_bytes() for path in vault.rglob("*") if path.is_file()}
+    os.mkfifo(vault / "pipe.md")
     first = cmem("index")
     assert "Indexed 3 files" in first.stdout
     assert ".canvas (1)" in first.stdout
@@ -201,7 +202,8 @@ def test_a_vault_is_all_notes_which_is_said_once_and_stays_so(cmem: Cmem, vault:
         assert cmem("get", found["results"][0]["citation"]).stdout.strip()
     assert cmem("get", ".obsidian/app.md").exit_code == 1
     status = json.loads(cmem("status", "--json").stdout)["status"]
-    passed_over = {"folder of a tool": 2, ".canvas": 1, ".png": 1}
+    assert "did you mean" not in cmem("get", "pipe.md").stderr
+    passed_over = {"folder of a tool": 2, ".canvas": 1, ".png": 1, "not a regular file": 1}
     assert status["custom"]["passedOver"] == cmem.json("index")["passedOver"] == passed_over
     assert status["custom"]["scope"] == {"notes": "folder", "chosenBy": "before"}
     assert {path: path.read_bytes() for path in before} == before
@@ -428,6 +430,7 @@ def test_search_returns_at_most_so_many(indexed: Cmem) -> None:
         ["x", "-n", "0"],
         ["x", "--min-score", "1.5"],
         ["x", "--min-score", "-1"],
+        ["x", "--since", "2026-09", "--until", "2026-01"],
         ["x", "--nope"],
         [],
     ],

@@ -85,6 +85,13 @@ def test_the_facts_of_a_primary_with_a_fallback_are_listed(told: Cmem) -> None:
     assert (listed.exit_code, "remembering/main/f1" in listed.stdout) == (0, True)
 
 
+def test_forgetting_points_to_the_episode_of_a_text_that_is_in_no_note(told: Cmem) -> None:
+    assert told("ingest", "--text", "Dora works at Delta.").exit_code == 0
+
+    assert "`cmem graph forget`" in told("forget", "Dora works at Delta").stderr
+    assert "`cmem graph forget`" not in told("forget", "memory/2026-01-05.md#L2").stderr
+
+
 # --- ingest: what is read ---------------------------------------------------------------------------------
 
 

@@ -107,7 +107,7 @@ def test_a_single_extra_file_is_fine_and_its_neighbour_is_not(root: Path) -> Non
         ("/etc/hostname.md", "outside the memory folders"),
         ("secret.md", "outside the memory folders"),
         ("~/notes.md", "outside the memory folders"),
-        ("memory", "outside the memory folders"),
+        ("memory", "only notes"),
         (".", "outside the memory folders"),
         ("memory/data.csv", "only notes"),
         ("memory/deep", "only notes"),

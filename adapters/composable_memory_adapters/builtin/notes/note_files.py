@@ -43,7 +43,7 @@ CLOCK_TICK_NS = 20_000_000
 MOST_REASONS = 20
 HIDDEN, OF_TOOLS, LINK, STATE_FOLDER = "hidden", "folder of a tool", "symbolic link", "state folder"
 IGNORED = "ignored by .gitignore"
-NO_ENDING, OTHER_ENDINGS = "no ending", "other"
+NO_ENDING, OTHER_ENDINGS, NO_FILE = "no ending", "other", "not a regular file"
 """Why a file or folder is passed over; that a file is no note is said by its ending."""
 NEVER_IGNORED = frozenset({*MAIN_FILES, *MEMORY_FOLDERS})
 """Notes by their names: an agent's memory is often kept out of the repository that it is about."""
@@ -453,8 +453,10 @@ def _why_passed_over(entry: os.DirEntry[str], *, is_whole: bool) -> str | None:
     """Return why something that is no note is passed over; None for a folder that may hold notes."""
     if entry.is_symlink():
         return LINK
-    if not entry.is_dir(follow_symlinks=False):
+    if entry.is_file(follow_symlinks=False):
         return os.path.splitext(entry.name)[1].lower() or NO_ENDING  # noqa: PTH122 - path objects are slow
+    if not entry.is_dir(follow_symlinks=False):
+        return NO_FILE
     if entry.name in TOOL_FOLDERS:
         return OF_TOOLS
     return STATE_FOLDER if is_whole and _is_state_folder(entry.path) else None
