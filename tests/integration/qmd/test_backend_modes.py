@@ -150,11 +150,11 @@ async def test_with_a_model_what_means_the_same_is_found(
         answer = await memory.answer("What does she pour into her hot beverage?")
         status = memory.status()
 
-        assert "memory/people.md" in [one.path for one in answer.results[:3]]
         assert (answer.engines, told(answer)) == (
             {"qmd": "daemon" if daemon else "process", "mode": "vsearch"},
             [],
         )
+        assert "memory/people.md" in [one.path for one in answer.results[:3]]
         assert (status.model, status.vector and status.vector.available) == (str(minilm), True)
         assert (await memory.probe_embedding_availability()).ok
         assert await memory.probe_vector_availability()

