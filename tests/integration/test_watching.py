@@ -173,12 +173,13 @@ async def test_only_the_notes_that_change_come_move_or_go_are_looked_at(
         await news.finds(memory, "roof")
         save_by_rename(notes / "house.md", "The door sticks.")
         await news.finds(memory, "door", "memory/house.md")
-        assert memory.status().files == 3
         assert looks == []
 
+        await memory.sync()  # joins the sync that brought the last note, unless that has ended
         report = await memory.sync()
         assert (report.files_indexed, report.files_removed, report.files_unchanged) == (0, 0, 3)
-        assert looks == ["index", "scan"]
+        assert looks[:2] == ["index", "scan"]
+        assert memory.status().files == 3
 
 
 async def test_what_only_a_look_at_all_notes_can_tell_takes_one(
