@@ -206,7 +206,7 @@ class Advising:
         return self._checked(known, proposal, adjustments)
 
     def _checked(self, known: _Known, proposal: Proposal, adjustments: Sequence[str] = ()) -> Advice:
-        golden = None
+        backends, golden = self._context.backends, None
         if known.golden:
             golden = compare_golden(
                 known.golden, None, proposal.table, Replayer(), k=self._context.settings.depth
@@ -215,10 +215,9 @@ class Advising:
             proposal,
             limits=self._context.settings.limits,
             golden=golden,
-            backends=self._context.backends,
+            backends=backends,
             adjustments=adjustments,
         )
-        backends = self._context.backends
         if any(same_proportions(proposal.table, one, backends=backends) for one in known.taken_back):
             verdict = replace(verdict, objections=(*verdict.objections, TAKEN_BACK))
         return Advice(proposal=proposal, verdict=verdict, cases=len(known.cases))

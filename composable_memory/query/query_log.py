@@ -266,7 +266,7 @@ def _near(answers: Sequence[BackendAnswer], max_results: int, depth: int, texts:
     if max_results <= depth:
         found = near_pairs_shown(lists, max_results, texts.words_of)
     else:  # a list that is longer than it was read at first is ranked whole before it is cut
-        found = near_pairs([*chain(*lists)])
+        found = near_pairs([*chain(*lists)], words=texts.words_of)
     pairs = [NearPair(*pair) for pair in islice(found, MOST_NEAR_PAIRS + 1)]
     return pairs if len(pairs) <= MOST_NEAR_PAIRS else [TOO_MANY_NEAR]
 
