@@ -17,6 +17,8 @@ QUESTION = "Why did the dispatch queue go back to Redis Streams?"
 
 def main() -> None:
     """Take model and question from the command line."""
+    if len(sys.argv) == 1:
+        sys.exit(__doc__)
     with open_memory_sync(SAMPLE_WORKSPACE) as memory:
         memory.sync()
         tools = memory_toolset(memory, ["memory_search", "memory_get"])

@@ -10,6 +10,7 @@ from composable_memory.cli.command import Target, command
 from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import AsJson, Strict
 from composable_memory.cli.output import (
+    counted,
     print_json,
     print_line,
     tell_scope,
@@ -86,21 +87,21 @@ def index_document(report: SyncReport, took_ms: float) -> dict[str, JsonValue]:
 def print_report(report: SyncReport, took_ms: float) -> None:
     """Print what a sync did."""
     print_line(
-        f"Indexed {report.files_indexed} files ({report.files_unchanged} unchanged, "
-        f"{report.files_removed} removed), {report.chunks_written} chunks, {report.embedded} embedded, "
-        f"{report.embeddings_pending} to embed, in {took_ms / 1000:.1f} s."
+        f"Indexed {counted(report.files_indexed, 'file')} ({report.files_unchanged} unchanged, "
+        f"{report.files_removed} removed), {counted(report.chunks_written, 'chunk')}, "
+        f"{report.embedded} embedded, {report.embeddings_pending} to embed, in {took_ms / 1000:.1f} s."
     )
     if report.passed_over:
         counts = ", ".join(f"{why} ({count})" for why, count in report.passed_over.items())
-        print_line(f"Passed over {sum(report.passed_over.values())} files and folders: {counts}.")
+        print_line(f"Passed over {counts}.")
 
 
 def _warn_of_cost(memory: Memory) -> None:
     """Warn of what a rebuild takes, before it is paid."""
     for name, status in memory.backend_statuses().items():
         match status.rebuild:
-            case {"tokens": tokens, "passages": passages}:
+            case {"tokens": int(tokens), "passages": int(passages)}:
                 warn(
-                    f"{name}: about {tokens} tokens in {passages} passages to embed"
+                    f"{name}: about {tokens} tokens in {counted(passages, 'passage')} to embed"
                     f" with {status.provider} ({status.model})"
                 )

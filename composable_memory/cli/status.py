@@ -13,7 +13,15 @@ from pydantic import BaseModel, JsonValue
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import AsJson, Strict
-from composable_memory.cli.output import error, print_json, print_line, warn, warn_degraded, warn_notes
+from composable_memory.cli.output import (
+    counted,
+    error,
+    print_json,
+    print_line,
+    warn,
+    warn_degraded,
+    warn_notes,
+)
 from composable_memory.cli.render import format_setting, print_details, print_table
 from composable_memory.config.layers import (
     LoadedSettings,
@@ -158,7 +166,9 @@ def _is_routine(name: str, value: object) -> bool:
 
 def _probe_rows(probe: DeepProbe) -> dict[str, str]:
     embedding, found = probe.embedding, probe.search
-    works = f"works, {found.result_count} results in {found.took_ms:.1f} ms, trace {found.trace_id}"
+    works = (
+        f"works, {counted(found.result_count, 'result')} in {found.took_ms:.1f} ms, trace {found.trace_id}"
+    )
     return {
         "embedding": "works" if embedding.ok else f"does not work: {embedding.error}",
         "vector search": "works" if probe.vector else "does not work",

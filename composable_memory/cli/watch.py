@@ -125,10 +125,9 @@ class _Printer:
             warn(f"{at}  {event.backend}, {done.reason}: failed: {done.error.message}")
             return
         print_line(
-            f"{at}  {event.backend}, {done.reason}: {done.files_indexed} files indexed, "
-            f"{done.removed} removed, "
-            f"{done.chunks_written} chunks, {done.embedded} embedded, {done.embeddings_pending} to embed, "
-            f"in {event.duration_ms or 0:.0f} ms"
+            f"{at}  {event.backend}, {done.reason}: {counted(done.files_indexed, 'file')} indexed, "
+            f"{done.removed} removed, {counted(done.chunks_written, 'chunk')}, {done.embedded} embedded, "
+            f"{done.embeddings_pending} to embed, in {event.duration_ms or 0:.0f} ms"
         )
 
 

@@ -16,7 +16,7 @@ import platformdirs
 from pydantic import BaseModel, SecretStr
 from pydantic_core import to_jsonable_python
 
-from composable_memory.config.sections import gather_sections, ids_of_sections
+from composable_memory.config.sections import check_sections, gather_sections, ids_of_sections
 from composable_memory.config.settings import (
     DEFAULT_BACKEND,
     BackendSection,
@@ -32,11 +32,10 @@ from composable_memory.config.trees import (
     leaves,
     merge,
     names_variables,
-    origin_of,
     plain,
     tree_of,
 )
-from composable_memory.config.validation import check, hide, hides, is_secret, known_keys, unknown_key
+from composable_memory.config.validation import check, hide, hides, is_secret, known_keys
 from composable_memory.config.workspace_file import FileLayer, parse_file, read_workspace
 from composable_memory.errors import ConfigError
 from composable_memory.interfaces import BackendSpec, EmbedderSpec
@@ -120,12 +119,8 @@ def checked_settings(tree: Tree, registry: Registry) -> Settings:
     Raises:
         ConfigError: a key is unknown or its value is out of range.
     """
+    known = check_sections(tree, registry)
     ids = ids_of_sections(registry)
-    shared = (key for id_ in ids for key in (f"memory.{id_}", *known_keys(BackendSection, f"memory.{id_}")))
-    known = [*known_keys(Settings), *shared]
-    for name, item in tree.items():
-        if name not in ids and name not in MemorySettings.model_fields:
-            raise unknown_key(f"memory.{name}", known, origin_of(item))
     data = {"memory": {**dict.fromkeys(ids), **{key: plain(item) for key, item in tree.items()}}}
     origins = {key: leaf.origin for key, leaf in leaves(tree, "memory")}
     return check(Settings, data, origins=origins, also_known=known)

@@ -2,8 +2,9 @@
 
 from collections.abc import Collection
 
-from composable_memory.config.settings import is_taken
+from composable_memory.config.settings import BackendSection, MemorySettings, Settings, is_taken
 from composable_memory.config.trees import Leaf, Tree, join, origin_of
+from composable_memory.config.validation import known_keys, unknown_key
 from composable_memory.errors import ConfigError
 from composable_memory.registry import Registry
 
@@ -35,6 +36,21 @@ def gather_sections(tree: Tree, installed: Collection[str]) -> Tree:
 def ids_of_sections(registry: Registry) -> tuple[str, ...]:
     """Return the ids of the installed backends whose section stands under `memory` itself."""
     return tuple(id_ for id_ in registry.backends.ids if not is_taken(id_))
+
+
+def check_sections(tree: Tree, registry: Registry) -> list[str]:
+    """Return all keys that are known with the installed backends, once each section of `tree` is among them.
+
+    Raises:
+        ConfigError: a section is unknown.
+    """
+    ids = ids_of_sections(registry)
+    shared = (key for id_ in ids for key in (f"memory.{id_}", *known_keys(BackendSection, f"memory.{id_}")))
+    known = [*known_keys(Settings), *shared]
+    for name, item in tree.items():
+        if name not in ids and name not in MemorySettings.model_fields:
+            raise unknown_key(f"memory.{name}", known, origin_of(item))
+    return known
 
 
 def _counted_as_enabled(section: Tree | Leaf) -> Tree | Leaf:

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from composable_memory.config.aliases import OPENCLAW_KEYS, is_of_openclaw, with_openclaw
-from composable_memory.config.sections import gather_sections, ids_of_sections
+from composable_memory.config.sections import check_sections, gather_sections, ids_of_sections
 from composable_memory.config.settings_file import Consent, SettingsFile, consent_to, read_settings_file
 from composable_memory.config.trees import Layer, Tree, merge, without
 from composable_memory.config.trust import Request, requests
@@ -106,6 +106,7 @@ def read_workspace(workspace: Path, registry: Registry, *, own_file: Path, state
         return FileLayer(tree={})
     if found.is_trusted:
         return found.said
+    check_sections(found.said.tree, registry)  # consent would not make a misspelt one known
     advice = _advice(found, own_file)
     for asked in found.requests:
         if not asked.leaf.is_implied:

@@ -381,7 +381,6 @@ OTHERS = (
     "memory.backends.notes.deeper.enabled",
     "memory.builtin.store.vector.extension_path",
     "memory.builtin.command",
-    "memory.commands",
 )
 REFUSED = [
     key.replace("<id>", "notes")
@@ -400,6 +399,12 @@ def test_a_section_of_a_workspace_that_is_no_section_is_told_its_shape(files: Fi
     files.write("memory: {query: 5}")
 
     assert "expected keys and values" in str(files.refusal())
+
+
+def test_a_misspelt_section_of_a_workspace_is_told_before_consent_is_asked_for(files: Files) -> None:
+    files.write("memory: {qurey: {max_results: 3}}")
+
+    assert files.refusal().nearest == "memory.query"
 
 
 @pytest.mark.parametrize("key", REFUSED)

@@ -216,7 +216,7 @@ class IndexFile:
         """Remove what the last sync left of what was forgotten; return what keeps that from being whole."""
         file = self.current("forget").file
         if left := await file.read(erasing.unread):
-            return f"{len(left)} files cannot be read now, among them {left[0]}"
+            return f"{left[0]} cannot be read now" + (f", nor can {len(left) - 1} more" if left[1:] else "")
         await file.write(erasing.purge)
         is_log_empty = await file.scrub()
         await asyncio.to_thread(_remove_set_aside, self.path)
