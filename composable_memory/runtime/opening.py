@@ -135,7 +135,7 @@ async def open_memory(
         )
         live = LiveWeights(context.base)
         stack.push_async_callback(context.close)
-        lost = (*_told_of_replacement(identity, folder), *await _weights_lost(context, live))
+        lost = (*_told_of_beginning(identity, folder, state), *await _weights_lost(context, live))
         asked_at = moment_given(environ[NOW_VARIABLE], NOW_VARIABLE) if environ.get(NOW_VARIABLE) else None
         manager = _composed(
             backends_open,
@@ -194,14 +194,20 @@ def require_log_to_learn(loaded: LoadedSettings) -> None:
         raise ConfigError(key, problem, origin=str(origin) if origin else None)
 
 
-def _told_of_replacement(identity: WorkspaceIdentity, folder: Path) -> tuple[Degradation, ...]:
-    """Warn once that another folder is now at the path of a workspace, and does not share its memory."""
-    if identity.instead_of is None:
+def _told_of_beginning(identity: WorkspaceIdentity, folder: Path, state_dir: Path) -> tuple[Degradation, ...]:
+    """Warn once of a workspace that begins anew where memories are kept that may be its own."""
+    if identity.instead_of is not None:
+        reason = (
+            f"{folder} is another folder than before, so it begins as a workspace of its own; if it takes "
+            f"the place of the former, `cmem workspace adopt {identity.instead_of}` gives it what was kept"
+        )
+    elif identity.begins_anew:
+        reason = (
+            f"{state_dir} no longer knows whose memories it keeps, so {folder} begins as a new workspace; "
+            "`cmem workspace list` shows what is kept, and `cmem workspace adopt` gives it back"
+        )
+    else:
         return ()
-    reason = (
-        f"{folder} is another folder than before, so it begins as a workspace of its own; if it takes the "
-        f"place of the former, `cmem workspace adopt {identity.instead_of}` gives it what was kept of that"
-    )
     return (Degradation(backend_id="workspace", code="unavailable", reason=reason),)
 
 

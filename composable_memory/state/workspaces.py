@@ -64,12 +64,14 @@ class WorkspaceIdentity:
     """Which workspace a folder is.
 
     `inherits` says that it alone used the state folder before workspaces were told apart. `instead_of` is the
-    workspace whose folder was at this path before; set only when this one is met for the first time.
+    workspace whose folder was at this path before, and `begins_anew` says that memories are kept here of
+    workspaces that the registry does not know; both are set only when this one is met for the first time.
     """
 
     id: str
     inherits: bool = False
     instead_of: str | None = None
+    begins_anew: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,7 +332,7 @@ def _registered(
         )
         if row is None:
             _add_folder(registry, here, made.id)
-        return made if row is None and name is None else replace(made, instead_of=None)
+        return made if row is None and name is None else replace(made, instead_of=None, begins_anew=False)
     if row is None:
         _add_folder(registry, here, workspace_id)
     registry.execute(
@@ -357,7 +359,13 @@ def _new(
     (was_used,) = registry.execute("SELECT was_used FROM origin").fetchone()
     by_path = workspace_mark(here.path)
     others = {file.stem[-len(by_path) :] for file in state_dir.glob(INDEXES_BEFORE)}
+    is_first = registry.execute("SELECT 1 FROM workspaces").fetchone() is None
+    inherits, workspace_id = False, name or uuid4().hex[:ID_CHARS]
     if (was_used or by_path in others) and _named(registry, by_path) is None:
-        is_first = registry.execute("SELECT 1 FROM workspaces").fetchone() is None
-        return WorkspaceIdentity(id=by_path, inherits=is_first and others == {by_path}, instead_of=instead_of)
-    return WorkspaceIdentity(id=name or uuid4().hex[:ID_CHARS], instead_of=instead_of)
+        inherits, workspace_id = is_first and others == {by_path}, by_path
+    return WorkspaceIdentity(
+        id=workspace_id,
+        inherits=inherits,
+        instead_of=instead_of,
+        begins_anew=is_first and any(state_dir.glob(INDEXES_SINCE)),
+    )

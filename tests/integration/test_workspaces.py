@@ -24,6 +24,7 @@ from composable_memory.state.workspaces import (
     keep_note_scope,
     known_workspaces,
 )
+from composable_memory.types import Degradation
 from composable_memory_feedback.store import FeedbackStore
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -233,18 +234,20 @@ def test_a_registry_that_was_emptied_is_said_and_no_workspace_begins_anew(
 ) -> None:
     (tmp_path / "notes").mkdir()
 
-    async def index() -> None:
+    async def index() -> tuple[Degradation, ...]:
         async with open_memory(tmp_path / "notes", state, environ={}, long_lived=False) as memory:
             await memory.sync()
+            return (await memory.query("kayak")).degraded
 
-    asyncio.run(index())
+    assert not asyncio.run(index())
     (state / "workspaces.sqlite").write_bytes(b"")
 
     with pytest.raises(ConfigError, match=r"empty.*move it away"):
         asyncio.run(index())
     assert (state / "workspaces.sqlite").read_bytes() == b""
     (state / "workspaces.sqlite").unlink()
-    asyncio.run(index())
+    assert any("cmem workspace adopt" in one.reason for one in asyncio.run(index()))
+    assert not asyncio.run(index())
 
 
 def test_the_first_answer_tells_that_another_folder_took_the_place(tmp_path: Path) -> None:
