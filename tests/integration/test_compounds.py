@@ -1,11 +1,9 @@
 """Compounds through an open memory: in the index by their ends, in questions by their parts."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, closing
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-import apsw
 import pytest
 
 from composable_memory import Memory, open_memory
@@ -20,11 +18,6 @@ NOTES = {
 }
 
 KEYWORDS = {"embedding": {"provider": "none"}, "builtin": {"sync": {"onSearch": False}}}
-
-TO_VERSION_3 = """
-DROP TRIGGER passage_came; DROP TRIGGER passage_went; DROP TRIGGER passage_changed; DROP TABLE vector_changes;
-DROP TABLE long_words; PRAGMA user_version = 3;
-"""
 
 Open = Callable[[], AbstractAsyncContextManager[Memory]]
 
@@ -75,18 +68,3 @@ async def test_compounds_are_found_after_a_rebuild_too(open_notes: Open) -> None
         await memory.sync(force=True)
 
         assert await found(memory, "Was ist mit der Pumpe?") == ["pumpe"]
-
-
-async def test_an_index_from_before_knows_its_compounds_at_once(open_notes: Open, tmp_path: Path) -> None:
-    async with open_notes() as memory:
-        await memory.sync()
-    await asyncio.to_thread(make_older, tmp_path / "state")
-
-    async with open_notes() as memory:
-        assert await found(memory, "Was ist mit der Pumpe?") == ["pumpe"]
-
-
-def make_older(state: Path) -> None:
-    (index,) = state.glob("memory/*.sqlite")
-    with closing(apsw.Connection(str(index))) as connection:
-        connection.execute(TO_VERSION_3)

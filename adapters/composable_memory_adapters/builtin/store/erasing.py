@@ -67,7 +67,7 @@ def purge(connection: Connection) -> None:
 
     index_meta.count_forgotten(connection)
     int8_file.remove(int8_file.place_beside(Path(connection.filename)))
-    connection.execute(schema.DROP_REBUILD)
+    rebuild.drop_tables(connection)
     connection.execute(UNUSED_VECTORS)
     rebuild.prune_kept(connection)
     document_cache.prune(connection)

@@ -80,11 +80,11 @@ def is_whole(
     headings: str,
     title: str | None,
 ) -> bool:
-    """Return whether a passage is as it was written; old ones have no checksum."""
+    """Return whether a passage is as it was written."""
     if text is None or sha256(text).hexdigest() != digest:
         return False
     place = (path, source, start_line, end_line, start_char, digest)
-    return checksum in (None, schema.checksum_of(*place, title=title or "", headings=headings))
+    return checksum == schema.checksum_of(*place, title=title or "", headings=headings)
 
 
 def examine(connection: Connection, *, passages_too: bool = True) -> Findings:
@@ -102,7 +102,7 @@ def examine(connection: Connection, *, passages_too: bool = True) -> Findings:
     vectors = [
         id_
         for id_, blob, dims, checksum in connection.execute(VECTORS)
-        if len(blob) != 4 * dims or checksum not in (None, zlib.crc32(blob))
+        if len(blob) != 4 * dims or checksum != zlib.crc32(blob)
     ]
     return Findings(files=tuple(dict.fromkeys(damaged.values())), vectors=tuple(vectors))
 

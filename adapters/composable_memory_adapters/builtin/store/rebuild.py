@@ -119,7 +119,7 @@ def begin(connection: Connection, tables: Tables) -> None:
 def give_up(connection: Connection, tables: Tables) -> None:
     """Drop `tables` unless they were swapped in, or another rebuild has begun."""
     if index_meta.value(connection, REBUILD) == tables.owner:
-        _drop(connection)
+        drop_tables(connection)
 
 
 def swap(
@@ -145,7 +145,7 @@ def drop_leftovers(connection: Connection) -> bool:
     """Drop the tables of a rebuild whose process is gone; return whether there were any."""
     if not is_under_way(connection) or not index_meta.LEASE.is_free(connection):
         return False
-    _drop(connection)
+    drop_tables(connection)
     return True
 
 
@@ -179,7 +179,8 @@ def _to_embed(
     return passages, characters
 
 
-def _drop(connection: Connection) -> None:
+def drop_tables(connection: Connection) -> None:
+    """Drop the tables of a rebuild, if there are any."""
     connection.execute(DROP)
     index_meta.set_value(connection, REBUILD, None)
 

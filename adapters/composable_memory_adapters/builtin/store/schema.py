@@ -5,10 +5,8 @@ one vector per provider, model and text. A chunk refers to its vector by `embedd
 none. Every transaction that changes chunks or vectors raises `meta.revision`: readers of all processes then
 know that what they hold in memory is out of date.
 
-Checksums are CRC-32; rows written before version 2 have none. The fields of notes and passages came with
-version 3; those of an older index are read from the texts that it holds, until a rebuild reads the notes.
-Version 4 brought `long_words`, which may hold words of notes that are gone until a rebuild, version 5
-`vector_changes`, the log by which what searches vectors follows the index.
+Checksums are CRC-32. `long_words` may hold words of notes that are gone, until a rebuild. `vector_changes` is
+the log by which what searches vectors follows the index.
 """
 
 import zlib
@@ -18,13 +16,16 @@ from functools import lru_cache
 from pathlib import Path
 
 from composable_memory.errors import IndexDamaged, IndexProblem, IndexTooNew
-from composable_memory_adapters.builtin.notes.fields import NO_FIELDS, fields_of, keyword_row
 from composable_memory_adapters.builtin.store.tables import LIVE, Tables
 from composable_memory_adapters.sqlite_file import Connection
-from composable_memory_adapters.text import compounds
-from composable_memory_adapters.text.markdown_outline import outline
 
 SCHEMA_VERSION = 5
+
+WITH_CHECKSUMS = 2
+"""The first version whose vectors can be checked.
+
+Change this number if the columns of `embedding_cache` change: older vectors are then made again.
+"""
 
 APPLICATION_ID = 0x636D656D
 """Marks the file as ours: the letters "cmem"."""
@@ -125,36 +126,12 @@ INDEXES = """
 CREATE INDEX IF NOT EXISTS idx_{chunks}_path{suffix} ON {chunks}(path, source);
 CREATE INDEX IF NOT EXISTS idx_{chunks}_embedding{suffix} ON {chunks}(embedding_id);
 """
-DROP_REBUILD = """
+DROP_PASSAGES = """
+DROP TABLE IF EXISTS files; DROP TABLE IF EXISTS chunks; DROP TABLE IF EXISTS chunks_fts;
+DROP TABLE IF EXISTS long_words; DROP TABLE IF EXISTS vector_changes;
 DROP TABLE IF EXISTS next_files; DROP TABLE IF EXISTS next_chunks; DROP TABLE IF EXISTS next_chunks_fts;
 DROP TABLE IF EXISTS next_long_words;
-DELETE FROM meta WHERE key = 'rebuild';
-"""
-FROM_VERSION_1 = """
-ALTER TABLE files ADD COLUMN is_utf8 INTEGER NOT NULL DEFAULT 1;
-ALTER TABLE chunks ADD COLUMN start_char INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE chunks ADD COLUMN checksum INTEGER;
-ALTER TABLE embedding_cache ADD COLUMN checksum INTEGER;
-UPDATE embedding_cache SET checksum = crc32(embedding);
-"""
-FROM_VERSION_2 = """
-ALTER TABLE files ADD COLUMN title TEXT NOT NULL DEFAULT '';
-ALTER TABLE files ADD COLUMN aliases TEXT NOT NULL DEFAULT '';
-ALTER TABLE files ADD COLUMN tags TEXT NOT NULL DEFAULT '';
-ALTER TABLE files ADD COLUMN type TEXT NOT NULL DEFAULT '';
-ALTER TABLE files ADD COLUMN day TEXT NOT NULL DEFAULT '';
-ALTER TABLE chunks ADD COLUMN headings TEXT NOT NULL DEFAULT '';
-DROP TABLE chunks_fts;
-"""
-TEXTS_OF_NOTE = """
-SELECT CAST(text AS BLOB) FROM chunks WHERE path = ? AND source = 'memory' ORDER BY start_line, start_char
-"""
-SOME_PASSAGES = """
-SELECT id, path, source, start_line, end_line, start_char, hash, CAST(text AS BLOB), checksum FROM chunks
-WHERE id > ? ORDER BY id LIMIT 500
-"""
-SET_FIELDS = """
-UPDATE files SET title = ?, aliases = ?, tags = ?, type = ?, day = ? WHERE path = ? AND source = 'memory'
+DELETE FROM meta WHERE key IN ('rebuild', 'last_sync', 'recipe', 'damage', 'vector_file');
 """
 COLUMNS = """
 SELECT made.name, field.name, field.type, field."notnull", field.dflt_value, field.pk
@@ -209,7 +186,9 @@ def _shape_as_made() -> frozenset[tuple[object, ...]]:
 
 
 def create(connection: Connection, path: Path) -> None:
-    """Make the tables if they are not there, or bring those of an older version up to date.
+    """Make the tables if they are not there, and anew where an older version made them.
+
+    The next sync fills them from the notes; vectors that have a checksum stay, so none is made twice.
 
     Raises:
         IndexTooNew: a later version wrote the file.
@@ -220,19 +199,10 @@ def create(connection: Connection, path: Path) -> None:
         return
     version = connection.execute("PRAGMA user_version").get
     if version:
-        connection.execute(DROP_REBUILD)
-        if version == 1:
-            connection.create_scalar_function("crc32", _crc32, 1)
-            connection.execute(FROM_VERSION_1)
-        if version < 3:
-            _add_fields(connection)
-        if version < 4:
-            _add_long_words(connection)
-        connection.execute(VECTOR_CHANGES + WATCH_VECTORS)
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        check(connection, path)
-        return
-    if connection.execute("SELECT count(*) FROM sqlite_schema").get:
+        connection.execute(DROP_PASSAGES)
+        if version < WITH_CHECKSUMS:
+            connection.execute("DROP TABLE embedding_cache")
+    elif connection.execute("SELECT count(*) FROM sqlite_schema").get:
         raise IndexProblem(path, "it holds the tables of another program; choose another store.path")
     _create_all(connection)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -245,52 +215,10 @@ def _create_all(connection: Connection) -> None:
     connection.execute(VECTOR_CHANGES + WATCH_VECTORS)
 
 
-def _crc32(*values: object) -> int:
-    (blob,) = values
-    return zlib.crc32(blob) if isinstance(blob, bytes) else 0
-
-
-def _add_fields(connection: Connection) -> None:
-    """Add the fields of notes to an index of version 2, as far as they can be read from its texts."""
-    has_keywords = connection.execute("SELECT count(*) FROM (SELECT 1 FROM chunks_fts LIMIT 1)").get
-    connection.execute(FROM_VERSION_2)
-    connection.execute(LIVE.sql(KEYWORDS))
-    fields = {}
-    for (path,) in connection.execute("SELECT path FROM files WHERE source = 'memory'").fetchall():
-        passages = (_decoded(row[0]) for row in connection.execute(TEXTS_OF_NOTE, (path,)))
-        text = "\n".join(passages)
-        fields[path] = fields_of(text, outline(text))
-    connection.executemany(SET_FIELDS, [(*one, path) for path, one in fields.items()])
-    last = 0
-    while rows := list(connection.execute(SOME_PASSAGES, (last,))):
-        last = rows[-1][0]
-        checksums, words = [], []
-        for id_, *place, text, checksum in rows:
-            path, source = place[:2]
-            note = fields.get(path, NO_FIELDS) if source == "memory" else NO_FIELDS
-            if checksum == _checksum_of_version_2(*place):  # what is damaged stays so
-                checksums.append((checksum_of(*place, title=note.title, headings=""), id_))
-            words.append((id_, *keyword_row(path, note, "", _decoded(text))))
-        connection.executemany("UPDATE chunks SET checksum = ? WHERE id = ?", checksums)
-        if has_keywords:
-            connection.executemany(LIVE.sql(INSERT_KEYWORDS), words)
-
-
-def _add_long_words(connection: Connection) -> None:
-    """Add the long words of the texts to an index of version 3."""
-    connection.execute(LIVE.sql(LONG_WORDS))
-    texts = (_decoded(text) for (text,) in connection.execute("SELECT CAST(text AS BLOB) FROM chunks"))
-    add_long_words(connection, LIVE, compounds.long_words(texts))
-
-
 def add_long_words(connection: Connection, tables: Tables, words: Iterable[str]) -> None:
     """Add words that may be compounds."""
     rows = [(backwards,) for backwards in sorted(word[::-1] for word in words)]
     connection.executemany(tables.sql(INSERT_LONG_WORD), rows)
-
-
-def _decoded(text: bytes) -> str:
-    return text.decode("utf-8", "replace")
 
 
 def is_marked(header: bytes) -> bool:
@@ -312,10 +240,6 @@ def checksum_of(
     """Return the checksum of a passage: its place, the hash of its text, and what is shown with it."""
     place = f"{path}\0{source}\0{start_line}\0{end_line}\0{start_char}"
     return zlib.crc32(f"{place}\0{digest}\0{title}\0{headings}".encode("utf-8", "surrogatepass"))
-
-
-def _checksum_of_version_2(path: str, source: str, start: int, end: int, start_char: int, digest: str) -> int:
-    return zlib.crc32(f"{path}\0{source}\0{start}\0{end}\0{start_char}\0{digest}".encode())
 
 
 def create_passages(connection: Connection, tables: Tables, suffix: str = "") -> None:
