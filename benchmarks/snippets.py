@@ -22,7 +22,7 @@ from retrieval import Floats, interval
 from composable_memory.types import MAX_SNIPPET_CHARS
 from composable_memory_adapters.builtin.search import keyword_leg
 from composable_memory_adapters.builtin.store import schema
-from composable_memory_adapters.builtin.store.tables import LIVE
+from composable_memory_adapters.builtin.store.schema import LIVE
 from composable_memory_adapters.chunking import Chunk, chunk_markdown
 from composable_memory_adapters.text.forms import index_text
 from composable_memory_adapters.text.query_terms import analyse

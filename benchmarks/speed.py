@@ -44,9 +44,7 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
 from composable_memory_adapters.vectors import sqlite_vec
-from composable_memory_adapters.vectors.int8_codes import Codes, encode
-from composable_memory_adapters.vectors.mapped import Filed
-from composable_memory_adapters.vectors.resident import (
+from composable_memory_adapters.vectors.in_memory import (
     ExactVectors,
     Ids,
     Matrix,
@@ -54,6 +52,8 @@ from composable_memory_adapters.vectors.resident import (
     from_bytes,
     unit_rows,
 )
+from composable_memory_adapters.vectors.int8_file import Codes, encode
+from composable_memory_adapters.vectors.mapped import Filed
 from composable_memory_ops_logs import utc_now
 
 K = 24

@@ -20,9 +20,9 @@ from typing import TypeVar
 import numpy as np
 
 from composable_memory_adapters.vectors import int8_file
-from composable_memory_adapters.vectors.int8_codes import encode
+from composable_memory_adapters.vectors.in_memory import Fetch, Matrix, unit_rows
+from composable_memory_adapters.vectors.int8_file import encode
 from composable_memory_adapters.vectors.mapped import MappedVectors
-from composable_memory_adapters.vectors.resident import Fetch, Matrix, unit_rows
 
 T = TypeVar("T")
 

@@ -43,7 +43,7 @@ DOORS = {
     "apsw": (
         "composable_memory_adapters.sqlite_file",
         "composable_memory_adapters.vectors.sqlite_vec",
-        "composable_memory_adapters.text.stems",  # SQLite's own tokenizer, without a file
+        "composable_memory_adapters.text.forms",  # SQLite's own tokenizer, without a file
     ),
     "falkordb": ("composable_memory_adapters.graphiti.database",),
     "graphiti_core": ("composable_memory_adapters.graphiti.library",),
@@ -85,7 +85,7 @@ DOORS = {
     "pypdf": ("composable_memory_adapters.builtin.notes.document_reader",),
     "redis": ("composable_memory_adapters.graphiti.database",),
     "rich": ("composable_memory.cli",),
-    "simsimd": ("composable_memory_adapters.vectors.int8_codes",),
+    "simsimd": ("composable_memory_adapters.vectors.int8_file",),
     "starlette": ("composable_memory.http_server", "composable_memory.inspector"),
     "sqlite_vec": ("composable_memory_adapters.vectors.sqlite_vec",),
     "tokenizers": (

@@ -17,9 +17,8 @@ from composable_memory.interfaces import (
 )
 from composable_memory.testing import Opener, VectorContract
 from composable_memory_adapters.sqlite_file import SqliteFile
-from composable_memory_adapters.vectors.in_memory import InMemoryVectors
+from composable_memory_adapters.vectors.in_memory import ExactVectors, Fetch, InMemoryVectors
 from composable_memory_adapters.vectors.mapped import MappedVectors
-from composable_memory_adapters.vectors.resident import ExactVectors, Fetch
 from composable_memory_adapters.vectors.sqlite_vec import SqliteVecVectors
 
 T = TypeVar("T")

@@ -23,8 +23,7 @@ from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from composable_memory.cli import app
-from composable_memory_adapters.external.presets import HTTP_PRESETS, MCP_PRESETS
-from composable_memory_adapters.external.settings import HttpSettings, McpSettings
+from composable_memory_adapters.external.settings import HTTP_PRESETS, MCP_PRESETS, HttpSettings, McpSettings
 from tests.integration.external.preset_server import TOOLS
 from tests.integration.external.real_servers import DATASETTE, basic_memory, need, qmd, reference_server
 from tests.integration.external.test_presets import REAL, SERVER, SERVICES

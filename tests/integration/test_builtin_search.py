@@ -29,7 +29,7 @@ from composable_memory_adapters.builtin.search.vector_search import VectorSearch
 from composable_memory_adapters.builtin.settings import BuiltinSettings, VectorSettings
 from composable_memory_adapters.builtin.store import embedding_cache, index_writes, read_queries
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
-from composable_memory_adapters.builtin.store.tables import LIVE
+from composable_memory_adapters.builtin.store.schema import LIVE
 from composable_memory_adapters.chunking import chunk_markdown
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_adapters.text.forms import index_text

@@ -32,7 +32,7 @@ from composable_memory.runtime.memory import Memory
 from composable_memory.state.workspaces import adopt
 from composable_memory.testing import FakeBackend
 from composable_memory.types import MemorySearchResult, QueryResponse, SearchOptions
-from composable_memory_adapters.vectors.int8_codes import encode
+from composable_memory_adapters.vectors.int8_file import encode
 from composable_memory_feedback.logged import LoggedQuery, read_queries
 from tests.variants import variants
 

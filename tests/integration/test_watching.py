@@ -25,7 +25,7 @@ from composable_memory_adapters.builtin.notes.note_files import ScanReport, scan
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import index_writes
 from composable_memory_adapters.builtin.store.index_writes import file_states
-from composable_memory_adapters.builtin.store.tables import Tables
+from composable_memory_adapters.builtin.store.schema import Tables
 from composable_memory_adapters.builtin.sync import indexer
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_ops_logs import MemorySink, OpsEvent, OpsLog, SyncComplete, SyncStart

@@ -15,11 +15,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from composable_memory.content import VectorQuery
-from composable_memory_adapters.vectors import int8_codes
-from composable_memory_adapters.vectors.in_memory import InMemoryVectors
-from composable_memory_adapters.vectors.int8_codes import Codes, encode
+from composable_memory_adapters.vectors import int8_file
+from composable_memory_adapters.vectors.in_memory import (
+    ExactVectors,
+    Fetch,
+    InMemoryVectors,
+    Matrix,
+    unit_rows,
+)
+from composable_memory_adapters.vectors.int8_file import Codes, encode
 from composable_memory_adapters.vectors.mapped import FEWEST_MORE, MappedVectors
-from composable_memory_adapters.vectors.resident import ExactVectors, Fetch, Matrix, unit_rows
 
 T = TypeVar("T")
 
@@ -179,9 +184,9 @@ def test_numpy_finds_what_simsimd_finds(seed: int, dims: int, count: int, k: int
     codes, _ = encode(random_units(count, seed, dims))
     (asked,), _ = encode(random_units(1, seed + 1, dims))
 
-    by_numpy = int8_codes.numpy_products(codes, asked)
+    by_numpy = int8_file.numpy_products(codes, asked)
 
-    assert np.array_equal(int8_codes.products(codes, asked), by_numpy)
+    assert np.array_equal(int8_file.products(codes, asked), by_numpy)
     assert np.array_equal(by_numpy, codes.astype(np.int64) @ asked.astype(np.int64))
 
 
@@ -190,7 +195,7 @@ def test_searching_takes_no_reference_from_none() -> None:
     before = sys.getrefcount(None)
 
     for _ in range(10_000):
-        int8_codes.products(codes, codes[0])
+        int8_file.products(codes, codes[0])
 
     assert sys.getrefcount(None) > before - 5_000
 

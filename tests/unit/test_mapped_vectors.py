@@ -11,8 +11,8 @@ import pytest
 
 from composable_memory.content import VectorQuery
 from composable_memory_adapters.vectors import int8_file
+from composable_memory_adapters.vectors.in_memory import ExactVectors, Fetch
 from composable_memory_adapters.vectors.mapped import MappedVectors
-from composable_memory_adapters.vectors.resident import ExactVectors, Fetch
 
 T = TypeVar("T")
 

@@ -4,8 +4,8 @@ import pytest
 
 from composable_memory_adapters.builtin.notes.fields import KeywordRow
 from composable_memory_adapters.postgres.passage_tokens import Fields, Sought, words_of
+from composable_memory_adapters.text.forms import Stemmer
 from composable_memory_adapters.text.query_terms import Lookup
-from composable_memory_adapters.text.stems import Stemmer
 
 STEMMER = Stemmer()
 ROW = KeywordRow("red lamp, red lamps and a redder door", "lamp", "", "red red red")

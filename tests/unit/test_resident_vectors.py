@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from composable_memory_adapters.vectors.resident import (
+from composable_memory_adapters.vectors.in_memory import (
     ExactVectors,
     Matrix,
     from_bytes,

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from composable_memory.types import MAX_SNIPPET_CHARS
+from composable_memory_adapters.text.forms import Stemmer
 from composable_memory_adapters.text.query_terms import analyse
 from composable_memory_adapters.text.snippets import Snippet, SnippetMaker
-from composable_memory_adapters.text.stems import Stemmer
 
 FILLER = "\n".join(f"row {number} of nothing much" for number in range(100))
 

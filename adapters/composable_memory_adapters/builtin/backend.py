@@ -33,7 +33,6 @@ from composable_memory.types import (
     SearchOptions,
     SyncReport,
 )
-from composable_memory_adapters.builtin.embedder_calls import probe
 from composable_memory_adapters.builtin.index_file import BACKEND_ID, IndexFile, ensure_tables
 from composable_memory_adapters.builtin.notes.documents import note_suffixes, reader_of
 from composable_memory_adapters.builtin.notes.note_files import (
@@ -50,8 +49,8 @@ from composable_memory_adapters.builtin.notes.sessions import (
 )
 from composable_memory_adapters.builtin.settings import ENGINES, BuiltinSettings, filled_in
 from composable_memory_adapters.builtin.status import MemoryState, describe
-from composable_memory_adapters.builtin.sync.debounce import Debounce
-from composable_memory_adapters.builtin.sync.sync_scheduler import FolderWatch, SyncScheduler
+from composable_memory_adapters.builtin.store.embedding_cache import probe
+from composable_memory_adapters.builtin.sync.sync_scheduler import Debounce, FolderWatch, SyncScheduler
 from composable_memory_adapters.builtin.sync.watch_scope import survey
 from composable_memory_adapters.excerpts import excerpt
 

@@ -23,7 +23,7 @@ from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import erasing, integrity, rebuild, schema
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import IndexSnapshot, SyncMark, milliseconds
-from composable_memory_adapters.builtin.sync.debounce import Debounce
+from composable_memory_adapters.builtin.sync.sync_scheduler import Debounce
 from composable_memory_adapters.builtin.sync.synchroniser import Synchroniser
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile, data_version
 from composable_memory_ops_logs.quick_dataclass import dataclass

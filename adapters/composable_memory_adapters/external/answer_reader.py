@@ -20,8 +20,8 @@ from composable_memory.paths import FOREIGN
 from composable_memory.query.calibration import Calibration, calibrate
 from composable_memory.types import MemorySearchResult, SupportingFact
 from composable_memory_adapters.text.query_terms import KeywordQuery
+from composable_memory_adapters.text.relevance import StemCache, score
 from composable_memory_adapters.text.snippets import Snippet, SnippetMaker
-from composable_memory_adapters.text.text_scores import StemCache, score
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_RESULTS = 200

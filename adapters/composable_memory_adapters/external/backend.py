@@ -39,10 +39,9 @@ from composable_memory_adapters.external.answer_reader import (
     results_of,
     text_of,
 )
-from composable_memory_adapters.external.presets import within
-from composable_memory_adapters.external.settings import MAX_QUERY, AnswerSettings
+from composable_memory_adapters.external.settings import MAX_QUERY, AnswerSettings, within
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
-from composable_memory_adapters.text.text_scores import StemCache
+from composable_memory_adapters.text.relevance import StemCache
 from composable_memory_ops_logs import redact, utc_now
 
 T = TypeVar("T")

@@ -21,9 +21,7 @@ from composable_memory.interfaces import BackendServices, BackendSpec, Clock
 from composable_memory.supervision.backoff import RetryPolicy, Verdict, retry
 from composable_memory_adapters.external.answer_reader import SHORT, parsed
 from composable_memory_adapters.external.backend import CAPABILITIES, ExternalMemory
-from composable_memory_adapters.external.presets import filled
-from composable_memory_adapters.external.secrets import Secrets
-from composable_memory_adapters.external.settings import HttpSettings
+from composable_memory_adapters.external.settings import HttpSettings, Secrets, filled
 from composable_memory_adapters.http_client import Connection, HttpClient, HttpRequest, read_whole
 from composable_memory_adapters.http_failures import FailureKind, HttpFailure
 from composable_memory_ops_logs import redact

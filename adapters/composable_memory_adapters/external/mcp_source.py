@@ -19,9 +19,7 @@ from composable_memory.errors import BackendError, BackendRejected, BackendUnava
 from composable_memory.supervision.resource import LazyResource
 from composable_memory_adapters.external.answer_reader import SHORT, parsed
 from composable_memory_adapters.external.guarded_stdio import guarded_stdio
-from composable_memory_adapters.external.presets import MCP_PRESETS, filled, within
-from composable_memory_adapters.external.secrets import Secrets
-from composable_memory_adapters.external.settings import McpSettings
+from composable_memory_adapters.external.settings import MCP_PRESETS, McpSettings, Secrets, filled, within
 from composable_memory_ops_logs import redact
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

@@ -1,12 +1,66 @@
-"""Settings of foreign memories: how each kind is asked, and how its answers are read."""
+"""Settings of foreign memories: how each kind is asked, presets for known ones, and secrets they may hold."""
 
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from pydantic import Field, JsonValue, SecretStr, model_validator
 
 from composable_memory.config.base_model import SettingsModel
+from composable_memory.data_files import tables
 from composable_memory_adapters.external.answer_reader import FieldNames
-from composable_memory_adapters.external.presets import HTTP_PRESETS, MCP_PRESETS, with_preset
+
+_HOLE = re.compile(r"\{(\w+)\}")
+
+_KNOWN = tables(__package__, "presets.toml")
+MCP_PRESETS: Mapping[str, Mapping[str, Any]] = _KNOWN["mcp"]
+HTTP_PRESETS: Mapping[str, Mapping[str, Any]] = _KNOWN["http"]
+
+
+def with_preset(given: Any, presets: Mapping[str, Mapping[str, Any]]) -> Any:
+    """Return settings with what their preset says where they say nothing; mappings are put together.
+
+    Raises:
+        ValueError: there is no such preset.
+    """
+    if not isinstance(given, Mapping) or not (name := given.get("preset")):
+        return given
+    if name not in presets:
+        raise ValueError(f"preset: {name!r} is not known; there are {', '.join(sorted(presets))}")
+    return _joined(presets[name], given)
+
+
+def filled(value: JsonValue, words: Mapping[str, str | int]) -> JsonValue:
+    """Return a value with the words put in, such as `{query}`; `"{limit}"` alone becomes a number."""
+    if isinstance(value, str):
+        bare = value.removeprefix("{").removesuffix("}")
+        if bare in words and value == f"{{{bare}}}":
+            return words[bare]
+        return _HOLE.sub(lambda hole: str(words.get(hole[1], hole[0])), value)
+    if isinstance(value, list):
+        return [filled(one, words) for one in value]
+    if isinstance(value, dict):
+        return {key: filled(one, words) for key, one in value.items()}
+    return value
+
+
+def within(text: str, limit: int) -> str:
+    """Return the first words of a text that fit, or what fits of the first word."""
+    if len(text) <= limit:
+        return text
+    whole = text[: limit + 1].rpartition(" ")[0].rstrip()
+    return whole or text[:limit]
+
+
+def _joined(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    joined = dict(base)
+    for key, value in over.items():
+        known = joined.get(key)
+        joined[key] = (
+            _joined(known, value) if isinstance(known, Mapping) and isinstance(value, Mapping) else value
+        )
+    return joined
+
 
 MAX_QUERY = 4_000
 """Characters of a question that are looked at."""
@@ -90,3 +144,33 @@ class McpSettings(AnswerSettings):
     @classmethod
     def _with_preset(cls, given: Any) -> Any:
         return with_preset(given, MCP_PRESETS)
+
+
+MIN_SECRET = 6
+"""Shorter values stand in too many harmless texts to be replaced."""
+
+
+class Secrets:
+    """Replaces secrets in texts and answers: a service may repeat what it was given."""
+
+    def __init__(self, values: Iterable[str]) -> None:
+        known = {value for value in values if len(value) >= MIN_SECRET}
+        self._values = sorted(known, key=len, reverse=True)
+
+    def hidden(self, text: str) -> str:
+        """Return a text without the secrets."""
+        for value in self._values:
+            text = text.replace(value, "***")
+        return text
+
+    def hidden_in(self, answer: JsonValue) -> JsonValue:
+        """Return an answer without the secrets, the names of its fields included."""
+        if not self._values:
+            return answer
+        if isinstance(answer, str):
+            return self.hidden(answer)
+        if isinstance(answer, list):
+            return [self.hidden_in(one) for one in answer]
+        if isinstance(answer, dict):
+            return {self.hidden(name): self.hidden_in(one) for name, one in answer.items()}
+        return answer

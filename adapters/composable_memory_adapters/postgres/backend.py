@@ -26,7 +26,6 @@ from composable_memory.types import (
     SyncReport,
     VectorStatus,
 )
-from composable_memory_adapters.builtin.embedder_calls import probe
 from composable_memory_adapters.builtin.notes.documents import note_suffixes
 from composable_memory_adapters.builtin.notes.note_scope import choose, keep
 from composable_memory_adapters.builtin.notes.sessions import (
@@ -35,9 +34,8 @@ from composable_memory_adapters.builtin.notes.sessions import (
     transcripts_folder,
 )
 from composable_memory_adapters.builtin.search.reranking import Reranking
-from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
-from composable_memory_adapters.builtin.sync.debounce import Debounce
-from composable_memory_adapters.builtin.sync.sync_scheduler import FolderWatch, SyncScheduler
+from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace, probe
+from composable_memory_adapters.builtin.sync.sync_scheduler import Debounce, FolderWatch, SyncScheduler
 from composable_memory_adapters.builtin.sync.watch_scope import WatchScope, survey
 from composable_memory_adapters.excerpts import excerpt, numbered_excerpt
 from composable_memory_adapters.postgres import erasing

@@ -24,8 +24,8 @@ from composable_memory_adapters.postgres.passage_tokens import Fields, Sought, f
 from composable_memory_adapters.postgres.server import Connection
 from composable_memory_adapters.postgres.snapshot import WorkspaceState
 from composable_memory_adapters.text import compounds
+from composable_memory_adapters.text.forms import Stemmer
 from composable_memory_adapters.text.query_terms import KeywordQuery, Lookup
-from composable_memory_adapters.text.stems import Stemmer
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 PHRASE = """

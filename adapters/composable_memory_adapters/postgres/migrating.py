@@ -17,7 +17,7 @@ from composable_memory_adapters.builtin.store import index_meta, integrity, sche
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.integrity import StoredVector
 from composable_memory_adapters.postgres import writing
-from composable_memory_adapters.postgres.binary import numbers_of, vector_of
+from composable_memory_adapters.postgres.passage_tokens import numbers_of, vector_of
 from composable_memory_adapters.postgres.server import Server
 from composable_memory_adapters.postgres.writing import OTHER_SPACE, space_id, space_of
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile

@@ -6,16 +6,42 @@ then BM25, computed by pgvector: it chooses the candidates.
 """
 
 import struct
+import sys
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from math import log
+from math import hypot, log
+from struct import pack
 from zlib import crc32
 
 from composable_memory_adapters.builtin.notes.fields import KeywordRow
 from composable_memory_adapters.builtin.search.keyword_leg import FIELD_WEIGHTS
+from composable_memory_adapters.text.forms import Stemmer
 from composable_memory_adapters.text.query_terms import Lookup
 from composable_memory_adapters.text.relevance import K1, B
-from composable_memory_adapters.text.stems import Stemmer
 from composable_memory_ops_logs.quick_dataclass import dataclass
+
+
+def vector_of(numbers: bytes) -> bytes:
+    """Return little-endian float32 numbers as pgvector's `vector`."""
+    values = array("f", numbers)
+    if sys.byteorder == "little":
+        values.byteswap()
+    return pack(">hh", len(values), 0) + values.tobytes()
+
+
+def numbers_of(vector: bytes) -> bytes:
+    """Return pgvector's `vector` as little-endian float32 numbers."""
+    values = array("f", vector[4:])
+    if sys.byteorder == "little":
+        values.byteswap()
+    return values.tobytes()
+
+
+def direction_of(values: Sequence[float]) -> bytes:
+    """Return a vector of unit length that points where `values` do; they are not all 0."""
+    length = hypot(*values)
+    return pack(f">hh{len(values)}f", len(values), 0, *(value / length for value in values))
+
 
 DIMENSIONS = 10**9
 """The most that a sparse vector can have: tokens are told apart by their hash."""

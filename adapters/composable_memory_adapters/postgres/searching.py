@@ -3,16 +3,24 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import partial
 from math import hypot, isfinite
 
 from composable_memory.errors import EmbeddingError
 from composable_memory.interfaces import Clock, EmbedderAdapter
-from composable_memory.types import Degradation, DegradationCode, SearchAnswer, SearchOptions
+from composable_memory.query.filters import has_all_phrases, holds_line_of, memory_types
+from composable_memory.types import Degradation, DegradationCode, SearchAnswer, SearchFilters, SearchOptions
 from composable_memory.vector_values import EmbedderInput
-from composable_memory_adapters.builtin.embedder_calls import answer_within
 from composable_memory_adapters.builtin.search import hybrid
+from composable_memory_adapters.builtin.search.filtering import (
+    FileRow,
+    Row,
+    days_of_files,
+    folded,
+    newest_first,
+    of_types,
+)
 from composable_memory_adapters.builtin.search.ranking import (
     COMPARED_WHOLE,
     Candidates,
@@ -24,11 +32,7 @@ from composable_memory_adapters.builtin.search.ranking import (
     to_judge,
 )
 from composable_memory_adapters.builtin.search.reranking import Reranked, Reranking
-from composable_memory_adapters.builtin.search.searcher import (
-    DEEPER_FOR_BOTH,
-    EMBED_TIMEOUT_S,
-    WORDLESS,
-)
+from composable_memory_adapters.builtin.search.searcher import DEEPER_FOR_BOTH, EMBED_TIMEOUT_S, WORDLESS
 from composable_memory_adapters.builtin.search.time_matching import (
     MOST_DAYS_LISTED,
     Dated,
@@ -38,10 +42,9 @@ from composable_memory_adapters.builtin.search.time_matching import (
     subject_of,
 )
 from composable_memory_adapters.builtin.settings import QuerySettings
-from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
-from composable_memory_adapters.postgres.binary import direction_of
-from composable_memory_adapters.postgres.filtering import passing
+from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace, answer_within
 from composable_memory_adapters.postgres.keywords import Keywords
+from composable_memory_adapters.postgres.passage_tokens import direction_of
 from composable_memory_adapters.postgres.server import Connection, Server
 from composable_memory_adapters.postgres.snapshot import (
     Times,
@@ -50,9 +53,58 @@ from composable_memory_adapters.postgres.snapshot import (
     read_state,
     read_times,
     said_between,
+    timed_paths,
 )
 from composable_memory_adapters.postgres.writing import OTHER_SPACE, space_id
 from composable_memory_adapters.text.query_terms import analyse
+
+FILES = "SELECT path, source, mtime, day, tags, type FROM notes WHERE tenant = $1"
+PASSAGES = """
+SELECT id, path, start_line, start_char FROM passages
+WHERE tenant = $1 AND path = ANY ($2) ORDER BY path COLLATE "C", start_line, start_char
+"""
+TEXTS = "SELECT id, text FROM passages WHERE tenant = $1 AND id = ANY ($2)"
+MAY_RETAIN = f"{TEXTS} AND text ~ '[-*+][ \t][WBOS][(: @,：]'"
+
+
+async def passing(
+    connection: Connection, tenant: int, filters: SearchFilters, *, zone: tzinfo | None, keywords: Keywords
+) -> list[int]:
+    """Return the passages that pass `filters`: the first of each note, newest note first, then the others."""
+    files: list[FileRow] = [tuple(row) for row in await connection.fetch(FILES, tenant)]
+    timed, said = frozenset[str](), frozenset[int]()
+    if filters.since is not None or filters.until is not None:
+        timed = await timed_paths(connection, tenant)
+        between = await said_between(connection, tenant, filters.since, filters.until) if timed else ()
+        said = frozenset(one.id for one in between)
+    days = await asyncio.to_thread(lambda: days_of_files(files, filters, zone=zone, timed=timed))
+    sources = dict(days.keys())
+    rows: list[Row] = [
+        (id_, path, sources[path], start, char)
+        for id_, path, start, char in await connection.fetch(PASSAGES, tenant, sorted(sources))
+        if path not in timed or id_ in said
+    ]
+    if retained := memory_types(filters.types):
+        of_notes = [row[0] for row in rows if row[2] == "memory"]
+        texts = await connection.fetch(MAY_RETAIN, tenant, of_notes)
+        holding = await asyncio.to_thread(
+            lambda: {id_ for id_, text in texts if holds_line_of(text, retained)}
+        )
+        rows = of_types(rows, files, filters.types, holding)
+    for phrase in filters.phrases:
+        having = await keywords.having(phrase)
+        rows = [row for row in rows if row[0] in having]
+    if filters.phrases:
+        texts = await connection.fetch(TEXTS, tenant, [row[0] for row in rows])
+        holding = await asyncio.to_thread(
+            lambda: {id_ for id_, text in texts if has_all_phrases(folded(text), filters.phrases)}
+        )
+        rows = [row for row in rows if row[0] in holding]
+    for word in filters.without:
+        having = await keywords.having(word)
+        rows = [row for row in rows if row[0] not in having]
+    return await asyncio.to_thread(newest_first, rows, days)
+
 
 KEYWORD_ENGINE = "sparsevec"
 VECTOR_ENGINE = "pgvector"

@@ -11,7 +11,6 @@ from composable_memory.interfaces import BackendServices, EmbedderAdapter
 from composable_memory.supervision.single_flight import Flight
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory.vector_values import EmbedderInput
-from composable_memory_adapters.builtin.embedder_calls import answer_within
 from composable_memory_adapters.builtin.notes.changed_notes import (
     ChangedNote,
     Drafter,
@@ -23,9 +22,9 @@ from composable_memory_adapters.builtin.notes.documents import Document, note_su
 from composable_memory_adapters.builtin.notes.note_files import ScanReport, scan
 from composable_memory_adapters.builtin.notes.sessions import growth_limits, transcripts_folder
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace, pack
+from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace, answer_within, pack
 from composable_memory_adapters.postgres import upkeep, writing
-from composable_memory_adapters.postgres.binary import vector_of
+from composable_memory_adapters.postgres.passage_tokens import vector_of
 from composable_memory_adapters.postgres.server import Server, again
 from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_adapters.postgres.writing import OTHER_SPACE, WordedFile, Written, space_id

@@ -16,7 +16,7 @@ from composable_memory_adapters.chunking import Chunk
 from composable_memory_adapters.postgres.passage_tokens import PassageWords, words_of
 from composable_memory_adapters.postgres.server import Connection
 from composable_memory_adapters.text.compounds import long_words
-from composable_memory_adapters.text.stems import Stemmer
+from composable_memory_adapters.text.forms import Stemmer
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 LOCK = """

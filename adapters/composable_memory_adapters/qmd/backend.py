@@ -61,7 +61,7 @@ from composable_memory_adapters.qmd.types import (
     SubSearch,
     Transport,
 )
-from composable_memory_adapters.text.text_scores import StemCache
+from composable_memory_adapters.text.relevance import StemCache
 
 DEPTH = 40
 """At least so many documents are requested, so that a short answer is the beginning of a longer one."""

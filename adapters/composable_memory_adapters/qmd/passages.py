@@ -26,8 +26,8 @@ from composable_memory_adapters.qmd.collections import canonical_path, read_text
 from composable_memory_adapters.qmd.settings import LimitSettings, SearchMode
 from composable_memory_adapters.qmd.types import Collection, Hit
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
+from composable_memory_adapters.text.relevance import Scored, StemCache, score
 from composable_memory_adapters.text.snippets import SnippetMaker
-from composable_memory_adapters.text.text_scores import Scored, StemCache, score
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_BYTES_READ = 16 * 1024 * 1024

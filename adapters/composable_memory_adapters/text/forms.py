@@ -6,9 +6,13 @@ see that an Arabic word bears an article. Notes and questions are therefore rewr
 """
 
 import re
+import threading
 import unicodedata
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import cast
+
+import apsw
 
 CJK = (
     "\u2e80-\u2fdf\u3005-\u3007\u3031-\u3035\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
@@ -126,3 +130,35 @@ def _arabic_stem(word: str) -> str:
         if word.endswith(ending) and len(word) >= len(ending) + 2:
             word = word.removesuffix(ending)
     return word
+
+
+TOKENIZER = ("unicode61", "remove_diacritics", "2")
+
+
+class _Tokenizer(threading.local):
+    """The tokenizer of each thread, made when it is asked for first; making one takes 0.1 ms."""
+
+    def __init__(self) -> None:
+        self.tokenize = apsw.Connection(":memory:").fts5_tokenizer("porter", list(TOKENIZER))
+
+
+_TOKENIZER = _Tokenizer()
+
+
+class Stemmer:
+    """Cuts texts into words as `porter unicode61` does: no case, no accents, English ones by their stems.
+
+    A million characters of English take 50 ms, of Chinese half a second.
+    """
+
+    def of_text(self, text: str) -> list[str]:
+        """Return the stems of a text in their order; of Asian runs the pairs and the last character."""
+        return self.of_forms(index_text(text))
+
+    def of_forms(self, text: str) -> list[str]:
+        """Return the stems of words that are in the forms of the index already."""
+        written = text.encode("utf-8", "replace")
+        found = _TOKENIZER.tokenize(
+            written, apsw.FTS5_TOKENIZE_DOCUMENT, None, include_offsets=False, include_colocated=False
+        )
+        return cast("list[str]", found)  # what it is without offsets and colocated words

@@ -17,19 +17,26 @@ import numpy as np
 from composable_memory.errors import BackendUnavailable, DimensionMismatch
 from composable_memory.vector_values import Health, VectorMatch, VectorQuery, VectorQueryResult, VectorRecord
 from composable_memory_adapters.vectors import int8_file
-from composable_memory_adapters.vectors.in_memory import InMemoryVectors, number_of
-from composable_memory_adapters.vectors.int8_codes import Codes, Places, encode, no_codes
-from composable_memory_adapters.vectors.int8_file import CodeFileWriter, Label
-from composable_memory_adapters.vectors.resident import (
+from composable_memory_adapters.vectors.in_memory import (
     Fetch,
     Ids,
+    InMemoryVectors,
     Matrix,
     Neighbour,
     direction,
     from_bytes,
     nearest,
+    number_of,
     places_of,
     products,
+)
+from composable_memory_adapters.vectors.int8_file import (
+    CodeFileWriter,
+    Codes,
+    Label,
+    Places,
+    encode,
+    no_codes,
 )
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

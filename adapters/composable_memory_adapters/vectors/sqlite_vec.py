@@ -28,8 +28,7 @@ from composable_memory.errors import (
 )
 from composable_memory.types import JsonValue
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
-from composable_memory_adapters.vectors.in_memory import FIRST_NAMED_ROW, number_of, satisfies
-from composable_memory_adapters.vectors.resident import Neighbour
+from composable_memory_adapters.vectors.in_memory import FIRST_NAMED_ROW, Neighbour, number_of, satisfies
 
 MAX_K = 4096
 """The most neighbours that one KNN statement returns."""

@@ -17,8 +17,8 @@ from composable_memory.interfaces import BackendServices, BackendSpec
 from composable_memory.types import MemorySearchResult
 from composable_memory_adapters.external.http import spec as http
 from composable_memory_adapters.external.mcp import spec as mcp
-from composable_memory_adapters.external.presets import HTTP_PRESETS, MCP_PRESETS
 from composable_memory_adapters.external.retrievers import retriever_backend
+from composable_memory_adapters.external.settings import HTTP_PRESETS, MCP_PRESETS
 
 SERVER = Path(__file__).with_name("preset_server.py")
 QUERY = "pump replaced"

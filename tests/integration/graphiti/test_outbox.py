@@ -13,7 +13,7 @@ import pytest
 
 from composable_memory.errors import BackendUnavailable
 from composable_memory_adapters.graphiti.episodes import drafts_of
-from composable_memory_adapters.graphiti.outbox import schema
+from composable_memory_adapters.graphiti.outbox import storage
 from composable_memory_adapters.graphiti.outbox.adoption import (
     assign,
     claimed_groups,
@@ -193,7 +193,7 @@ async def test_on_a_full_disk_nothing_is_taken_and_that_is_said(tmp_path: Path, 
 
     async with SqliteFile.open(tmp_path / FILE_NAME, on_connect=small) as file:
         outbox = Outbox(OutboxFile(file), clock=clock)
-        await file.write(lambda connection: schema.ensure(connection, file.path))
+        await file.write(lambda connection: storage.ensure(connection, file.path))
         await outbox.enqueue([draft(1)])
 
         with pytest.raises(BackendUnavailable, match=r"none of them was accepted \(.*full.*\); free some"):
@@ -341,7 +341,7 @@ async def test_a_lease_is_held_by_one_at_a_time_for_each_group(tmp_path: Path, c
 async def test_a_file_of_a_later_version_is_not_touched(tmp_path: Path, clock: Clock) -> None:
     async with Outbox.of(tmp_path, clock=clock) as outbox:
         await outbox.enqueue([draft(1)])
-    await asyncio.to_thread(run, tmp_path / FILE_NAME, f"PRAGMA user_version = {schema.SCHEMA_VERSION + 1}")
+    await asyncio.to_thread(run, tmp_path / FILE_NAME, f"PRAGMA user_version = {storage.SCHEMA_VERSION + 1}")
 
     with pytest.raises(BackendUnavailable, match="upgrade composable-memory"):
         async with Outbox.of(tmp_path, clock=clock):

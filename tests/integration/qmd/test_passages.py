@@ -18,7 +18,7 @@ from composable_memory_adapters.qmd.passages import FOUND_SCORE, days_asked, pas
 from composable_memory_adapters.qmd.settings import LimitSettings, SearchMode
 from composable_memory_adapters.qmd.transport.qmd_client import ProcessTransport, request_of
 from composable_memory_adapters.qmd.types import Collection, Hit, Home
-from composable_memory_adapters.text.text_scores import StemCache
+from composable_memory_adapters.text.relevance import StemCache
 from tests.integration.qmd.homes import furnish, update
 from tests.variants import variants
 

@@ -5,7 +5,7 @@ from math import inf, nan
 
 import pytest
 
-from composable_memory_adapters.builtin.search.decay import age_in_days, decay_factor, written_on
+from composable_memory_adapters.builtin.search.diversity import age_in_days, decay_factor, written_on
 
 TODAY = date(2026, 3, 1)
 MTIME_NS = 1_767_225_600 * 10**9  # 2026-01-01, midnight

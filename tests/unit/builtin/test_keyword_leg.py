@@ -9,7 +9,7 @@ from composable_memory_adapters.builtin.search import keyword_leg
 from composable_memory_adapters.builtin.search.hybrid import FusedHit, fuse
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
 from composable_memory_adapters.builtin.store import schema
-from composable_memory_adapters.builtin.store.tables import LIVE
+from composable_memory_adapters.builtin.store.schema import LIVE
 from composable_memory_adapters.text.forms import index_text
 from composable_memory_adapters.text.query_terms import analyse
 

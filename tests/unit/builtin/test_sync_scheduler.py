@@ -13,11 +13,12 @@ from typing import ParamSpec, TypeVar
 import pytest
 
 from composable_memory_adapters.builtin.settings import SyncSettings
-from composable_memory_adapters.builtin.sync.debounce import MOST_PATHS, Debounce
 from composable_memory_adapters.builtin.sync.sync_scheduler import (
     FOLDERS_S,
     MAX_RETRY_S,
     MAX_SESSIONS,
+    MOST_PATHS,
+    Debounce,
     SyncScheduler,
     WatchStatus,
 )

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from composable_memory_adapters.qmd.passages import rank_score
+from composable_memory_adapters.text.forms import Stemmer
 from composable_memory_adapters.text.query_terms import analyse
-from composable_memory_adapters.text.stems import Stemmer
-from composable_memory_adapters.text.text_scores import Scored, StemCache, score
+from composable_memory_adapters.text.relevance import Scored, StemCache, score
 
 ELSEWHERE = "The weather was fine and nobody had anything to report about it."
 

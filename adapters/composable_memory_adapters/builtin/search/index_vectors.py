@@ -23,7 +23,7 @@ from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from composable_memory_adapters.vectors.resident import Fetch, Ids, Matrix
+    from composable_memory_adapters.vectors.in_memory import Fetch, Ids, Matrix
 
 T = TypeVar("T")
 
@@ -157,7 +157,7 @@ class IndexVectors:
 
     def _fetch(self, connection: Connection) -> "Fetch":
         """Return how to get stored vectors. In a file that has moved on, some of them may be gone."""
-        from composable_memory_adapters.vectors.resident import from_bytes
+        from composable_memory_adapters.vectors.in_memory import from_bytes
 
         dims = self.space.dims
 
@@ -268,11 +268,11 @@ def cosines(
     connection: Connection, space: EmbeddingSpace, query: Sequence[float], passage_ids: Sequence[int]
 ) -> dict[int, float]:
     """Return the cosine of each of these passages that has a vector, by the numbers in the index."""
-    from composable_memory_adapters.vectors import resident
+    from composable_memory_adapters.vectors import in_memory
 
     ids, blobs = read_queries.vectors_of_passages(connection, passage_ids, space)
-    matrix = resident.from_bytes(b"".join(blobs), space.dims)
-    return dict(zip(ids, resident.cosines(matrix, query), strict=True))
+    matrix = in_memory.from_bytes(b"".join(blobs), space.dims)
+    return dict(zip(ids, in_memory.cosines(matrix, query), strict=True))
 
 
 def _in_batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -11,8 +11,15 @@ from itertools import accumulate
 from composable_memory.front_matter import front_matter
 from composable_memory.types import JsonValue, MemorySearchResult, SearchOptions
 from composable_memory_adapters.builtin.search import hybrid
-from composable_memory_adapters.builtin.search.decay import age_in_days, decay_factor, written_on
-from composable_memory_adapters.builtin.search.diversity import Place, Saying, balanced_order, diverse_order
+from composable_memory_adapters.builtin.search.diversity import (
+    Place,
+    Saying,
+    age_in_days,
+    balanced_order,
+    decay_factor,
+    diverse_order,
+    written_on,
+)
 from composable_memory_adapters.builtin.search.hybrid import FusedHit, VectorHit
 from composable_memory_adapters.builtin.search.index_vectors import Followed
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer

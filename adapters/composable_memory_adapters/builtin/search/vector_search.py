@@ -18,7 +18,6 @@ from composable_memory.interfaces import EmbedderAdapter, VectorAdapter, VectorS
 from composable_memory.registry import load_vectors
 from composable_memory.types import VectorStatus
 from composable_memory.vector_values import EmbedderInput, VectorQuery
-from composable_memory_adapters.builtin.embedder_calls import answer_within
 from composable_memory_adapters.builtin.search.index_vectors import (
     IndexVectors,
     VectorFollower,
@@ -26,7 +25,7 @@ from composable_memory_adapters.builtin.search.index_vectors import (
 from composable_memory_adapters.builtin.search.ranking import Near
 from composable_memory_adapters.builtin.settings import ENGINES, VectorSettings
 from composable_memory_adapters.builtin.store import index_meta
-from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace, answer_within
 from composable_memory_adapters.sqlite_file import SqliteFile
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

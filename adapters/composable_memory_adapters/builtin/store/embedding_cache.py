@@ -1,14 +1,17 @@
-"""The stored vectors of texts: one per provider, model and text, so that none is computed twice."""
+"""The vectors of texts: asked for within a time limit, checked, and stored so that none is computed twice."""
 
 import json
 import math
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from hashlib import sha256
+from typing import TypeVar
 
-from composable_memory.errors import DimensionMismatch, EmbeddingError
+from composable_memory.errors import BackendTimeout, DimensionMismatch, EmbeddingError
 from composable_memory.interfaces import EmbedderAdapter, SupportsFingerprint
+from composable_memory.supervision.bounded_calls import BoundedCalls, Failure
+from composable_memory.vector_values import EmbedderInput
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -103,3 +106,31 @@ def prune(connection: Connection, max_entries: int) -> int:
         return 0
     connection.execute(PRUNE, (excess,))
     return connection.changes()
+
+
+T = TypeVar("T")
+
+PROBE_TIMEOUT_S = 60.0
+
+
+async def probe(embedder: EmbedderAdapter, space: EmbeddingSpace) -> None:
+    """Embed one word as a search would.
+
+    Raises:
+        EmbeddingError: the call failed, or returned a vector that cannot be used.
+    """
+    word = EmbedderInput(text="ping", kind="query")
+    vector = await answer_within(PROBE_TIMEOUT_S, embedder.embed(word), space)
+    pack(space, vector)
+
+
+async def answer_within(timeout_s: float, asked: Coroutine[object, object, T], space: EmbeddingSpace) -> T:
+    """Await an embedder; a timeout, and whatever it raises, becomes an `EmbeddingError`."""
+    outcome = await BoundedCalls().run(space.provider, "embed", asked, timeout_s)
+    if not isinstance(outcome, Failure):
+        return outcome
+    if isinstance(outcome.error, EmbeddingError):
+        raise outcome.error
+    is_late = isinstance(outcome.error, BackendTimeout)
+    problem = f"it gave no answer within {timeout_s:g} s" if is_late else outcome.reason
+    raise EmbeddingError(space.provider, space.model, problem) from outcome.error

@@ -12,7 +12,7 @@ from composable_memory.forget.report import Forgetting
 from composable_memory_adapters.builtin.notes.documents import reader_of
 from composable_memory_adapters.builtin.notes.erasable_lines import Stored, sought
 from composable_memory_adapters.builtin.store import document_cache, index_meta, rebuild, schema
-from composable_memory_adapters.builtin.store.tables import LIVE
+from composable_memory_adapters.builtin.store.schema import LIVE
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text.compounds import long_words
 

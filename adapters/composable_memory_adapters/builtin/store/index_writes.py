@@ -13,7 +13,7 @@ from composable_memory_adapters.builtin.notes.changed_notes import FileDraft, Fi
 from composable_memory_adapters.builtin.notes.fields import KeywordRow, keyword_row
 from composable_memory_adapters.builtin.store import embedding_cache, index_meta, schema
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
-from composable_memory_adapters.builtin.store.tables import LIVE, Tables
+from composable_memory_adapters.builtin.store.schema import LIVE, Tables
 from composable_memory_adapters.chunking import Chunk
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text.compounds import long_words

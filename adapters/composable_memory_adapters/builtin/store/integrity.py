@@ -15,7 +15,7 @@ from itertools import zip_longest
 from composable_memory_adapters.builtin.notes.changed_notes import KEYWORD_VERSION
 from composable_memory_adapters.builtin.notes.fields import NoteFields, keyword_row
 from composable_memory_adapters.builtin.store import index_meta, schema
-from composable_memory_adapters.builtin.store.tables import LIVE
+from composable_memory_adapters.builtin.store.schema import LIVE
 from composable_memory_adapters.sqlite_file import Connection, Unreadable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

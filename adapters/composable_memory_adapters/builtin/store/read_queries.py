@@ -10,7 +10,7 @@ from typing import cast
 from composable_memory.types import MemorySource
 from composable_memory_adapters.builtin.store import integrity
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
-from composable_memory_adapters.builtin.store.tables import GENERATION_BITS, LIVE
+from composable_memory_adapters.builtin.store.schema import GENERATION_BITS, LIVE
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

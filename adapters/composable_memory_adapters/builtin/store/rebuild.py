@@ -15,7 +15,7 @@ from composable_memory_adapters.builtin.store import (
 )
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import REBUILD, IndexSnapshot
-from composable_memory_adapters.builtin.store.tables import GENERATION_BITS, LIVE, NEXT, Tables
+from composable_memory_adapters.builtin.store.schema import GENERATION_BITS, LIVE, NEXT, Tables
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

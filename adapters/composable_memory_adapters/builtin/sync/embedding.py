@@ -7,11 +7,10 @@ from dataclasses import replace
 from composable_memory.errors import DimensionMismatch, EmbedderUnavailable, EmbeddingError, EmbeddingPending
 from composable_memory.interfaces import Clock, EmbedderAdapter, SupportsJobs
 from composable_memory.vector_values import EmbedderInput
-from composable_memory_adapters.builtin.embedder_calls import answer_within
 from composable_memory_adapters.builtin.store import index_writes
-from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace, answer_within
 from composable_memory_adapters.builtin.store.index_meta import milliseconds
-from composable_memory_adapters.builtin.store.tables import Tables
+from composable_memory_adapters.builtin.store.schema import Tables
 from composable_memory_adapters.sqlite_file import SqliteFile
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

@@ -33,7 +33,7 @@ from composable_memory_adapters.builtin.store import document_cache, index_write
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import milliseconds
 from composable_memory_adapters.builtin.store.index_writes import WriteCount
-from composable_memory_adapters.builtin.store.tables import Tables
+from composable_memory_adapters.builtin.store.schema import Tables
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile, data_version
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

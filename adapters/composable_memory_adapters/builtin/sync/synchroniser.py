@@ -38,7 +38,7 @@ from composable_memory_adapters.builtin.store import (
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import LEASE, SyncMark, milliseconds
 from composable_memory_adapters.builtin.store.rebuild import RebuildCost
-from composable_memory_adapters.builtin.store.tables import LIVE, NEXT, Tables
+from composable_memory_adapters.builtin.store.schema import LIVE, NEXT, Tables
 from composable_memory_adapters.builtin.sync.embedding import (
     FEW_TEXTS,
     MOVED,

@@ -90,9 +90,8 @@ class EmbedderWithJobs(RemoteEmbedder[SettingsT]):
         """Return the provider's interface for jobs."""
 
     def _open_runner(self) -> "JobRunner[SettingsT]":
-        from composable_memory_adapters.embedders.batch_jobs.journal import JobJournal
         from composable_memory_adapters.embedders.batch_jobs.provider_jobs import JobClient
-        from composable_memory_adapters.embedders.batch_jobs.runner import JobRunner
+        from composable_memory_adapters.embedders.batch_jobs.runner import JobJournal, JobRunner
 
         api = self.job_api(JobClient(self))
         shaping = json.dumps([self.id, self.model, self.dimensions, self.fingerprint])
