@@ -54,7 +54,7 @@ QUESTION_CHARS = 60
 STDOUT = Path("-")
 GROUPS: tuple[tuple[KindGroup, str], ...] = (
     ("judged", "Quality, as judged"),
-    ("implicit", "Quality, by what was opened, quoted or asked again"),
+    ("implicit", "Quality, by what was opened or quoted"),
 )
 
 app = typer.Typer()

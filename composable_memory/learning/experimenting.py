@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from datetime import datetime
 from itertools import groupby
 from typing import Literal
 from uuid import uuid4
@@ -147,33 +147,35 @@ class Experimenting:
         judgements.sort(key=_trace_of)
         by_trace = {trace_id: list(several) for trace_id, several in groupby(judgements, _trace_of)}
 
-        def credits_of(queries: Iterable[LoggedQuery]) -> Sequence[Outcome]:
-            # They come newest first, and no more than the first of them count.
-            found = deque[Outcome](maxlen=record.max_queries)
-            found.extend(
-                Outcome(
-                    experiment_id=record.id,
-                    trace_id=query.trace_id,
-                    query_id=query.query_id,
-                    at=query.at,
-                    a=a,
-                    b=b,
-                )
-                for query in queries
-                if query.experiment and query.experiment.id == record.id
-                for a, b in (credit(query, by_trace.get(query.trace_id, ())),)
+        # They come newest first, and no more than the first of them count.
+        found = deque[Outcome](maxlen=record.max_queries)
+
+        def note(trace_id: str, query_id: str, at: datetime, credited: tuple[float, float]) -> None:
+            a, b = credited
+            found.append(
+                Outcome(experiment_id=record.id, trace_id=trace_id, query_id=query_id, at=at, a=a, b=b)
             )
+
+        def is_told_of(start: OpsEvent, rest: Sequence[OpsEvent]) -> bool:
+            """Return whether the query has to be made of its lines; without any judgement it is a tie."""
+            if not _is_of(record.id, rest):
+                return False
+            query_id = start.detail.get("queryId") if isinstance(start.detail, Mapping) else None
+            if start.trace_id in by_trace or not isinstance(query_id, str):
+                return True
+            note(start.trace_id, query_id, start.ts, (0.0, 0.0))
+            return False
+
+        def credit_all(queries: Iterable[LoggedQuery]) -> Sequence[Outcome]:
+            for query in queries:
+                note(query.trace_id, query.query_id, query.at, credit(query, by_trace[query.trace_id]))
             return [*reversed(found)]
 
         stored = await self._context.stored(lambda store: store.outcomes(record.id))
         # Once all that count are known, what is used can still change; nothing that was asked later counts.
         until = max(one.at for one in stored) if len(stored) >= record.max_queries else None
         outcomes = await streamed(
-            self._context,
-            credits_of,
-            since=record.started_at,
-            until=until,
-            wants=partial(_may_be_of, record.id),
+            self._context, credit_all, since=record.started_at, until=until, wants=is_told_of
         )
         known = {(one.trace_id, one.query_id): (one.a, one.b) for one in stored}
 
@@ -197,8 +199,8 @@ class Experimenting:
         )
 
 
-def _may_be_of(experiment_id: str, _start: OpsEvent, rest: Sequence[OpsEvent]) -> bool:
-    """Return whether a line of a query names the experiment; the others need not be made of their lines."""
+def _is_of(experiment_id: str, rest: Sequence[OpsEvent]) -> bool:
+    """Return whether a line of a query names the experiment."""
     named = (one.detail.get("experiment") for one in rest if isinstance(one.detail, Mapping))
     return any(isinstance(one, Mapping) and one.get("id") == experiment_id for one in named)
 

@@ -89,13 +89,10 @@ class Judging:
             first = last - LOOK_BACK
         quotes = await self._quotes(first)
         since = min([first, *(one.at - LOOK_BACK for one in quotes)])
-        new, is_any = 0, until is not None
+        new = 0
         async for part in signals_of(self._context, since=since, answers=quotes):
-            if part:
-                is_any = True
-                new += await self._context.stored(partial(_add, part))
-        if is_any:
-            await self._context.stored(lambda store: store.set_mark(GATHERED, now.isoformat()))
+            new += await self._context.stored(partial(_add, part))
+        await self._context.stored_if_any(lambda store: store.set_mark(GATHERED, now.isoformat()))
         return new
 
     async def evaluate(

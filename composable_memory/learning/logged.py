@@ -6,6 +6,7 @@ Without a log that is a `FeedbackError`, and an `OpsLogError` where it cannot be
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,9 +22,13 @@ from composable_memory_feedback.logged import (
     LoggedQuery,
     QueryStream,
 )
-from composable_memory_feedback.signals import gather_parts
+from composable_memory_feedback.logged.reading import oldest_first
+from composable_memory_feedback.signals.implicit_feedback import Uses
 
 UNKNOWN_RANKING = "ranked in a way that this version does not know"
+
+STORED_AT_ONCE = 1000
+"""So many judgements that use implies are handed on together."""
 
 T = TypeVar("T")
 
@@ -116,12 +121,13 @@ async def signals_of(
 ) -> AsyncIterator[Sequence[Judgement]]:
     """Yield what use implies of the results of this memory, part by part; `answers` are further ones."""
 
-    def read(folder: Path) -> Iterator[Sequence[Judgement]]:
-        traffic = QueryStream(folder, since=since, memory=context.memory_id).with_traffic()
-        return gather_parts(traffic, answers=answers)
+    def read(folder: Path) -> Iterator[Judgement]:
+        uses = Uses(answers)
+        stream = QueryStream(folder, since=since, memory=context.memory_id, wants=uses.may_tell_of)
+        return uses.judgements(stream.with_traffic())
 
-    parts = await from_log(context, read)
-    while (part := await asyncio.to_thread(next, parts, None)) is not None:
+    found = await from_log(context, read)
+    while part := await asyncio.to_thread(lambda: [*islice(found, STORED_AT_ONCE)]):
         yield part
 
 
@@ -151,9 +157,8 @@ def _exact_cases(logged: LoggedQueries, judgements: Sequence[Judgement]) -> list
 
 
 def _together(stream: RankableQueries) -> LoggedQueries:
-    queries = list(stream)[::-1]  # so that those of one moment stand in the order of writing
-    queries.sort(key=lambda query: query.at)
-    return LoggedQueries(queries=tuple(queries), incomplete=stream.incomplete)
+    queries = oldest_first(stream)
+    return LoggedQueries(queries=queries, incomplete=stream.incomplete)
 
 
 async def _log(context: LearningContext) -> Path:

@@ -27,7 +27,7 @@ class JudgementKind(StrEnum):
     QUOTED = "quoted"
     """Its words stand in the answer that was given."""
     REQUERIED = "requeried"
-    """The question was put again in other words; what was shown did not do."""
+    """The question was put again in other words. Found in stores of earlier versions alone."""
 
     @property
     def is_implicit(self) -> bool:

@@ -1,15 +1,13 @@
 """Signals for any traffic: sound judgements of what was shown, whatever the order; quotations of any text."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.judgements import JudgementKind
+from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.logged import (
     LoggedAnswer,
     LoggedList,
@@ -17,11 +15,11 @@ from composable_memory_feedback.logged import (
     LoggedRead,
     RankedHit,
     RankingPolicy,
-    Traffic,
     TrafficItem,
 )
-from composable_memory_feedback.signals import ShownText, gather, gather_parts, quoted_places
-from composable_memory_ops_logs import TakenFrom
+from composable_memory_feedback.signals.implicit_feedback import Uses
+from composable_memory_feedback.signals.quoting import ShownText, quoted_places
+from composable_memory_ops_logs import OpsEvent, TakenFrom
 
 NOON = datetime(2026, 3, 31, 12, tzinfo=UTC)
 POLICY = RankingPolicy(
@@ -41,15 +39,13 @@ HITS = st.lists(PLACES, unique=True, max_size=5).map(
 LETTERS = st.text("abcdefgh", min_size=1, max_size=4)
 WORDS = st.lists(st.sampled_from(["greenhouse", "heating", "costs", "invoice", "roof"]), max_size=4)
 
-HOUR = timedelta(hours=1)
-
 few = settings(max_examples=30)
 """For what takes a while to draw."""
 
 
 @st.composite
-def traffics(draw: st.DrawFn) -> Traffic:
-    """Draw a few queries and what may have come after them."""
+def traffics(draw: st.DrawFn) -> list[TrafficItem]:
+    """Draw a few queries and what may have come after them, newest first."""
     queries = tuple(
         LoggedQuery(
             trace_id=f"t{number // 2}", query_id=f"q{number}", at=draw(TIMES), query=" ".join(draw(WORDS)),
@@ -67,91 +63,53 @@ def traffics(draw: st.DrawFn) -> Traffic:
         LoggedAnswer, at=TIMES, query_trace_id=st.sampled_from(["t0", "gone"]),
         quoted=st.lists(PLACES, max_size=3).map(tuple),
     )  # fmt: skip
-    return Traffic(
-        queries=queries,
-        reads=tuple(draw(st.lists(reads, max_size=5))),
-        answers=tuple(draw(st.lists(answers, max_size=3))),
-    )
+    traffic: list[TrafficItem] = [*draw(st.lists(reads, max_size=5)), *draw(st.lists(answers, max_size=3))]
+    return sorted([*traffic, *queries], key=lambda one: one.at, reverse=True)
+
+
+def gather(traffic: list[TrafficItem], window: timedelta = timedelta(minutes=30)) -> list[Judgement]:
+    return [*Uses(window=window).judgements(traffic)]
 
 
 @given(traffics())
-def test_every_result_that_was_shown_is_judged_once_by_each_kind_and_not_both_ways(traffic: Traffic) -> None:
+def test_every_result_that_was_shown_is_judged_once_by_each_kind(traffic: list[TrafficItem]) -> None:
     judgements = gather(traffic)
-    queries = {(one.trace_id, one.query_id): one for one in traffic.queries}
+    queries = {(one.trace_id, one.query_id): one for one in traffic if isinstance(one, LoggedQuery)}
     for one in judgements:
         query = queries[one.trace_id, one.query_id]
         hit = query.shown[one.rank - 1]
         assert (one.key, one.backend) == (hit.key, None if hit.backend == "y" else "x")
         assert one.kind.is_implicit
-        assert one.at >= query.at or one.kind is not JudgementKind.REQUERIED
+        assert one.at >= query.at
 
     names = [(one.trace_id, one.query_id, one.key, one.kind) for one in judgements]
     assert len(names) == len(set(names))
 
-    used, failed = ({name[:2] for name, one in zip(names, judgements, strict=True) if one.was_used is way}
-                    for way in (True, False))  # fmt: skip
-    assert used.isdisjoint(failed)
+
+@given(traffics())
+def test_of_queries_that_need_not_be_read_nothing_is_said(traffic: list[TrafficItem]) -> None:
+    uses = Uses()
+
+    def wanted() -> Iterator[TrafficItem]:
+        for one in traffic:
+            if not isinstance(one, LoggedQuery) or uses.may_tell_of(start_of(one), ()):
+                yield one
+
+    assert [*uses.judgements(wanted())] == gather(traffic)
+
+
+def start_of(query: LoggedQuery) -> OpsEvent:
+    return OpsEvent(
+        id="e", ts=query.at, action="query.start", status="success", trace_id=query.trace_id,
+        session_key=query.session_key, detail={},
+    )  # fmt: skip
 
 
 @few
 @given(traffics())
-def test_reads_and_answers_may_come_in_any_order(traffic: Traffic) -> None:
-    turned = Traffic(queries=traffic.queries, reads=traffic.reads[::-1], answers=traffic.answers[::-1])
-
-    assert gather(turned) == gather(traffic)
-
-
-@given(traffics(), st.integers(1, 40), st.integers(1, 40))
-def test_part_by_part_the_same_is_inferred_as_at_once(
-    traffic: Traffic, window_min: int, span_min: int
-) -> None:
-    window, span = timedelta(minutes=window_min), timedelta(minutes=span_min)
-    traffic = replace(  # what names a trace comes after its query
-        traffic,
-        reads=tuple(replace(one, at=one.at + HOUR) if one.query_trace_id else one for one in traffic.reads),
-        answers=tuple(replace(one, at=one.at + HOUR) for one in traffic.answers),
-    )
-    items: list[TrafficItem] = [*traffic.queries, *traffic.reads, *traffic.answers]
-    newest_first = sorted(items, key=lambda one: one.at, reverse=True)
-
-    parts = [one for part in gather_parts(newest_first, window=window, span=span) for one in part]
-    whole = gather(traffic, window=window)
-
-    assert len(parts) == len({(one.trace_id, one.query_id, one.key, one.kind) for one in parts})
-    assert {one for one in parts if one.was_used} == {one for one in whole if one.was_used}
-    # That an old query's result was of use, by its trace, is not known any more where others are judged.
-    assert set(parts) >= set(whole)
-    if not traffic.answers and not any(one.query_trace_id for one in traffic.reads):
-        assert set(parts) == set(whole)
-
-
-def test_of_much_traffic_little_is_held_at_a_time() -> None:
-    met = 0
-
-    def asked() -> Iterator[LoggedQuery]:
-        nonlocal met
-        for met in range(10_000):
-            yield LoggedQuery(
-                trace_id=f"t{met}", query_id="q", at=NOON - timedelta(seconds=10 * met),
-                query=f"which port does the dock controller use? {met}", intent=IntentKind.GENERAL,
-                policy=POLICY, near=frozenset(), lists=(LoggedList(backend="x", depth=24),),
-                shown=(RankedHit(path="a.md", start_line=1, end_line=2, backend="x", score=1, calibrated=1),),
-            )  # fmt: skip
-
-    parts = gather_parts(asked())
-
-    first = next(parts)
-    assert len(first) == pytest.approx(360, abs=2)
-    assert met == pytest.approx(540, abs=30)
-    assert len(first) + sum(map(len, parts)) == 9_999
-
-
-@few
-@given(traffics())
-def test_a_longer_window_loses_no_use(traffic: Traffic) -> None:
+def test_a_longer_window_loses_no_use(traffic: list[TrafficItem]) -> None:
     def uses(window: timedelta) -> set[tuple[str, ...]]:
-        found = gather(traffic, window=window)
-        return {(one.trace_id, one.query_id, one.key, one.kind) for one in found if one.was_used}
+        return {(one.trace_id, one.query_id, one.key, one.kind) for one in gather(traffic, window)}
 
     assert uses(timedelta(minutes=5)) <= uses(timedelta(minutes=40))
 

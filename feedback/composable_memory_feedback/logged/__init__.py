@@ -12,7 +12,6 @@ from composable_memory_feedback.logged.logged_query import (
     RankedHit,
     Ranker,
     RankingPolicy,
-    Traffic,
 )
 from composable_memory_ops_logs.lazy_names import lazy_names
 
@@ -31,7 +30,6 @@ __all__ = [
     "RankedHit",
     "Ranker",
     "RankingPolicy",
-    "Traffic",
     "TrafficItem",
     "read_queries",
 ]

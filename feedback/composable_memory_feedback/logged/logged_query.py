@@ -214,16 +214,6 @@ class LoggedQueries:
     incomplete: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
-    """Queries and what came after them, each oldest first. `incomplete` is as in `LoggedQueries`."""
-
-    queries: tuple[LoggedQuery, ...] = ()
-    reads: tuple[LoggedRead, ...] = ()
-    answers: tuple[LoggedAnswer, ...] = ()
-    incomplete: Mapping[str, int] = field(default_factory=dict)
-
-
 class Ranker(Protocol):
     """Ranks the candidates of a logged query under a policy, with the very code that ranked it then."""
 

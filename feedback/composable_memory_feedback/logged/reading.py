@@ -5,7 +5,7 @@ between its `query.start` and its `query.merged`; when its start is met, all tha
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -114,8 +114,8 @@ def read_queries(
         ValueError: a time has no time zone.
     """
     stream = QueryStream(directory, since=since, until=until, memory=memory)
-    queries = list(stream)
-    return LoggedQueries(queries=_oldest_first(queries), incomplete=stream.incomplete)
+    queries = oldest_first(stream)
+    return LoggedQueries(queries=queries, incomplete=stream.incomplete)
 
 
 class _Reading:
@@ -223,7 +223,7 @@ def _name(event: OpsEvent) -> tuple[str, str]:
     return event.trace_id, query_id if isinstance(query_id, str) else repr(query_id)
 
 
-def _oldest_first(queries: list[LoggedQuery]) -> tuple[LoggedQuery, ...]:
-    ordered = queries[::-1]  # so that those of one moment stand in the order of writing
-    ordered.sort(key=lambda query: query.at)
-    return tuple(ordered)
+def oldest_first(newest_first: Iterable[LoggedQuery]) -> tuple[LoggedQuery, ...]:
+    """Return queries as a stream yields them in the order of time."""
+    ordered = [*newest_first][::-1]  # so that those of one moment stand in the order of writing
+    return tuple(sorted(ordered, key=lambda query: query.at))

@@ -1,4 +1,4 @@
-"""Find which results an answer quotes, and which questions ask for the same in other words (pure).
+"""Find which results an answer quotes (pure).
 
 Runs of equal words are what plagiarism detection goes by: eight in a row are hardly ever chance.
 """
@@ -6,8 +6,7 @@ Runs of equal words are what plagiarism detection goes by: eight in a row are ha
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import chain
 
 from composable_memory_ops_logs import TakenFrom
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -140,43 +139,6 @@ def _is_identifier(token: str) -> bool:
         or re.search(r"[a-z][A-Z]", token) is not None
         or re.search(r"\d{6}", token) is not None
     )
-
-
-SHARED_PART = 0.5
-"""The later question shares at least this part of its content words with the earlier one."""
-MIN_SHARED = 2
-"""And no fewer: one common word, such as a name, is what questions about different things have in common."""
-_MIN_CHARS = 4
-# Most words that only hold a sentence together are short, in most languages; these are long ones of English.
-_EMPTY_WORDS = frozenset(
-    "about again already also been could does doing done down ever find from give have here into just know "
-    "last like make many more most much need only other over please said same search should show some such "
-    "tell than that their them then there these they thing things this those under very want was were what "
-    "when where which while whom whose will with would your".split()
-)
-
-
-def is_rephrased(earlier: str, later: str) -> bool:
-    """Return whether the later question asks for the same in other words; not so if the words are the same.
-
-    Content words are compared: those of four characters or more, and those with digits, without the empty
-    ones; where a script has no spaces, pairs of characters.
-    """
-    one, other = _content_words(earlier), _content_words(later)
-    shared = len(one & other)
-    return one != other and shared >= max(MIN_SHARED, SHARED_PART * len(other))
-
-
-@lru_cache(maxsize=4096)  # a question is compared with all that were asked within minutes of it
-def _content_words(text: str) -> frozenset[str]:
-    return frozenset(part for word in words_of(text) for part in _parts(word))
-
-
-def _parts(word: str) -> list[str]:
-    if is_unspaced(word):
-        return [one + other for one, other in pairwise(word)]
-    is_content = len(word) >= _MIN_CHARS or any(map(str.isdigit, word))
-    return [word] if is_content and word not in _EMPTY_WORDS else []
 
 
 _WORD = re.compile(r"[^\W_]+")

@@ -174,18 +174,6 @@ async def test_use_of_a_memory_in_the_hands_of_several_is_gathered(place: Place)
         assert memory.record_answer(response.trace_id, "See memory/item-7.md#L1-L3.") == 1
 
 
-async def test_a_question_put_again_in_other_words_tells_of_failure(place: Place) -> None:
-    async with place.memory() as memory:
-        await memory.query("harbour ferry winter timetable")
-        place.clock.forward(seconds=30)
-        await memory.query("winter timetable of the ferry")
-        await memory.learning.judging.gather()
-
-    found = await kept(place)
-    assert {(one.kind, one.relevance) for one in found} == {(JudgementKind.REQUERIED, 0.0)}
-    assert [one.rank for one in found] == [1, 2, 3]
-
-
 async def test_an_answer_to_a_search_that_nobody_knows_is_of_no_account(place: Place) -> None:
     async with place.memory() as memory:
         assert memory.record_answer("0" * 32, "It stands in memory/item-7.md#L1-L3.") == 0

@@ -1,4 +1,4 @@
-"""What happened after a search, as judgements: opened, quoted, asked again; and what is no signal."""
+"""What happened after a search, as judgements: opened, quoted; and what is no signal."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -13,10 +13,9 @@ from composable_memory_feedback.logged import (
     LoggedRead,
     RankedHit,
     RankingPolicy,
-    Traffic,
+    TrafficItem,
 )
-from composable_memory_feedback.signals import gather
-from composable_memory_feedback.signals.quoting import is_rephrased
+from composable_memory_feedback.signals.implicit_feedback import Uses
 from composable_memory_ops_logs import Candidate, TakenFrom
 
 NOON = datetime(2026, 3, 31, 12, tzinfo=UTC)
@@ -61,21 +60,34 @@ def read(path: str, *, at: datetime, session_key: str | None = "s", **changes: o
     return LoggedRead(path=path, at=at, session_key=session_key, **changes)  # type: ignore[arg-type]
 
 
-def signs(traffic: Traffic) -> list[tuple[str, str, JudgementKind]]:
-    return [(one.trace_id, one.key, one.kind) for one in gather(traffic)]
+def gather(
+    queries: tuple[LoggedQuery, ...] = (),
+    *,
+    reads: tuple[LoggedRead, ...] = (),
+    answers: tuple[LoggedAnswer, ...] = (),
+    window: timedelta = timedelta(minutes=30),
+) -> list[Judgement]:
+    """Return what this traffic says, as the log tells it, newest first."""
+    traffic: list[TrafficItem] = [*queries, *reads, *answers]
+    newest_first = sorted(traffic, key=lambda one: one.at)[::-1]
+    return [*Uses(window=window).judgements(newest_first)]
 
 
-OPENED, QUOTED, REQUERIED = JudgementKind.OPENED, JudgementKind.QUOTED, JudgementKind.REQUERIED
+def signs(*queries: LoggedQuery, reads: tuple[LoggedRead, ...]) -> list[tuple[str, str, JudgementKind]]:
+    return [(one.trace_id, one.key, one.kind) for one in gather(queries, reads=reads)]
+
+
+OPENED, QUOTED = JudgementKind.OPENED, JudgementKind.QUOTED
 
 
 def test_nothing_says_nothing() -> None:
-    assert gather(Traffic()) == []
+    assert gather() == []
 
 
 def test_a_read_after_a_search_opens_the_result_that_it_showed() -> None:
     asked = query(hit("a.md:1:5"), hit("b.md:10:20", "graph"))
 
-    judgements = gather(Traffic(queries=(asked,), reads=(read("b.md", at=later(2)),)))
+    judgements = gather((asked,), reads=(read("b.md", at=later(2)),))
 
     assert judgements == [
         Judgement(
@@ -113,39 +125,31 @@ def test_a_read_after_a_search_opens_the_result_that_it_showed() -> None:
 def test_the_lines_that_are_read_have_to_meet_those_of_the_result(
     from_line: int | None, lines: int | None, opened: bool
 ) -> None:
-    traffic = Traffic(
-        queries=(query(hit("b.md:10:20")),),
-        reads=(read("b.md", at=later(1), from_line=from_line, lines=lines),),
-    )
+    reads = (read("b.md", at=later(1), from_line=from_line, lines=lines),)
 
-    assert bool(gather(traffic)) is opened
+    assert bool(gather((query(hit("b.md:10:20")),), reads=reads)) is opened
 
 
 def test_a_read_of_the_note_behind_a_fact_opens_the_fact() -> None:
     fact = Candidate("graphiti/f1", 0, 0, 1.0, 1, "memory", "", "", False, TakenFrom("notes.md", 4, 6))
     lists = (LoggedList(backend="graph", depth=24, candidates=(fact,)),)
-    traffic = Traffic(
-        queries=(query(hit("graphiti/f1:0:0", "graph"), lists=lists),),
-        reads=(
-            read("notes.md", at=later(1), from_line=7),
-            read("notes.md", at=later(2), from_line=6),
-        ),
-    )
+    asked = query(hit("graphiti/f1:0:0", "graph"), lists=lists)
+    reads = (read("notes.md", at=later(1), from_line=7), read("notes.md", at=later(2), from_line=6))
 
-    assert [(one.key, one.at) for one in gather(traffic)] == [("graphiti/f1:0:0", later(2))]
+    assert [(one.key, one.at) for one in gather((asked,), reads=reads)] == [("graphiti/f1:0:0", later(2))]
 
 
 @pytest.mark.parametrize("minutes", [-0.1, 30.1])
 def test_a_read_before_the_search_or_long_after_it_opens_nothing(minutes: float) -> None:
     asked = query(hit("a.md:1:5"))
 
-    assert gather(Traffic(queries=(asked,), reads=(read("a.md", at=later(minutes)),))) == []
+    assert gather((asked,), reads=(read("a.md", at=later(minutes)),)) == []
 
 
 def test_the_window_can_be_set() -> None:
-    traffic = Traffic(queries=(query(hit("a.md:1:5")),), reads=(read("a.md", at=later(40)),))
+    reads = (read("a.md", at=later(40)),)
 
-    assert len(gather(traffic, window=timedelta(hours=1))) == 1
+    assert len(gather((query(hit("a.md:1:5")),), reads=reads, window=timedelta(hours=1))) == 1
 
 
 @pytest.mark.parametrize(
@@ -154,12 +158,9 @@ def test_the_window_can_be_set() -> None:
 def test_a_read_belongs_to_the_searches_of_its_session(
     asker: str | None, reader: str | None, same: bool
 ) -> None:
-    traffic = Traffic(
-        queries=(query(hit("a.md:1:5"), session_key=asker),),
-        reads=(read("a.md", at=later(1), session_key=reader),),
-    )
+    asked = query(hit("a.md:1:5"), session_key=asker)
 
-    assert bool(gather(traffic)) is same
+    assert bool(gather((asked,), reads=(read("a.md", at=later(1), session_key=reader),))) is same
 
 
 def test_a_read_belongs_to_the_latest_search_that_showed_the_place() -> None:
@@ -169,38 +170,34 @@ def test_a_read_belongs_to_the_latest_search_that_showed_the_place() -> None:
         query(hit("b.md:1:5"), trace_id="third", at=later(10), query="roof repair"),
     )
 
-    assert signs(Traffic(queries=queries, reads=(read("a.md", at=later(12)),))) == [
-        ("second", "a.md:1:5", OPENED)
-    ]
+    assert signs(*queries, reads=(read("a.md", at=later(12)),)) == [("second", "a.md:1:5", OPENED)]
 
 
 def test_a_read_that_names_its_search_is_believed_whatever_session_and_time_say() -> None:
     queries = (query(hit("a.md:1:5"), trace_id="first"), query(hit("a.md:1:5"), trace_id="second"))
     named = read("a.md", at=later(90), session_key="other", query_trace_id="first")
 
-    assert signs(Traffic(queries=queries, reads=(named,))) == [("first", "a.md:1:5", OPENED)]
+    assert signs(*queries, reads=(named,)) == [("first", "a.md:1:5", OPENED)]
 
 
 def test_a_read_that_names_an_unknown_search_opens_nothing() -> None:
-    traffic = Traffic(
-        queries=(query(hit("a.md:1:5")),), reads=(read("a.md", at=later(1), query_trace_id="gone"),)
-    )
+    reads = (read("a.md", at=later(1), query_trace_id="gone"),)
 
-    assert gather(traffic) == []
+    assert gather((query(hit("a.md:1:5")),), reads=reads) == []
 
 
 def test_a_read_of_another_memory_opens_nothing() -> None:
     asked = query(hit("a.md:1:5"), memory="m1")
 
-    assert gather(Traffic(queries=(asked,), reads=(read("a.md", at=later(1), memory="m2"),))) == []
-    assert len(gather(Traffic(queries=(asked,), reads=(read("a.md", at=later(1), memory="m1"),)))) == 1
+    assert gather((asked,), reads=(read("a.md", at=later(1), memory="m2"),)) == []
+    assert len(gather((asked,), reads=(read("a.md", at=later(1), memory="m1"),))) == 1
 
 
 def test_a_composite_inside_another_gets_its_share() -> None:
     outer = query(hit("a.md:1:5"), query_id="outer")
     inner = query(hit("z.md:1:5"), hit("a.md:1:5"), query_id="inner", manager="inner")
 
-    judgements = gather(Traffic(queries=(outer, inner), reads=(read("a.md", at=later(1)),)))
+    judgements = gather((outer, inner), reads=(read("a.md", at=later(1)),))
 
     assert {(one.query_id, one.rank) for one in judgements} == {("outer", 1), ("inner", 2)}
 
@@ -208,7 +205,7 @@ def test_a_composite_inside_another_gets_its_share() -> None:
 def test_a_result_that_is_opened_twice_is_judged_once() -> None:
     reads = (read("a.md", at=later(1)), read("a.md", at=later(2)))
 
-    (judgement,) = gather(Traffic(queries=(query(hit("a.md:1:5")),), reads=reads))
+    (judgement,) = gather((query(hit("a.md:1:5")),), reads=reads)
 
     assert judgement.at == later(1)
 
@@ -222,7 +219,7 @@ def test_an_answer_quotes_results_of_the_search_that_it_names() -> None:
         at=later(1), query_trace_id="first", quoted=(TakenFrom("a.md", 1, 5), TakenFrom("c.md", 1, 1))
     )
 
-    (judgement,) = gather(Traffic(queries=queries, answers=(answer,)))
+    (judgement,) = gather(queries, answers=(answer,))
 
     assert (judgement.trace_id, judgement.key, judgement.kind) == ("first", "a.md:1:5", QUOTED)
     assert (judgement.relevance, judgement.was_used) == (1.0, True)
@@ -232,92 +229,6 @@ def test_what_a_stand_in_brought_says_nothing_about_the_backend() -> None:
     lists = (LoggedList(backend="qmd", depth=24, answered_by="builtin"),)
     asked = query(hit("a.md:1:5", "qmd"), lists=lists)
 
-    (judgement,) = gather(Traffic(queries=(asked,), reads=(read("a.md", at=later(1)),)))
+    (judgement,) = gather((asked,), reads=(read("a.md", at=later(1)),))
 
     assert judgement.backend is None
-
-
-AGAIN = "what does heating of the greenhouse cost"
-
-
-def asked_twice(again: str = AGAIN, *, minutes: float = 1, **changes: object) -> tuple[LoggedQuery, ...]:
-    """Return a query that showed four results, and another question after it."""
-    hits = [hit(f"{name}.md:1:5") for name in "abcd"]
-    return (
-        query(*hits, trace_id="first"),
-        query(hit("e.md:1:5"), trace_id="second", at=later(minutes), **{"query": again, **changes}),
-    )
-
-
-def test_a_question_that_is_put_again_speaks_against_the_first_three_results() -> None:
-    judgements = gather(Traffic(queries=asked_twice()))
-
-    assert [(one.trace_id, one.path, one.kind, one.relevance) for one in judgements] == [
-        ("first", "a.md", REQUERIED, 0.0),
-        ("first", "b.md", REQUERIED, 0.0),
-        ("first", "c.md", REQUERIED, 0.0),
-    ]
-    assert not any(one.was_used for one in judgements)
-
-
-@pytest.mark.parametrize(
-    "queries",
-    [
-        asked_twice(minutes=3.1),
-        asked_twice("Greenhouse heating: costs?"),
-        asked_twice("where are the spare keys of the car"),
-        asked_twice(session_key="other"),
-        asked_twice(memory="other"),
-        asked_twice(manager="inner"),
-    ],
-    ids=["too late", "the same words", "another question", "session", "memory", "composite"],
-)
-def test_what_is_not_the_same_question_in_other_words_is_no_signal(queries: tuple[LoggedQuery, ...]) -> None:
-    assert gather(Traffic(queries=queries)) == []
-
-
-def test_a_question_that_is_put_again_after_a_result_was_of_use_is_no_signal() -> None:
-    reads = (read("d.md", at=later(0.5)),)
-
-    assert signs(Traffic(queries=asked_twice(), reads=reads)) == [("first", "d.md:1:5", OPENED)]
-
-
-def test_a_result_that_turned_out_to_be_of_use_is_not_spoken_against() -> None:
-    first, second = asked_twice()
-    second = query(hit("z.md:1:9", others=("b.md:1:5",)), trace_id="second", at=second.at, query=second.query)
-
-    assert signs(Traffic(queries=(first, second), reads=(read("z.md", at=later(2)),))) == [
-        ("first", "a.md:1:5", REQUERIED),
-        ("first", "c.md:1:5", REQUERIED),
-        ("second", "z.md:1:9", OPENED),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("earlier", "later_one"),
-    [
-        ("greenhouse heating costs", "what does heating the greenhouse cost"),
-        ("Rechnung Heizung Gewächshaus", "wie hoch war die Rechnung für Heizung"),
-        ("error 4711 backup", "backup fails with 4711"),
-        ("温室暖房费用", "温室暖房账单"),
-    ],
-)
-def test_the_same_thing_can_be_asked_in_other_words(earlier: str, later_one: str) -> None:
-    assert is_rephrased(earlier, later_one)
-
-
-@pytest.mark.parametrize(
-    ("earlier", "later_one"),
-    [
-        ("", ""),
-        ("greenhouse", "greenhouse heating"),
-        ("Anna birthday", "Anna phone"),
-        ("what is that about", "what was this about"),
-        ("where is the greenhouse key", "the greenhouse key, where is it?"),
-        ("greenhouse heating", "heating of the greenhouse and invoices of plumbers, painters, roofers"),
-    ],
-)
-def test_a_common_word_or_the_same_words_do_not_make_it_the_same_question(
-    earlier: str, later_one: str
-) -> None:
-    assert not is_rephrased(earlier, later_one)
