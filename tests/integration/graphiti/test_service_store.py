@@ -12,7 +12,6 @@ from composable_memory.content import MemoryContentObject, MemoryProvenance, Mem
 from composable_memory.errors import (
     BackendError,
     BackendRejected,
-    BackendTimeout,
     BackendUnavailable,
     UnsupportedOperation,
 )
@@ -90,7 +89,6 @@ def store_of(service: GraphService, clock: Clock, *, timeout_ms: int = 10_000) -
         group=GROUP,
         search=SearchSettings(),
         clock=clock,
-        stalled_after_s=STALLED_AFTER_S,
     )
 
 
@@ -245,15 +243,12 @@ async def test_taken_is_not_there(service: GraphService, store: ServiceStore) ->
     service.reading.clear()
     one = draft("n1", "Ada likes tea")
 
-    first = await store.add(GROUP, [one])
-    second = await store.add(GROUP, [one])
+    taken = await store.add(GROUP, [one])
     service.reading.set()
     await service.caught_up()
-    third = await store.add(GROUP, [one])
-    fourth = await store.add(GROUP, [one])
+    shown = await store.add(GROUP, [one])
 
-    assert [first, second] == [Added(certain=False)] * 2
-    assert (third, fourth) == (Added(facts=1, certain=True), Added(certain=True))
+    assert (taken, shown) == (Added(certain=False), Added(certain=True))
     assert sent(service) == ["n1"]
 
 
@@ -262,7 +257,7 @@ async def test_episodes_are_sent_in_their_order_and_each_once(
 ) -> None:
     drafts = [draft(f"n{number}", f"Ada likes tea {number}") for number in range(4)]
 
-    await asyncio.gather(store.add(GROUP, drafts[:3]), store.add(GROUP, [*drafts[1:], drafts[1]]))
+    await store.add(GROUP, [*drafts, drafts[1]])
 
     assert sent(service) == ["n0", "n1", "n2", "n3"]
 
@@ -324,60 +319,6 @@ async def test_an_episode_that_claims_to_be_from_the_future_is_known_again(
     assert sent(service) == ["n1"]
 
 
-async def test_a_worker_that_has_ended_is_noticed_and_all_is_sent_again(
-    service: GraphService, store: ServiceStore, clock: Clock
-) -> None:
-    drafts = [draft(f"n{number}", f"Ada likes tea {number}") for number in range(2)]
-    service.reading.clear()
-    await store.add(GROUP, drafts)
-    clock.wait(STALLED_AFTER_S - 1)
-    assert not (await store.add(GROUP, drafts)).certain
-    assert (await store.health()).ok
-    clock.wait(1)
-
-    health = await store.health()
-    with pytest.raises(BackendUnavailable, match=r"taken 2 messages and read none for 10 min.*restart it"):
-        await store.add(GROUP, drafts)
-    again = await store.add(GROUP, drafts)
-
-    assert not health.ok
-    assert "taken 2 messages" in str(health.message)
-    assert not again.certain
-    assert sent(service) == ["n0", "n1", "n0", "n1"]
-
-
-async def test_a_slow_worker_is_not_taken_for_dead(
-    service: GraphService, store: ServiceStore, clock: Clock
-) -> None:
-    service.reading.clear()
-    drafts = [draft(f"n{number}", f"Ada likes tea {number}") for number in range(3)]
-    await store.add(GROUP, drafts)
-    for message in service.bodies("/messages")[0]["messages"]:
-        clock.wait(STALLED_AFTER_S - 1)
-        service.read(GROUP, message)
-        await store.add(GROUP, drafts)
-
-    assert (await store.add(GROUP, drafts)).certain
-
-
-async def test_messages_of_others_may_kill_the_worker(
-    service: GraphService, store: ServiceStore, clock: Clock
-) -> None:
-    """The defect that is guarded against: the service goes on taking, and reads nothing any more."""
-    service._take(
-        {"group_id": GROUP, "messages": [{"uuid": "u", "content": "x", "role": "", "role_type": "user"}]}
-    )
-    async with asyncio.timeout(10):
-        await service.died.wait()
-
-    added = await store.add(GROUP, [draft("n1", "Ada likes tea")])
-    clock.wait(STALLED_AFTER_S)
-
-    assert not added.certain
-    assert await store.episodes([GROUP], limit=5) == []
-    assert not (await store.health()).ok
-
-
 async def test_what_was_refused_is_sent_with_the_next_call(
     service: GraphService, store: ServiceStore
 ) -> None:
@@ -408,32 +349,12 @@ async def test_what_may_have_been_taken_is_not_sent_at_once_again(
     service._loopback.answer = silent
     store = store_of(service, clock, timeout_ms=300)
     one = draft("n1", "Ada likes tea")
-    with pytest.raises(BackendTimeout):
-        await store.add(GROUP, [one])
+    assert not (await store.add(GROUP, [one])).certain
     await service.caught_up()
 
     assert (await store.add(GROUP, [one])).certain
     assert sent(service) == ["n1"]
     await store.close()
-
-
-@pytest.mark.thorough
-async def test_what_was_cancelled_before_it_was_sent_is_sent_again_at_once(
-    service: GraphService, store: ServiceStore
-) -> None:
-    await store.health()
-    for turns in range(1, 101):
-        episode = draft(f"day/{turns}", f"Ann met guest {turns}.")
-        running = asyncio.ensure_future(store.add(GROUP, [episode]))
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        running.cancel()
-        await asyncio.wait([running])
-        async with asyncio.timeout(30):
-            while not (await store.add(GROUP, [episode])).certain:  # noqa: ASYNC110
-                await asyncio.sleep(0)
-
-    assert len(sent(service)) == len(set(sent(service))) == 100
 
 
 async def test_cancelling_leaves_the_store_usable(service: GraphService, store: ServiceStore) -> None:

@@ -290,6 +290,22 @@ async def test_what_a_service_never_shows_is_sent_again(bench: Bench) -> None:
     assert await bench.shelf.calls() == ["add 1", "episodes", "add 1"]
 
 
+async def test_a_slow_service_is_not_sent_again_what_it_took(bench: Bench) -> None:
+    bench.shelf.certain = False
+    drafts = [draft(number) for number in range(4)]
+    bench.shelf.hidden = {one.id for one in drafts}
+    await bench.outbox.enqueue(drafts)
+    await bench.worker.work()
+
+    for one in drafts:
+        bench.clock.advance(14 * 60)
+        bench.shelf.hidden.remove(one.id)
+        assert (await bench.worker.work()).problems == []
+
+    assert await bench.states() == {"done": 4}
+    assert [call for call in await bench.shelf.calls() if call != "episodes"] == ["add 0 1 2 3"]
+
+
 async def test_what_was_sent_is_not_sent_again_because_the_service_is_down(bench: Bench) -> None:
     bench.shelf.certain = False
     await bench.outbox.enqueue([draft(1)])

@@ -34,7 +34,7 @@ T = TypeVar("T")
 FIRST_CONFIRM_S = 0.2
 MAX_CONFIRM_PAUSE_S = 60.0
 CONFIRM_WITHIN = timedelta(minutes=15)
-"""How long a service may take to show an episode; then it is sent again."""
+"""How long a service may show nothing new; then what it has taken is sent again."""
 CONFIRM_LIMIT = 1000
 
 UNREADABLE_IN_A_ROW = 3
@@ -209,7 +209,8 @@ class Delivery:
 
     async def _wait_for(self, entries: Sequence[Entry], report: WorkReport) -> bool:
         now = self.clock()
-        lost = [entry for entry in entries if now - entry.since > CONFIRM_WITHIN]
+        latest = await self.outbox.last_stored()  # as long as it shows others, it has only not come so far
+        lost = [entry for entry in entries if now - max(entry.since, latest) > CONFIRM_WITHIN]
         for entry in entries:
             if entry not in lost:
                 await self.outbox.check_later([entry], _next_check(entry, now))
@@ -269,8 +270,8 @@ class _NotShown(ComposableMemoryError):
     def __init__(self) -> None:
         minutes = CONFIRM_WITHIN.total_seconds() / 60
         super().__init__(
-            f"the service took episodes and did not show them within {minutes:g} minutes; "
-            "they are sent again; look at its log"
+            f"the service took episodes and did not show them within {minutes:g} minutes, nor any other; its "
+            "worker has probably ended: restart it; they are sent again"
         )
 
 

@@ -105,6 +105,7 @@ SELECT last_error FROM episodes
 WHERE workspace = ? AND last_error IS NOT NULL AND state IN ('queued', 'failed', 'lost', 'retiring')
 ORDER BY sequence DESC LIMIT 1
 """
+LAST_STORED = "SELECT max(since) FROM episodes WHERE state = 'done'"
 NAMED = "group_id = ?1 AND ?2 IN (id, draft_id, content_id, part_of)"
 FORGET = """
 UPDATE episodes SET state = 'forgotten', draft = '', last_error = NULL, since = ?
@@ -324,6 +325,11 @@ class Outbox(OutboxFile):
                 last_error=connection.execute(LAST_ERROR, (self.workspace,)).get,
             )
         )
+
+    async def last_stored(self) -> datetime:
+        """Return when an episode was last found to be stored, the far past if none ever was."""
+        found = await self.read(lambda connection: connection.execute(LAST_STORED).get)
+        return datetime.fromtimestamp(found or 0.0, UTC)
 
     async def groups(self) -> tuple[str, ...]:
         """Return the groups that this workspace ever handed anything in for."""

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import NoReturn, TypeVar
 
 from composable_memory.content import Health
-from composable_memory.errors import BackendError, BackendRejected, BackendUnavailable, UnsupportedOperation
+from composable_memory.errors import BackendError, BackendRejected, BackendTimeout, UnsupportedOperation
 from composable_memory.facts import Episode, Fact, Forgotten, GraphEntity, Neighbourhood
 from composable_memory.interfaces import BackendServices, Clock
 from composable_memory.supervision.tasks import all_of
@@ -32,7 +32,6 @@ from composable_memory_adapters.graphiti.reading.rows import since
 from composable_memory_adapters.graphiti.service.client import GraphitiClient
 from composable_memory_adapters.graphiti.service.episode_lookup import (
     Origins,
-    SentMessages,
     episode_of,
     episodes_of,
     episodes_since,
@@ -63,8 +62,8 @@ class ServiceStore:
     """Facts behind a client, which it closes; `group` is the one that `health` tries a search in.
 
     The service takes episodes and reads them later, and says nothing of what became of them. So `add` is
-    certain only of those that it finds among the episodes; calling it again with the others is how to find
-    out, and sends nothing twice. `stalled_after_s` is how long the service may take for one episode.
+    certain only of those that it finds among the episodes; it sends the others, and `episodes` shows whether
+    they have arrived. Whoever calls it again before sends them again.
 
     The service names entities by their ids alone: `source` and `target` of its facts are such ids.
     """
@@ -76,13 +75,11 @@ class ServiceStore:
         group: str,
         search: SearchSettings,
         clock: Clock,
-        stalled_after_s: float = 600.0,
     ) -> None:
         self._client = client
         self._group = group
         self._superseded_factor = search.superseded_factor
         self._clock = clock
-        self._sent = SentMessages(timedelta(seconds=stalled_after_s))
         self._origins = Origins(client)
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -149,23 +146,18 @@ class ServiceStore:
     # --- changing -------------------------------------------------------------------------------------------
 
     async def add(self, group_id: str, drafts: Sequence[EpisodeDraft]) -> Added:
-        """Send the drafts that are neither there nor on their way, in their order.
-
-        `facts` counts those of the episodes that have arrived since the last call.
+        """Send the drafts that are not there, in their order; those that may have been taken count as sent.
 
         Raises:
-            BackendUnavailable: also when the service has read nothing for too long; then what waited is sent
-                again with the next call.
+            BackendUnavailable: it cannot be asked.
             BackendRejected: it refuses the messages.
         """
         async with self._turns[group_id]:
-            arrived, there = await self._look_for(group_id, drafts)
-            self._raise_if_stalled()
+            there = await self._there(group_id, drafts)
             missing = {key: draft for draft in drafts if (key := _key(draft)) not in there}
-            unsent = [draft for key, draft in missing.items() if not self._sent.holds(group_id, key)]
-            if unsent:
-                await self._send(group_id, unsent)
-        return Added(facts=sum(there[key].fact_count for key in arrived), certain=not missing)
+            if missing:
+                await self._send(group_id, [*missing.values()])
+        return Added(certain=not missing)
 
     async def forget(self, group_id: str, episode_id: str) -> Forgotten | None:
         """Remove an episode, and the facts that it alone supports; entities without facts stay.
@@ -192,18 +184,15 @@ class ServiceStore:
         return {"kind": "graphiti-service", "address": self._client.address}
 
     async def health(self) -> Health:
-        """Return whether the service answers, finds something in its database, and reads what it takes."""
+        """Return whether the service answers, and can look into its database."""
         health = await self._client.health()
         if not health.ok:
             return health
         try:
             await self._client.query_hybrid(query="health", limit=1, group_ids=[self._group])
-            for group_id in self._sent.groups:
-                await self._look_for(group_id, ())
         except BackendError as error:
             return Health(ok=False, message=str(error))
-        stalled = self._sent.stalled(self._clock())
-        return health if stalled is None else Health(ok=False, message=f"{stalled}; {_RESTART}")
+        return health
 
     async def close(self) -> None:
         """Close the client; calling this again does nothing."""
@@ -295,36 +284,26 @@ class ServiceStore:
     async def _last_episodes(self, group_id: str, limit: int) -> list[Episode]:
         return [as_episode(group_id, one) for one in await self._client.episodes(group_id, last_n=limit)]
 
-    async def _look_for(
-        self, group_id: str, drafts: Sequence[EpisodeDraft]
-    ) -> tuple[frozenset[str], Mapping[str, Episode]]:
-        """Return the keys of what has arrived since the last look, and the episodes that are there by key."""
+    async def _there(self, group_id: str, drafts: Sequence[EpisodeDraft]) -> frozenset[str]:
+        """Return the keys of the episodes that are as old as these drafts or younger."""
         now = self._clock()
-        dates = [dated(draft, now) for draft in drafts]
-        oldest = min(filter(None, (*dates, self._sent.oldest(group_id))), default=None)
-        if oldest is None:
-            return frozenset(), {}
-        found = [as_episode(group_id, one) for one in await episodes_since(self._client, group_id, oldest)]
-        there = {message_key(one.content_id, one.text): one for one in found}
-        return self._sent.settle(group_id, there.keys(), now=now), there
+        oldest = min((dated(draft, now) for draft in drafts), default=None)
+        found = [] if oldest is None else await episodes_since(self._client, group_id, oldest)
+        told = (as_episode(group_id, one) for one in found)
+        return frozenset(message_key(one.content_id, one.text) for one in told)
 
     async def _send(self, group_id: str, drafts: Sequence[EpisodeDraft]) -> None:
-        now = self._clock()
-        dates = {_key(draft): dated(draft, now) for draft in drafts}
-        # Noted when they go out: of a request that is cancelled or gets no answer in time, they may be taken.
-        try:
-            await self._client.send(
-                group_id, drafts, on_sending=lambda: self._sent.put(group_id, dates, now=now)
-            )
-        except (BackendRejected, BackendUnavailable):
-            self._sent.drop(group_id, dates)
-            raise
+        went_out = False
 
-    def _raise_if_stalled(self) -> None:
-        stalled = self._sent.stalled(self._clock())
-        if stalled is not None:
-            self._sent.give_up()
-            raise BackendUnavailable(BACKEND_ID, stalled, fix=_RESTART, operation="ingest")
+        def note() -> None:
+            nonlocal went_out
+            went_out = True
+
+        try:
+            await self._client.send(group_id, drafts, on_sending=note)
+        except BackendTimeout:
+            if not went_out:
+                raise
 
     async def _forget_fact(self, fact_id: str, gone: set[str]) -> bool:
         """Remove a fact that nothing but these episodes supports, and say whether it was one."""
@@ -344,7 +323,6 @@ def _refuse(operation: str) -> NoReturn:
     raise UnsupportedOperation(BACKEND_ID, operation)
 
 
-_RESTART = "its worker has probably ended: restart it, and what it had taken is sent again"
 _OTHER_GRAPH = "its variable FALKORDB_DATABASE has to be {!r}"
 
 
@@ -392,7 +370,6 @@ async def open_service(settings: GraphitiSettings, services: BackendServices) ->
         group=group_of(settings, default_group(services.agent_id, services.workspace_id), None),
         search=settings.search,
         clock=services.clock,
-        stalled_after_s=settings.ingest.timeout_ms / 1000,
     )
     try:
         yield store
