@@ -1,6 +1,7 @@
 """`cmem advise`: proposes weights, says what they would bring, and adopts them where that is allowed."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -23,11 +24,8 @@ from composable_memory.cli.weight_tables import (
 )
 from composable_memory.json_documents import document
 from composable_memory.learning import Advice
-from composable_memory_feedback.advice.proposal import Proposal
-from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.metrics import Interval
+from composable_memory_feedback.advice.proposal import BackendAdvice, Proposal
 from composable_memory_feedback.weights import kinds_of
-from composable_memory_ops_logs.quick_dataclass import dataclass
 
 ACTOR = "cli"
 REFUSED = "refused"
@@ -85,25 +83,7 @@ def _refusal(advice: Advice) -> str | None:
     return grave[0] if grave else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Weight:
-    """What is proposed for one backend, for all questions or those of a kind; the heaviest weight is 1.
-
-    `plausible` is the 95 % interval of the best weight, `sample_size` how many queries tell of it. Without
-    words of the advisor on this weight, `rationale` is empty.
-    """
-
-    backend: str
-    intent: IntentKind | None
-    current: float
-    suggested: float
-    plausible: Interval | None = None
-    sample_size: int = 0
-    confidence: float | None = None
-    rationale: str = ""
-
-
-def _weights(proposal: Proposal) -> Iterator[_Weight]:
+def _weights(proposal: Proposal) -> Iterator[BackendAdvice]:
     """Yield every weight of the proposed table, with what the advisor said of it.
 
     The weights are those of the tables: an advisor may have wished for more than the guardrails left.
@@ -114,17 +94,8 @@ def _weights(proposal: Proposal) -> Iterator[_Weight]:
     for kind in (None, *kinds_of(current, table)):
         before, after = (one.proportions(backends, kind) for one in (current, table))
         for backend in backends:
-            said = advised.get((backend, kind))
-            yield _Weight(
-                backend=backend,
-                intent=kind,
-                current=before[backend],
-                suggested=after[backend],
-                plausible=said.plausible if said else None,
-                sample_size=said.sample_size if said else 0,
-                confidence=said.confidence if said else None,
-                rationale=said.rationale if said else "",
-            )
+            said = advised.get((backend, kind)) or BackendAdvice(backend=backend, intent=kind)
+            yield replace(said, current=before[backend], suggested=after[backend])
 
 
 def _advice_document(advice: Advice, applied: str | None) -> dict[str, JsonValue]:
@@ -180,7 +151,7 @@ def print_advice(advice: Advice, applied: str | None = None) -> None:
             print_line(f"  - {one_line(objection.text)}")
 
 
-def _print_weights(weights: list[_Weight]) -> None:
+def _print_weights(weights: list[BackendAdvice]) -> None:
     """Print the proposed weights, each with the advisor's reason; those that change are bold."""
     rows = [
         (

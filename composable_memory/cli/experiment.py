@@ -116,7 +116,7 @@ def experiment_document(status: ExperimentStatus, active: WeightTable | None = N
         winner=None,
     )
     e_value = status.e_value if isfinite(status.e_value) else None
-    found = document(status, record=None, e_value=e_value, needs=_needs(status))
+    found = document(status, record=None, e_value=e_value)
     return experiment | found | document(in_force=table_document(active))
 
 
@@ -135,13 +135,8 @@ def print_experiment(status: ExperimentStatus) -> None:
             ("evidence", f"{e_value}, decided from {1.0 / record.alpha:.3g} on"),
         ]
     )
-    if needs := _needs(status):
-        print_line(f"{needs[:1].upper()}{needs[1:]}.")
-
-
-def _needs(status: ExperimentStatus) -> str:
-    """Return what is missing for a decision or, at the end, why it ended."""
-    return status.needs if status.record.is_running else status.record.reason
+    if status.needs:
+        print_line(f"{status.needs[:1].upper()}{status.needs[1:]}.")
 
 
 def _format_state(status: ExperimentStatus) -> str:

@@ -8,7 +8,7 @@ import typer
 from composable_memory.cli import completion
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.exit_codes import ExitCode
-from composable_memory.cli.logs import LAST, TRACE_HELP, resolve_trace
+from composable_memory.cli.logs import LAST, TRACE_HELP, format_score, location, resolve_trace
 from composable_memory.cli.options import AsJson
 from composable_memory.cli.output import counted, print_json, print_line
 from composable_memory.tools import ErrorReply, MemoryExplainRequest, memory_explain
@@ -65,7 +65,7 @@ def _print(told: Row, why_not: str | None) -> None:
         print_line(f"{why_not}: {told.get('why')}.")
         return
     for number, row in enumerate(_rows(told, "results"), 1):
-        print_line(f"{number}. {_score(row, 'score')} {_place(row)} [{row.get('backend')}]")
+        print_line(f"{number}. {format_score(row, 'score')} {location(row)} [{row.get('backend')}]")
         for line in _reasons(row):
             print_line(f"   {line}", dim=True)
     _print_dropped(_rows(told, "dropped"), told.get("moreDropped"))
@@ -94,13 +94,13 @@ def _reasons(row: Row) -> list[str]:
     matched, given = row.get("matched"), row.get("words")
     words = f"matches {', '.join(map(str, matched))}" if isinstance(matched, list) and matched else ""
     if isinstance(given, list) and given:
-        words = "matches " + ", ".join(f"{one['word']} {_score(one, 'score')}" for one in given)
+        words = "matches " + ", ".join(f"{one['word']} {format_score(one, 'score')}" for one in given)
     legs = [
-        f"{name} {_score(row, key)}"
+        f"{name} {format_score(row, key)}"
         for name, key in (("by words", "byWords"), ("by meaning", "byMeaning"))
         if key in row
     ]
-    raw, calibrated = _score(row, "rawScore"), _score(row, "calibratedScore")
+    raw, calibrated = format_score(row, "rawScore"), format_score(row, "calibratedScore")
     calibration = f"{raw} there" + (f", {calibrated} on the common scale" if raw != calibrated else "")
     lines = ["; ".join(filter(None, (words, ", ".join(legs))))]
     lines.append(
@@ -118,7 +118,7 @@ def _print_dropped(rows: Sequence[Row], more: object) -> None:
     for reason in dict.fromkeys(row.get("reason") for row in rows):
         of_reason = [row for row in rows if row.get("reason") == reason]
         print_line(
-            f"left out as {reason}: {', '.join(map(_place, of_reason[:3]))}{_and_more(len(of_reason) - 3)}"
+            f"left out as {reason}: {', '.join(map(location, of_reason[:3]))}{_and_more(len(of_reason) - 3)}"
         )
     if more:
         print_line(f"{more} more were left out; --json names them")
@@ -126,16 +126,6 @@ def _print_dropped(rows: Sequence[Row], more: object) -> None:
 
 def _and_more(count: int) -> str:
     return f" and {count} more" if count > 0 else ""
-
-
-def _place(row: Row) -> str:
-    path, first, last = row.get("path"), row.get("startLine"), row.get("endLine")
-    return f"{path}:{first}-{last}" if first else str(path)
-
-
-def _score(row: Row, key: str) -> str:
-    value = row.get(key)
-    return f"{value:.3f}" if isinstance(value, int | float) else "?"
 
 
 def _rows(told: Row, key: str) -> list[Row]:

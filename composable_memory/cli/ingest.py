@@ -4,8 +4,7 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import field, fields
-from datetime import datetime
+from dataclasses import field, replace
 from time import perf_counter
 from typing import Annotated
 
@@ -27,6 +26,8 @@ from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 SHOWN_WARNINGS = 5
+COUNTED = ("stored", "known", "pending", "failed", "entities", "facts")
+"""What is counted of each backend; each content is in exactly one of the first four."""
 
 app = typer.Typer()
 
@@ -66,12 +67,18 @@ async def ingest(
     as_json: AsJson = False,
 ) -> ExitCode:
     """Extract facts from notes or a text and store them."""
-    source = _Source(title=title, observed_at=parse_moment(observed_at, "--observed-at"), session_key=session)
+    said_of_all = WrittenSource(
+        text="",
+        written_at=utc_now(),
+        title=title,
+        observed_at=parse_moment(observed_at, "--observed-at"),
+        session_key=session,
+    )
     named = tuple(path for path in paths or () if path != "-")
     given = _text_of(named, text, from_stdin=stdin or "-" in (paths or ()))
     async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
         check_names(memory, (backend,) if backend else ())
-        run = _Run(memory=memory, source=source, backend=backend, wait=not no_wait)
+        run = _Run(memory=memory, source=said_of_all, backend=backend, wait=not no_wait)
         if named:
             await run.files(named)
         else:
@@ -114,53 +121,17 @@ def _read_stdin() -> str:
         raise typer.BadParameter(hint, param_hint="stdin") from problem
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
-    """What the user says of everything that is ingested."""
-
-    title: str | None
-    observed_at: datetime | None
-    session_key: str | None
-
-    def contents(self, text: str, written_at: datetime, path: str | None = None) -> WrittenSource:
-        """Return a text with what is said of it."""
-        return WrittenSource(
-            text=text,
-            written_at=written_at,
-            path=path,
-            title=self.title,
-            observed_at=self.observed_at,
-            session_key=self.session_key,
-        )
-
-
-@dataclass(slots=True, kw_only=True)
-class _Counts:
-    """What became of the contents in one backend; each is in exactly one of the first four counts."""
-
-    stored: int = 0
-    known: int = 0
-    pending: int = 0
-    failed: int = 0
-    entities: int = 0
-    facts: int = 0
-
-    def add(self, report: IngestReport) -> None:
-        """Count what became of some more."""
-        for one in fields(self):
-            setattr(self, one.name, getattr(self, one.name) + getattr(report, one.name))
-
-
 @dataclass(slots=True, kw_only=True)
 class _Run:
     """One run of the command, and what has come of it so far; with `wait` false, kept safely is enough."""
 
     memory: Memory
-    source: _Source
+    source: WrittenSource
+    """What the user says of everything that is ingested."""
     backend: str | None
     wait: bool
     started: float = field(default_factory=perf_counter)
-    backends: dict[str, _Counts] = field(default_factory=dict)
+    backends: dict[str, Counter[str]] = field(default_factory=dict)
     warnings: Counter[tuple[str, str]] = field(default_factory=Counter)
     problems: dict[str, None] = field(default_factory=dict)
     passed_over: list[tuple[str, str]] = field(default_factory=list)
@@ -179,7 +150,7 @@ class _Run:
 
     async def text(self, text: str) -> None:
         """Ingest a text that is in no file."""
-        contents = contents_of(self.source.contents(text, utc_now()))
+        contents = contents_of(replace(self.source, text=text))
         self.contents = len(contents)
         if contents:
             self._add(await self.memory.ingest(contents, backend=self.backend, wait=self.wait))
@@ -190,27 +161,29 @@ class _Run:
         except OSError as problem:
             self.passed_over.append((file.key, problem.strerror or str(problem)))
             return
-        contents = await asyncio.to_thread(contents_of, self.source.contents(text, written_at, file.key))
+        source = replace(self.source, text=text, written_at=written_at, path=file.key)
+        contents = await asyncio.to_thread(contents_of, source)
         self._add(await self.memory.ingest_source(file.key, contents, backend=self.backend, wait=self.wait))
         self.sources += 1
         self.contents += len(contents)
 
     def _add(self, reports: Mapping[str, IngestReport]) -> None:
         for backend_id, report in reports.items():
-            self.backends.setdefault(backend_id, _Counts()).add(report)
+            counts = self.backends.setdefault(backend_id, Counter(dict.fromkeys(COUNTED, 0)))
+            counts.update({one: getattr(report, one) for one in COUNTED})
             self.warnings.update((warning.code, warning.message) for warning in report.warnings)
             self.problems.update(dict.fromkeys(report.problems))
 
     @property
     def is_partial(self) -> bool:
         """Return whether anything was passed over, waits, or failed."""
-        waiting = any(one.pending or one.failed for one in self.backends.values())
+        waiting = any(one["pending"] or one["failed"] for one in self.backends.values())
         return bool(self.passed_over or self.problems or waiting)
 
     @property
     def is_vain(self) -> bool:
         """Return whether nothing at all could be ingested."""
-        kept = sum(one.stored + one.known + one.pending for one in self.backends.values())
+        kept = sum(one["stored"] + one["known"] + one["pending"] for one in self.backends.values())
         return not kept and (self.contents > 0 or not self.sources)
 
     def document(self) -> dict[str, JsonValue]:
@@ -242,10 +215,10 @@ def _print_run(run: _Run) -> None:
         print_line(f"  {backend_id}: {_format_counts(made)}")
 
 
-def _format_counts(made: _Counts) -> str:
+def _format_counts(made: Mapping[str, int]) -> str:
     return (
-        f"{made.stored} stored, {made.known} known, {made.pending} pending, {made.failed} failed; "
-        f"{counted(made.entities, 'entity', 'entities')}, {counted(made.facts, 'fact')}"
+        f"{', '.join(f'{made[one]} {one}' for one in COUNTED[:4])}; "
+        f"{counted(made['entities'], 'entity', 'entities')}, {counted(made['facts'], 'fact')}"
     )
 
 
@@ -259,5 +232,5 @@ def _warn_of_problems(run: _Run) -> None:
         warn(f"warning: {code}: {message}{f' ({count} times)' if count > 1 else ''}")
     if (left := len(run.warnings) - SHOWN_WARNINGS) > 0:
         warn(f"… and {left} further warnings; --json shows all")
-    if any(made.pending for made in run.backends.values()):
+    if any(made["pending"] for made in run.backends.values()):
         warn("hint: what is pending is kept and tried again; `cmem index` tries it now")

@@ -14,7 +14,7 @@ from composable_memory.cli import completion
 from composable_memory.cli.caller import environment
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.log_stats import print_statistics, statistics
-from composable_memory.cli.options import TIME_HELP, AsJson, Limit, WithoutTexts, parse_time
+from composable_memory.cli.options import TIME_HELP, AsJson, Limit, Since, WithoutTexts, parse_time
 from composable_memory.cli.output import can_draw, counted, print_json, print_line, warn
 from composable_memory.cli.render import print_table
 from composable_memory.errors import ConfigError
@@ -114,9 +114,7 @@ async def query(
     session: Annotated[
         str | None, typer.Option("--session", metavar="KEY", help="Only events of this session.")
     ] = None,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help=f"Only events since then: {TIME_HELP}.")
-    ] = None,
+    since: Since = None,
     until: Annotated[
         str | None, typer.Option("--until", metavar="TIME", help=f"Only events until then: {TIME_HELP}.")
     ] = None,
@@ -146,9 +144,7 @@ async def query(
 async def stats(
     target: Target,
     *,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help=f"Only queries since then: {TIME_HELP}.")
-    ] = None,
+    since: Since = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how long the backends took, and the shares of failed and of degraded answers."""
@@ -345,23 +341,27 @@ def _print_list(title: str, lines: Sequence[str]) -> None:
 
 
 def _format_result(row: Mapping[str, object]) -> str:
-    score, raw, calibrated = (
-        f"{value:.3f}" if isinstance(value := row.get(key), int | float) else "?"
-        for key in ("score", "rawScore", "calibratedScore")
-    )
+    score, raw, calibrated = (format_score(row, key) for key in ("score", "rawScore", "calibratedScore"))
     merged = row.get("mergedWith")
     also = f"; merged with {', '.join(map(str, merged))}" if isinstance(merged, list) and merged else ""
     return (
-        f"{score} {_location(row)} [{row.get('backend')}]  raw {raw}, calibrated {calibrated}, "
+        f"{score} {location(row)} [{row.get('backend')}]  raw {raw}, calibrated {calibrated}, "
         f"weight {row.get('weight')}, rank {row.get('backendRank')}{also}"
     )
 
 
 def _format_dropped(row: Mapping[str, object]) -> str:
-    return f"{_location(row)} [{row.get('backend')}]  {row.get('reason')}: {row.get('detail')}"
+    return f"{location(row)} [{row.get('backend')}]  {row.get('reason')}: {row.get('detail')}"
 
 
-def _location(row: Mapping[str, object]) -> str:
+def format_score(row: Mapping[str, object], key: str) -> str:
+    """Return a score of a row of a trace."""
+    value = row.get(key)
+    return f"{value:.3f}" if isinstance(value, int | float) else "?"
+
+
+def location(row: Mapping[str, object]) -> str:
+    """Return where a result of a trace stands."""
     path, first, last = row.get("path"), row.get("startLine"), row.get("endLine")
     return f"{path}:{first}-{last}" if first else str(path)
 

@@ -81,13 +81,9 @@ Since = Annotated[
 
 FromThen = Annotated[
     str | None,
-    typer.Option(
-        "--since", metavar="TIME", help="Only notes from then on: 2026-05-03, 2026-05, last week, or 7d."
-    ),
+    typer.Option("--since", metavar="TIME", help="Only from then on: 2026-05-03, 2026-05, last week, or 7d."),
 ]
-UntilThen = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Only notes until the end of then.")
-]
+UntilThen = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only until the end of then.")]
 Paths = Annotated[
     list[str] | None,
     typer.Option(
@@ -171,6 +167,21 @@ def parse_moment(text: str | None, option: str, *, day_ends: bool = False) -> da
     except (ValueError, OverflowError) as error:
         problem = f"{text!r} is no time; write 2026-05-03 or 2026-05-03T14:00"
         raise typer.BadParameter(problem, param_hint=option) from error
+
+
+def moment_of_now(now: str | None) -> datetime | None:
+    """Return the time that `--now` names.
+
+    Raises:
+        typer.BadParameter: it names none.
+    """
+    from composable_memory.errors import ConfigError  # late, as it is seldom given
+    from composable_memory.runtime.opening import moment_given
+
+    try:
+        return moment_given(now, "--now") if now is not None else None
+    except ConfigError as error:
+        raise typer.BadParameter(f"{now!r} is no time; write 2026-05-03T14:00", param_hint="--now") from error
 
 
 def moment_of(text: str, *, day_ends: bool = False) -> datetime:

@@ -1,14 +1,13 @@
 """`cmem recall`: what is known of somebody, or of a time."""
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Annotated
 
 import typer
 
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.exit_codes import ExitCode
-from composable_memory.cli.options import AsJson, MaxResults, Now, Strict
+from composable_memory.cli.options import AsJson, FromThen, MaxResults, Now, Strict, UntilThen, moment_of_now
 from composable_memory.cli.output import (
     columns,
     counted,
@@ -19,10 +18,9 @@ from composable_memory.cli.output import (
     warn_degraded,
     warn_if_empty,
 )
-from composable_memory.errors import ConfigError, InvalidArgument
+from composable_memory.errors import InvalidArgument
 from composable_memory.json_documents import document
 from composable_memory.recall.items import DEFAULT_MAX_ITEMS, RECALL_KINDS, Recall, RecalledItem
-from composable_memory.runtime.opening import moment_given
 
 MOST_LINES = 3
 """Of a terminal, for what one item says."""
@@ -38,15 +36,8 @@ async def recall(
         typer.Argument(metavar="ENTITY", help="A person or thing; without one, a time.", show_default=False),
     ] = None,
     *,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since", metavar="TIME", help="Only from then on: 2026-05-03, 2026-05, last week, or 7d."
-        ),
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Only until the end of then.")
-    ] = None,
+    since: FromThen = None,
+    until: UntilThen = None,
     type_: Annotated[
         list[str] | None,
         typer.Option("--type", metavar="TYPE", help=f"Only {', '.join(RECALL_KINDS)}; repeatable."),
@@ -87,18 +78,6 @@ async def recall(
     if not found.items:
         warn_if_empty(status)
     return ExitCode.DEGRADED if strict and found.degraded else ExitCode.FINE
-
-
-def moment_of_now(now: str | None) -> datetime | None:
-    """Return the time that `--now` names.
-
-    Raises:
-        typer.BadParameter: it names none.
-    """
-    try:
-        return moment_given(now, "--now") if now is not None else None
-    except ConfigError as error:
-        raise typer.BadParameter(f"{now!r} is no time; write 2026-05-03T14:00", param_hint="--now") from error
 
 
 def print_recall(found: Recall) -> None:

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from composable_memory.citations import format_place
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.exit_codes import ExitCode
-from composable_memory.cli.options import TABLE_HELP, AsJson, parse_time
+from composable_memory.cli.options import TABLE_HELP, AsJson, Since, parse_time
 from composable_memory.cli.output import counted, error, one_line, print_json, print_line, warn
 from composable_memory.cli.render import print_pairs, print_table
 from composable_memory.cli.weight_tables import (
@@ -33,12 +33,6 @@ MOVES = 6
 
 app = typer.Typer()
 
-Since = Annotated[
-    str | None,
-    typer.Option(
-        "--since", metavar="TIME", help="Only queries since then: an ISO time, or a time span such as 7d."
-    ),
-]
 Until = Annotated[
     str | None,
     typer.Option("--until", metavar="TIME", help="Only queries until then: an ISO time, or a time span."),

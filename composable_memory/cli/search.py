@@ -30,6 +30,7 @@ from composable_memory.cli.options import (
     Weak,
     WithoutTexts,
     check_names,
+    moment_of_now,
 )
 from composable_memory.cli.output import (
     columns,
@@ -45,13 +46,12 @@ from composable_memory.cli.output import (
     warn_degraded,
     warn_if_empty,
 )
-from composable_memory.errors import ConfigError, InvalidArgument
+from composable_memory.errors import InvalidArgument
 from composable_memory.highlights import Line, best_lines, lines_of, readable, snippet_of, whole_text
 from composable_memory.json_documents import document
 from composable_memory.paths import FOREIGN
 from composable_memory.query.context_pack import told_facts
 from composable_memory.query.filters import day_of, parse_since, parse_until, read_filters
-from composable_memory.runtime.opening import moment_given
 from composable_memory.tools import (
     MemoryContextPackRequest,
     MemoryGetRequest,
@@ -295,16 +295,14 @@ def _filters(
     Raises:
         typer.BadParameter: a time is none, there or in the query.
     """
+    moment = moment_of_now(now)
     try:
-        moment = moment_given(now, "--now") if now is not None else None
         present = moment or datetime.now(UTC)
         read_filters(query, present)
         first = parse_since(since, present, "--since") if since is not None else None
         last = parse_until(until, present, "--until") if until is not None else None
         if first and last and first > last:
             raise InvalidArgument("--since", "no later than --until", str(since))
-    except ConfigError as error:
-        raise typer.BadParameter(f"{now!r} is no time; write 2026-05-03T14:00", param_hint="--now") from error
     except InvalidArgument as error:
         hint = error.argument if error.argument.startswith("--") else "QUERY"
         raise typer.BadParameter(str(error), param_hint=hint) from error

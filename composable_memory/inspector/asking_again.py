@@ -14,13 +14,7 @@ from composable_memory.learning.logged import queries_of
 from composable_memory.query.replay import Replayer
 from composable_memory.types import SearchFilters
 from composable_memory_feedback.logged import LoggedQuery, read_queries
-from composable_memory_feedback.replay import (
-    PolicyChange,
-    QueryReplay,
-    ReplayReport,
-    changed,
-    way_between,
-)
+from composable_memory_feedback.replay import PolicyChange, ReplayReport, changed, compared
 from composable_memory_ops_logs import OpsLog, OpsLogReader, trace
 
 if TYPE_CHECKING:
@@ -41,12 +35,8 @@ async def asked_on_another_day(
             report=ReplayReport(change=change, k=k, total=0, changed=0, queries=()), reproduced=0, total=0
         )
     ranker = Replayer()
-    then = tuple(ranker(before[0], before[0].policy)[:k])
-    now = tuple(ranker(after, changed(after, change))[:k])
-    way = way_between(then, now)
-    one = QueryReplay(
-        query=after, before=then, after=now, moves=way.moves, overlap=way.overlap, kendall=way.kendall
-    )
+    then, now = ranker(before[0], before[0].policy)[:k], ranker(after, changed(after, change))[:k]
+    one = compared(after, then, now)
     shown = (one,) if one.is_changed else ()
     report = ReplayReport(change=change, k=k, total=1, changed=len(shown), queries=shown)
     return ReplayRun(report=report, reproduced=1, total=1)

@@ -20,7 +20,7 @@ from composable_memory_feedback.advice.evidence import Case, score
 from composable_memory_feedback.advice.proposal import AdvisorChoice
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenRecord, compare_golden
-from composable_memory_feedback.guardrails import HARDLY, check, clamp_steps
+from composable_memory_feedback.guardrails import HARDLY, Clamped, check, clamp_steps
 from composable_memory_feedback.judgements import Judgement, backend_days
 from composable_memory_feedback.language_model import LanguageModel
 from composable_memory_feedback.metrics import Interval
@@ -181,7 +181,7 @@ class Advising:
             backends=self._context.backends,
             ranker=Replayer(),
             limits=self._context.settings.limits,
-            clamp_steps=lambda table: self._clamped(table, known)[0],
+            clamp_steps=lambda table: self._clamped(table, known).table,
             k=self._context.settings.depth,
             now=now,
             pace=pace,
@@ -193,7 +193,8 @@ class Advising:
 
         Where it goes further than one step, all of the way is replayed as well.
         """
-        table, adjustments = self._clamped(raw.table, known)
+        clamped = self._clamped(raw.table, known)
+        table = clamped.table
         proposal = replace(
             raw,
             table=table,
@@ -203,7 +204,7 @@ class Advising:
         if not same_proportions(table, raw.table, backends=self._context.backends, tolerance=HARDLY):
             way = self._gain(known.cases, known.current, raw.table)
             proposal = replace(proposal, destination=raw.table, destination_gain=way)
-        return self._checked(known, proposal, adjustments)
+        return self._checked(known, proposal, clamped.adjustments)
 
     def _checked(self, known: _Known, proposal: Proposal, adjustments: Sequence[str] = ()) -> Advice:
         backends, golden = self._context.backends, None
@@ -222,16 +223,14 @@ class Advising:
             verdict = replace(verdict, objections=(*verdict.objections, TAKEN_BACK))
         return Advice(proposal=proposal, verdict=verdict, cases=len(known.cases))
 
-    def _clamped(self, table: WeightTable, known: _Known) -> tuple[WeightTable, Sequence[str]]:
-        samples = Counter(case.query.intent for case in known.cases)
-        clamped = clamp_steps(
+    def _clamped(self, table: WeightTable, known: _Known) -> Clamped:
+        return clamp_steps(
             table,
             current=self._full(known.current),
             limits=self._context.settings.limits,
             backends=self._context.backends,
-            samples=dict(samples),
+            samples=Counter(case.query.intent for case in known.cases),
         )
-        return clamped.table, clamped.adjustments
 
     def _gain(self, cases: Sequence[Case], current: WeightTable, table: WeightTable) -> Interval | None:
         """Return what replaying the judged queries says of a table; None where there are too few."""

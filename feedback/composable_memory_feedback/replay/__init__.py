@@ -8,7 +8,7 @@ from composable_memory_feedback.replay.report import (
     PolicyChange,
     QueryReplay,
     ReplayReport,
-    way_between,
+    compared,
 )
 
 __all__ = [
@@ -21,7 +21,7 @@ __all__ = [
     "ReplayReport",
     "by_importance",
     "changed",
+    "compared",
     "gate",
     "replay",
-    "way_between",
 ]

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from composable_memory_feedback.advice.estimating import Comparison, Imputation, Rankings, compare
-from composable_memory_feedback.advice.evidence import Case, QueryKey
+from composable_memory_feedback.advice.evidence import Case
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.logged import LoggedQuery, Ranker, RankingPolicy
@@ -15,7 +15,7 @@ from composable_memory_feedback.replay.report import (
     PolicyChange,
     QueryReplay,
     ReplayReport,
-    way_between,
+    compared,
 )
 
 LEAST_CASES = 10
@@ -46,62 +46,53 @@ def changed(query: LoggedQuery, change: PolicyChange) -> RankingPolicy:
 
 
 def replay(
-    queries: Iterable[LoggedQuery | Case],
-    change: PolicyChange,
-    *,
-    ranker: Ranker,
-    k: int = 10,
-    keep: int | None = None,
+    queries: Iterable[LoggedQuery | Case], change: PolicyChange, *, ranker: Ranker, k: int = 10, keep: int
 ) -> ReplayReport:
     """Rank logged queries anew, as they were and under a change, and compare.
 
     Both rankings come from the ranker, so that a query that was served from two tables is compared with what
     its policy says and not with the mixture that was shown. Those that come as a case are scored. The queries
-    are taken one by one and may be more than fit into memory: with `keep`, the report holds only so many of
-    those that change, the most important first.
+    are taken one by one and may be more than fit into memory: the report holds only `keep` of those that
+    change, the most important first.
 
     Raises:
         FeedbackError: The change names a backend that none of the queries asked.
     """
-    cases: list[Case] = []
-    compared: dict[QueryKey, QueryReplay] = {}
-    others: list[QueryReplay] = []
+    judged_ones: list[tuple[Case, QueryReplay]] = []
+    found: list[QueryReplay] = []
     backends: set[str] = set()
     total = changes = 0
-    is_same = change == PolicyChange()
+    changes_nothing = change == PolicyChange()
     for item in queries:
         query = item.query if isinstance(item, Case) else item
         backends.update(query.backends)
         total += 1
-        if is_same and keep is not None and not isinstance(item, Case):
-            continue  # nothing changes, and nothing of it is kept
+        if changes_nothing and not isinstance(item, Case):
+            continue
         one = _compare(query, change, ranker, k)
         changes += one.is_changed
         if isinstance(item, Case):
-            cases.append(item)
-        if isinstance(item, Case) or keep is None:
-            compared[query.trace_id, query.query_id] = one
+            judged_ones.append((item, one))
         elif one.is_changed:
-            others.append(one)
-            if len(others) > 2 * keep + _SLACK:
-                others = by_importance(others)[:keep]
+            found.append(one)
+            if len(found) > 2 * keep + _SLACK:
+                found = by_importance(found)[:keep]
     _refuse_strangers(backends, change)
-    cases.sort(key=lambda case: case.query.at)
     judged = None
-    if cases:
-        names = [(one.query.trace_id, one.query.query_id) for one in cases]
-        pairs = [(compared[name].before, compared[name].after) for name in names]
-        found = compare(cases, pairs, imputation=Imputation(cases, ranker), k=k)
-        judged = _judged(cases, found, _coverage(cases, pairs))
-        for name, before, after in zip(names, found.before.tolist(), found.after.tolist(), strict=True):
-            compared[name] = replace(compared[name], ndcg_before=before, ndcg_after=after)
-    shown = [*compared.values(), *others]
+    if judged_ones:
+        judged_ones.sort(key=lambda one: one[0].query.at)
+        cases = [case for case, _ in judged_ones]
+        pairs = [(one.before, one.after) for _, one in judged_ones]
+        scores = compare(cases, pairs, imputation=Imputation(cases, ranker), k=k)
+        judged = _judged(cases, scores, _coverage(cases, pairs))
+        scored = zip(judged_ones, scores.before.tolist(), scores.after.tolist(), strict=True)
+        found += [replace(one, ndcg_before=before, ndcg_after=after) for (_, one), before, after in scored]
     return ReplayReport(
         change=change,
         k=k,
         total=total,
         changed=changes,
-        queries=tuple(shown if keep is None else by_importance(shown)[:keep]),
+        queries=tuple(by_importance(found)[:keep]),
         judged=judged,
     )
 
@@ -181,15 +172,7 @@ def _compare(query: LoggedQuery, change: PolicyChange, ranker: Ranker, k: int) -
     policy = changed(query, change)
     before = tuple(ranker(query, query.policy)[:k])
     after = before if policy == query.policy else tuple(ranker(query, policy)[:k])
-    way = way_between(before, after)
-    return QueryReplay(
-        query=query,
-        before=before,
-        after=after,
-        moves=way.moves,
-        overlap=way.overlap,
-        kendall=way.kendall,
-    )
+    return compared(query, before, after)
 
 
 def _judged(cases: Sequence[Case], found: Comparison, coverage: float) -> Judged:

@@ -130,29 +130,17 @@ class GateVerdict:
     coverage: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """What moves between two rankings, and how alike they are.
-
-    `overlap` is the share of results that both have, `kendall` the rank correlation of those.
-    """
-
-    moves: tuple[Move, ...]
-    overlap: float
-    kendall: float
-
-
-def way_between(before: Sequence[RankedHit], after: Sequence[RankedHit]) -> Way:
-    """Compare two rankings; results are the same when they share a key.
+def compared(query: LoggedQuery, before: Sequence[RankedHit], after: Sequence[RankedHit]) -> QueryReplay:
+    """Compare two rankings of a query; results are the same when they share a key.
 
     A result may be represented by another of its duplicates, so its own key is tried before the others'.
     """
-    old, new = [one.keys for one in before], [one.keys for one in after]
-    if old == new:
-        return Way(moves=(), overlap=1.0, kendall=1.0)
-    came_from = _came_from(old, new)
+    came_from = _came_from([one.keys for one in before], [one.keys for one in after])
     longest = max(len(before), len(after))
-    return Way(
+    return QueryReplay(
+        query=query,
+        before=tuple(before),
+        after=tuple(after),
         moves=tuple(_moves(before, after, came_from)),
         overlap=len(came_from) / longest if longest else 1.0,
         kendall=_kendall([came_from[place] for place in sorted(came_from)]),

@@ -12,8 +12,16 @@ from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_feedback.logged import LoggedQuery, RankedHit
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.replay import Move, PolicyChange, by_importance, changed, gate, replay
-from composable_memory_feedback.replay.report import way_between
+from composable_memory_feedback.replay import (
+    Move,
+    PolicyChange,
+    QueryReplay,
+    by_importance,
+    changed,
+    compared,
+    gate,
+    replay,
+)
 from composable_memory_feedback.weights import WeightTable
 from tests.unit.feedback.worlds import key_of, logged, plain_ranker
 
@@ -58,6 +66,10 @@ def cases(count: int) -> list[Case]:
 
 def queries_of(known: Sequence[Case]) -> list[LoggedQuery]:
     return [one.query for one in known]
+
+
+def way_between(before: Sequence[RankedHit], after: Sequence[RankedHit]) -> QueryReplay:
+    return compared(logged(LISTS), before, after)
 
 
 def moves(before: Sequence[RankedHit], after: Sequence[RankedHit]) -> list[tuple[str, str]]:
@@ -142,10 +154,10 @@ def test_empty_rankings_are_equal() -> None:
 def test_a_replay_tells_which_queries_change_and_how() -> None:
     queries = [logged(LISTS), logged({"good": {"a.md": 0.8}, "bad": {}}, at=1)]
 
-    report = replay(queries, LESS_BAD, ranker=plain_ranker, k=3)
+    report = replay(queries, LESS_BAD, ranker=plain_ranker, k=3, keep=100)
 
-    first, second = report.queries
-    assert (report.changed, first.is_changed, second.is_changed) == (1, True, False)
+    (first,) = report.queries
+    assert (report.total, report.changed, first.is_changed) == (2, 1, True)
     assert [one.path for one in first.before] == ["x.md", "a.md", "y.md"]
     assert [one.path for one in first.after] == ["a.md", "b.md", "x.md"]
     assert Move(hit=first.after[0], before=2, after=1) == first.moves[0]
@@ -155,7 +167,7 @@ def test_a_replay_tells_which_queries_change_and_how() -> None:
 def test_the_judgements_say_what_a_change_is_worth() -> None:
     known = [case(0), case(1, intent=IntentKind.TIME)]
 
-    report = replay([*known, logged(LISTS, at=2)], LESS_BAD, ranker=plain_ranker)
+    report = replay([*known, logged(LISTS, at=2)], LESS_BAD, ranker=plain_ranker, keep=100)
 
     assert report.judged is not None
     judged = report.judged
@@ -169,7 +181,7 @@ def test_the_judgements_say_what_a_change_is_worth() -> None:
 def test_what_was_not_judged_is_told_as_coverage() -> None:
     known = [case(at, {"a.md": 1.0}) for at in range(2)]
 
-    report = replay(known, LESS_BAD, ranker=plain_ranker)
+    report = replay(known, LESS_BAD, ranker=plain_ranker, keep=100)
 
     assert report.judged is not None
     assert report.judged.coverage == 0.25
@@ -179,7 +191,7 @@ def test_queries_that_stand_for_several_make_a_smaller_effective_sample() -> Non
     far_down = Evidence(relevance=1.0, kind=JudgementKind.OPENED, boost=4.0)
     known = [*cases(9), replace(case(9), evidence={key_of("a.md"): far_down})]
 
-    report = replay(known, LESS_BAD, ranker=plain_ranker)
+    report = replay(known, LESS_BAD, ranker=plain_ranker, keep=100)
 
     assert report.judged is not None
     assert report.judged.effective < report.judged.queries
@@ -187,11 +199,11 @@ def test_queries_that_stand_for_several_make_a_smaller_effective_sample() -> Non
 
 def test_a_backend_that_no_query_asked_is_refused() -> None:
     with pytest.raises(FeedbackError, match="qdm; the log knows bad, good"):
-        replay([logged(LISTS)], PolicyChange(dropped=frozenset({"qdm"})), ranker=plain_ranker)
+        replay([logged(LISTS)], PolicyChange(dropped=frozenset({"qdm"})), ranker=plain_ranker, keep=100)
 
 
 def test_an_empty_log_replays_to_nothing() -> None:
-    report = replay([], LESS_BAD, ranker=plain_ranker)
+    report = replay([], LESS_BAD, ranker=plain_ranker, keep=100)
 
     assert (report.queries, report.changed, report.judged) == ((), 0, None)
 
@@ -206,7 +218,7 @@ def test_queries_are_taken_one_by_one_and_of_those_that_change_the_most_importan
             yield asked[-1]
 
     report = replay(queries(), LESS_BAD, ranker=plain_ranker, k=3, keep=2)
-    everything = replay(asked, LESS_BAD, ranker=plain_ranker, k=3)
+    everything = replay(asked, LESS_BAD, ranker=plain_ranker, k=3, keep=100)
 
     assert (report.total, report.changed) == (everything.total, everything.changed) == (500, 500)
     assert list(report.queries) == by_importance(everything.queries)[:2]

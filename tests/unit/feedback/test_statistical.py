@@ -131,7 +131,7 @@ def test_with_perfect_knowledge_the_best_weights_lie_where_the_truth_is() -> Non
     for change in found.changes:
         assert change.plausible is not None
         assert change.plausible.high < 0.7
-        assert change.confidence > 0.9
+        assert (change.confidence or 0.0) > 0.9
 
 
 def test_kinds_of_questions_with_opposite_truths_get_weights_of_their_own() -> None:
