@@ -7,7 +7,6 @@ from functools import cache, lru_cache
 from math import isfinite
 from operator import attrgetter, is_, le
 from sys import float_info
-from time import perf_counter
 from types import NoneType
 from typing import TypeGuard, TypeVar, get_args
 
@@ -21,7 +20,7 @@ from composable_memory.paths import leads_outside, problem_with_text
 from composable_memory.query.backend_handle import BackendHandle
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.filters import filter_results
-from composable_memory.supervision.bounded_calls import BoundedCalls, Failure
+from composable_memory.supervision.bounded_calls import BoundedCalls, Call, Failure
 from composable_memory.supervision.breaker import BreakerState
 from composable_memory.types import (
     MAX_SNIPPET_CHARS,
@@ -68,39 +67,47 @@ class FanOut:
         """Return one answer per handle, in their order. No backend's failure or delay touches another's."""
         # A breaker that is half-open now waits for the outcome of these very calls, not of older ones.
         probed = [handle.breaker for handle in handles if handle.breaker.state is BreakerState.HALF_OPEN]
+        answers: dict[int, BackendAnswer] = {}
+
+        def take_in(number: int, outcome: SearchAnswer | Failure, took_s: float) -> None:
+            handle = handles[number]
+            answers[number] = answer = self._answer(handle.entry.id, outcome, took_s * 1000)
+            if answer.error is None:
+                handle.breaker.record_success()
+            else:
+                handle.breaker.record_failure()
+            on_answer(answer, options.max_results)
+
+        calls = [
+            Call(one.entry.id, "search", _sound_answer(one, query, options), one.entry.timeout_s)
+            for one in handles
+        ]
         try:
-            return await asyncio.gather(*(self._ask(handle, query, options, on_answer) for handle in handles))
+            await self._calls.run_all(calls, take_in)
         except asyncio.CancelledError:
             for breaker in probed:
                 breaker.record_cancelled()
             raise
+        return [answers[number] for number in range(len(handles))]
 
     async def close(self) -> None:
         """Cancel calls that were left behind, and give them a last moment to end."""
         await self._calls.cancel()
 
-    async def _ask(
-        self, handle: BackendHandle, query: str, options: SearchOptions, on_answer: OnAnswer
-    ) -> BackendAnswer:
-        entry, began = handle.entry, perf_counter()
-        call = _sound_answer(handle, query, options)
-        outcome = await self._calls.run(entry.id, "search", call, entry.timeout_s)
-        took_ms = (perf_counter() - began) * 1000
+    def _answer(self, backend_id: str, outcome: SearchAnswer | Failure, took_ms: float) -> BackendAnswer:
         if isinstance(outcome, Failure):
-            answer = BackendAnswer(backend_id=entry.id, error=outcome.error, took_ms=took_ms)
-        else:
-            answer = BackendAnswer(
-                backend_id=entry.id,
-                results=outcome.results,
-                degraded=outcome.degraded,
-                engines=outcome.engines,
-                legs=outcome.legs,
-                took_ms=took_ms,
-            )
+            return BackendAnswer(backend_id=backend_id, error=outcome.error, took_ms=took_ms)
+        results = outcome.results
         if self._forgotten is not None and (stones := self._forgotten.known):
-            answer = replace(answer, results=tuple(_without_forgotten(answer.results, stones)))
-        _take_in(handle, answer, options, on_answer)
-        return answer
+            results = tuple(_without_forgotten(results, stones))
+        return BackendAnswer(
+            backend_id=backend_id,
+            results=results,
+            degraded=outcome.degraded,
+            engines=outcome.engines,
+            legs=outcome.legs,
+            took_ms=took_ms,
+        )
 
 
 async def _sound_answer(handle: BackendHandle, query: str, options: SearchOptions) -> SearchAnswer:
@@ -153,17 +160,6 @@ def _unfiltered(handle: BackendHandle, unknown: Sequence[str]) -> Degradation:
 def _unlisted(handle: BackendHandle) -> Degradation:
     reason = "it cannot list by filters alone; ask for some words as well"
     return Degradation(backend_id=handle.entry.id, code="not-filtered", reason=reason)
-
-
-def _take_in(
-    handle: BackendHandle, answer: BackendAnswer, options: SearchOptions, on_answer: OnAnswer
-) -> None:
-    """Let the breaker and the caller know of an answer that counts."""
-    if answer.error is None:
-        handle.breaker.record_success()
-    else:
-        handle.breaker.record_failure()
-    on_answer(answer, options.max_results)
 
 
 async def _answer_of(handle: BackendHandle, query: str, options: SearchOptions) -> SearchAnswer:

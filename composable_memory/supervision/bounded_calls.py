@@ -1,9 +1,9 @@
 """Bounded calls: each under a deadline, left behind where it ignores its cancellation, failing as a value."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from composable_memory.errors import BackendError, BackendTimeout, ComposableMemoryError
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -26,6 +26,15 @@ class Failure:
         if isinstance(self.error, ComposableMemoryError):
             return str(self.error)
         return f"{type(self.error).__name__}: {self.error}".removesuffix(": ")
+
+
+class Call(NamedTuple, Generic[R]):
+    """What is asked of whom, and for how many seconds it may go on."""
+
+    owner: str
+    operation: str
+    asked: Coroutine[object, object, R]
+    limit_s: float | None
 
 
 class BoundedCalls:
@@ -51,28 +60,51 @@ class BoundedCalls:
         A call that is overdue, or whose caller is cancelled, is cancelled; what it returns after that is
         ignored. Only a Ctrl-C passes through.
         """
+        outcomes: list[R | Failure] = []
+        called = Call(owner, operation, call, limit_s)
+        await self.run_all([called], lambda _, outcome, __: outcomes.append(outcome))
+        return outcomes[0]
+
+    async def run_all(
+        self, calls: Sequence[Call[R]], on_outcome: Callable[[int, R | Failure, float], None]
+    ) -> None:
+        """Run calls at the same time, each as `run` does.
+
+        As each ends, or is left, `on_outcome` is told its number, its outcome and how many seconds it took.
+        """
         began = perf_counter()
-        task = asyncio.create_task(_contained(owner, operation, call))
-        self._running.add(task)
-        task.add_done_callback(self._forget)
+        ended: list[tuple[asyncio.Task[R], float]] = []
+        running: dict[asyncio.Task[R], int] = {}
+        for number, call in enumerate(calls):
+            task = asyncio.create_task(_contained(call))
+            running[task] = number
+            self._running.add(task)
+            task.add_done_callback(self._forget)
+            task.add_done_callback(lambda one: ended.append((one, perf_counter() - began)))
         try:
-            await asyncio.wait([task], timeout=limit_s)
-            if not task.done() and limit_s is not None:
-                await _give_up(task)
-                elapsed_s = perf_counter() - began
-                return Failure(BackendTimeout(owner, operation, limit_s=limit_s, elapsed_s=elapsed_s))
-        except asyncio.CancelledError:
-            await _give_up(task)
+            while running:
+                limits = [limit for one in running.values() if (limit := calls[one].limit_s) is not None]
+                left_s = max(0.0, began + min(limits) - perf_counter()) if limits else None
+                await asyncio.wait(running, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+                for task, took_s in ended:
+                    if (number := running.pop(task, -1)) >= 0:
+                        on_outcome(number, _outcome(task, calls[number]), took_s)
+                ended.clear()
+                passed_s = perf_counter() - began
+                late = [task for task, one in running.items() if _is_late(task, calls[one], passed_s)]
+                await _give_up(late)
+                for task in late:
+                    owner, operation, _, limit_s = calls[number := running.pop(task)]
+                    took_s = perf_counter() - began
+                    overdue = BackendTimeout(owner, operation, limit_s=limit_s or 0.0, elapsed_s=took_s)
+                    on_outcome(number, Failure(overdue), took_s)
+        except BaseException:
+            await _give_up(running)
             raise
-        return _outcome(task, owner, operation)
 
     async def cancel(self) -> None:
         """Cancel all calls that still run, and give them a last moment to end."""
-        running = list(self._running)
-        for task in running:
-            task.cancel()
-        if running:
-            await asyncio.wait(running, timeout=CANCEL_GRACE_S)
+        await _give_up(self._running)
 
     def _forget(self, call: asyncio.Task[object]) -> None:
         self._running.discard(call)
@@ -80,17 +112,21 @@ class BoundedCalls:
             call.exception()  # or asyncio would report that of a call left behind as never retrieved
 
 
-async def _contained(owner: str, operation: str, call: Coroutine[object, object, R]) -> R:
+async def _contained(call: Call[R]) -> R:
     """Await a call; a `sys.exit` in it, which asyncio hands to the event loop, is the owner's failure."""
     try:
-        return await call
+        return await call.asked
     except SystemExit as error:
-        raise _fatal(owner, operation, error) from error
+        raise _fatal(call, error) from error
 
 
-def _outcome(task: asyncio.Task[R], owner: str, operation: str) -> R | Failure:
+def _is_late(task: asyncio.Task[R], call: Call[Any], passed_s: float) -> bool:
+    return call.limit_s is not None and passed_s >= call.limit_s and not task.done()
+
+
+def _outcome(task: asyncio.Task[R], call: Call[Any]) -> R | Failure:
     if task.cancelled():
-        return Failure(BackendError(owner, operation, "it was cancelled from within"))
+        return Failure(BackendError(call.owner, call.operation, "it was cancelled from within"))
     match task.exception():
         case None:
             return task.result()
@@ -101,12 +137,12 @@ def _outcome(task: asyncio.Task[R], owner: str, operation: str) -> R | Failure:
         case BaseExceptionGroup() as group if group.subgroup(KeyboardInterrupt):
             raise group
         case fatal:
-            return Failure(_fatal(owner, operation, fatal))
+            return Failure(_fatal(call, fatal))
 
 
-def _fatal(owner: str, operation: str, error: BaseException) -> BackendError:
+def _fatal(call: Call[Any], error: BaseException) -> BackendError:
     text = f": {error}" if _has_text(error) else ""
-    return BackendError(owner, operation, f"it raised {type(error).__name__}{text}")
+    return BackendError(call.owner, call.operation, f"it raised {type(error).__name__}{text}")
 
 
 def _has_text(error: BaseException) -> bool:
@@ -117,6 +153,10 @@ def _has_text(error: BaseException) -> bool:
     return True
 
 
-async def _give_up(task: asyncio.Task[R]) -> None:
-    task.cancel()
-    await asyncio.wait([task], timeout=CANCEL_GRACE_S)
+async def _give_up(tasks: Iterable[asyncio.Task[R]]) -> None:
+    """Cancel calls, and give them a last moment to end."""
+    given_up = [*tasks]
+    for task in given_up:
+        task.cancel()
+    if given_up:
+        await asyncio.wait(given_up, timeout=CANCEL_GRACE_S)
