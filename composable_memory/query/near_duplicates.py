@@ -1,6 +1,7 @@
 """Says when two results are the same place, or the same in nearly the same words (pure)."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from itertools import chain, combinations, islice, pairwise, product
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
@@ -109,47 +110,59 @@ def near_pairs_shown(
 
     `lists` are what the backends found, best first; places count as if they were laid end to end.
 
-    Whatever the weights, of the results of one backend that cannot be grouped with another one the better
-    come before the others, as far as `min_score` lets them pass: those with an exact hit always, the rest by
-    their score. Each then takes a place of the answer, or is left out as nearly equal to one before. So no
-    further than the first `most` of both kinds is looked, and as many more as have a twin; and at all that
-    can be grouped, whose score others can raise. Beside foreign texts, at all notes: one that is a copy
-    gives its place to the note.
+    Whatever the weights, of the results of one backend with an exact hit the better come before each that
+    cannot be grouped, and so do those without one as far as `min_score` lets it pass. Each of them, or what
+    it is grouped with, then takes a place of the answer, or is left out as nearly equal to one before; only
+    facts can lose their score. So no further is looked than to the first `most` of both kinds, and as many
+    more as have a twin, and at all that can be grouped, whose score others can raise. Beside foreign texts,
+    at all notes: one that is a copy gives its place to the note.
     """
     results = [result for found in lists for result in found]
     grouped = _that_can_be_grouped(results)
     if any(FOREIGN in result.path for result in results):
         grouped |= {place for place, result in enumerate(results) if FOREIGN not in result.path}
-    alone: list[list[int]] = []
+    ordered: list[list[int]] = []
     start = 0
     for found in lists:
-        places = [place for place in range(start, start + len(found)) if place not in grouped]
-        alone += [[place for place in places if results[place].exact is exact] for exact in (True, False)]
+        places = [at for at in range(start, start + len(found)) if results[at].origin is None]
+        ordered += [[at for at in places if results[at].exact is exact] for exact in (True, False)]
         start += len(found)
-    depths = [most] * len(alone)
+    pairs: list[tuple[int, int]] = []
+    seen: set[int] | None = None
     while True:
-        looked_at = [places[:depth] for places, depth in zip(alone, depths, strict=True)]
-        pairs = list(near_pairs(results, [*grouped, *chain.from_iterable(looked_at)], words))
         twins = set(chain.from_iterable(pairs))
-        deeper = [most + sum(place in twins for place in places) for places in looked_at]
-        if all(
-            new <= old or old >= len(places) for new, old, places in zip(deeper, depths, alone, strict=True)
-        ):
+        wanted = grouped.union(*(_until_full(places, results, most, twins) for places in ordered))
+        if wanted == seen:
             yield from pairs
             return
-        depths = deeper
+        seen, pairs = wanted, list(near_pairs(results, wanted, words))
+
+
+def _until_full(
+    places: Iterable[int], results: Sequence[MemorySearchResult], most: int, twins: Set[int]
+) -> Iterator[int]:
+    """Yield places until what stands there fills an answer: those of a file may be one result, twins are."""
+    files: set[str] = set()
+    for place in places:
+        yield place
+        if place not in twins:
+            files.add(results[place].path)
+            if len(files) >= most:
+                return
 
 
 def _that_can_be_grouped(results: Sequence[MemorySearchResult]) -> set[int]:
     """Return the places of facts that say where they are from, and of all that share lines with others."""
-    by_path: dict[str, list[tuple[int, int, int]]] = {}
+    by_path = defaultdict[str, list[tuple[int, int, int]]](list)
     grouped: set[int] = set()
     for place, result in enumerate(results):
-        by_path.setdefault(result.path, []).append((result.start_line, result.end_line, place))
+        by_path[result.path].append((result.start_line, result.end_line, place))
         if (origin := result.origin) is not None:
             grouped.add(place)
-            by_path.setdefault(origin.path, []).append((origin.start_line, origin.end_line, place))
+            by_path[origin.path].append((origin.start_line, origin.end_line, place))
     for stretches in by_path.values():
+        if len(stretches) == 1:
+            continue
         stretches.sort()
         reached, last = -1, -1
         for start, end, place in stretches:
