@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 from functools import cached_property, partial
-from itertools import chain, islice
-from typing import TypeVar, overload
+from itertools import chain, islice, repeat
+from typing import Any, TypeVar, overload
 
 from composable_memory.query.context_pack import PackBudget
 from composable_memory.query.fusion import Group, Merged, T
@@ -258,7 +258,24 @@ class _MadeWhenWritten(Sequence[Made]):
 
 
 def _candidates(results: Sequence[MemorySearchResult]) -> list[Candidate]:
-    return [_candidate(rank, result) for rank, result in enumerate(results, 1)]
+    rows = [
+        (
+            one.path,
+            one.start_line,
+            one.end_line,
+            one.score,
+            rank,
+            one.source,
+            one.snippet[:SNIPPET_PREVIEW_CHARS],
+            None,
+            one.exact,
+            _taken_from(one.origin),
+            one.start_char or None,
+            tuple(filter(None, map(_taken_from, one.outdated))) or None if one.facts else None,
+        )
+        for rank, one in enumerate(results, 1)
+    ]
+    return [*map(tuple.__new__, repeat(Candidate), rows)]  # a third of the time of calling the class
 
 
 def _near(answers: Sequence[BackendAnswer], max_results: int, depth: int, texts: NearTexts) -> list[NearPair]:
@@ -273,30 +290,15 @@ def _near(answers: Sequence[BackendAnswer], max_results: int, depth: int, texts:
 
 def _leg_scores(results: Sequence[MemorySearchResult]) -> dict[str, list[float | None]] | None:
     """Return what each way of searching gave to the results; None where nothing is known of it."""
-    told = {leg: [one.metadata.get(leg) for one in results] for leg in LEGS}
+    told: dict[str, list[Any]] = {leg: [one.metadata.get(leg) for one in results] for leg in LEGS}
     scores = {
-        leg: [one if isinstance(one, float) else None for one in column]
+        leg: column
+        if {float}.issuperset(map(type, column))
+        else [one if isinstance(one, float) else None for one in column]
         for leg, column in told.items()
         if any(column)
     }
     return scores or None
-
-
-def _candidate(rank: int, result: MemorySearchResult) -> Candidate:
-    return Candidate(  # by place, as there are dozens of them
-        result.path,
-        result.start_line,
-        result.end_line,
-        result.score,
-        rank,
-        result.source,
-        result.snippet[:SNIPPET_PREVIEW_CHARS],
-        None,
-        result.exact,
-        _taken_from(result.origin) if result.origin else None,
-        result.start_char or None,
-        tuple(filter(None, map(_taken_from, result.outdated))) or None if result.facts else None,
-    )
 
 
 def _taken_from(origin: Origin | TakenFrom | None) -> TakenFrom | None:

@@ -122,10 +122,16 @@ def texts_in(value: object) -> list[str]:
     if isinstance(value, str):
         return [value]
     found: list[str] = []
-    if isinstance(value, (dict, Mapping)):  # what is nearly always true first: abstract classes are slow
-        for key, item in value.items():
-            found += (f"{key}={item}",) if isinstance(item, str) else (str(key), *texts_in(item))
-    elif value.__class__ not in _WITHOUT_TEXTS and isinstance(value, (list, tuple, Sequence, Set)):
+    if value.__class__ in _WITHOUT_TEXTS:
+        return found
+    if isinstance(value, dict) or (value.__class__ is not list and isinstance(value, Mapping)):
+        for key, item in value.items():  # what is nearly always true first: abstract classes are slow
+            if isinstance(item, str):
+                found.append(f"{key}={item}")
+            else:
+                found.append(str(key))
+                found += () if item.__class__ in _WITHOUT_TEXTS else texts_in(item)
+    elif isinstance(value, (list, tuple, Sequence, Set)):
         kinds = {*map(type, value)}
         if kinds == {str}:
             return [*value]

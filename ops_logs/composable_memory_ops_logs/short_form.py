@@ -365,13 +365,16 @@ class _Rest:
 
     def __init__(self, found: Sequence[_Listed], merged: QueryMerged) -> None:
         self._found = found
-        self._numbers: dict[str, int] = {}  # by label: the first, where several have the same
-        self._places: dict[tuple[str, TakenFrom | None], int] = {}  # by label and origin
-        self._begins: dict[str, int] = {}  # at which number the candidates of each backend begin
-        for number, (backend, one) in enumerate(found):
-            label = f"{backend} {one.key}"
-            self._numbers.setdefault(label, number)
-            self._places.setdefault((label, one.origin), number)
+        self._labels = [
+            f"{backend} {one.path}:{one.start_line}:{one.end_line}"
+            if one.start_char is None
+            else f"{backend} {one.key}"
+            for backend, one in found
+        ]
+        # By label, and by backend where its candidates begin: the first, where several have the same.
+        self._numbers = dict(zip(reversed(self._labels), range(len(found) - 1, -1, -1), strict=True))
+        self._begins: dict[str, int] = {}
+        for number, (backend, _) in enumerate(found):
             self._begins.setdefault(backend, number)
         self._weights = merged.weights
         self._known: dict[tuple[str, ...], int] = {}
@@ -397,7 +400,10 @@ class _Rest:
     def dropped(self, one: Dropped) -> list[Any]:
         """Return `[candidate, reason, what differs]`."""
         label = f"{one.backend} {place_key(one.path, one.start_line, one.end_line, one.start_char)}"
-        number = self._places.get((label, one.origin))
+        number = self._numbers.get(label)
+        if number is None or self._found[number][1].origin != one.origin:
+            alike = (at for at, other in enumerate(self._labels) if other == label)
+            number = next((at for at in alike if self._found[at][1].origin == one.origin), None)
         if number is None:
             raise ValueError(f"{label} was ruled out, and is no candidate")
         before, what, after = self._parted(one.detail)
