@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Coroutine
+from dataclasses import fields, is_dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 class Target:
     """The memory that a command is about; without a state folder, the one in the user's."""
 
-    workspace: Path
-    state_dir: Path | None
+    workspace: Workspace = Path()
+    state_dir: StateDir = None
 
     def open(self, *, anew: bool = False) -> "AbstractAsyncContextManager[Memory]":
         """Open the memory for a single command; `anew` even if the server has one that would do."""
@@ -57,10 +58,6 @@ class Target:
 Command = Callable[..., Coroutine[Any, Any, ExitCode | None]]
 """Does the work of a command; None means that it ended fine."""
 
-TARGET_OPTIONS = (
-    inspect.Parameter("workspace", inspect.Parameter.KEYWORD_ONLY, default=Path(), annotation=Workspace),
-    inspect.Parameter("state_dir", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=StateDir),
-)
 LAST_OPTIONS = ("strict", "as_json")
 """In the help, these come after the options of the target."""
 
@@ -68,8 +65,8 @@ LAST_OPTIONS = ("strict", "as_json")
 def command(app: typer.Typer, name: str, *, epilog: str | None = None) -> Callable[[Command], Command]:
     """Add an async function to `app` as a command; its docstring is the help text.
 
-    A parameter `target: Target` becomes the options `--workspace` and `--state-dir`. With `as_json`, errors
-    are printed as JSON as well.
+    A parameter whose type is a dataclass becomes an option for each of its fields: `target: Target` becomes
+    `--workspace` and `--state-dir`. With `as_json`, errors are printed as JSON as well.
     """
 
     def register(function: Command) -> Command:
@@ -80,19 +77,35 @@ def command(app: typer.Typer, name: str, *, epilog: str | None = None) -> Callab
 
 
 def _with_options(function: Command) -> Callable[..., None]:
-    """Return a function for Typer, which knows neither coroutines nor targets."""
-    given = inspect.signature(function).parameters.values()
-    has_target = any(one.name == "target" for one in given)
-    own = [one for one in given if one.name not in ("target", *LAST_OPTIONS)]
-    last = [one for one in given if one.name in LAST_OPTIONS]
-    parameters = [*own, *(TARGET_OPTIONS if has_target else ()), *last]
+    """Return a function for Typer, which knows neither coroutines nor groups of options."""
+    given = inspect.signature(function).parameters
+    groups: dict[str, Any] = {
+        name: one.annotation for name, one in given.items() if is_dataclass(one.annotation)
+    }
 
     @wraps(function)
     def call(**values: Any) -> None:
-        if has_target:
-            values["target"] = Target(workspace=values.pop("workspace"), state_dir=values.pop("state_dir"))
+        for name, group in groups.items():
+            values[name] = group(**{one.name: values.pop(one.name) for one in fields(group)})
         run(function(**values), as_json=bool(values.get("as_json")))
 
+    parameters = [
+        one
+        for name in sorted(given, key=_order)
+        for one in (_options_of(groups[name]) if name in groups else [given[name]])
+    ]
     keywords = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
     call.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
     return call
+
+
+def _options_of(group: type) -> list[inspect.Parameter]:
+    return [
+        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.type)
+        for one in fields(group)
+    ]
+
+
+def _order(name: str) -> int:
+    """Order parameters for the help: those of the command, those of the target, the last ones."""
+    return 2 if name in LAST_OPTIONS else int(name == "target")

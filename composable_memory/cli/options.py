@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from composable_memory.cli import completion
+from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
@@ -120,6 +121,20 @@ Weak = Annotated[bool, typer.Option("--weak", help="Show the nearest results als
 WithoutTexts = Annotated[
     bool, typer.Option("--without-texts", help="Leave the question and what notes say out of the page.")
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """The options that say which notes may come up."""
+
+    since: FromThen = None
+    until: UntilThen = None
+    path: Paths = None
+    tag: Tags = None
+    source: Source = None
+    type_: Types = None
+    now: Now = None
+
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _SPAN = re.compile(r"(\d+)\s*([smhdw])")

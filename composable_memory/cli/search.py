@@ -1,6 +1,6 @@
 """`cmem search`, `cmem pack` and `cmem get`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,18 +15,12 @@ from composable_memory.cli.command import Target, command
 from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.options import (
     AsJson,
-    FromThen,
+    Filters,
     MaxResults,
-    Now,
     OnlyBackends,
-    Paths,
     Query,
     Session,
-    Source,
     Strict,
-    Tags,
-    Types,
-    UntilThen,
     Weak,
     WithoutTexts,
     check_names,
@@ -106,13 +100,7 @@ async def search(
         bool,
         typer.Option("--explain", help="Show how each result was ranked, what was dropped, and why."),
     ] = False,
-    since: FromThen = None,
-    until: UntilThen = None,
-    path: Paths = None,
-    tag: Tags = None,
-    source: Source = None,
-    type_: Types = None,
-    now: Now = None,
+    filters: Filters,
     lines: Annotated[
         int | None,
         typer.Option("--lines", metavar="N", min=1, help="Show of each result only the N best lines."),
@@ -130,8 +118,7 @@ async def search(
     as_json: AsJson = False,
 ) -> ExitCode:
     """Search all memories and show the best passages."""
-    filters = _filters(query, since, until, path, tag, source, type_, now)
-    _check_query(query, filters)
+    wanted = _checked(query, filters)
     request = MemorySearchRequest(
         query=query,
         max_results=max_results,
@@ -139,7 +126,7 @@ async def search(
         weak=weak or None,
         session_key=session,
         backends=tuple(backend) if backend else None,
-        **filters,
+        **wanted,
     )
     async with target.open() as memory:
         check_names(memory, request.backends or ())
@@ -194,20 +181,13 @@ async def pack(
     max_results: MaxResults = None,
     weak: Weak = False,
     backend: OnlyBackends = None,
-    since: FromThen = None,
-    until: UntilThen = None,
-    path: Paths = None,
-    tag: Tags = None,
-    source: Source = None,
-    type_: Types = None,
-    now: Now = None,
+    filters: Filters,
     session: Session = None,
     strict: Strict = False,
     as_json: AsJson = False,
 ) -> ExitCode:
     """Combine the best notes and facts into one text, with their sources."""
-    filters = _filters(query, since, until, path, tag, source, type_, now)
-    _check_query(query, filters)
+    wanted = _checked(query, filters)
     if max_chars is not None and max_tokens is not None:
         raise typer.BadParameter("give --max-chars or this, not both", param_hint="--max-tokens")
     request = MemoryContextPackRequest(
@@ -218,7 +198,7 @@ async def pack(
         weak=weak or None,
         session_key=session,
         backends=tuple(backend) if backend else None,
-        **filters,
+        **wanted,
     )
     async with target.open() as memory:
         check_names(memory, request.backends or ())
@@ -280,24 +260,15 @@ async def get(
     return ExitCode.FINE
 
 
-def _filters(
-    query: str,
-    since: str | None,
-    until: str | None,
-    paths: Sequence[str] | None,
-    tags: Sequence[str] | None,
-    source: str | None,
-    types: Sequence[str] | None,
-    now: str | None,
-) -> dict[str, Any]:
+def _checked(query: str, filters: Filters) -> dict[str, Any]:
     """Return the fields of a request that filter, as far as they are given.
 
     Raises:
-        typer.BadParameter: a time is none, there or in the query.
+        typer.BadParameter: a time is none, there or in the query, or there is nothing to look for.
     """
-    moment = moment_of_now(now)
+    moment = moment_of_now(filters.now)
+    since, until, present = filters.since, filters.until, moment or datetime.now(UTC)
     try:
-        present = moment or datetime.now(UTC)
         read_filters(query, present)
         first = parse_since(since, present, "--since") if since is not None else None
         last = parse_until(until, present, "--until") if until is not None else None
@@ -306,16 +277,17 @@ def _filters(
     except InvalidArgument as error:
         hint = error.argument if error.argument.startswith("--") else "QUERY"
         raise typer.BadParameter(str(error), param_hint=hint) from error
-    lists = {"paths": paths, "tags": tags, "sources": (source,) if source else None, "types": types}
-    given = {name: tuple(values) for name, values in lists.items() if values}
-    return given | {
-        name: value for name, value in (("since", since), ("until", until), ("now", moment)) if value
+    lists = {
+        "paths": filters.path,
+        "tags": filters.tag,
+        "sources": (filters.source,) if filters.source else None,
+        "types": filters.type_,
     }
-
-
-def _check_query(query: str, filters: Mapping[str, object]) -> None:
-    if not query.strip() and not filters.keys() - {"now"}:
+    given: dict[str, Any] = {name: tuple(values) for name, values in lists.items() if values}
+    given |= {name: value for name, value in (("since", since), ("until", until)) if value}
+    if not (query.strip() or given):
         raise typer.BadParameter("the query is blank; say what to look for", param_hint="QUERY")
+    return given | ({"now": moment} if moment else {})
 
 
 # --- as JSON ------------------------------------------------------------------------------------------------

@@ -75,17 +75,16 @@ class Experimenting:
     async def status(self) -> ExperimentStatus | None:
         """Gather signals, and return how the running experiment stands, or the latest; None without any."""
         records = await self._context.stored_if_any(lambda store: store.experiments()) or []
-        # One of which nothing is logged any more can still be stopped.
-        if self._context.log_dir is not None and any(one.is_running for one in records):
-            await self._judging.gather()
-        return await self._status()
-
-    async def _status(self) -> ExperimentStatus | None:
-        records = await self._context.stored_if_any(lambda store: store.experiments()) or []
         if not records:
             return None
         record = next((one for one in records if one.is_running), records[-1])
+        return await self._status(record, gathers=True)
+
+    async def _status(self, record: Experiment, *, gathers: bool) -> ExperimentStatus:
+        # One of which nothing is logged any more can still be stopped.
         if record.is_running and self._context.log_dir is not None:
+            if gathers:
+                await self._judging.gather()
             await self._credit(record)
         outcomes = await self._context.stored(lambda store: store.outcomes(record.id))
         return status_of(record, outcomes)
@@ -97,8 +96,8 @@ class Experimenting:
         )
         if running is None:
             return None
-        status = await self._status()
-        if status is None or not status.is_over:
+        status = await self._status(running, gathers=False)
+        if not status.is_over:
             return None
         await self._end(status, status.needs)
         return running.id

@@ -4,7 +4,7 @@ Without a log that is a `FeedbackError`, and an `OpsLogError` where it cannot be
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -19,13 +19,10 @@ from composable_memory_feedback.logged import (
     LineTest,
     LoggedAnswer,
     LoggedQueries,
-    LoggedQuery,
     QueryStream,
 )
 from composable_memory_feedback.logged.reading import oldest_first
 from composable_memory_feedback.signals.implicit_feedback import Uses
-
-UNKNOWN_RANKING = "ranked in a way that this version does not know"
 
 STORED_AT_ONCE = 1000
 """So many judgements that use implies are handed on together."""
@@ -38,30 +35,9 @@ def window(context: LearningContext, since: datetime | None) -> datetime:
     return since or context.clock() - timedelta(days=context.settings.window_days)
 
 
-class RankableQueries:
-    """The queries of a stream that this version can rank again; the others are counted as incomplete."""
-
-    def __init__(self, stream: QueryStream) -> None:
-        self._stream = stream
-        self._unknown = 0
-
-    @property
-    def incomplete(self) -> Mapping[str, int]:
-        """Return how many queries could not be used, by the reason, as far as was read."""
-        unknown = {UNKNOWN_RANKING: self._unknown} if self._unknown else {}
-        return {**self._stream.incomplete, **unknown}
-
-    def __iter__(self) -> Iterator[LoggedQuery]:
-        for query in self._stream:
-            if can_be_ranked(query):
-                yield query
-            else:
-                self._unknown += 1
-
-
 async def streamed(
     context: LearningContext,
-    read: Callable[[RankableQueries], T],
+    read: Callable[[QueryStream], T],
     *,
     since: datetime | None = None,
     until: datetime | None = None,
@@ -75,15 +51,17 @@ async def streamed(
     """
 
     def read_all(folder: Path) -> T:
-        stream = QueryStream(
-            folder,
-            since=window(context, since),
-            until=until,
-            memory=context.memory_id,
-            traces=None if traces is None else frozenset(traces),
-            wants=wants,
+        return read(
+            QueryStream(
+                folder,
+                since=window(context, since),
+                until=until,
+                memory=context.memory_id,
+                traces=None if traces is None else frozenset(traces),
+                wants=wants,
+                can_be_ranked=can_be_ranked,
+            )
         )
-        return read(RankableQueries(stream))
 
     return await from_log(context, read_all)
 
@@ -156,7 +134,7 @@ def _exact_cases(logged: LoggedQueries, judgements: Sequence[Judgement]) -> list
     return [case for case in cases_of(logged.queries, judgements) if is_reproduced(case.query)]
 
 
-def _together(stream: RankableQueries) -> LoggedQueries:
+def _together(stream: QueryStream) -> LoggedQueries:
     queries = oldest_first(stream)
     return LoggedQueries(queries=queries, incomplete=stream.incomplete)
 

@@ -17,7 +17,7 @@ from composable_memory.learning.context import LearningContext
 from composable_memory.learning.experimenting import Experimenting
 from composable_memory.learning.golden_questions import GoldenQuestions
 from composable_memory.learning.judging import Judging
-from composable_memory.learning.logged import RankableQueries, judged_cases, streamed, telling_judgements
+from composable_memory.learning.logged import judged_cases, streamed, telling_judgements
 from composable_memory.learning.reports import ReplayRun
 from composable_memory.learning.weight_tables import WeightTables
 from composable_memory.query.live_weights import LiveWeights
@@ -29,7 +29,7 @@ from composable_memory.state.workspaces import identify, workspace_named
 from composable_memory_feedback.advice.evidence import Case, case_of, evidence_of
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement
-from composable_memory_feedback.logged import LoggedQuery
+from composable_memory_feedback.logged import LoggedQuery, QueryStream
 from composable_memory_feedback.replay import GateVerdict, PolicyChange, gate, replay
 from composable_memory_feedback.store import FeedbackStore
 from composable_memory_feedback.store.export_import import Imported
@@ -197,7 +197,7 @@ async def open_learning(
 
 
 def _replayed(
-    queries: RankableQueries, *, judgements: Sequence[Judgement], change: PolicyChange, depth: int, keep: int
+    queries: QueryStream, *, judgements: Sequence[Judgement], change: PolicyChange, depth: int, keep: int
 ) -> ReplayRun:
     ranker, evidence, other = Replayer(keeps=1), evidence_of(judgements), []
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import partial
 from statistics import fmean
 from time import perf_counter
-from typing import Literal, Protocol
+from typing import Literal
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import RELEVANT, Judgement, JudgementKind
@@ -22,27 +22,12 @@ from composable_memory_feedback.judging.prompt import (
 )
 from composable_memory_feedback.language_model import ChatReply, LanguageModel
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit
+from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_feedback.store.stored_values import Evaluation
 from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 EvaluationState = Literal["judged", "failed", "quota-used-up", "nothing-to-judge"]
-
-
-class EvaluationStore(Protocol):
-    """Where judgements are kept; its calls may block, so they are made in threads."""
-
-    def begin_evaluation(self, *, per_hour: int, now: datetime) -> int | None:
-        """Take one of the calls of the rolling hour; None where all are taken."""
-        ...
-
-    def finish_evaluation(self, evaluation_id: int, evaluation: Evaluation, /) -> None:
-        """Write down what came of a call."""
-        ...
-
-    def add(self, judgements: Sequence[Judgement], /) -> int:
-        """Write down judgements; a later one by the same judge takes the place of an earlier."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +44,15 @@ class EvaluationOutcome:
 
 
 class Evaluator:
-    """Judges queries with a model, at most `per_hour` in any hour, over all processes with the same store."""
+    """Judges queries with a model, at most `per_hour` in any hour, over all processes with the same store.
+
+    The calls of the store block, so they are made in threads.
+    """
 
     def __init__(
         self,
         client: LanguageModel,
-        store: EvaluationStore,
+        store: FeedbackStore,
         *,
         per_hour: int = 20,
         clock: Callable[[], datetime] = utc_now,

@@ -36,6 +36,8 @@ NOT_UNDERSTOOD = "lines of it cannot be understood"
 WRITTEN_TWICE = "copies of a query that is there"
 """Files that were put together again may hold lines twice; a query counts once, or it would weigh double."""
 
+UNKNOWN_RANKING = "ranked in a way that this version does not know"
+
 LONGEST_QUERY = timedelta(minutes=10)
 """The lines of one query are no further apart."""
 _PATIENCE_LINES = 100
@@ -53,7 +55,8 @@ class QueryStream:
     """The complete queries that began from `since` to `until`, both inclusive, newest first, one at a time.
 
     `memory` is the mark of the memory that must have been asked; None takes all. With `traces` only their
-    lines are looked at. What `wants` refuses is passed over without a count.
+    lines are looked at. What `wants` refuses is passed over without a count, and what cannot be ranked is
+    counted.
 
     Raises:
         OpsLogError: the directory or a file in it cannot be read, as the queries are taken; that it is
@@ -70,9 +73,12 @@ class QueryStream:
         memory: str | None = None,
         traces: frozenset[str] | None = None,
         wants: LineTest | None = None,
+        can_be_ranked: Callable[[LoggedQuery], bool] = lambda _: True,
     ) -> None:
         self._directory = directory
-        self._reading = _Reading(since=since, until=until, traces=traces, memory=memory, wants=wants)
+        self._reading = _Reading(
+            EventFilter(start=since, end=until, traces=traces), memory, wants, can_be_ranked
+        )
         self._memory = memory
 
     @property
@@ -123,17 +129,13 @@ class _Reading:
 
     def __init__(
         self,
-        *,
-        since: datetime | None,
-        until: datetime | None,
-        traces: frozenset[str] | None,
+        wanted: EventFilter,
         memory: str | None,
         wants: LineTest | None,
+        can_be_ranked: Callable[[LoggedQuery], bool],
     ) -> None:
-        self.wanted = EventFilter(start=since, end=until, traces=traces)
+        self.wanted, self._memory, self._wants, self._can_be_ranked = wanted, memory, wants, can_be_ranked
         self.incomplete: Counter[str] = Counter()
-        self._memory = memory
-        self._wants = wants
         self._open: dict[tuple[str, str], list[OpsEvent]] = {}
         self._made: set[tuple[str, str]] = set()
 
@@ -178,10 +180,13 @@ class _Reading:
             if self._memory not in (None, start.memory):
                 return None
             query = query_from(event, start, rest)
-            if (name := _name(event)) not in self._made:
+            if (name := _name(event)) in self._made:
+                self.incomplete[WRITTEN_TWICE] += 1
+            elif not self._can_be_ranked(query):
+                self.incomplete[UNKNOWN_RANKING] += 1
+            else:
                 self._made.add(name)
                 return query
-            self.incomplete[WRITTEN_TWICE] += 1
         except MissingLines:
             self.incomplete[LINES_MISSING] += 1
         except ValueError:

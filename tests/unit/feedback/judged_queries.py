@@ -1,7 +1,7 @@
 """Logged queries to be judged, a model that says what it is told to, and a store in memory."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from threading import current_thread, main_thread
 
@@ -10,6 +10,7 @@ from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.language_model import ChatReply
 from composable_memory_feedback.logged import LoggedList, LoggedQuery, RankedHit, RankingPolicy
+from composable_memory_feedback.store import FeedbackStore
 from composable_memory_feedback.store.stored_values import Evaluation
 from composable_memory_ops_logs import Candidate
 from composable_memory_ops_logs.events import JsonValue
@@ -53,13 +54,13 @@ class ScriptedModel:
         )
 
 
-class ShelfStore:
+class ShelfStore(FeedbackStore):
     """Keeps evaluations and judgements in lists; must not be called on the event loop's thread."""
 
     def __init__(self) -> None:
         self.begun = 0
         self.finished: dict[int, Evaluation] = {}
-        self.judgements: list[Judgement] = []
+        self.added: list[Judgement] = []
 
     def begin_evaluation(self, *, per_hour: int, now: datetime) -> int | None:
         assert current_thread() is not main_thread()
@@ -68,14 +69,15 @@ class ShelfStore:
         self.begun += 1
         return self.begun
 
-    def finish_evaluation(self, evaluation_id: int, evaluation: Evaluation, /) -> None:
+    def finish_evaluation(self, number: int, evaluation: Evaluation, /) -> None:
         assert current_thread() is not main_thread()
-        self.finished[evaluation_id] = evaluation
+        self.finished[number] = evaluation
 
-    def add(self, judgements: Sequence[Judgement], /) -> int:
+    def add(self, judgements: Iterable[Judgement], /) -> int:
         assert current_thread() is not main_thread()
-        self.judgements.extend(judgements)
-        return len(judgements)
+        before = len(self.added)
+        self.added.extend(judgements)
+        return len(self.added) - before
 
 
 def hit(

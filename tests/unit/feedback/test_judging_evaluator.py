@@ -27,7 +27,7 @@ async def test_a_judged_query_is_stored_under_its_trace() -> None:
     )
 
     assert outcome.state == "judged"
-    assert store.judgements == list(outcome.judgements)
+    assert store.added == list(outcome.judgements)
     first, second = outcome.judgements
     assert (first.trace_id, first.query_id, first.key, first.rank) == ("t1", "q1", "a.md:1:4", 1)
     assert (first.kind, first.by, first.relevance, first.was_used) == (
@@ -88,7 +88,7 @@ async def test_a_reply_without_judgements_is_recorded_as_failed() -> None:
     )
 
     assert outcome.state == "failed"
-    assert store.judgements == []
+    assert store.added == []
     assert store.finished[1].error == "the reply holds no JSON object"
     assert store.finished[1].input_tokens == 700
 
@@ -133,7 +133,7 @@ async def test_an_order_in_a_note_changes_nothing_but_that_notes_score() -> None
     )
 
     assert outcome.state == "failed"
-    assert store.judgements == []
+    assert store.added == []
 
 
 class HangingModel(ScriptedModel):
