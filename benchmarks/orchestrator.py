@@ -22,7 +22,8 @@ from random import Random
 from time import perf_counter, process_time
 
 from composable_memory import Breaker, ComposableBackendEntry, ComposableMemoryManager, parse_query_intent
-from composable_memory.testing.fakes import FakeBackend, HangingBackend
+from composable_memory.testing.fakes import HangingBackend
+from composable_memory.testing.in_memory import FakeBackend
 from composable_memory.types import MemorySearchResult, SearchAnswer, SearchOptions
 from composable_memory_ops_logs import OpsLog
 

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -277,7 +278,7 @@ class Forgotten:
         return path.read_bytes()
 
     def _write(self, stones: Sequence[Tombstone]) -> None:
-        lines = (json.dumps(_fields(one), separators=(",", ":")) for one in stones)
+        lines = (json.dumps(asdict(one), separators=(",", ":")) for one in stones)
         rest = "".join(f"{line}\n" for line in lines).encode()
         head = json.dumps({CHECKSUM: _checksum(rest, self.key())}).encode()
         replace_file(self._stones_path, head + b"\n" + rest, survives="power cut")
@@ -285,7 +286,3 @@ class Forgotten:
 
 def _checksum(data: bytes, key: bytes) -> str:
     return blake2b(data, digest_size=16, key=key[:KEY_BYTES]).hexdigest()
-
-
-def _fields(one: Tombstone) -> Mapping[str, str | int]:
-    return {"words": one.words, "said": one.said, "length": one.length, "beginning": one.beginning}

@@ -12,7 +12,6 @@ from composable_memory.content import (
     MemoryArtifact,
     MemoryContentObject,
 )
-from composable_memory.ingest.normalize import Normalized
 from composable_memory.interfaces import EntityExtractor, SupportsRelations
 from composable_memory.types import JsonValue
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -35,7 +34,7 @@ KEYS: Mapping[str, Sequence[Sequence[str]]] = {
 """Where the words of an artifact are kept, by its kind; of each group the first key that has some."""
 
 
-def extract_texts(contents: Sequence[MemoryContentObject]) -> Normalized:
+def extract_texts(contents: Sequence[MemoryContentObject]) -> "Enriched":
     """Return the contents that have a text; those that have none are left out with a warning."""
     found: list[MemoryContentObject] = []
     warnings: list[IngestWarning] = []
@@ -55,7 +54,7 @@ def extract_texts(contents: Sequence[MemoryContentObject]) -> Normalized:
             warnings.append(
                 IngestWarning(code="extract.no_text", message=message, details={"id": content.id})
             )
-    return Normalized(contents=tuple(found), warnings=tuple(warnings))
+    return Enriched(contents=tuple(found), warnings=tuple(warnings))
 
 
 def texts_of(artifact: MemoryArtifact) -> Iterator[str]:
@@ -133,7 +132,7 @@ def _as_retained(text: str, line: Mapping[str, JsonValue], found: Extraction) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enriched:
-    """The contents to go on with, and what was done to them."""
+    """The contents to go on with, and what was odd about them or was done to them."""
 
     contents: tuple[MemoryContentObject, ...]
     warnings: tuple[IngestWarning, ...] = ()

@@ -1,12 +1,12 @@
 """Turns items into contents with ids, times and a source, and citations into places (pure)."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
 from typing import cast, get_args
 
+from composable_memory.citations import read_citation
 from composable_memory.content import (
     IngestWarning,
     MemoryArtifact,
@@ -15,11 +15,11 @@ from composable_memory.content import (
     MemoryProvenance,
     MemoryTemporalMetadata,
 )
+from composable_memory.ingest.extract import Enriched
 from composable_memory.ingest.lifetimes import as_moment
 from composable_memory.ingest.requests import IngestItem, IngestRequest
 from composable_memory.types import JsonValue, Origin
 from composable_memory_ops_logs import redact, redact_value
-from composable_memory_ops_logs.quick_dataclass import dataclass
 
 TIMES: Mapping[str, str] = {
     "createdAt": "created_at",
@@ -33,15 +33,7 @@ ARTIFACT_KINDS = get_args(MemoryArtifactKind)
 LIFTED = ("temporal", "artifacts")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Normalized:
-    """Contents that are complete, and what was odd about the items."""
-
-    contents: tuple[MemoryContentObject, ...]
-    warnings: tuple[IngestWarning, ...] = ()
-
-
-def normalize(request: IngestRequest, *, now: datetime) -> Normalized:
+def normalize(request: IngestRequest, *, now: datetime) -> Enriched:
     """Return a content for each item; of several with one id the last counts.
 
     What has no time of its own was observed `now`.
@@ -55,7 +47,7 @@ def normalize(request: IngestRequest, *, now: datetime) -> Normalized:
             message = "another item of this run has the same id; the later one counts"
             warnings.append(_warning("normalize.duplicate_id", message, content.id))
         contents[content.id] = content
-    return Normalized(contents=tuple(contents.values()), warnings=tuple(warnings))
+    return Enriched(contents=tuple(contents.values()), warnings=tuple(warnings))
 
 
 def _content(item: IngestItem, warnings: list[IngestWarning]) -> MemoryContentObject:
@@ -169,9 +161,6 @@ def _text(entry: Mapping[str, JsonValue], *keys: str) -> str | None:
     return next((text for text in texts if isinstance(text, str) and text.strip()), None)
 
 
-_CITATION = re.compile(r"(?P<path>.+?)#L(?P<first>\d{1,9})(?:-L?(?P<last>\d{1,9}))?(?::\d{1,9})?")
-
-
 def origin_of(content: MemoryContentObject) -> Origin | None:
     """Return the file that a content stands in; None if it is in no file that anybody named.
 
@@ -192,19 +181,10 @@ def origin_of_provenance(provenance: MemoryProvenance | None) -> Origin | None:
 
 def origin_of_citation(citation: str) -> Origin:
     """Return what `path#L3-L7`, `path#L3`, `path#L3:1280` or a plain path leads to."""
-    match = _CITATION.fullmatch(citation)
-    if match is None or int(match["first"]) < 1:
+    cited = read_citation(citation) if "#" in citation else None
+    if cited is None or not cited.start_line:
         return Origin(path=citation)
-    first = int(match["first"])
-    return Origin(path=match["path"], start_line=first, end_line=max(first, int(match["last"] or first)))
-
-
-def citation_of(origin: Origin) -> str:
-    """Return `path#L3-L7`, `path#L3` for a single line, and the path alone where lines are not known."""
-    if origin.start_line < 1:
-        return origin.path
-    last = f"-L{origin.end_line}" if origin.end_line > origin.start_line else ""
-    return f"{origin.path}#L{origin.start_line}{last}"
+    return Origin(path=cited.path, start_line=cited.start_line, end_line=cited.end_line)
 
 
 def _line(metadata: Mapping[str, JsonValue], *keys: str) -> int:

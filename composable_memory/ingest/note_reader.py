@@ -11,7 +11,6 @@ from pathlib import PurePosixPath
 from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
 from composable_memory.front_matter import front_matter
 from composable_memory.ingest.extract import RETAINED
-from composable_memory.ingest.normalize import citation_of
 from composable_memory.markdown_lines import CodeReader, heading_in
 from composable_memory.reflect.entity_pages import is_own_line
 from composable_memory.retain.retained_lines import RetainedLine, retained_lines
@@ -115,7 +114,7 @@ def _content(source: WrittenSource, passage: _Passage, seen: Counter[str]) -> Me
             source="session" if source.is_transcript else "note",
             source_id=source.path,
             session_key=source.session_key,
-            citations=(citation_of(_origin(source.path, passage)),) if source.path else (),
+            citations=(_citation(source.path, passage),) if source.path else (),
         ),
         temporal=MemoryTemporalMetadata(observed_at=passage.observed_at),
     )
@@ -129,8 +128,8 @@ def _digest(source: WrittenSource, passage: _Passage) -> str:
     return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
-def _origin(path: str, passage: _Passage) -> Origin:
-    return Origin(path=path, start_line=passage.first, end_line=passage.last)
+def _citation(path: str, passage: _Passage) -> str:
+    return Origin(path=path, start_line=passage.first, end_line=passage.last).citation
 
 
 # --- notes --------------------------------------------------------------------------------------------------

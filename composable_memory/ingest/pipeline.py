@@ -18,6 +18,7 @@ from composable_memory.content import (
 )
 from composable_memory.ingest.extract import (
     STANDARD_HOOKS,
+    Enriched,
     EnrichHook,
     Extraction,
     extract_from,
@@ -103,6 +104,11 @@ class _Run:
         """Return an id that the same contents always have together."""
         ids = "\0".join(content.id for content in self.contents)
         return sha256(ids.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+    def go_on(self, done: Enriched) -> None:
+        """Take over what a stage has made of the contents."""
+        self.contents = done.contents
+        self.warnings += done.warnings
 
     def skip(self, code: str, message: str) -> str:
         """Warn that a part is missing; what has nothing to do needs no part."""
@@ -210,20 +216,14 @@ class IngestPipeline:
     # --- the stages -----------------------------------------------------------------------------------------
 
     async def _normalize(self, run: _Run) -> None:
-        done = normalize(run.request, now=run.now)
-        run.contents = done.contents
-        run.warnings += done.warnings
+        run.go_on(normalize(run.request, now=run.now))
 
     async def _extract(self, run: _Run) -> None:
-        done = extract_texts(run.contents)
-        run.contents = done.contents
-        run.warnings += done.warnings
+        run.go_on(extract_texts(run.contents))
 
     async def _enrich(self, run: _Run) -> None:
         for hook in self._hooks:
-            done = await hook(run.contents)
-            run.contents = done.contents
-            run.warnings += done.warnings
+            run.go_on(await hook(run.contents))
         if self._policy is not None:
             for content in run.contents:
                 run.decisions[content.id] = await self._policy.evaluate(content)

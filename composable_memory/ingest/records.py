@@ -19,7 +19,7 @@ from composable_memory.content import (
     VectorRecord,
 )
 from composable_memory.ingest.lifetimes import Lifetime, lifetime_of, observed_at
-from composable_memory.ingest.normalize import citation_of, origin_of
+from composable_memory.ingest.normalize import origin_of
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _provenance(content: MemoryContentObject) -> MemoryProvenance:
     origin = origin_of(content)
     if provenance.citations or origin is None:
         return provenance
-    return replace(provenance, citations=(citation_of(origin),))
+    return replace(provenance, citations=(origin.citation,))
 
 
 def _with_episodes(edge: GraphEdge, other: GraphEdge) -> GraphEdge:

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, time
 from math import ceil
-from pathlib import Path
-from typing import Protocol
 
 from composable_memory.arguments import require_all, require_text, require_whole
 from composable_memory.citations import read_citation
@@ -14,25 +12,13 @@ from composable_memory.errors import BackendError, ConfigError, InvalidArgument
 from composable_memory.facts import Fact
 from composable_memory.front_matter import front_matter
 from composable_memory.interfaces import SupportsFacts
+from composable_memory.memory_interface import OpenMemory
 from composable_memory.query.filters import day_in_path, may_pass, parse_since, parse_until
-from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.near_duplicates import words_of
-from composable_memory.recall.items import (
-    DEFAULT_MAX_ITEMS,
-    RECALL_KINDS,
-    Recall,
-    RecalledItem,
-    RecallKind,
-)
+from composable_memory.recall.items import RECALL_KINDS, Recall, RecalledItem, RecallKind
 from composable_memory.recall.name_matching import KnownNames, NameMatch, folded, is_named
-from composable_memory.recall.retained_notes import KnownLine, Note, RetainedNotes
-from composable_memory.types import (
-    Degradation,
-    MemoryProviderStatus,
-    MemorySearchResult,
-    Origin,
-    SearchFilters,
-)
+from composable_memory.recall.retained_notes import KnownLine, Note
+from composable_memory.types import Degradation, MemorySearchResult, Origin, SearchFilters
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MOST_GRAPH_ENTITIES = 10
@@ -44,50 +30,8 @@ LEAST_WORD = 3
 """Shorter words of a query tell nothing apart."""
 
 
-class OpenMemory(Protocol):
-    """What is asked of an open memory here; `Memory` has it."""
-
-    @property
-    def manager(self) -> ComposableMemoryManager:
-        """Return what is searched."""
-        ...
-
-    @property
-    def notes(self) -> RetainedNotes:
-        """Return what the notes retain."""
-        ...
-
-    @property
-    def workspace_dir(self) -> Path:
-        """Return the folder of the notes."""
-        ...
-
-    def status(self) -> MemoryProviderStatus:
-        """Return a snapshot of the primary."""
-        ...
-
-    def facts_of(self) -> SupportsFacts:
-        """Return the backend that keeps facts."""
-        ...
-
-    async def text_of(self, path: str, start_line: int, end_line: int) -> str | None:
-        """Return lines of a note; None where there are none."""
-        ...
-
-
-async def recall(
-    memory: OpenMemory,
-    entity: str | None = None,
-    *,
-    since: datetime | str | None = None,
-    until: datetime | str | None = None,
-    types: Sequence[str] = (),
-    query: str | None = None,
-    max_results: int = DEFAULT_MAX_ITEMS,
-    now: datetime | None = None,
-) -> Recall:
+async def recall(memory: OpenMemory, asked: "Asked") -> Recall:
     """Return what is known; see `Memory.recall`."""
-    asked = _asked(memory, entity, since, until, types, query, max_results, now)
     notes = await asyncio.to_thread(memory.notes.read, memory.workspace_dir, memory.status().note_paths)
     lines = [line for note in notes.values() for line in note.lines]
     graph, lost = await _facts(memory, asked)
@@ -116,7 +60,7 @@ async def recall(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class Asked:
     """What is asked for; `key` is the entity as names are compared, `words` are those of the query."""
 
     entity: str | None
@@ -148,16 +92,20 @@ class _Asked:
         return not self.words or found >= ceil(len(self.words) / 2)
 
 
-def _asked(
-    memory: OpenMemory,
+def asked_for(
     entity: str | None,
     since: datetime | str | None,
     until: datetime | str | None,
     types: Sequence[str],
     query: str | None,
     max_results: int,
-    now: datetime | None,
-) -> _Asked:
+    now: datetime,
+) -> Asked:
+    """Return what is asked for, by the arguments of `Memory.recall`; times are counted from `now`.
+
+    Raises:
+        InvalidArgument: one of them is none.
+    """
     require_text("entity", entity, optional=True)
     require_text("query", query, optional=True)
     require_all("types", types, str, "a list of texts")
@@ -167,14 +115,13 @@ def _asked(
     kinds = tuple(dict.fromkeys(one.strip().lower() for one in types))
     if unknown := [one for one in kinds if one not in RECALL_KINDS]:
         raise InvalidArgument("types", " or ".join(RECALL_KINDS), unknown[0])
-    present = now or memory.manager.asked_at()
     window = SearchFilters(
-        since=parse_since(since, present) if isinstance(since, str) else since,
-        until=parse_until(until, present) if isinstance(until, str) else until,
+        since=parse_since(since, now) if isinstance(since, str) else since,
+        until=parse_until(until, now) if isinstance(until, str) else until,
     )
     words = {word.strip(".,;:!?\"'()") for word in words_of(query or "")}
     told = {word for word in words if len(word) >= LEAST_WORD} or words - {""}
-    return _Asked(
+    return Asked(
         entity=entity,
         key=folded(entity or ""),
         window=window,
@@ -182,14 +129,14 @@ def _asked(
         query=query.strip() or None if query else None,
         words=frozenset(told),
         most=max_results,
-        now=present,
+        now=now,
     )
 
 
 # --- lines and facts ----------------------------------------------------------------------------------------
 
 
-async def _facts(memory: OpenMemory, asked: _Asked) -> tuple[Sequence[Fact], tuple[Degradation, ...]]:
+async def _facts(memory: OpenMemory, asked: Asked) -> tuple[Sequence[Fact], tuple[Degradation, ...]]:
     """Return the facts of a graph, if one is open: of the entity, or the newest of all."""
     try:
         graph = memory.facts_of()
@@ -210,7 +157,7 @@ async def _facts_about(graph: SupportsFacts, key: str) -> Sequence[Fact]:
     return [*facts.values()]
 
 
-def _match(asked: _Asked, notes: Mapping[str, Note], graph: Sequence[Fact]) -> NameMatch:
+def _match(asked: Asked, notes: Mapping[str, Note], graph: Sequence[Fact]) -> NameMatch:
     if asked.entity is None:
         return NameMatch()
     of_lines = (name for note in notes.values() for line in note.lines for name in line.line.entities)
@@ -220,7 +167,7 @@ def _match(asked: _Asked, notes: Mapping[str, Note], graph: Sequence[Fact]) -> N
 
 
 def _chosen(
-    asked: _Asked, names: Sequence[str], lines: Sequence[KnownLine], facts: Sequence[Fact]
+    asked: Asked, names: Sequence[str], lines: Sequence[KnownLine], facts: Sequence[Fact]
 ) -> list[RecalledItem]:
     """Return the lines and facts that are asked for, in order; a fact that a line says is not told twice."""
     wanted = asked.all_names(names)
@@ -310,11 +257,11 @@ def _of_fact(fact: Fact, now: datetime) -> RecalledItem:
     )
 
 
-def _holds_words(asked: _Asked, item: RecalledItem) -> bool:
+def _holds_words(asked: Asked, item: RecalledItem) -> bool:
     return asked.has_words(folded(" ".join((item.content, *item.entities, *item.tags))))
 
 
-def _ordered(asked: _Asked, items: Iterable[RecalledItem]) -> list[RecalledItem]:
+def _ordered(asked: Asked, items: Iterable[RecalledItem]) -> list[RecalledItem]:
     newest_first = sorted(items, key=_age)
     if asked.entity is None:
         return newest_first
@@ -332,7 +279,7 @@ def _age(item: RecalledItem) -> tuple[float, str, int]:
 
 
 async def _passages(
-    memory: OpenMemory, asked: _Asked, names: Sequence[str], notes: Mapping[str, Note]
+    memory: OpenMemory, asked: Asked, names: Sequence[str], notes: Mapping[str, Note]
 ) -> tuple[list[RecalledItem], tuple[Degradation, ...]]:
     """Return what notes say of it outside of retained lines: paragraphs that name the entity, or passages."""
     wanted = _shortest(asked.all_names(names)) if asked.entity else []
@@ -367,7 +314,7 @@ def _shortest(names: Sequence[str]) -> list[str]:
 
 
 def _said_in(
-    asked: _Asked, result: MemorySearchResult, text: str, note: Note | None, wanted: Sequence[str]
+    asked: Asked, result: MemorySearchResult, text: str, note: Note | None, wanted: Sequence[str]
 ) -> Iterator[RecalledItem]:
     paragraphs = [*_paragraphs(result, text, note)]
     if wanted:

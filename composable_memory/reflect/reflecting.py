@@ -18,10 +18,11 @@ from composable_memory.arguments import require
 from composable_memory.config.feedback import JudgeSettings
 from composable_memory.errors import BackendError, ConfigError, MemoryPathError, NoteNotWritten
 from composable_memory.facts import Fact
+from composable_memory.memory_interface import OpenMemory
 from composable_memory.paths import BANK_FOLDER, MAIN_FILES, resolve_memory_file
 from composable_memory.query.filters import may_pass, parse_since
 from composable_memory.recall.name_matching import folded
-from composable_memory.recall.recalling import OpenMemory, ends_of_lines
+from composable_memory.recall.recalling import ends_of_lines
 from composable_memory.recall.retained_notes import ENTITY_PAGES, KnownLine, Note
 from composable_memory.reflect.entity_pages import Entry, Page, made_key, revised
 from composable_memory.reflect.opinions import key_of, opinions_of
@@ -50,10 +51,10 @@ _NO_FILE_NAME = str.maketrans(dict.fromkeys('/\\:*?"<>|#^[]%', "-"))
 async def reflect(
     memory: OpenMemory,
     *,
-    since: datetime | str | None = None,
-    core: bool = False,
-    llm: JudgeSettings | None = None,
-    now: datetime | None = None,
+    since: datetime | str | None,
+    core: bool,
+    llm: JudgeSettings | None,
+    now: datetime | None,
 ) -> Reflection:
     """Propose pages; see `Memory.reflect`."""
     present = now or memory.manager.asked_at()

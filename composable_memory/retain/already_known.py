@@ -3,17 +3,14 @@
 import asyncio
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 from composable_memory.errors import ComposableMemoryError
-from composable_memory.forget.tombstones import Forgotten
 from composable_memory.interfaces import Capability, MemorySearchManager
-from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.memory_interface import OpenMemory
 from composable_memory.retain.retained_lines import RetainedLine, format_retained_line, retained_lines
 from composable_memory.retain.same_statement import are_rivals, say_the_same, words_said
 from composable_memory.time.expressions import time_mentions
 from composable_memory.types import Degradation, MemorySearchResult, Origin, SearchOptions
-from composable_memory_ops_logs import OpsLog
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 LOOK_S = 5.0
@@ -26,33 +23,6 @@ OF_A_DAY = frozenset({"experience", "observation", "opinion"})
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?!.*\d{4}-\d{2}-\d{2})")
 _ITEM = re.compile(r"\s*(?:[-*+>]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?|\s*#{1,6}\s+")
 _SENTENCE_ENDS = re.compile(r"(?<=[.!?。！？])\s+")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenNotes:
-    """The notes of an open memory, and who searches them."""
-
-    manager: ComposableMemoryManager
-    workspace_dir: Path
-    ops_log: OpsLog
-    memory_id: str
-    forgotten: Forgotten
-
-    async def text_of(self, place: Origin) -> str:
-        """Return lines of a note; nothing where there are none, or nobody may read them."""
-        try:
-            part = await self.manager.read_file(
-                place.path, from_line=place.start_line, lines=place.end_line - place.start_line + 1
-            )
-        except ComposableMemoryError:
-            return ""
-        return part.text
-
-    def indexes(self) -> dict[str, MemorySearchManager]:
-        """Return the open backends that index notes, by their ids; a graph is told what it is to know."""
-        told = self.manager.backends_with(Capability.INGEST)
-        able = self.manager.backends_with(Capability.SYNC)
-        return {backend_id: one for backend_id, one in able.items() if backend_id not in told}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,16 +42,16 @@ class KnownLine:
 
 
 async def find_known(
-    notes: OpenNotes, line: RetainedLine, day_note: str
+    memory: OpenMemory, line: RetainedLine, day_note: str
 ) -> tuple[KnownLine | None, tuple[Degradation, ...]]:
     """Return where the notes say the same, `day_note` first, and what could not be searched for it.
 
     What is of a day, and what names a time that depends on the day, is known only if its own note says it.
     What a later line has contradicted in much the same words is known no more.
     """
-    searched, degraded = await _searched(notes, line.text)
+    searched, degraded = await _searched(memory, line.text)
     places = [Origin(path=day_note, start_line=1, end_line=WHOLE_NOTE), *_places(searched, day_note)]
-    texts = await asyncio.gather(*map(notes.text_of, places))
+    texts = await asyncio.gather(*(_text_of(memory, place) for place in places))
     return known_in(zip(places, texts, strict=True), line, day_note), degraded
 
 
@@ -100,9 +70,27 @@ def known_in(texts: Iterable[tuple[Origin, str]], line: RetainedLine, day_note: 
     return next(standing, None)
 
 
-async def _searched(notes: OpenNotes, text: str) -> tuple[list[MemorySearchResult], tuple[Degradation, ...]]:
+def indexes(memory: OpenMemory) -> dict[str, MemorySearchManager]:
+    """Return the open backends that index notes, by their ids; a graph is told what it is to know."""
+    told = memory.manager.backends_with(Capability.INGEST)
+    able = memory.manager.backends_with(Capability.SYNC)
+    return {backend_id: one for backend_id, one in able.items() if backend_id not in told}
+
+
+async def _text_of(memory: OpenMemory, place: Origin) -> str:
+    """Return lines of a note; nothing where there are none, or nobody may read them."""
+    count = place.end_line - place.start_line + 1
+    try:
+        return (await memory.manager.read_file(place.path, from_line=place.start_line, lines=count)).text
+    except ComposableMemoryError:
+        return ""
+
+
+async def _searched(
+    memory: OpenMemory, text: str
+) -> tuple[list[MemorySearchResult], tuple[Degradation, ...]]:
     # The backends themselves are asked: the log of questions is what weights are learnt from.
-    backends = notes.indexes()
+    backends = indexes(memory)
     options = SearchOptions(max_results=MOST_RESULTS)
     outcomes = await asyncio.gather(
         *(asyncio.wait_for(one.search(text, options), LOOK_S) for one in backends.values()),

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from time import perf_counter
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from composable_memory.arguments import require, require_all, require_text
 from composable_memory.content import IngestReport, MemoryContentObject
@@ -17,8 +17,9 @@ from composable_memory.forget.tombstones import Forgotten, Tombstones
 from composable_memory.forget.workspace_notes import without_lines
 from composable_memory.ingest.note_reader import WrittenSource, contents_of
 from composable_memory.interfaces import Capability, SupportsIngest, SupportsRetain, SupportsSync
+from composable_memory.memory_interface import OpenMemory
 from composable_memory.paths import MEMORY_FOLDER
-from composable_memory.retain.already_known import WHOLE_NOTE, KnownLine, OpenNotes, find_known, known_in
+from composable_memory.retain.already_known import WHOLE_NOTE, KnownLine, find_known, indexes, known_in
 from composable_memory.retain.note_file import NoteFile
 from composable_memory.retain.retained_lines import (
     MEMORY_TYPES,
@@ -74,65 +75,61 @@ class Remembered:
 
 
 async def remember(
-    notes: OpenNotes,
-    text: str,
+    memory: OpenMemory,
+    line: RetainedLine,
+    warnings: tuple[str, ...],
     *,
-    type: str | None,  # noqa: A002 - as in the notes, and in every face
-    entities: Sequence[str],
-    confidence: float | None,
-    tags: Sequence[str],
     session_key: str | None,
     now: datetime | None,
 ) -> Remembered:
-    """Retain a sentence; see `Memory.remember`."""
-    notes.manager.require_usable("remember")
+    """Retain a line; see `Memory.remember`. `warnings` say what was changed in its text."""
     require_text("session_key", session_key, optional=True)
     if now is not None and (not isinstance(now, datetime) or now.tzinfo is None):
         raise InvalidArgument("now", "a time with its zone", now)
-    line, warnings = line_of(text, type, entities, confidence, tags)
-    day = (now or notes.manager.asked_at()).date()
+    day = (now or memory.manager.asked_at()).date()
     path = f"{MEMORY_FOLDER}/{day}.md"
     started = perf_counter()
     with trace(session_key=session_key) as trace_id:
-        known, unsearched = await find_known(notes, line, path)
+        known, unsearched = await find_known(memory, line, path)
         if known is None:
-            done = await _write(notes, line, path, day)
-            told = await _hand_on(notes, line.text, f"{done.path}#^{done.id}")
+            done = await _write(memory, line, path, day)
+            told = await _hand_on(memory, line.text, f"{done.path}#^{done.id}")
             done = replace(done, degraded=(*done.degraded, *told))
         else:
             done = _of_known(known)
         degraded = (*unsearched, *done.degraded)
         warnings = (*warnings, *done.warnings)
         done = replace(done, warnings=warnings, degraded=degraded, trace_id=trace_id)
-        _log(notes, done, line, (perf_counter() - started) * 1000)
+        _log(memory, done, line, (perf_counter() - started) * 1000)
     return done
 
 
-async def _write(notes: OpenNotes, line: RetainedLine, path: str, day: date) -> Remembered:
+async def _write(memory: OpenMemory, line: RetainedLine, path: str, day: date) -> Remembered:
     """Write a line, have it indexed, and see that no editor has undone it meanwhile."""
-    stones = await asyncio.to_thread(notes.forgotten.now)
+    stones = await asyncio.to_thread(memory.forgotten.now)
     addition = _Addition(line, day, path, stones)
-    if not await asyncio.to_thread((notes.workspace_dir / MEMORY_FOLDER).is_dir):
-        await _index(notes)  # what the notes are is chosen before there is a folder that says otherwise
-    async with NoteFile(notes.workspace_dir, path) as note:
+    if not await asyncio.to_thread((memory.workspace_dir / MEMORY_FOLDER).is_dir):
+        await _index(memory)  # what the notes are is chosen before there is a folder that says otherwise
+    async with NoteFile(memory.workspace_dir, path) as note:
         text = await note.change(addition)
         if addition.known is not None:
             # Who has just written it may not have it indexed yet.
-            return replace(_of_known(addition.known), degraded=await _index(notes))
-        is_lifted = bool(stones) and await _lift(notes.forgotten, line)
+            return _of_known(addition.known, degraded=await _index(memory))
+        is_lifted = bool(stones) and await _lift(memory.forgotten, line)
         degraded: tuple[Degradation, ...] = ()
-        takes_facts = bool(notes.manager.backends_with(Capability.INGEST))
+        takes_facts = bool(memory.manager.backends_with(Capability.INGEST))
         for _ in range(WRITES):
             written = addition.times
             contents = _content_of(path, text, addition.line, day) if takes_facts else ()
-            degraded = await _index(notes, contents)
+            degraded = await _index(memory, contents)
             text = await note.change(addition)
             if addition.times == written:
                 break
     place = next(one for one in retained_lines(text) if one.id == addition.line.id)
     origin = Origin(path=path, start_line=place.start_line, end_line=place.end_line)
-    done = _remembered(place, origin, degraded=degraded)
-    return replace(done, warnings=("it had been forgotten; it is remembered again",)) if is_lifted else done
+    warnings = ("it had been forgotten; it is remembered again",) if is_lifted else ()
+    text = format_retained_line(place)
+    return _remembered(origin, text, place.id, warnings=warnings, degraded=degraded)
 
 
 async def _lift(forgotten: Forgotten, line: RetainedLine) -> bool:
@@ -188,25 +185,25 @@ def _in_letters(number: int) -> str:
     return (_in_letters(number) if number else "") + ID_LETTERS[last]
 
 
-async def _index(notes: OpenNotes, contents: Sequence[MemoryContentObject] = ()) -> tuple[Degradation, ...]:
+async def _index(memory: OpenMemory, contents: Sequence[MemoryContentObject] = ()) -> tuple[Degradation, ...]:
     """Have every index take up what is new in the notes, and memories of facts `contents`.
 
     Returns which of them could not.
     """
     calls: dict[str, _Call] = {
         backend_id: one.sync(reason="remember")
-        for backend_id, one in notes.indexes().items()
+        for backend_id, one in indexes(memory).items()
         if isinstance(one, SupportsSync)
     }
-    for backend_id, taker in notes.manager.backends_with(Capability.INGEST).items() if contents else ():
+    for backend_id, taker in memory.manager.backends_with(Capability.INGEST).items() if contents else ():
         if isinstance(taker, SupportsIngest):
             calls[backend_id] = taker.ingest(contents)
     return await _made(calls)
 
 
-async def _hand_on(notes: OpenNotes, text: str, place: str) -> tuple[Degradation, ...]:
+async def _hand_on(memory: OpenMemory, text: str, place: str) -> tuple[Degradation, ...]:
     """Write a sentence that is in its note to the foreign memories that are to have it as well."""
-    takers = notes.manager.backends_with(Capability.RETAIN).items()
+    takers = memory.manager.backends_with(Capability.RETAIN).items()
     able = {id_: one for id_, one in takers if isinstance(one, SupportsRetain) and one.retains()}
     return await _made({id_: one.retain(text, place) for id_, one in able.items()})
 
@@ -245,31 +242,24 @@ def _content_of(path: str, note: str, line: RetainedLine, day: date) -> list[Mem
     return [one for one in found if one.id == f"{path}#^{line.id}"]
 
 
-def _remembered(line: RetainedLine, origin: Origin, *, degraded: tuple[Degradation, ...] = ()) -> Remembered:
+def _remembered(place: Origin, text: str, line_id: str | None, **more: Any) -> Remembered:
     return Remembered(
-        id=line.id,
-        path=origin.path,
-        start_line=origin.start_line,
-        end_line=origin.end_line,
-        citation=origin.citation,
-        line=format_retained_line(line),
-        degraded=degraded,
+        id=line_id,
+        path=place.path,
+        start_line=place.start_line,
+        end_line=place.end_line,
+        citation=place.citation,
+        line=text,
+        **more,
     )
 
 
-def _of_known(known: KnownLine) -> Remembered:
-    return Remembered(
-        id=known.line.id if known.line else None,
-        path=known.origin.path,
-        start_line=known.origin.start_line,
-        end_line=known.origin.end_line,
-        citation=known.origin.citation,
-        line=known.text,
-        duplicate_of=known.origin.citation,
-    )
+def _of_known(known: KnownLine, **more: Any) -> Remembered:
+    line_id = known.line.id if known.line else None
+    return _remembered(known.origin, known.text, line_id, duplicate_of=known.origin.citation, **more)
 
 
-def _log(notes: OpenNotes, done: Remembered, line: RetainedLine, took_ms: float) -> None:
+def _log(memory: OpenMemory, done: Remembered, line: RetainedLine, took_ms: float) -> None:
     """Log that a line was retained, without what it says."""
     event = MemoryRemembered(
         path=done.path,
@@ -281,9 +271,9 @@ def _log(notes: OpenNotes, done: Remembered, line: RetainedLine, took_ms: float)
         entity_count=len(line.entities),
         is_known=done.duplicate_of is not None,
         degraded=[one.backend_id for one in done.degraded],
-        memory=notes.memory_id,
+        memory=memory.context.memory_id,
     )
-    notes.ops_log.emit(event, status="partial" if done.degraded else "success", duration_ms=took_ms)
+    memory.context.ops_log.emit(event, status="partial" if done.degraded else "success", duration_ms=took_ms)
 
 
 # --- what was given -----------------------------------------------------------------------------------------

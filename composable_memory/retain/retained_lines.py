@@ -8,6 +8,7 @@ items below a heading `Retain`. People write them too, so an item that is none i
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
@@ -165,16 +166,7 @@ def _whole(lines: Sequence[str], first: int) -> Iterator[RetainedLine]:
         parts.append(more[1].rstrip(" \t"))
         end += 1
     if line := read_retained_line(" ".join(parts)):
-        yield RetainedLine(
-            type=line.type,
-            text=line.text,
-            entities=line.entities,
-            confidence=line.confidence,
-            tags=line.tags,
-            id=line.id,
-            start_line=first + 1,
-            end_line=end,
-        )
+        yield replace(line, start_line=first + 1, end_line=end)
 
 
 def _mention(name: str) -> str:

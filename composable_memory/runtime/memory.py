@@ -246,19 +246,11 @@ class Memory:
             InvalidArgument: a time or a type is none.
             BackendUnavailable: the memory is closed, or in use on another event loop.
         """
-        from composable_memory.recall.recalling import recall  # a search does without it
+        from composable_memory.recall.recalling import asked_for, recall  # a search does without it
 
         self.manager.require_usable("recall")
-        return await recall(
-            self,
-            entity,
-            since=since,
-            until=until,
-            types=types,
-            query=query,
-            max_results=max_results,
-            now=now,
-        )
+        present = now or self.manager.asked_at()
+        return await recall(self, asked_for(entity, since, until, types, query, max_results, present))
 
     async def reflect(
         self,
@@ -352,26 +344,11 @@ class Memory:
             InvalidArgument: the text is blank, too long or only a secret, or another argument is wrong.
             NoteNotWritten: the day's note cannot be written.
         """
-        from composable_memory.retain.already_known import OpenNotes
-        from composable_memory.retain.remember import remember  # a search does without
+        from composable_memory.retain.remember import line_of, remember  # a search does without
 
-        notes = OpenNotes(
-            manager=self.manager,
-            workspace_dir=self.workspace_dir,
-            ops_log=self.ops_log,
-            memory_id=self.context.memory_id,
-            forgotten=self.forgotten,
-        )
-        return await remember(
-            notes,
-            text,
-            type=type,
-            entities=entities,
-            confidence=confidence,
-            tags=tags,
-            session_key=session_key,
-            now=now,
-        )
+        self.manager.require_usable("remember")
+        line, warnings = line_of(text, type, entities, confidence, tags)
+        return await remember(self, line, warnings, session_key=session_key, now=now)
 
     def facts_of(self, backend: str | None = None) -> SupportsFacts:
         """Return the backend that keeps facts: the named one, or the first.

@@ -16,20 +16,23 @@ from composable_memory.testing.corpus import (
 )
 from composable_memory.testing.fakes import (
     FailingEmbedder,
-    FakeBackend,
     FlakyBackend,
     FloodBackend,
     HangingBackend,
+    RaisingBackend,
+    RubbishBackend,
+    SlowBackend,
+)
+from composable_memory.testing.in_memory import (
+    FIXED_NOW,
+    FakeBackend,
     HashEmbedder,
     InMemoryBackend,
     InMemoryGraph,
     InMemorySettings,
-    RaisingBackend,
-    RubbishBackend,
-    SlowBackend,
+    make_services,
     open_in_memory,
 )
-from composable_memory.testing.in_memory import FIXED_NOW, make_services
 from composable_memory.testing.in_memory import spec as in_memory_spec
 
 if TYPE_CHECKING:

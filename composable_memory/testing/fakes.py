@@ -1,7 +1,4 @@
-"""Faulty parts for tests: a memory or an embedder for every way in which a real one can fail.
-
-The honest ones of `in_memory` are offered here as well.
-"""
+"""Faulty parts for tests: a memory or an embedder for every way in which a real one can fail."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -11,35 +8,8 @@ from typing import Any, cast
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import BackendError, EmbedderUnavailable
 from composable_memory.testing.corpus import SEED_NOTES
-from composable_memory.testing.in_memory import (
-    IN_MEMORY_CAPABILITIES,
-    FakeBackend,
-    HashEmbedder,
-    InMemoryBackend,
-    InMemoryGraph,
-    InMemorySettings,
-    open_in_memory,
-    spec,
-)
+from composable_memory.testing.in_memory import FakeBackend, HashEmbedder, InMemoryBackend
 from composable_memory.types import MemorySearchResult, SearchAnswer, SearchOptions
-
-__all__ = [
-    "IN_MEMORY_CAPABILITIES",
-    "FailingEmbedder",
-    "FakeBackend",
-    "FlakyBackend",
-    "FloodBackend",
-    "HangingBackend",
-    "HashEmbedder",
-    "InMemoryBackend",
-    "InMemoryGraph",
-    "InMemorySettings",
-    "RaisingBackend",
-    "RubbishBackend",
-    "SlowBackend",
-    "open_in_memory",
-    "spec",
-]
 
 
 class SlowBackend(InMemoryBackend):

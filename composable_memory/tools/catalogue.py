@@ -1,33 +1,12 @@
 """All tools of an agent, with what it reads about them: whoever adds a tool adds it here."""
 
-from composable_memory.tools.context_pack import (
-    MemoryContextPackRequest,
-    memory_context_pack,
-    unavailable_pack,
-)
-from composable_memory.tools.explain import (
-    MemoryExplainRequest,
-    MemoryFeedbackRequest,
-    memory_explain,
-    memory_feedback,
-)
-from composable_memory.tools.read import MemoryGetRequest, memory_get
-from composable_memory.tools.recall import (
-    MemoryFactsRequest,
-    MemoryRecallRequest,
-    MemoryRecentRequest,
-    memory_facts,
-    memory_recall,
-    memory_recent,
-)
-from composable_memory.tools.remember_and_forget import (
-    MemoryForgetRequest,
-    MemoryRememberRequest,
-    memory_forget,
-    memory_remember,
-)
-from composable_memory.tools.search import MemorySearchRequest, memory_search, unavailable_search
-from composable_memory.tools.status import MemoryStatusRequest, memory_status
+from composable_memory.tools.context_pack import memory_context_pack, unavailable_pack
+from composable_memory.tools.explain import memory_explain, memory_feedback
+from composable_memory.tools.read import memory_get
+from composable_memory.tools.recall import memory_facts, memory_recall, memory_recent
+from composable_memory.tools.remember_and_forget import memory_forget, memory_remember
+from composable_memory.tools.search import memory_search, unavailable_search
+from composable_memory.tools.status import memory_status
 from composable_memory.tools.tool import Tool
 
 TOOLS: tuple[Tool, ...] = (
@@ -40,7 +19,6 @@ TOOLS: tuple[Tool, ...] = (
             "in April 2026) and hold filters: path:projects tag:work after:2026-04-01 before:2026-05 "
             '"exact phrase" -word.'
         ),
-        request=MemorySearchRequest,
         run=memory_search,
         quotes=True,
         unavailable=unavailable_search,
@@ -52,7 +30,6 @@ TOOLS: tuple[Tool, ...] = (
             "Pack the best notes and facts about a question into one text, with their sources. "
             "Facts say since when and until when they hold. Filters as in memory_search."
         ),
-        request=MemoryContextPackRequest,
         run=memory_context_pack,
         quotes=True,
         unavailable=unavailable_pack,
@@ -61,7 +38,6 @@ TOOLS: tuple[Tool, ...] = (
         name="memory_get",
         title="Read a note",
         description="Read a note, or some lines of it, after memory_search has found it.",
-        request=MemoryGetRequest,
         run=memory_get,
         quotes=True,
     ),
@@ -69,7 +45,6 @@ TOOLS: tuple[Tool, ...] = (
         name="memory_recall",
         title="Recall",
         description="List what is known of a person, a thing or a time.",
-        request=MemoryRecallRequest,
         run=memory_recall,
         quotes=True,
     ),
@@ -77,7 +52,6 @@ TOOLS: tuple[Tool, ...] = (
         name="memory_recent",
         title="Recent memory",
         description="List what was written in the last days, the newest first.",
-        request=MemoryRecentRequest,
         run=memory_recent,
         quotes=True,
     ),
@@ -85,7 +59,6 @@ TOOLS: tuple[Tool, ...] = (
         name="memory_facts",
         title="Facts",
         description="List facts: the time line of an entity, or what held at a time.",
-        request=MemoryFactsRequest,
         run=memory_facts,
         quotes=True,
     ),
@@ -93,7 +66,6 @@ TOOLS: tuple[Tool, ...] = (
         name="memory_remember",
         title="Remember",
         description="Write one sentence worth keeping into the notes: a fact, an experience, an opinion.",
-        request=MemoryRememberRequest,
         run=memory_remember,
         writes=True,
     ),
@@ -104,7 +76,6 @@ TOOLS: tuple[Tool, ...] = (
             "Forget for good, in two steps: with a target, see what would go and get a token; with the "
             "token, once the user agrees, forget it."
         ),
-        request=MemoryForgetRequest,
         run=memory_forget,
         writes=True,
         destroys=True,
@@ -114,7 +85,6 @@ TOOLS: tuple[Tool, ...] = (
         name="memory_feedback",
         title="Rate a result",
         description="Say how well a result answered, or what you answered.",
-        request=MemoryFeedbackRequest,
         run=memory_feedback,
         writes=True,
     ),
@@ -122,7 +92,6 @@ TOOLS: tuple[Tool, ...] = (
         name="memory_explain",
         title="Explain a search",
         description="Tell how a search came to its results, or why a note did not come up.",
-        request=MemoryExplainRequest,
         run=memory_explain,
         quotes=True,
     ),
@@ -130,7 +99,6 @@ TOOLS: tuple[Tool, ...] = (
         name="memory_status",
         title="Memory status",
         description="Report what is indexed, which backends serve, and what does not work.",
-        request=MemoryStatusRequest,
         run=memory_status,
     ),
 )

@@ -26,7 +26,7 @@ def _cannot(problem: str) -> Document:
 class Tool:
     """A typed function as agents see it.
 
-    `run` takes a memory and a `request`; its arguments are the fields of the request, without those that
+    `run` takes a memory and a `request`; what agents give are the fields of the request, without those that
     only a program sets. `writes` says that it changes something, `destroys` that something may be gone after
     it, `quotes` that its reply has text from notes. `unavailable` makes the reply of a memory that cannot be
     opened, out of the reason.
@@ -35,12 +35,17 @@ class Tool:
     name: str
     title: str
     description: str
-    request: type[Document]
     run: "Callable[[Memory, Any], Awaitable[Reply]]"
     writes: bool = False
     destroys: bool = False
     quotes: bool = False
     unavailable: Callable[[str], Document] = _cannot
+
+    @property
+    def request(self) -> type[Document]:
+        """Return the class of the arguments, as `run` declares it."""
+        declared: type[Document] = self.run.__annotations__["request"]
+        return declared
 
     @property
     def input_schema(self) -> dict[str, Any]:

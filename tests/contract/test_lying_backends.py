@@ -19,14 +19,14 @@ from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.runtime.opening import open_memory
-from composable_memory.testing import fakes
+from composable_memory.testing import fakes, in_memory
 from composable_memory.types import (
     MemoryProviderStatus,
     QueryResponse,
 )
 from composable_memory_ops_logs import OpsEvent, OpsLog, OpsLogReader
 
-HONEST = fakes.InMemoryBackend({"memory/dock.md": "The dock gate opens at six."}, backend_id="honest")
+HONEST = in_memory.InMemoryBackend({"memory/dock.md": "The dock gate opens at six."}, backend_id="honest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ async def test_an_agent_is_answered_beside_a_liar(workspace: Path, state_dir: Pa
 
     liar = Liar(says(result(), degraded=("half of it",)))
     spec = BackendSpec(
-        id="liar", summary="a liar", settings=fakes.InMemorySettings, open=lambda *_: nullcontext(liar)
+        id="liar", summary="a liar", settings=in_memory.InMemorySettings, open=lambda *_: nullcontext(liar)
     )
     config = {"embedding": {"provider": "none"}, "backends": {"liar": {"enabled": True}}}
     async with open_memory(workspace, state_dir, config, backends=[spec]) as memory:
@@ -213,7 +213,7 @@ async def test_a_plug_in_that_cannot_be_opened_keeps_nobody_else_out(
         raise RuntimeError("no such socket")
         yield
 
-    spec = BackendSpec(id="liar", summary="a liar", settings=fakes.InMemorySettings, open=broken)
+    spec = BackendSpec(id="liar", summary="a liar", settings=in_memory.InMemorySettings, open=broken)
     config = {"embedding": {"provider": "none"}, "backends": {"liar": {"enabled": True}}}
     async with open_memory(workspace, state_dir, config, backends=[spec]) as memory:
         [lost] = memory.unavailable()

@@ -19,7 +19,7 @@ from composable_memory.interfaces import (
     EmbedderSpec,
     MemorySearchManager,
 )
-from composable_memory.testing import fakes
+from composable_memory.testing import in_memory
 from composable_memory_ops_logs import OpsLogReader
 
 KEYWORDS = {"memory": {"embedding": {"provider": "none"}}}
@@ -31,7 +31,7 @@ async def refuse(settings: object, services: BackendServices) -> AsyncIterator[M
     yield  # pragma: no cover - makes this a generator
 
 
-REFUSING: BackendSpec = replace(fakes.spec, id="refusing", open=refuse)
+REFUSING: BackendSpec = replace(in_memory.spec, id="refusing", open=refuse)
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ async def test_a_provider_that_nobody_installed_is_named_with_where_it_was_set(
 
 async def test_a_backend_spec_can_be_handed_in(notes: Path, state_dir: Path) -> None:
     config = {"memory": {**KEYWORDS["memory"], "backends": {"in-memory": {"enabled": True, "weight": 0.5}}}}
-    async with open_memory(notes, state_dir, config, backends=[fakes.spec]) as memory:
+    async with open_memory(notes, state_dir, config, backends=[in_memory.spec]) as memory:
         await memory.sync()
         response = await memory.query("dock controller")
 
@@ -160,11 +160,11 @@ async def test_backends_are_closed_when_a_later_one_cannot_be_opened(notes: Path
     @asynccontextmanager
     async def opening(settings: object, services: BackendServices) -> AsyncIterator[MemorySearchManager]:
         try:
-            yield fakes.InMemoryBackend()
+            yield in_memory.InMemoryBackend()
         finally:
             closed.append("first")
 
-    specs = [replace(fakes.spec, id="first", open=opening), REFUSING]
+    specs = [replace(in_memory.spec, id="first", open=opening), REFUSING]
     config = {
         "memory": {
             "builtin": {"enabled": False},
@@ -207,7 +207,7 @@ async def test_what_a_provider_may_be_told_is_checked_before_anything_opens(
 
 @asynccontextmanager
 async def opening_mine(settings: SettingsModel, services: EmbedderServices) -> AsyncIterator[EmbedderAdapter]:
-    yield fakes.HashEmbedder()
+    yield in_memory.HashEmbedder()
 
 
 async def test_a_workspace_that_is_no_folder_is_refused(tmp_path: Path, state_dir: Path) -> None:

@@ -15,8 +15,9 @@ from composable_memory.errors import BackendUnavailable, ConfigError
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability, MemorySearchManager
 from composable_memory.registry import discover_backends
 from composable_memory.runtime.backends import BackendOpener, OpenBackends
-from composable_memory.testing.fakes import InMemoryBackend, RaisingBackend
-from composable_memory.testing.fakes import spec as in_memory
+from composable_memory.testing.fakes import RaisingBackend
+from composable_memory.testing.in_memory import InMemoryBackend
+from composable_memory.testing.in_memory import spec as in_memory
 from composable_memory.types import QueryIntent, QueryResponse, TimeHint
 from tests.integration import remembering_backend
 from tests.integration.qmd.faulty_qmd import install

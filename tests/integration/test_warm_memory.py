@@ -19,7 +19,7 @@ from composable_memory.interfaces import (
 from composable_memory.registry import Found, discover_backends
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.warm_memory import Request, WarmMemory
-from composable_memory.testing import fakes
+from composable_memory.testing import in_memory
 from composable_memory.types import SearchAnswer, SearchOptions
 
 OFF: Mapping[str, str] = {"COMPOSABLE_MEMORY__EMBEDDING__PROVIDER": "none"}
@@ -78,7 +78,7 @@ async def test_what_was_read_of_the_environment_counts_and_nothing_else(request_
     await kept.close()
 
 
-class Refreshable(fakes.InMemoryBackend):
+class Refreshable(in_memory.InMemoryBackend):
     """One that may stay open between commands."""
 
     async def refresh(self) -> bool:
@@ -109,7 +109,7 @@ async def test_a_slow_opening_holds_up_nobody_who_asks_for_another_memory(
     spec = BackendSpec(
         id="slow",
         summary="opens when it is told to",
-        settings=fakes.InMemorySettings,
+        settings=in_memory.InMemorySettings,
         open=opened_slowly,
         capabilities=frozenset({*Refreshable().capabilities, Capability.REFRESH}),
     )
@@ -143,13 +143,13 @@ async def test_a_model_that_is_there_now_is_taken_by_the_next(request_: Request,
         id="wordllama",
         summary="needs no model",
         settings=Hashing,
-        open=lambda _settings, _services: nullcontext(fakes.HashEmbedder(32)),
+        open=lambda _settings, _services: nullcontext(in_memory.HashEmbedder(32)),
         local=True,
     )
     first_of_all = replace(
         other,
         id="local",
-        open=lambda _settings, _services: nullcontext(fakes.HashEmbedder(64)),
+        open=lambda _settings, _services: nullcontext(in_memory.HashEmbedder(64)),
         lacks=lambda _settings, _services: None if (tmp_path / "model").exists() else "it has no model",
     )
     offers = request_.registry.embedders.preceded_by(
@@ -188,7 +188,7 @@ async def test_one_that_reads_more_of_the_environment_later_is_not_lent_to_anoth
     spec = BackendSpec(
         id="late",
         summary="reads its token when it is asked",
-        settings=fakes.InMemorySettings,
+        settings=in_memory.InMemorySettings,
         open=lambda _settings, services: nullcontext(ReadsLate(services.environ)),
         capabilities=frozenset({*ReadsLate({}).capabilities, Capability.REFRESH}),
     )

@@ -15,7 +15,7 @@ from composable_memory.query.calibration import NOISE, STRONG, STRONG_HYBRID, Ca
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import CalibrationRule, MergePolicy, is_weak
 from composable_memory.runtime.memory import Memory
-from composable_memory.testing.fakes import InMemoryBackend
+from composable_memory.testing.in_memory import InMemoryBackend
 from composable_memory.tools import (
     MemoryContextPackRequest,
     MemorySearchRequest,

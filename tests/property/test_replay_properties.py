@@ -18,8 +18,8 @@ from composable_memory.query.live_weights import ActiveWeights, LiveWeights, Wei
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import MergePolicy
 from composable_memory.query.replay import Replayer, can_be_ranked, is_reproduced
-from composable_memory.testing.fakes import FakeBackend, RaisingBackend
-from composable_memory.testing.in_memory import FIXED_NOW
+from composable_memory.testing.fakes import RaisingBackend
+from composable_memory.testing.in_memory import FIXED_NOW, FakeBackend
 from composable_memory.types import (
     MemorySearchResult,
     Origin,

@@ -19,7 +19,8 @@ from composable_memory.query.live_weights import LiveWeights
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.registry import Registry
 from composable_memory.runtime.memory import Memory
-from composable_memory.testing.fakes import InMemoryBackend, RaisingBackend
+from composable_memory.testing.fakes import RaisingBackend
+from composable_memory.testing.in_memory import InMemoryBackend
 from composable_memory.tools import (
     MemoryContextPackRequest,
     MemoryGetRequest,

@@ -21,7 +21,13 @@ from composable_memory.interfaces import (
     SupportsAnswer,
     SupportsSync,
 )
-from composable_memory.testing.contracts.opening import BackendSuite, Opener, blocking_forbidden, opened
+from composable_memory.testing.contracts.opening import (
+    BackendSuite,
+    OpenBackend,
+    blocking_forbidden,
+    cancel_after,
+    opened,
+)
 from composable_memory.testing.corpus import HOSTILE_TEXTS
 from composable_memory.types import (
     MAX_SNIPPET_CHARS,
@@ -42,38 +48,38 @@ BROAD_QUERY = "ferry pump coffee keys harbour boat tomatoes gauge"
 class BackendContract(BackendSuite):
     """What every memory must do. Add the contract of each capability that it declares."""
 
-    async def test_it_is_a_memory(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_it_is_a_memory(self, open_backend: OpenBackend) -> None:
         """The object that opens satisfies the Protocol."""
         async with opened(open_backend) as memory:
             assert isinstance(memory, MemorySearchManager)
 
-    async def test_the_seeded_questions_are_answered(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_the_seeded_questions_are_answered(self, open_backend: OpenBackend) -> None:
         """The answer is in a snippet of one of the best three results."""
         async with opened(open_backend) as memory:
             for question in self.questions:
                 best = await memory.search(question.query, SearchOptions(max_results=3))
                 assert any(question.answer in hit.snippet for hit in best), (question, best)
 
-    async def test_every_result_is_sound(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_every_result_is_sound(self, open_backend: OpenBackend) -> None:
         """Scores are in [0, 1], lines are 1-based or absent, snippets are short, paths are relative."""
         async with opened(open_backend) as memory:
             for query in [BROAD_QUERY, *(question.query for question in self.questions)]:
                 assert_sound(await memory.search(query, SearchOptions(max_results=50)))
 
-    async def test_no_passage_is_returned_twice(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_no_passage_is_returned_twice(self, open_backend: OpenBackend) -> None:
         """The key of a result is unique in its answer."""
         async with opened(open_backend) as memory:
             keys = [hit.key for hit in await memory.search(BROAD_QUERY, SearchOptions(max_results=50))]
 
             assert len(set(keys)) == len(keys)
 
-    async def test_a_blank_query_has_no_results(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_a_blank_query_has_no_results(self, open_backend: OpenBackend) -> None:
         """White space of any kind asks nothing."""
         async with opened(open_backend) as memory:
             for blank in ("", " ", "\n\t ", "\u3000"):
                 assert list(await memory.search(blank)) == [], ascii(blank)
 
-    async def test_hostile_queries_are_survived(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_hostile_queries_are_survived(self, open_backend: OpenBackend) -> None:
         """No text that a person can paste raises, and the next question is answered as before."""
         async with opened(open_backend) as memory:
             before = list(await memory.search(BROAD_QUERY))
@@ -82,9 +88,7 @@ class BackendContract(BackendSuite):
 
             assert list(await memory.search(BROAD_QUERY)) == before
 
-    async def test_a_shorter_answer_is_the_beginning_of_a_longer_one(
-        self, open_backend: Opener[MemorySearchManager]
-    ) -> None:
+    async def test_a_shorter_answer_is_the_beginning_of_a_longer_one(self, open_backend: OpenBackend) -> None:
         """The first k of a larger answer are the answer for k."""
         async with opened(open_backend) as memory:
             for query in [BROAD_QUERY, *(question.query for question in self.questions)]:
@@ -93,9 +97,7 @@ class BackendContract(BackendSuite):
                     shorter = list(await memory.search(query, SearchOptions(max_results=wanted)))
                     assert shorter == longest[:wanted], (query, wanted)
 
-    async def test_a_minimum_score_cuts_all_but_exact_hits(
-        self, open_backend: Opener[MemorySearchManager]
-    ) -> None:
+    async def test_a_minimum_score_cuts_all_but_exact_hits(self, open_backend: OpenBackend) -> None:
         """What remains are the results that reach the score or hold every word of the query."""
         async with opened(open_backend) as memory:
             for query in [BROAD_QUERY, *(question.query for question in self.questions)]:
@@ -105,16 +107,14 @@ class BackendContract(BackendSuite):
                     expected = [hit for hit in everything if hit.exact or hit.score >= min_score]
                     assert list(kept) == expected, (query, min_score)
 
-    async def test_options_may_be_left_out(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_options_may_be_left_out(self, open_backend: OpenBackend) -> None:
         """Without options the default ones hold."""
         async with opened(open_backend) as memory:
             assert list(await memory.search(BROAD_QUERY)) == list(
                 await memory.search(BROAD_QUERY, SearchOptions())
             )
 
-    async def test_concurrent_searches_answer_as_single_ones(
-        self, open_backend: Opener[MemorySearchManager]
-    ) -> None:
+    async def test_concurrent_searches_answer_as_single_ones(self, open_backend: OpenBackend) -> None:
         """Sixteen searches at once give what the same searches give in turn."""
         queries = [BROAD_QUERY, *(question.query for question in self.questions)]
         async with opened(open_backend) as memory:
@@ -123,20 +123,16 @@ class BackendContract(BackendSuite):
 
             assert [list(hits) for hits in at_once] == in_turn * 2
 
-    async def test_a_cancelled_search_leaves_the_memory_usable(
-        self, open_backend: Opener[MemorySearchManager]
-    ) -> None:
+    async def test_a_cancelled_search_leaves_the_memory_usable(self, open_backend: OpenBackend) -> None:
         """Cancelled at any point of its way, a search ends, and the next one answers as before."""
         async with opened(open_backend) as memory:
             before = list(await memory.search(BROAD_QUERY))
             for turns in (0, 1, 2, 4, 8, 16):
-                await _cancel_after(turns, asyncio.ensure_future(memory.search(BROAD_QUERY)))
+                await cancel_after(turns, memory.search(BROAD_QUERY))
 
             assert list(await memory.search(BROAD_QUERY)) == before
 
-    async def test_a_status_is_sound_before_and_after_a_failure(
-        self, open_backend: Opener[MemorySearchManager]
-    ) -> None:
+    async def test_a_status_is_sound_before_and_after_a_failure(self, open_backend: OpenBackend) -> None:
         """The snapshot names the backend, counts are not negative, and a refused call changes nothing."""
         async with opened(open_backend) as memory:
             await memory.search(BROAD_QUERY)
@@ -148,7 +144,7 @@ class BackendContract(BackendSuite):
             assert_sound_status(before)
             assert after == before
 
-    async def test_the_probes_answer(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_the_probes_answer(self, open_backend: OpenBackend) -> None:
         """A probe says yes or no, and a no has its reason."""
         async with opened(open_backend) as memory:
             embedding = await memory.probe_embedding_availability()
@@ -158,13 +154,13 @@ class BackendContract(BackendSuite):
             assert embedding.ok or embedding.error
             assert isinstance(vectors, bool)
 
-    async def test_closing_twice_is_fine(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_closing_twice_is_fine(self, open_backend: OpenBackend) -> None:
         """`close` may be called again, and the context manager closes once more."""
         async with opened(open_backend) as memory:
             await memory.close()
             await memory.close()
 
-    async def test_a_closed_memory_is_unavailable(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_a_closed_memory_is_unavailable(self, open_backend: OpenBackend) -> None:
         """After `close` every call raises `BackendUnavailable`."""
         async with opened(open_backend) as memory:
             await memory.close()
@@ -175,7 +171,7 @@ class BackendContract(BackendSuite):
             with pytest.raises(BackendUnavailable):
                 await memory.probe_vector_availability()
 
-    async def test_closing_ends_a_running_search(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_closing_ends_a_running_search(self, open_backend: OpenBackend) -> None:
         """A search that runs while the memory closes answers or raises; it does not hang."""
         async with opened(open_backend) as memory:
             running = asyncio.ensure_future(memory.search(BROAD_QUERY))
@@ -185,7 +181,7 @@ class BackendContract(BackendSuite):
 
             assert not isinstance(outcome, BaseException) or isinstance(outcome, BackendError)
 
-    async def test_the_event_loop_is_not_blocked(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_the_event_loop_is_not_blocked(self, open_backend: OpenBackend) -> None:
         """Nothing that is asked of a memory reads files, sleeps or waits for locks on the loop."""
         with blocking_forbidden():
             async with opened(open_backend) as memory:
@@ -196,9 +192,7 @@ class BackendContract(BackendSuite):
                 if Capability.READ_FILE in self.capabilities:
                     await memory.read_file(self.missing_path)
 
-    async def test_reading_files_is_offered_or_refused(
-        self, open_backend: Opener[MemorySearchManager]
-    ) -> None:
+    async def test_reading_files_is_offered_or_refused(self, open_backend: OpenBackend) -> None:
         """A memory that declares READ_FILE reads; another one raises `UnsupportedOperation`."""
         async with opened(open_backend) as memory:
             if Capability.READ_FILE in self.capabilities:
@@ -209,7 +203,7 @@ class BackendContract(BackendSuite):
                     await memory.read_file("MEMORY.md")
 
     async def test_what_is_declared_is_there_and_what_is_not_is_refused(
-        self, open_backend: Opener[MemorySearchManager]
+        self, open_backend: OpenBackend
     ) -> None:
         """Each declared Protocol is satisfied; one that is not declared is absent or refuses."""
         async with opened(open_backend) as memory:
@@ -227,15 +221,13 @@ class BackendContract(BackendSuite):
 class AnswerContract(BackendSuite):
     """What a memory with `Capability.ANSWER` must do."""
 
-    async def test_an_answer_holds_what_a_search_returns(
-        self, open_backend: Opener[MemorySearchManager]
-    ) -> None:
+    async def test_an_answer_holds_what_a_search_returns(self, open_backend: OpenBackend) -> None:
         """`search` is `answer` without its notes."""
         async with opened(open_backend) as memory:
             for query in [BROAD_QUERY, "", *(question.query for question in self.questions)]:
                 assert list((await _answer(memory, query)).results) == list(await memory.search(query))
 
-    async def test_an_answer_names_its_engines(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_an_answer_names_its_engines(self, open_backend: OpenBackend) -> None:
         """Results come from an engine that has a name."""
         async with opened(open_backend) as memory:
             answer = await _answer(memory, BROAD_QUERY)
@@ -243,7 +235,7 @@ class AnswerContract(BackendSuite):
             assert answer.engines or not answer.results
             assert all(isinstance(name, str) and name for pair in answer.engines.items() for name in pair)
 
-    async def test_every_degradation_has_a_reason(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_every_degradation_has_a_reason(self, open_backend: OpenBackend) -> None:
         """What is missing is named by backend, by a known code, and in words."""
         async with opened(open_backend) as memory:
             answer = await _answer(memory, BROAD_QUERY)
@@ -253,18 +245,14 @@ class AnswerContract(BackendSuite):
                 assert degradation.reason.strip()
                 assert degradation.code in get_args(DegradationCode)
 
-    async def test_a_memory_that_can_find_nothing_says_why(
-        self, open_backend: Opener[MemorySearchManager]
-    ) -> None:
+    async def test_a_memory_that_can_find_nothing_says_why(self, open_backend: OpenBackend) -> None:
         """An empty answer from a memory without questions to ask is a degraded one."""
         async with opened(open_backend) as memory:
             answer = await _answer(memory, BROAD_QUERY)
 
             assert answer.results or answer.degraded
 
-    async def test_an_answer_of_a_closed_memory_is_unavailable(
-        self, open_backend: Opener[MemorySearchManager]
-    ) -> None:
+    async def test_an_answer_of_a_closed_memory_is_unavailable(self, open_backend: OpenBackend) -> None:
         """`answer` is a call like the others."""
         async with opened(open_backend) as memory:
             await memory.close()
@@ -300,10 +288,3 @@ def assert_sound_status(status: MemoryProviderStatus) -> None:
 async def _answer(memory: MemorySearchManager, query: str) -> SearchAnswer:
     assert isinstance(memory, SupportsAnswer)
     return await memory.answer(query)
-
-
-async def _cancel_after(turns: int, task: asyncio.Future[Sequence[MemorySearchResult]]) -> None:
-    for _ in range(turns):
-        await asyncio.sleep(0)
-    task.cancel()
-    await asyncio.wait([task])

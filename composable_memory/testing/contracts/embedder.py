@@ -8,7 +8,13 @@ import pytest
 
 from composable_memory.content import EmbedderInput
 from composable_memory.interfaces import EmbedderAdapter
-from composable_memory.testing.contracts.opening import Opener, blocking_forbidden, opened
+from composable_memory.testing.contracts.opening import (
+    Opener,
+    blocking_forbidden,
+    cancel_after,
+    opened,
+    to_override,
+)
 from composable_memory.testing.contracts.stores import cosine
 from composable_memory.testing.corpus import HOSTILE_TEXTS
 
@@ -28,10 +34,7 @@ class EmbedderContract:
     @pytest.fixture
     def open_embedder(self) -> Opener[EmbedderAdapter]:
         """Return a function that opens the embedder; override this."""
-        raise NotImplementedError(
-            f"{type(self).__name__} has to override the fixture `open_embedder`: return a function without "
-            "arguments that opens your embedder as an async context manager"
-        )
+        raise to_override(self, "open_embedder", "your embedder")
 
     async def test_it_says_which_space_its_vectors_live_in(
         self, open_embedder: Opener[EmbedderAdapter]
@@ -120,11 +123,7 @@ class EmbedderContract:
         async with opened(open_embedder) as embedder:
             before = list(await embedder.embed(EmbedderInput(text=TEXTS[0])))
             for turns in (0, 1, 2, 4):
-                running = asyncio.ensure_future(embedder.embed(EmbedderInput(text=TEXTS[2] * 50)))
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                running.cancel()
-                await asyncio.wait([running])
+                await cancel_after(turns, embedder.embed(EmbedderInput(text=TEXTS[2] * 50)))
 
             assert list(await embedder.embed(EmbedderInput(text=TEXTS[0]))) == pytest.approx(
                 before, abs=self.tolerance

@@ -21,7 +21,7 @@ from composable_memory.errors import (
 )
 from composable_memory.facts import Fact
 from composable_memory.interfaces import MemorySearchManager, SupportsFacts, SupportsIngest
-from composable_memory.testing.contracts.opening import BackendSuite, Opener, opened
+from composable_memory.testing.contracts.opening import BackendSuite, OpenBackend, cancel_after, opened
 from composable_memory.types import MemorySearchResult, SearchOptions
 
 FIRST_DAY = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
@@ -49,7 +49,7 @@ CONTENTS = (
 class IngestContract(BackendSuite):
     """What a memory with `Capability.INGEST` must do."""
 
-    async def test_what_was_ingested_is_found(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_what_was_ingested_is_found(self, open_backend: OpenBackend) -> None:
         """Once `ingest` has stored it, a search sees it, and it leads back to where it came from."""
         async with opened(open_backend) as memory:
             await _stored(memory, CONTENTS)
@@ -58,7 +58,7 @@ class IngestContract(BackendSuite):
             assert any("Bosun" in hit.snippet for hit in found)
             assert SOURCE in {hit.origin.path if hit.origin else hit.path for hit in found}
 
-    async def test_every_content_is_counted_once(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_every_content_is_counted_once(self, open_backend: OpenBackend) -> None:
         """Stored, known, pending and failed add up; one without words has failed, with a reason."""
         async with opened(open_backend) as memory:
             blank = MemoryContentObject(id="blank", kind="message", text=" \n")
@@ -68,7 +68,7 @@ class IngestContract(BackendSuite):
             assert report.failed == 1
             assert report.problems
 
-    async def test_ingesting_twice_changes_nothing(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_ingesting_twice_changes_nothing(self, open_backend: OpenBackend) -> None:
         """The second time everything is known, and the answers are those of the first."""
         async with opened(open_backend) as memory:
             await _stored(memory, CONTENTS)
@@ -78,7 +78,7 @@ class IngestContract(BackendSuite):
             assert (again.known, again.stored, again.failed) == (len(CONTENTS), 0, 0)
             assert await _found(memory) == before
 
-    async def test_ingesting_at_once_is_as_in_turn(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_ingesting_at_once_is_as_in_turn(self, open_backend: OpenBackend) -> None:
         """Five calls with the same contents store them once."""
         async with opened(open_backend) as memory:
             await asyncio.gather(*(_stored(memory, CONTENTS) for _ in range(5)))
@@ -87,7 +87,7 @@ class IngestContract(BackendSuite):
             assert len({(hit.snippet, hit.path) for hit in hits}) == len(hits)
             assert sum("parrot called Bosun" in hit.snippet for hit in hits) == 1
 
-    async def test_nothing_to_ingest_is_fine(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_nothing_to_ingest_is_fine(self, open_backend: OpenBackend) -> None:
         """No contents, no counts."""
         async with opened(open_backend) as memory:
             report = await _taking(memory).ingest([])
@@ -95,22 +95,16 @@ class IngestContract(BackendSuite):
             assert report.ok
             assert report.stored == 0
 
-    async def test_a_cancelled_ingest_can_be_repeated(
-        self, open_backend: Opener[MemorySearchManager]
-    ) -> None:
+    async def test_a_cancelled_ingest_can_be_repeated(self, open_backend: OpenBackend) -> None:
         """Cancelled at any point of its way, it loses nothing and doubles nothing."""
         async with opened(open_backend) as memory:
             for turns in (0, 1, 3, 9, 27, 81):
-                running = asyncio.ensure_future(_taking(memory).ingest(CONTENTS))
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                running.cancel()
-                await asyncio.wait([running])
+                await cancel_after(turns, _taking(memory).ingest(CONTENTS))
             await _stored(memory, CONTENTS)
 
             assert sum("parrot called Bosun" in hit.snippet for hit in await _found(memory)) == 1
 
-    async def test_a_closed_memory_takes_nothing(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_a_closed_memory_takes_nothing(self, open_backend: OpenBackend) -> None:
         """`ingest` and `ingest_source` are calls like the others."""
         async with opened(open_backend) as memory:
             await memory.close()
@@ -128,7 +122,7 @@ class FactsContract(BackendSuite):
 
     knows_entities: ClassVar[bool] = True
 
-    async def test_facts_are_listed(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_facts_are_listed(self, open_backend: OpenBackend) -> None:
         """Each has a text and the episode that it is from; no more come than are wanted."""
         async with opened(open_backend) as memory:
             await _stored(memory, CONTENTS)
@@ -139,7 +133,7 @@ class FactsContract(BackendSuite):
             assert all(fact.id and fact.text and fact.episodes for fact in facts)
             assert [fact.id for fact in two] == [fact.id for fact in facts[:2]]
 
-    async def test_a_time_line_is_in_order(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_a_time_line_is_in_order(self, open_backend: OpenBackend) -> None:
         """The facts about one entity, by the time they hold from; its name may be in other cases."""
         async with opened(open_backend) as memory:
             await _stored(memory, CONTENTS)
@@ -149,9 +143,7 @@ class FactsContract(BackendSuite):
             began = [fact.valid_at for fact in facts if fact.valid_at]
             assert began == sorted(began)
 
-    async def test_facts_may_be_asked_for_as_of_a_time(
-        self, open_backend: Opener[MemorySearchManager]
-    ) -> None:
+    async def test_facts_may_be_asked_for_as_of_a_time(self, open_backend: OpenBackend) -> None:
         """What began later did not hold then."""
         async with opened(open_backend) as memory:
             await _stored(memory, CONTENTS)
@@ -161,7 +153,7 @@ class FactsContract(BackendSuite):
             assert all(fact.holds_at(moment) for fact in then)
             assert not any("Harbour" in fact.text for fact in then)
 
-    async def test_entities_are_found_by_their_names(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_entities_are_found_by_their_names(self, open_backend: OpenBackend) -> None:
         """A part of the name is enough, and the facts about it are counted; who cannot name any refuses."""
         async with opened(open_backend) as memory:
             await _stored(memory, CONTENTS)
@@ -173,7 +165,7 @@ class FactsContract(BackendSuite):
 
             assert found["Torvald"].fact_count >= 1
 
-    async def test_a_neighbourhood_is_bounded(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_a_neighbourhood_is_bounded(self, open_backend: OpenBackend) -> None:
         """No more facts than wanted; each is between entities that come with it. Or it refuses, as above."""
         async with opened(open_backend) as memory:
             await _stored(memory, CONTENTS)
@@ -187,9 +179,7 @@ class FactsContract(BackendSuite):
             assert 1 <= len(around.facts) <= 2
             assert all({fact.source, fact.target} <= names for fact in around.facts)
 
-    async def test_episodes_are_listed_with_their_origin(
-        self, open_backend: Opener[MemorySearchManager]
-    ) -> None:
+    async def test_episodes_are_listed_with_their_origin(self, open_backend: OpenBackend) -> None:
         """The latest observed comes first, and each names where it came from."""
         async with opened(open_backend) as memory:
             await _stored(memory, CONTENTS)
@@ -201,9 +191,7 @@ class FactsContract(BackendSuite):
             assert all(one.origin and one.origin.path == SOURCE for one in ours)
             assert observed == sorted(observed, reverse=True)
 
-    async def test_a_forgotten_episode_is_gone_with_its_facts(
-        self, open_backend: Opener[MemorySearchManager]
-    ) -> None:
+    async def test_a_forgotten_episode_is_gone_with_its_facts(self, open_backend: OpenBackend) -> None:
         """What only it supports is not found any more, and handing it in again does not bring it back."""
         async with opened(open_backend) as memory:
             await _stored(memory, CONTENTS)
@@ -214,16 +202,14 @@ class FactsContract(BackendSuite):
             assert not any("Bosun" in hit.snippet for hit in await _found(memory))
             assert not any("Bosun" in fact.text for fact in await _facts(memory))
 
-    async def test_an_unknown_episode_is_not_forgotten(
-        self, open_backend: Opener[MemorySearchManager]
-    ) -> None:
+    async def test_an_unknown_episode_is_not_forgotten(self, open_backend: OpenBackend) -> None:
         """Forgetting what is not there says so."""
         async with opened(open_backend) as memory:
             await _stored(memory, CONTENTS)
             with pytest.raises(BackendRejected):
                 await _keeping(memory).forget("no such episode")
 
-    async def test_a_closed_memory_tells_no_facts(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_a_closed_memory_tells_no_facts(self, open_backend: OpenBackend) -> None:
         """Browsing is a call like the others."""
         async with opened(open_backend) as memory:
             await memory.close()

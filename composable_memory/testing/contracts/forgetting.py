@@ -2,7 +2,7 @@
 
 from composable_memory.forget.report import ForgetLine, Forgetting
 from composable_memory.interfaces import MemorySearchManager, SupportsForget, SupportsSync
-from composable_memory.testing.contracts.opening import BackendSuite, Opener, opened
+from composable_memory.testing.contracts.opening import BackendSuite, OpenBackend, opened
 from composable_memory.testing.contracts.sync import WriteNote
 from composable_memory.types import SearchOptions
 
@@ -16,7 +16,7 @@ class ForgetContract(BackendSuite):
     """What a memory that can forget must do; it needs the fixture `write_note` of `SyncContract` too."""
 
     async def test_what_is_erased_is_held_no_more_and_the_rest_is(
-        self, open_backend: Opener[MemorySearchManager], write_note: WriteNote
+        self, open_backend: OpenBackend, write_note: WriteNote
     ) -> None:
         """It tells what it holds, which then goes; erasing twice is as good as once."""
         async with opened(open_backend) as memory:
@@ -33,9 +33,7 @@ class ForgetContract(BackendSuite):
             assert any("Beacon" in f"{one.snippet} {one.text}" for one in found)
             assert not any("Zanzebrook" in f"{one.snippet} {one.text}" for one in found)
 
-    async def test_what_was_never_stored_can_be_erased(
-        self, open_backend: Opener[MemorySearchManager]
-    ) -> None:
+    async def test_what_was_never_stored_can_be_erased(self, open_backend: OpenBackend) -> None:
         """There is nothing to tell of it, and nothing goes."""
         async with opened(open_backend) as memory:
             assert isinstance(memory, SupportsForget)

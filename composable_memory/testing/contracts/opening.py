@@ -1,7 +1,7 @@
 """How the contracts open what they test: within a time limit, and always closed again."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import ClassVar, TypeAlias, TypeVar
 
@@ -15,6 +15,8 @@ T = TypeVar("T")
 Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[T]]
 """Opens a fresh, seeded part each time it is called."""
 
+OpenBackend: TypeAlias = Opener[MemorySearchManager]
+
 LIMIT_S = 300.0
 """How long a test may use an opened part: one that hangs fails, a slow model on a busy machine does not."""
 
@@ -27,6 +29,23 @@ async def opened(open_part: Opener[T]) -> AsyncIterator[T]:
     """Open a part for one test, which has to end within `LIMIT_S` seconds."""
     async with asyncio.timeout(LIMIT_S), open_part() as part:
         yield part
+
+
+def to_override(suite: object, fixture: str, what: str) -> NotImplementedError:
+    """Return the error of a suite that does not say how to open what it tests."""
+    return NotImplementedError(
+        f"{type(suite).__name__} has to override the fixture `{fixture}`: return a function without "
+        f"arguments that opens {what} as an async context manager"
+    )
+
+
+async def cancel_after(turns: int, call: Coroutine[object, object, object]) -> None:
+    """Begin a call, and cancel it when the event loop has gone round so many times."""
+    running = asyncio.ensure_future(call)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait([running])
 
 
 @contextmanager
@@ -53,9 +72,6 @@ class BackendSuite:
     missing_path: ClassVar[str] = "memory/no-such-note.md"
 
     @pytest.fixture
-    def open_backend(self) -> Opener[MemorySearchManager]:
+    def open_backend(self) -> OpenBackend:
         """Return a function that opens the backend, seeded with `SEED_NOTES`; override this."""
-        raise NotImplementedError(
-            f"{type(self).__name__} has to override the fixture `open_backend`: return a function without "
-            "arguments that opens your backend, seeded with SEED_NOTES, as an async context manager"
-        )
+        raise to_override(self, "open_backend", "your backend, seeded with SEED_NOTES")

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from composable_memory.interfaces import Reranker, RerankRequest, SupportsReadingAhead
-from composable_memory.testing.contracts.opening import Opener, opened
+from composable_memory.testing.contracts.opening import Opener, opened, to_override
 from composable_memory.testing.corpus import HOSTILE_TEXTS
 
 QUERY = "When does the ferry leave?"
@@ -24,10 +24,7 @@ class RerankerContract:
     @pytest.fixture
     def open_reranker(self) -> Opener[Reranker]:
         """Return a function that opens the reranker; override this."""
-        raise NotImplementedError(
-            f"{type(self).__name__} has to override the fixture `open_reranker`: return a function without "
-            "arguments that opens your reranker as an async context manager"
-        )
+        raise to_override(self, "open_reranker", "your reranker")
 
     async def test_every_passage_gets_a_sound_number(self, open_reranker: Opener[Reranker]) -> None:
         """From 0 to 1, in the order of the passages, whatever these are."""

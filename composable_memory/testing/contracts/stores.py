@@ -20,7 +20,7 @@ from composable_memory.interfaces import (
     SupportsPackedVectors,
     VectorAdapter,
 )
-from composable_memory.testing.contracts.opening import Opener, blocking_forbidden, opened
+from composable_memory.testing.contracts.opening import Opener, blocking_forbidden, opened, to_override
 
 
 class VectorContract:
@@ -38,10 +38,7 @@ class VectorContract:
     @pytest.fixture
     def open_vectors(self) -> Opener[VectorAdapter]:
         """Return a function that opens an empty store for vectors of `dimensions`; override this."""
-        raise NotImplementedError(
-            f"{type(self).__name__} has to override the fixture `open_vectors`: return a function without "
-            "arguments that opens an empty store as an async context manager"
-        )
+        raise to_override(self, "open_vectors", "an empty store")
 
     async def test_an_empty_store_has_no_matches(self, open_vectors: Opener[VectorAdapter]) -> None:
         """Asking before anything was stored is fine, and so is storing nothing."""
@@ -276,10 +273,7 @@ class GraphContract:
     @pytest.fixture
     def open_graph(self) -> Opener[GraphAdapter]:
         """Return a function that opens an empty graph; override this."""
-        raise NotImplementedError(
-            f"{type(self).__name__} has to override the fixture `open_graph`: return a function without "
-            "arguments that opens an empty graph as an async context manager"
-        )
+        raise to_override(self, "open_graph", "an empty graph")
 
     async def test_an_empty_graph_answers_nothing(self, open_graph: Opener[GraphAdapter]) -> None:
         """Asking before anything was stored is fine, and so is storing nothing."""

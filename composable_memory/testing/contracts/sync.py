@@ -9,7 +9,7 @@ import pytest
 
 from composable_memory.errors import BackendUnavailable
 from composable_memory.interfaces import MemorySearchManager, ProgressCallback, SupportsSync
-from composable_memory.testing.contracts.opening import BackendSuite, Opener, opened
+from composable_memory.testing.contracts.opening import BackendSuite, OpenBackend, cancel_after, opened
 from composable_memory.types import (
     MemorySearchResult,
     MemorySyncProgressUpdate,
@@ -37,7 +37,7 @@ class SyncContract(BackendSuite):
             "(path, text) that writes a note of the open backend, or removes it if text is None"
         )
 
-    async def test_a_second_sync_writes_nothing(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_a_second_sync_writes_nothing(self, open_backend: OpenBackend) -> None:
         """With nothing changed there is nothing to do."""
         async with opened(open_backend) as memory:
             await _sync(memory)
@@ -47,7 +47,7 @@ class SyncContract(BackendSuite):
             assert (again.chunks_written, again.embedded) == (0, 0)
 
     async def test_a_new_note_is_found_after_a_sync(
-        self, open_backend: Opener[MemorySearchManager], write_note: WriteNote
+        self, open_backend: OpenBackend, write_note: WriteNote
     ) -> None:
         """One changed file is one indexed file, and a search sees it."""
         async with opened(open_backend) as memory:
@@ -60,7 +60,7 @@ class SyncContract(BackendSuite):
                 assert any(NEW_ANSWER in hit.snippet for hit in await _best(memory))
 
     async def test_a_removed_note_is_gone_after_a_sync(
-        self, open_backend: Opener[MemorySearchManager], write_note: WriteNote
+        self, open_backend: OpenBackend, write_note: WriteNote
     ) -> None:
         """Nothing of a removed file is found any more."""
         async with opened(open_backend) as memory:
@@ -73,7 +73,7 @@ class SyncContract(BackendSuite):
             assert all(hit.path != NEW_PATH for hit in await _best(memory))
 
     async def test_a_changed_note_replaces_what_it_was(
-        self, open_backend: Opener[MemorySearchManager], write_note: WriteNote
+        self, open_backend: OpenBackend, write_note: WriteNote
     ) -> None:
         """The old text of a changed file is not found any more."""
         async with opened(open_backend) as memory:
@@ -84,7 +84,7 @@ class SyncContract(BackendSuite):
 
             assert all(NEW_ANSWER not in hit.snippet for hit in await _best(memory))
 
-    async def test_a_forced_sync_keeps_the_answers(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_a_forced_sync_keeps_the_answers(self, open_backend: OpenBackend) -> None:
         """A rebuilt index gives the answers of the old one."""
         async with opened(open_backend) as memory:
             normal = await _sync(memory)
@@ -96,7 +96,7 @@ class SyncContract(BackendSuite):
             assert rebuilt.files_indexed == normal.files_indexed + normal.files_unchanged
 
     async def test_concurrent_syncs_are_joined(
-        self, open_backend: Opener[MemorySearchManager], write_note: WriteNote
+        self, open_backend: OpenBackend, write_note: WriteNote
     ) -> None:
         """Several syncs at once all end, and what was written before they began is found."""
         async with opened(open_backend) as memory:
@@ -107,9 +107,7 @@ class SyncContract(BackendSuite):
             assert len(reports) == 5
             assert again.files_indexed == 0
 
-    async def test_a_forced_sync_is_not_lost_among_others(
-        self, open_backend: Opener[MemorySearchManager]
-    ) -> None:
+    async def test_a_forced_sync_is_not_lost_among_others(self, open_backend: OpenBackend) -> None:
         """A `force` that meets a running sync still rebuilds."""
         async with opened(open_backend) as memory:
             first = await _sync(memory)
@@ -120,7 +118,7 @@ class SyncContract(BackendSuite):
 
             assert forced.files_indexed == first.files_indexed + first.files_unchanged
 
-    async def test_progress_only_grows(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_progress_only_grows(self, open_backend: OpenBackend) -> None:
         """`completed` never falls, never passes `total`, and ends at it."""
         steps: list[MemorySyncProgressUpdate] = []
         async with opened(open_backend) as memory:
@@ -132,23 +130,19 @@ class SyncContract(BackendSuite):
             assert steps[-1].completed == steps[-1].total
 
     async def test_a_cancelled_sync_leaves_the_memory_usable(
-        self, open_backend: Opener[MemorySearchManager], write_note: WriteNote
+        self, open_backend: OpenBackend, write_note: WriteNote
     ) -> None:
         """Cancelled at any point of its way, a sync can be repeated, and then everything is found."""
         async with opened(open_backend) as memory:
             await write_note(NEW_PATH, NEW_TEXT)
             for turns in (0, 1, 2, 5, 10, 20):
-                running = asyncio.ensure_future(_sync(memory, force=True))
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                running.cancel()
-                await asyncio.wait([running])
+                await cancel_after(turns, _sync(memory, force=True))
             await _sync(memory)
 
             if self.questions:
                 assert any(NEW_ANSWER in hit.snippet for hit in await _best(memory))
 
-    async def test_searches_during_a_sync_answer(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_searches_during_a_sync_answer(self, open_backend: OpenBackend) -> None:
         """While an index is rebuilt, the old one answers."""
         async with opened(open_backend) as memory:
             await _sync(memory)
@@ -160,7 +154,7 @@ class SyncContract(BackendSuite):
                 await asyncio.sleep(0)
             await running
 
-    async def test_a_closed_memory_does_not_sync(self, open_backend: Opener[MemorySearchManager]) -> None:
+    async def test_a_closed_memory_does_not_sync(self, open_backend: OpenBackend) -> None:
         """`sync` is a call like the others."""
         async with opened(open_backend) as memory:
             await memory.close()

@@ -12,7 +12,8 @@ import pytest
 from composable_memory import open_memory
 from composable_memory.errors import BackendUnavailable
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability, MemorySearchManager
-from composable_memory.testing.fakes import FakeBackend, RaisingBackend, spec
+from composable_memory.testing.fakes import RaisingBackend
+from composable_memory.testing.in_memory import FakeBackend, spec
 from composable_memory.types import MemorySearchResult, Origin, SearchOptions, SupportingFact
 from composable_memory_adapters.integrations.shared import find_passages
 

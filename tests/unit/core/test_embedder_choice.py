@@ -21,7 +21,7 @@ from composable_memory.runtime.embedder_choice import (
     plan_embedder,
 )
 from composable_memory.testing import FIXED_NOW
-from composable_memory.testing.fakes import HashEmbedder
+from composable_memory.testing.in_memory import HashEmbedder
 from composable_memory.types import FallbackStatus
 from composable_memory_adapters.embedders import AUTO, AUTO_REMOTE
 from composable_memory_ops_logs import MemorySink, OpsLog

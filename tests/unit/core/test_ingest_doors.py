@@ -16,7 +16,7 @@ from composable_memory.query.live_weights import LiveWeights
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.registry import Found, Offers, Registry
 from composable_memory.runtime.memory import Memory
-from composable_memory.testing.fakes import FakeBackend, InMemoryBackend, InMemorySettings
+from composable_memory.testing.in_memory import FakeBackend, InMemoryBackend, InMemorySettings
 from composable_memory.testing.in_memory import spec as in_memory_spec
 from composable_memory.types import Degradation, MemorySearchResult, SearchOptions
 from composable_memory_ops_logs import OpsLog

@@ -8,8 +8,7 @@ from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.intent import parse_query_intent
 from composable_memory.query.live_weights import ActiveWeights, LiveWeights, WeightTable
 from composable_memory.query.manager import ComposableMemoryManager
-from composable_memory.testing.fakes import FakeBackend
-from composable_memory.testing.in_memory import FIXED_NOW
+from composable_memory.testing.in_memory import FIXED_NOW, FakeBackend
 from composable_memory.types import MemorySearchResult, SearchOptions
 from composable_memory_feedback.experiments.experiment_status import Experiment
 from composable_memory_feedback.intents import IntentKind

@@ -11,7 +11,7 @@ from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.intent import parse_query_intent
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.replay import is_reproduced
-from composable_memory.testing.fakes import FakeBackend
+from composable_memory.testing.in_memory import FakeBackend
 from composable_memory.types import MemorySearchResult, Origin, SearchAnswer, SearchOptions
 from composable_memory_feedback.logged import read_queries
 from composable_memory_ops_logs import SNIPPET_PREVIEW_CHARS, OpsLog, OpsLogReader

@@ -23,7 +23,7 @@ from composable_memory.query.live_weights import WeightTable
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import MergePolicy
 from composable_memory.supervision.breaker import Breaker
-from composable_memory.testing import fakes
+from composable_memory.testing import fakes, in_memory
 from composable_memory.types import (
     Degradation,
     MemoryFileSlice,
@@ -38,7 +38,7 @@ from composable_memory_ops_logs.line_format import event_to_wire, to_line
 from composable_memory_ops_logs.short_form import events_from_line
 
 
-class Fixed(fakes.FakeBackend):
+class Fixed(in_memory.FakeBackend):
     """Returns the results it was made with."""
 
     def __init__(self, *results: MemorySearchResult) -> None:
@@ -424,14 +424,14 @@ async def test_a_query_inside_a_trace_joins_it() -> None:
 
 
 async def test_the_primary_reads_files_and_others_step_in() -> None:
-    notes = fakes.InMemoryBackend({"memory/a.md": "one\ntwo\n"})
+    notes = in_memory.InMemoryBackend({"memory/a.md": "one\ntwo\n"})
     manager = ComposableMemoryManager([entry("graph", Fixed()), entry("notes", notes)], primary="notes")
 
     assert (await manager.read_file("memory/a.md", from_line=2, lines=1)).text == "two"
 
 
 async def test_a_path_that_no_backend_may_read_is_refused() -> None:
-    notes = fakes.InMemoryBackend({"memory/a.md": "one"})
+    notes = in_memory.InMemoryBackend({"memory/a.md": "one"})
     manager = ComposableMemoryManager([entry("notes", notes)])
 
     with pytest.raises(MemoryPathError):
@@ -478,7 +478,7 @@ class Named(Graph):
 async def test_a_fact_is_read_from_the_backend_that_has_it_whatever_the_primary_says(
     path: str, text: str
 ) -> None:
-    notes = fakes.InMemoryBackend({"memory/a.md": "one"})
+    notes = in_memory.InMemoryBackend({"memory/a.md": "one"})
     manager = ComposableMemoryManager([entry("notes", notes), entry("graph", Graph())])
 
     assert (await manager.read_file(path)).text == text
@@ -571,7 +571,7 @@ async def test_a_fact_from_nowhere_in_particular_is_garbled(origin: object) -> N
 
 async def test_backends_are_found_by_what_they_can_do() -> None:
     manager = ComposableMemoryManager(
-        [entry("graph", Graph()), entry("notes", fakes.InMemoryBackend())], primary="notes"
+        [entry("graph", Graph()), entry("notes", in_memory.InMemoryBackend())], primary="notes"
     )
 
     assert list(manager.backends_with(Capability.READ_FILE)) == ["notes", "graph"]
@@ -601,7 +601,7 @@ async def test_the_context_pack_holds_the_best_results_within_its_budget() -> No
 
 
 async def test_after_close_it_refuses_and_closing_twice_is_fine() -> None:
-    manager = ComposableMemoryManager([entry("a", fakes.InMemoryBackend())])
+    manager = ComposableMemoryManager([entry("a", in_memory.InMemoryBackend())])
     await manager.close()
     await manager.close()
 

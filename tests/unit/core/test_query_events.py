@@ -14,7 +14,8 @@ from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.replay import is_reproduced
 from composable_memory.supervision.breaker import Breaker
 from composable_memory.testing import InMemoryBackend
-from composable_memory.testing.fakes import FakeBackend, HangingBackend, RaisingBackend
+from composable_memory.testing.fakes import HangingBackend, RaisingBackend
+from composable_memory.testing.in_memory import FakeBackend
 from composable_memory.types import MemorySearchResult, SearchOptions
 from composable_memory_feedback.logged import LoggedQueries, read_queries
 from composable_memory_feedback.logged.reading import LINES_MISSING

@@ -16,8 +16,7 @@ from composable_memory.query.live_weights import ActiveWeights, LiveWeights, Wei
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import MergePolicy
 from composable_memory.query.replay import Replayer, can_be_ranked, is_reproduced
-from composable_memory.testing.fakes import FakeBackend
-from composable_memory.testing.in_memory import FIXED_NOW
+from composable_memory.testing.in_memory import FIXED_NOW, FakeBackend
 from composable_memory.types import MemorySearchResult, Origin, SearchOptions
 from composable_memory_feedback.experiments.experiment_status import Experiment
 from composable_memory_feedback.logged import LoggedQuery, RankedHit, read_queries

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.manager import ComposableMemoryManager
-from composable_memory.testing import fakes
+from composable_memory.testing import fakes, in_memory
 from composable_memory.types import QueryRequest, SearchOptions
 from composable_memory_feedback.logged import read_queries
 from composable_memory_ops_logs import OpsLog
@@ -18,8 +18,8 @@ NOTES = {
 
 async def test_every_query_of_a_composite_is_read_back_as_it_was_answered(tmp_path: Path) -> None:
     entries = [
-        ComposableBackendEntry(id="one", manager=fakes.InMemoryBackend(NOTES), weight=0.7),
-        ComposableBackendEntry(id="other", manager=fakes.InMemoryBackend(NOTES), weight=0.3),
+        ComposableBackendEntry(id="one", manager=in_memory.InMemoryBackend(NOTES), weight=0.7),
+        ComposableBackendEntry(id="other", manager=in_memory.InMemoryBackend(NOTES), weight=0.3),
         ComposableBackendEntry(id="bad", manager=fakes.RaisingBackend()),
     ]
     asked = QueryRequest(query="greenhouse key", options=SearchOptions(max_results=3, session_key="s"))

@@ -42,10 +42,7 @@ def format_relation(relation: str) -> str:
 
 def format_origin(origin: Origin) -> str:
     """Return where something was taken from: `path#L3-L7`, `path#L3`, or the path alone."""
-    # Imported late, because `cmem --help` imports this module.
-    from composable_memory.ingest.normalize import citation_of
-
-    return one_line(citation_of(origin))
+    return one_line(origin.citation)
 
 
 def print_fact(fact: Fact, path: str, now: datetime) -> None:
