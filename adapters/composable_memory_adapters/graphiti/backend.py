@@ -1,23 +1,20 @@
 """The graph memory as a backend: what it promises, over its parts for searching, browsing and ingesting."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from composable_memory.content import EmbedderInput, Health, IngestReport, MemoryContentObject
+from composable_memory.content import EmbedderInput, Health
 from composable_memory.errors import BackendUnavailable, EmbeddingError
-from composable_memory.facts import Adopted, Forgotten
-from composable_memory.forget.report import Forgetting, Holding
-from composable_memory.interfaces import BackendServices, ProgressCallback
+from composable_memory.interfaces import BackendServices
 from composable_memory.registry import find_extractor
 from composable_memory.supervision.tasks import Once
 from composable_memory.types import (
     MemoryEmbeddingProbeResult,
     MemoryProviderStatus,
-    SyncReport,
 )
 from composable_memory_adapters.graphiti.database.server import JOURNAL_FOLDER
 from composable_memory_adapters.graphiti.database_store import ReplaceGraph, open_database_store
@@ -25,16 +22,14 @@ from composable_memory_adapters.graphiti.fact_queries import FactQueries
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, FactStore
 from composable_memory_adapters.graphiti.groups import GroupScope
 from composable_memory_adapters.graphiti.ingest import Ingest
-from composable_memory_adapters.graphiti.maintenance import Erasing, Maintenance
+from composable_memory_adapters.graphiti.maintenance import Erasing, Maintenance, backup_of
 from composable_memory_adapters.graphiti.outbox.adoption import Adoption
-from composable_memory_adapters.graphiti.outbox.backup import GraphBackup
 from composable_memory_adapters.graphiti.outbox.delivery import Delivery
 from composable_memory_adapters.graphiti.outbox.queue import Outbox
 from composable_memory_adapters.graphiti.outbox.worker import Worker
 from composable_memory_adapters.graphiti.service import open_service
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_adapters.graphiti.status import GraphParts, Monitor, ingest_settings
-from composable_memory_ops_logs import trace
 
 if TYPE_CHECKING:
     from composable_memory_adapters.graphiti.database.falkor import FalkorCopies
@@ -108,14 +103,11 @@ async def open_graphiti(
             await memory.close()
 
 
-class GraphitiMemory(FactQueries):
+class GraphitiMemory(FactQueries, Ingest, Erasing, Maintenance):
     """Facts in a graph; keeps `MemorySearchManager` and what the spec declares beyond it."""
 
     def __init__(self, parts: GraphParts, *, is_new: bool, stack: AsyncExitStack) -> None:
         super().__init__(parts, Monitor(parts, is_new=is_new))
-        self._erasing = Erasing(parts, self._monitor)
-        self._ingest = Ingest(parts, self._monitor, self._erasing.shown)
-        self._maintenance = Maintenance(parts, self._monitor)
         self._release = Once(stack.aclose, name="graphiti-close")
 
     async def open(self) -> None:
@@ -138,77 +130,6 @@ class GraphitiMemory(FactQueries):
         await _prepare(parts)
         await self._monitor.look_again()
         return True
-
-    # --- changing -------------------------------------------------------------------------------------------
-
-    async def ingest(self, contents: Sequence[MemoryContentObject], *, wait: bool = True) -> IngestReport:
-        """Take contents in: safe in the outbox first, then as facts in the graph."""
-        self._require_open("ingest")
-        with trace():
-            return await self._ingest.ingest(contents, wait=wait)
-
-    async def ingest_source(
-        self, path: str, contents: Sequence[MemoryContentObject], *, wait: bool = True
-    ) -> IngestReport:
-        """Take contents in as all that `path` says now; what it said before holds no more."""
-        self._require_open("ingest")
-        with trace():
-            return await self._ingest.ingest_source(path, contents, wait=wait)
-
-    async def sync(
-        self, *, reason: str = "manual", force: bool = False, progress: ProgressCallback | None = None
-    ) -> SyncReport:
-        """Work off what waits in the outbox, and bring the graph's indexes and vectors in step.
-
-        What was postponed is tried at once. `force` tries again what was given up as well, and makes all
-        vectors anew.
-        """
-        self._require_open("sync")
-        with trace():
-            return await self._ingest.sync(reason=reason, force=force, progress=progress)
-
-    async def forget(self, episode_id: str) -> Forgotten:
-        """Remove an episode for good: from the graph, with what only it supports, and from the outbox.
-
-        Raises:
-            BackendRejected: there is no such episode.
-        """
-        self._require_open("forget an episode")
-        return await self._maintenance.forget(episode_id)
-
-    async def holdings(self, wanted: Forgetting) -> tuple[Holding, ...]:
-        """Return the episodes that say some lines, and how many facts were taken from them."""
-        self._require_open("say what it holds")
-        return await self._erasing.holdings(wanted)
-
-    async def erase(self, wanted: Forgetting) -> tuple[Holding, ...]:
-        """Remove episodes that say what was forgotten, with their facts, also from the server's files."""
-        self._require_open("forget")
-        with trace():
-            return await self._erasing.erase(wanted)
-
-    async def adopt(self, *, everything: bool = False) -> Adopted:
-        """Adopt episodes from before workspaces were told apart, and store them with what else waits.
-
-        Without `everything` they are those whose text is in the note of this workspace that they name.
-        """
-        self._require_open("adopt episodes")
-        with trace():
-            return await self._maintenance.adopt(everything=everything)
-
-    async def backup(self, folder: Path) -> Mapping[str, int]:
-        """Copy what this workspace wrote to a private graph; of another, only count what is there."""
-        self._require_open("back up")
-        with trace():
-            return await self._maintenance.backup(folder)
-
-    async def restore(self, folder: Path, *, replace: bool = False) -> Mapping[str, int]:
-        """Replace what this workspace wrote to the graph by a backup."""
-        self._require_open("restore")
-        with trace():
-            return await self._maintenance.restore(folder, replace=replace)
-
-    # --- status ---------------------------------------------------------------------------------------------
 
     def status(self) -> MemoryProviderStatus:
         """Return what was known after the last call that looked; asks nobody."""
@@ -269,8 +190,7 @@ def _folder_of(settings: GraphitiSettings, services: BackendServices) -> Path:
 
 async def _prepare(parts: GraphParts) -> None:
     """Complete a restore that was cut off, and adopt what belongs to the workspace."""
-    backup = GraphBackup(parts.outbox, parts.copies, parts.scope, exclusive=parts.worker.exclusive)
-    await backup.finish()
+    await backup_of(parts).finish()
     await parts.adoption.run_at_opening()
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from time import perf_counter
 
 from composable_memory.content import Health
-from composable_memory.errors import BackendUnavailable, ComposableMemoryError, MemoryPathError
+from composable_memory.errors import ComposableMemoryError, MemoryPathError
 from composable_memory.facts import Episode, Fact, GraphEntity, Neighbourhood
 from composable_memory.query.fusion import ANSWERING
 from composable_memory.query.intent import parse_query_intent
@@ -31,7 +31,7 @@ from composable_memory_adapters.graphiti.fact_stores import (
     Question,
 )
 from composable_memory_adapters.graphiti.observed_times import in_utc
-from composable_memory_adapters.graphiti.status import GraphParts, Monitor
+from composable_memory_adapters.graphiti.status import OpenGraph
 from composable_memory_ops_logs import QUERY_PREVIEW_CHARS, ErrorInfo, GraphitiQuery
 
 MIN_FACTS = 24
@@ -42,13 +42,8 @@ MAX_FACTS = 100_000
 """A database would not take every number that somebody may write."""
 
 
-class FactQueries:
+class FactQueries(OpenGraph):
     """The part of the graph memory that answers and browses; no empty private graph is started for that."""
-
-    def __init__(self, parts: GraphParts, monitor: Monitor) -> None:
-        self._parts = parts
-        self._monitor = monitor
-        self._is_closed = False
 
     async def search(
         self, query: str, options: SearchOptions | None = None
@@ -244,10 +239,6 @@ class FactQueries:
             return False
         await self._monitor.compare(self._parts.scope.searched)
         return True
-
-    def _require_open(self, operation: str) -> None:
-        if self._is_closed:
-            raise BackendUnavailable(BACKEND_ID, "it is closed", fix="open it again", operation=operation)
 
 
 def _in_calendar(moment: datetime) -> datetime:

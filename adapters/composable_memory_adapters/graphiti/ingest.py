@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
@@ -22,52 +22,55 @@ from composable_memory_adapters.graphiti.episodes import (
 from composable_memory_adapters.graphiti.outbox.delivery import WorkReport
 from composable_memory_adapters.graphiti.outbox.entries import Entry
 from composable_memory_adapters.graphiti.outbox.merging import plan_merges
-from composable_memory_adapters.graphiti.status import GraphParts, Monitor, ingest_settings
+from composable_memory_adapters.graphiti.status import OpenGraph, ingest_settings
 
 DraftsByContent = Sequence[tuple[EpisodeDraft, ...]]
 """The episodes of each content, in the order of the contents."""
 
 
-class Ingest:
-    """Turns contents into episodes of the outbox, and has them worked off."""
+class Ingest(OpenGraph):
+    """The part of the graph memory that makes episodes of contents, and has them worked off."""
 
-    def __init__(self, parts: GraphParts, monitor: Monitor, shown: Callable[[str], str]) -> None:
-        """Take contents in; `shown` returns a text without what was forgotten, and may read a file."""
-        self._parts = parts
-        self._monitor = monitor
-        self._shown = shown
-        self._settings = ingest_settings(parts.settings)
-
-    async def ingest(self, contents: Sequence[MemoryContentObject], *, wait: bool) -> IngestReport:
-        """Take contents in; with `wait` they are stored in the graph before this returns."""
-        drafts = await self._drafts(contents)
-        with self._parts.worker.reserve(self._groups_of(drafts) if wait else ()):
-            known = await self._parts.outbox.enqueue([draft for some in drafts for draft in some])
-            return await self._work_off(contents, drafts, known, wait=wait)
+    async def ingest(self, contents: Sequence[MemoryContentObject], *, wait: bool = True) -> IngestReport:
+        """Take contents in: safe in the outbox first, then, with `wait` before this returns, as facts."""
+        with self._traced("ingest"):
+            drafts = await self._drafts(contents)
+            with self._parts.worker.reserve(self._groups_of(drafts) if wait else ()):
+                known = await self._parts.outbox.enqueue([draft for some in drafts for draft in some])
+                return await self._work_off(contents, drafts, known, wait=wait)
 
     async def ingest_source(
-        self, path: str, contents: Sequence[MemoryContentObject], *, wait: bool
+        self, path: str, contents: Sequence[MemoryContentObject], *, wait: bool = True
     ) -> IngestReport:
         """Take contents in as all that `path` says now; what it said before holds no more."""
-        drafts = await self._drafts(contents)
-        source = named_in(self._parts.scope.owner_in_ids, storable(path))
-        known = set[str]()
-        with self._parts.worker.reserve(self._groups_of(drafts) if wait else ()):
-            for group in self._groups_of(drafts):
-                of_group = [one for some in drafts for one in some if one.group_id == group]
-                known |= await self._parts.outbox.replace_source(source, of_group, group_id=group)
-            return await self._work_off(contents, drafts, known, wait=wait)
+        with self._traced("ingest"):
+            drafts = await self._drafts(contents)
+            source = named_in(self._parts.scope.owner_in_ids, storable(path))
+            known = set[str]()
+            with self._parts.worker.reserve(self._groups_of(drafts) if wait else ()):
+                for group in self._groups_of(drafts):
+                    of_group = [one for some in drafts for one in some if one.group_id == group]
+                    known |= await self._parts.outbox.replace_source(source, of_group, group_id=group)
+                return await self._work_off(contents, drafts, known, wait=wait)
 
-    async def sync(self, *, reason: str, force: bool, progress: ProgressCallback | None) -> SyncReport:
+    async def sync(
+        self, *, reason: str = "manual", force: bool = False, progress: ProgressCallback | None = None
+    ) -> SyncReport:
         """Work off what waits in the outbox, and bring the graph's indexes and vectors in step.
 
         What was postponed is tried at once. `force` tries again what was given up as well, and makes all
         vectors anew.
         """
+        with self._traced("sync"):
+            return await self._sync(reason=reason, force=force, progress=progress)
+
+    async def _sync(self, *, reason: str, force: bool, progress: ProgressCallback | None) -> SyncReport:
         _report_progress(progress, 0)
         await self._parts.outbox.retry_now(failed=force)
         await self._parts.adoption.run_without_model()
-        await plan_merges(self._parts.outbox, self._settings, now=self._parts.services.clock())
+        await plan_merges(
+            self._parts.outbox, ingest_settings(self._parts.settings), now=self._parts.services.clock()
+        )
         await self._monitor.count_waiting(anew=True)
         if self._monitor.is_empty:
             _report_progress(progress, 1)
@@ -100,7 +103,7 @@ class Ingest:
             replace(content, text=self._shown(content.text)) if content.text else content,
             group_id=self._parts.scope.group_of(content.provenance),
             now=self._parts.services.clock(),
-            max_chars=self._settings.max_episode_chars,
+            max_chars=self._parts.settings.ingest.max_episode_chars,
             workspace_id=self._parts.scope.owner_in_ids,
         )
 

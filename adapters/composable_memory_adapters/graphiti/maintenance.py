@@ -20,18 +20,13 @@ from composable_memory_adapters.graphiti.fact_results import ids_in
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_adapters.graphiti.outbox.backup import GraphBackup
 from composable_memory_adapters.graphiti.outbox.entries import ACTIVE_STATES, Entry
-from composable_memory_adapters.graphiti.status import GraphParts, Monitor
+from composable_memory_adapters.graphiti.status import GraphParts, OpenGraph
 
 FORGET = "forget an episode"
 
 
-class Maintenance:
-    """What changes the graph of one workspace beside ingesting."""
-
-    def __init__(self, parts: GraphParts, monitor: Monitor) -> None:
-        self._parts = parts
-        self._monitor = monitor
-        self._backup = GraphBackup(parts.outbox, parts.copies, parts.scope, exclusive=parts.worker.exclusive)
+class Maintenance(OpenGraph):
+    """The part of the graph memory that changes the graph beside ingesting."""
 
     async def forget(self, episode_id: str) -> Forgotten:
         """Remove an episode for good: from the graph, with what only it supports, and from the outbox.
@@ -39,6 +34,7 @@ class Maintenance:
         Raises:
             BackendRejected: there is no such episode.
         """
+        self._require_open("forget an episode")
         ids = ids_in(episode_id)
         groups = tuple(filter(self._parts.scope.may_read, ids[:1])) if ids else self._parts.scope.searched
         wanted = ids[1] if ids else storable(episode_id)
@@ -69,34 +65,42 @@ class Maintenance:
         await self._parts.outbox.forget([entry.id for entry in entries])
         return removed or [Forgotten(episode_id=entry.id, facts=0, entities=0) for entry in entries]
 
-    async def adopt(self, *, everything: bool) -> Adopted:
-        """Adopt episodes that belong to no workspace, and store them with what else waits.
+    async def adopt(self, *, everything: bool = False) -> Adopted:
+        """Adopt episodes from before workspaces were told apart, and store them with what else waits.
 
         Without `everything` they are those whose text is in the note of this workspace that they name.
         """
-        adopted = await self._parts.adoption.run(everything=everything)
-        await self._parts.worker.work()
-        await self._monitor.count_facts()
+        with self._traced("adopt episodes"):
+            adopted = await self._parts.adoption.run(everything=everything)
+            await self._parts.worker.work()
+            await self._monitor.count_facts()
         return Adopted(episodes=adopted, left=sum(self._parts.adoption.unassigned.values()))
 
     async def backup(self, folder: Path) -> Mapping[str, int]:
         """Copy what this workspace wrote to a private graph; of another, only count what is there."""
-        await self._monitor.count_waiting(anew=True)
-        if self._monitor.is_empty:
-            return {}
-        with suppress(ComposableMemoryError):  # it shows again when the graph is copied
-            await self._monitor.compare(self._parts.scope.searched)
-        return await self._backup.write(folder)
+        with self._traced("back up"):
+            await self._monitor.count_waiting(anew=True)
+            if self._monitor.is_empty:
+                return {}
+            with suppress(ComposableMemoryError):  # it shows again when the graph is copied
+                await self._monitor.compare(self._parts.scope.searched)
+            return await backup_of(self._parts).write(folder)
 
-    async def restore(self, folder: Path, *, replace: bool) -> Mapping[str, int]:
+    async def restore(self, folder: Path, *, replace: bool = False) -> Mapping[str, int]:
         """Replace what this workspace wrote to the graph by a backup."""
-        counts = await self._backup.restore(folder, replace=replace)
-        self._monitor.note_restored()
-        with suppress(ComposableMemoryError):  # vectors that are lacking are made with the next index
-            await self._parts.store.refresh(self._parts.scope.searched, force=False)
-        await self._monitor.count_facts()
-        self._parts.worker.wake()
-        return counts
+        with self._traced("restore"):
+            counts = await backup_of(self._parts).restore(folder, replace=replace)
+            self._monitor.note_restored()
+            with suppress(ComposableMemoryError):  # vectors that are lacking are made with the next index
+                await self._parts.store.refresh(self._parts.scope.searched, force=False)
+            await self._monitor.count_facts()
+            self._parts.worker.wake()
+            return counts
+
+
+def backup_of(parts: GraphParts) -> GraphBackup:
+    """Return what copies the graph of a workspace out and in."""
+    return GraphBackup(parts.outbox, parts.copies, parts.scope, exclusive=parts.worker.exclusive)
 
 
 def _refuse_merged(entries: Sequence[Entry]) -> None:
@@ -111,15 +115,12 @@ Shown = Callable[[str], str]
 """Returns a text without what was forgotten."""
 
 
-class Erasing:
-    """Finds and removes episodes of one workspace by what they say."""
-
-    def __init__(self, parts: GraphParts, monitor: Monitor) -> None:
-        self._parts = parts
-        self._monitor = monitor
+class Erasing(OpenGraph):
+    """The part of the graph memory that finds and removes episodes by what they say."""
 
     async def holdings(self, wanted: Forgetting) -> tuple[Holding, ...]:
         """Return the episodes that say some lines, and how many facts were taken from them."""
+        self._require_open("say what it holds")
         entries = await self._saying(self._hiding(wanted))
         facts = 0
         for entry in (one for one in entries if one.state == "done"):
@@ -128,7 +129,11 @@ class Erasing:
         return _holdings_of(entries, facts)
 
     async def erase(self, wanted: Forgetting) -> tuple[Holding, ...]:
-        """Remove all episodes that say what was forgotten, and what is left of them in files of ours."""
+        """Remove episodes that say what was forgotten, with their facts, also from the server's files."""
+        with self._traced("forget"):
+            return await self._erase(wanted)
+
+    async def _erase(self, wanted: Forgetting) -> tuple[Holding, ...]:
         shown = self._hiding(wanted)
         entries = await self._saying(shown)
         facts = 0
@@ -144,13 +149,9 @@ class Erasing:
         await self._parts.outbox.scrub()
         return tuple(holdings)
 
-    def shown(self, text: str) -> str:
-        """Return a text without what was forgotten; reads a file, so call it in a thread."""
-        return self._parts.services.hide(self._parts.services.hide(text, "memory"), "sessions")
-
     def _hiding(self, wanted: Forgetting) -> Shown:
         stones = Tombstones.of(wanted.texts)
-        return lambda text: self.shown(stones.hide(stones.hide(text, "memory"), "sessions"))
+        return lambda text: self._shown(stones.hide(stones.hide(text, "memory"), "sessions"))
 
     async def _saying(self, shown: Shown) -> tuple[Entry, ...]:
         entries = await self._parts.outbox.all_entries()

@@ -1,9 +1,10 @@
 """What the graph memory of one workspace consists of, what of it waits, and what is missing."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 
 from composable_memory.content import Health
-from composable_memory.errors import ComposableMemoryError
+from composable_memory.errors import BackendUnavailable, ComposableMemoryError
 from composable_memory.interfaces import BackendServices
 from composable_memory.time.windows import FAR_PAST
 from composable_memory.types import (
@@ -21,7 +22,7 @@ from composable_memory_adapters.graphiti.outbox.comparison import Comparison
 from composable_memory_adapters.graphiti.outbox.queue import Outbox, OutboxCounts
 from composable_memory_adapters.graphiti.outbox.worker import Worker
 from composable_memory_adapters.graphiti.settings import GraphitiSettings, IngestSettings
-from composable_memory_ops_logs import GraphitiHealth
+from composable_memory_ops_logs import GraphitiHealth, trace
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 
@@ -190,6 +191,27 @@ class Monitor:
             "health": None if health is None else "ok" if health.ok else health.message or "down",
         }
         return {name: value for name, value in details.items() if value is not None}
+
+
+class OpenGraph:
+    """What the graph memory's parts for answering, ingesting and removing share, until it is closed."""
+
+    def __init__(self, parts: GraphParts, monitor: Monitor) -> None:
+        self._parts = parts
+        self._monitor = monitor
+        self._is_closed = False
+
+    def _require_open(self, operation: str) -> None:
+        if self._is_closed:
+            raise BackendUnavailable(BACKEND_ID, "it is closed", fix="open it again", operation=operation)
+
+    def _traced(self, operation: str) -> AbstractContextManager[object]:
+        self._require_open(operation)
+        return trace()
+
+    def _shown(self, text: str) -> str:
+        """Return a text without what was forgotten; reads a file, so call it in a thread."""
+        return self._parts.services.hide(self._parts.services.hide(text, "memory"), "sessions")
 
 
 def _set_aside(groups: Mapping[str, int]) -> str | None:
