@@ -41,6 +41,7 @@ from composable_memory_adapters.builtin.search.vector_search import VectorSearch
 from composable_memory_adapters.builtin.settings import BuiltinSettings, VectorSettings
 from composable_memory_adapters.builtin.store import index_meta, read_queries
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.builtin.store.schema import checksum_of
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
 from composable_memory_adapters.vectors import sqlite_vec
@@ -81,8 +82,8 @@ INSERT INTO embedding_cache (id, provider, model, provider_key, hash, embedding,
 VALUES (?, ?, ?, ?, ?, ?, ?, 0)
 """
 STORE_PASSAGE = """
-INSERT INTO chunks (id, path, start_line, end_line, hash, text, embedding_id, updated_at)
-VALUES (?, ?, 1, 20, ?, ?, ?, 0)
+INSERT INTO chunks (id, path, start_line, end_line, hash, text, embedding_id, checksum, updated_at)
+VALUES (?, ?, 1, 20, ?, ?, ?, ?, 0)
 """
 STORE_WORDS = "INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)"
 
@@ -435,7 +436,7 @@ def _write_one(connection: Connection, number: int) -> None:
     identity = (space.provider, space.model, space.provider_key)
     connection.execute(STORE_VECTOR, (row, *identity, f"{row:064x}", vector.tobytes(), DIMS))
     text = f"a note written as number {number}"
-    connection.execute(STORE_PASSAGE, (row, "memory/new.md", sha256(text.encode()).hexdigest(), text, row))
+    connection.execute(STORE_PASSAGE, _passage(row, "memory/new.md", text))
     connection.execute(STORE_WORDS, (row, text))
     index_meta.bump_revision(connection)
 
@@ -460,7 +461,7 @@ def _own_memory() -> float:
 @asynccontextmanager
 async def generated_index(folder: Path, count: int) -> AsyncIterator[SqliteFile]:
     """Yield an index of `count` passages with vectors; made when it is asked for first."""
-    path = folder / f"index-{count}.sqlite"
+    path = folder / f"index-{count}-checked.sqlite"
     if not path.exists():
         unfinished = path.with_suffix(".part")
         unfinished.unlink(missing_ok=True)
@@ -484,13 +485,19 @@ async def _store_vectors(file: SqliteFile, space: EmbeddingSpace, matrix: Matrix
     await file.write(lambda connection: connection.executemany(STORE_VECTOR, rows).close())
 
 
+def _passage(row: int, path: str, text: str) -> tuple[int, str, str, str, int, int]:
+    digest = sha256(text.encode()).hexdigest()
+    checksum = checksum_of(path, "memory", 1, 20, 0, digest, title="", headings="")
+    return row, path, digest, text, row, checksum
+
+
 def _store_passages(connection: Connection, texts: Sequence[str], first: int) -> None:
     rows = [
-        (row, f"memory/{row // PASSAGES_PER_NOTE:06}.md", sha256(text.encode()).hexdigest(), text, row)
+        _passage(row, f"memory/{row // PASSAGES_PER_NOTE:06}.md", text)
         for row, text in enumerate(texts, first + 1)
     ]
     connection.executemany(STORE_PASSAGE, rows)
-    connection.executemany(STORE_WORDS, ((row, text) for row, _, _, text, _ in rows))
+    connection.executemany(STORE_WORDS, [*enumerate(texts, first + 1)])
     index_meta.bump_revision(connection)
 
 

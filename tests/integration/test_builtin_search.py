@@ -29,7 +29,7 @@ from composable_memory_adapters.builtin.search.vector_search import VectorSearch
 from composable_memory_adapters.builtin.settings import BuiltinSettings, VectorSettings
 from composable_memory_adapters.builtin.store import embedding_cache, index_writes, read_queries
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
-from composable_memory_adapters.builtin.store.schema import LIVE
+from composable_memory_adapters.builtin.store.schema import LIVE, checksum_of
 from composable_memory_adapters.chunking import chunk_markdown
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_adapters.text.forms import index_text
@@ -124,10 +124,13 @@ class Notes:
             for text, vector in zip(texts, vectors, strict=True):
                 digest = sha256(text.encode()).hexdigest()
                 stored = embedding_cache.store(connection, self.space, {digest: vector}, now_ms=0)
+                path = f"{text.split()[0]}.md"
+                checksum = checksum_of(path, "memory", 1, 3, 0, digest, title="", headings="")
                 row = connection.execute(
-                    "INSERT INTO chunks (path, start_line, end_line, hash, text, embedding_id, updated_at)"
-                    " VALUES (?, 1, 3, ?, ?, ?, 0) RETURNING id",
-                    (f"{text.split()[0]}.md", digest, text, stored[digest] if embedded else None),
+                    "INSERT INTO chunks"
+                    " (path, start_line, end_line, hash, text, embedding_id, checksum, updated_at)"
+                    " VALUES (?, 1, 3, ?, ?, ?, ?, 0) RETURNING id",
+                    (path, digest, text, stored[digest] if embedded else None, checksum),
                 ).get
                 connection.execute(
                     "INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", (row, index_text(text))
