@@ -11,7 +11,6 @@ from time import perf_counter
 from composable_memory.errors import (
     BackendError,
     ConfigError,
-    EmbeddingError,
     IndexDamaged,
     IndexProblem,
     MemoryPathError,
@@ -267,14 +266,7 @@ class BuiltinMemory:
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
         """Embed a word as a search would, and return whether it worked."""
         self._index.current("probe the embedder")
-        if self._embedder is None or self._index.space is None:
-            problem = self._services.embedder_problem or "no embedding provider is configured"
-            return MemoryEmbeddingProbeResult(ok=False, error=problem)
-        try:
-            await probe(self._embedder, self._index.space)
-        except EmbeddingError as error:
-            return MemoryEmbeddingProbeResult(ok=False, error=str(error))
-        return MemoryEmbeddingProbeResult(ok=True)
+        return await probe(self._embedder, self._services.embedder_problem)
 
     async def probe_vector_availability(self) -> bool:
         """Load what vector search needs, and return whether it can answer."""

@@ -8,7 +8,7 @@ from functools import partial
 from time import perf_counter
 from typing import TypeVar
 
-from composable_memory.errors import BackendError, ConfigError, EmbeddingError
+from composable_memory.errors import BackendError, ConfigError
 from composable_memory.forget.report import Forgetting, Holding
 from composable_memory.interfaces import BackendServices, ProgressCallback
 from composable_memory.paths import resolve_memory_file
@@ -279,15 +279,7 @@ class PostgresMemory:
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
         """Embed a word as a search would, and return whether it worked."""
         self._server.refuse_if_closed("probe the embedder")
-        embedder, space = self._services.embedder, self._space
-        if embedder is None or space is None:
-            problem = self._services.embedder_problem or "no embedding provider is configured"
-            return MemoryEmbeddingProbeResult(ok=False, error=problem)
-        try:
-            await probe(embedder, space)
-        except EmbeddingError as error:
-            return MemoryEmbeddingProbeResult(ok=False, error=str(error))
-        return MemoryEmbeddingProbeResult(ok=True)
+        return await probe(self._services.embedder, self._services.embedder_problem)
 
     async def probe_vector_availability(self) -> bool:
         """Return whether the server answers, and there are vectors to be searched with."""

@@ -5,13 +5,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import partial
-from math import hypot, isfinite
 
 from composable_memory.errors import EmbeddingError
 from composable_memory.interfaces import Clock, EmbedderAdapter
 from composable_memory.query.filters import has_all_phrases, holds_line_of, memory_types
 from composable_memory.types import Degradation, DegradationCode, SearchAnswer, SearchFilters, SearchOptions
-from composable_memory.vector_values import EmbedderInput
 from composable_memory_adapters.builtin.search import hybrid
 from composable_memory_adapters.builtin.search.filtering import (
     FileRow,
@@ -42,7 +40,7 @@ from composable_memory_adapters.builtin.search.time_matching import (
     subject_of,
 )
 from composable_memory_adapters.builtin.settings import QuerySettings
-from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace, answer_within
+from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace, query_vector
 from composable_memory_adapters.postgres.keywords import Keywords
 from composable_memory_adapters.postgres.passage_tokens import direction_of
 from composable_memory_adapters.postgres.server import Connection, Server
@@ -264,16 +262,9 @@ class Searching:
         if embedder is None or space is None:
             return None, None
         try:
-            asked = embedder.embed(EmbedderInput(text=text, kind="query"))
-            vector = await answer_within(EMBED_TIMEOUT_S, asked, space)
-            length = hypot(*vector)
+            return await query_vector(embedder, space, text, within_s=EMBED_TIMEOUT_S), None
         except EmbeddingError as error:
             return None, str(error)
-        except TypeError:
-            return None, "the query's vector is not a vector"
-        if len(vector) != space.dims or not isfinite(length):
-            return None, f"the query's vector does not fit {space.model}"
-        return (vector if length else None), None
 
     async def _dated(
         self,

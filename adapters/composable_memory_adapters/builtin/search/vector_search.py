@@ -1,7 +1,6 @@
 """The half of a search that goes by meaning: the vector of the query, and the store that looks around it."""
 
 import asyncio
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
@@ -10,14 +9,13 @@ from typing import TYPE_CHECKING
 from composable_memory.errors import (
     BackendUnavailable,
     ComposableMemoryError,
-    DimensionMismatch,
     EmbeddingError,
     IndexProblem,
 )
 from composable_memory.interfaces import EmbedderAdapter, VectorAdapter, VectorServices
 from composable_memory.registry import load_vectors
 from composable_memory.types import VectorStatus
-from composable_memory.vector_values import EmbedderInput, VectorQuery
+from composable_memory.vector_values import VectorQuery
 from composable_memory_adapters.builtin.search.index_vectors import (
     IndexVectors,
     VectorFollower,
@@ -25,7 +23,7 @@ from composable_memory_adapters.builtin.search.index_vectors import (
 from composable_memory_adapters.builtin.search.ranking import Near
 from composable_memory_adapters.builtin.settings import ENGINES, VectorSettings
 from composable_memory_adapters.builtin.store import index_meta
-from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace, answer_within
+from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace, query_vector
 from composable_memory_adapters.sqlite_file import SqliteFile
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -118,32 +116,15 @@ class VectorSearch:
             problem = f"it is asked again in {self._rests_until - now():.0f} s, since {self._failure}"
             raise EmbeddingError(self._space.provider, self._space.model, problem)
         try:
-            vector = await self._ask(text)
+            limit_s = self._embed_timeout_s if self._has_answered else self._first_timeout_s
+            vector = await query_vector(self._embedder, self._space, text, within_s=limit_s)
         except EmbeddingError as error:
             self._failures, self._failure = self._failures + 1, str(error)
             if self._failures >= FAILURES_BEFORE_REST:
                 self._rests_until = now() + self._rest_s
             raise
-        self._failures = 0
+        self._failures, self._has_answered = 0, True
         return vector
-
-    async def _ask(self, text: str) -> Sequence[float] | None:
-        space = self._space
-        question = EmbedderInput(text=text, kind="query")
-        limit_s = self._embed_timeout_s if self._has_answered else self._first_timeout_s
-        vector = await answer_within(limit_s, self._embedder.embed(question), space)
-        self._has_answered = True
-        try:
-            dims, length = len(vector), math.hypot(*vector)
-        except TypeError as error:
-            raise EmbeddingError(space.provider, space.model, "the query's vector is not a vector") from error
-        if dims != space.dims:
-            raise DimensionMismatch(space.provider, space.model, expected=space.dims, got=dims)
-        if not math.isfinite(length):
-            raise EmbeddingError(
-                space.provider, space.model, "the query's vector has a number that is not finite"
-            )
-        return vector if length else None
 
     async def warm(self) -> None:
         """Open the store and hand it all vectors; quick when that was done."""

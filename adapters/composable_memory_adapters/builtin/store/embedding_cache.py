@@ -11,6 +11,7 @@ from typing import TypeVar
 from composable_memory.errors import BackendTimeout, DimensionMismatch, EmbeddingError
 from composable_memory.interfaces import EmbedderAdapter, SupportsFingerprint
 from composable_memory.supervision.bounded_calls import BoundedCalls, Failure
+from composable_memory.types import MemoryEmbeddingProbeResult
 from composable_memory.vector_values import EmbedderInput
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -113,15 +114,36 @@ T = TypeVar("T")
 PROBE_TIMEOUT_S = 60.0
 
 
-async def probe(embedder: EmbedderAdapter, space: EmbeddingSpace) -> None:
-    """Embed one word as a search would.
+async def probe(embedder: EmbedderAdapter | None, problem: str | None) -> MemoryEmbeddingProbeResult:
+    """Embed a word as a search would, and return whether it worked; `problem` is why there is no embedder."""
+    if embedder is None:
+        return MemoryEmbeddingProbeResult(ok=False, error=problem or "no embedding provider is configured")
+    try:
+        await query_vector(embedder, EmbeddingSpace.of(embedder), "ping", within_s=PROBE_TIMEOUT_S)
+    except EmbeddingError as error:
+        return MemoryEmbeddingProbeResult(ok=False, error=str(error))
+    return MemoryEmbeddingProbeResult(ok=True)
+
+
+async def query_vector(
+    embedder: EmbedderAdapter, space: EmbeddingSpace, text: str, *, within_s: float
+) -> Sequence[float] | None:
+    """Return the vector of a query, or None if it has no direction.
 
     Raises:
-        EmbeddingError: the call failed, or returned a vector that cannot be used.
+        EmbeddingError: the call failed, took too long, or returned what does not belong to `space`.
     """
-    word = EmbedderInput(text="ping", kind="query")
-    vector = await answer_within(PROBE_TIMEOUT_S, embedder.embed(word), space)
-    pack(space, vector)
+    vector = await answer_within(within_s, embedder.embed(EmbedderInput(text=text, kind="query")), space)
+    try:
+        dims, length = len(vector), math.hypot(*vector)
+    except TypeError as error:
+        raise EmbeddingError(space.provider, space.model, "the query's vector is not a vector") from error
+    if dims != space.dims:
+        raise DimensionMismatch(space.provider, space.model, expected=space.dims, got=dims)
+    if not math.isfinite(length):
+        problem = "the query's vector has a number that is not finite"
+        raise EmbeddingError(space.provider, space.model, problem)
+    return vector if length else None
 
 
 async def answer_within(timeout_s: float, asked: Coroutine[object, object, T], space: EmbeddingSpace) -> T:

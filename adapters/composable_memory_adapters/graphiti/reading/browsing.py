@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from composable_memory.facts import Episode, Fact, GraphEntity, Neighbourhood
-from composable_memory.interfaces import Clock
+from composable_memory.facts import Episode, Fact
 from composable_memory.supervision.tasks import all_of
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row, iso, number_in
 from composable_memory_adapters.graphiti.fact_stores import Counts, EpisodeIds
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of
-from composable_memory_adapters.graphiti.reading.entities import entities, ids_called, neighbourhood
+from composable_memory_adapters.graphiti.reading.entities import EntityReader
 from composable_memory_adapters.graphiti.reading.rows import (
     EPISODE,
     FACT,
@@ -52,12 +51,8 @@ COUNT_ENTITIES = "MATCH (n:Entity) WHERE {n_in_group} RETURN count(n) AS number"
 COUNT_EPISODES = "MATCH (p:Episodic) WHERE {p_in_group} RETURN count(p) AS number"
 
 
-class FactReader:
+class FactReader(EntityReader):
     """The lists and single records of a database, each with its origins."""
-
-    def __init__(self, database: CypherDatabase, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
 
     async def fact(self, group_id: str, fact_id: str) -> Fact | None:
         """Return one fact, also one that has expired; None if it is not there."""
@@ -87,7 +82,7 @@ class FactReader:
             reads = [self._facts(group, statement, given) for group in dict.fromkeys(groups)]
         else:
             statement = self._statement(FACTS_ABOUT, held=conditions)
-            called = await ids_called(self._database, groups, about)
+            called = await self.ids_called(groups, about)
             reads = [self._facts(group, statement, given | {"ids": ids}) for group, ids in called]
         found = [one for part in await all_of(*reads) for one in part]
         kept = [one for one in found if _fits(one, as_of, current_at) and not one.is_forgotten(now)]
@@ -105,20 +100,6 @@ class FactReader:
             (one for one in found if not one.is_forgotten(now)), key=lambda one: (since(one), one.id)
         )
         return await add_origins(self._database, visible)
-
-    async def entities(
-        self, groups: Sequence[str], *, named: str | None = None, limit: int
-    ) -> list[GraphEntity]:
-        """Return entities, those with most facts first."""
-        return await entities(self._database, groups, named=named, limit=limit)
-
-    async def neighbourhood(
-        self, groups: Sequence[str], entity: str | None, *, depth: int, limit: int
-    ) -> Neighbourhood:
-        """Return entities and the facts between them."""
-        return await neighbourhood(
-            self._database, groups, entity, depth=depth, limit=limit, now=self._clock()
-        )
 
     async def episodes(self, groups: Sequence[str], *, limit: int) -> list[Episode]:
         """Return episodes, the latest observed first."""
@@ -176,16 +157,6 @@ class FactReader:
         )
         numbers = Counter({str(row["id"]): number_in(row, "facts") for row in counted})
         return [episode_of(row, group_id, numbers[str(row["id"])]) for row in rows]
-
-    def _statement(self, template: str, *, held: str = "true") -> str:
-        dialect = dialect_of(self._database.kind)
-        return template.format(
-            e_in_group=dialect.in_group("e"),
-            n_in_group=dialect.in_group("n"),
-            p_in_group=dialect.in_group("p"),
-            visible=dialect.visible("e"),
-            held=held,
-        )
 
 
 def _moments(

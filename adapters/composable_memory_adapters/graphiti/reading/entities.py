@@ -5,9 +5,9 @@ count for more than a list.
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 
 from composable_memory.facts import Fact, GraphEntity, Neighbourhood
+from composable_memory.interfaces import Clock
 from composable_memory.supervision.tasks import all_of
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, iso
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of
@@ -29,16 +29,16 @@ MAX_CALLED = 50
 """Entities of a group that one name may mean."""
 
 CALLED = """
-MATCH (n:Entity) WHERE {in_group} AND toLower(n.name) CONTAINS $name
+MATCH (n:Entity) WHERE {n_in_group} AND toLower(n.name) CONTAINS $name
 WITH n, toLower(n.name) = $name AS is_exact ORDER BY is_exact DESC, n.name, n.uuid LIMIT $limit
 RETURN n.uuid AS id, is_exact
 """
 MOST_CONNECTED = """
-MATCH (n:Entity) WHERE {in_group} OPTIONAL MATCH (n)-[e:RELATES_TO]-()
+MATCH (n:Entity) WHERE {n_in_group} OPTIONAL MATCH (n)-[e:RELATES_TO]-()
 WITH n, count(e) AS facts ORDER BY facts DESC, n.name, n.uuid LIMIT $limit RETURN n.uuid AS id
 """
 WITH_IDS = f"""
-MATCH (n:Entity) WHERE {{in_group}} AND n.uuid IN $ids OPTIONAL MATCH (n)-[e:RELATES_TO]-()
+MATCH (n:Entity) WHERE {{n_in_group}} AND n.uuid IN $ids OPTIONAL MATCH (n)-[e:RELATES_TO]-()
 WITH n, count(e) AS facts RETURN {ENTITY}, facts
 """
 LINKS = f"""
@@ -61,131 +61,121 @@ class _Link:
     distance: int
 
 
-async def entities(
-    database: CypherDatabase, groups: Sequence[str], *, named: str | None = None, limit: int
-) -> list[GraphEntity]:
-    """Return entities, those with most facts first; with a name, those that contain it, exact ones first."""
+class EntityReader:
+    """What a database says of entities."""
 
-    async def of_group(group_id: str) -> list[GraphEntity]:
-        parameters: dict[str, object] = {"limit": max(0, limit)}
-        if named is not None:
-            parameters["name"] = _lower(named)
-        statement = _statement(database, MOST_CONNECTED if named is None else CALLED)
-        rows = await database.read(group_id, statement, **parameters)
-        return await _with_ids(database, group_id, [str(row["id"]) for row in rows])
+    def __init__(self, database: CypherDatabase, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
 
-    found = await all_of(*(of_group(group) for group in dict.fromkeys(groups)))
-    return _by_facts((one for part in found for one in part), first=named)[: max(0, limit)]
+    async def entities(
+        self, groups: Sequence[str], *, named: str | None = None, limit: int
+    ) -> list[GraphEntity]:
+        """Return entities, those with most facts first; of those that contain a name, exact ones first."""
 
+        async def of_group(group_id: str) -> list[GraphEntity]:
+            parameters: dict[str, object] = {"limit": max(0, limit)}
+            if named is not None:
+                parameters["name"] = _lower(named)
+            statement = self._statement(MOST_CONNECTED if named is None else CALLED)
+            rows = await self._database.read(group_id, statement, **parameters)
+            return await self._with_ids(group_id, [str(row["id"]) for row in rows])
 
-async def ids_called(
-    database: CypherDatabase, groups: Sequence[str], name: str
-) -> list[tuple[str, list[str]]]:
-    """Return each group that has entities of this name, with their ids.
+        found = await all_of(*(of_group(group) for group in dict.fromkeys(groups)))
+        return _by_facts((one for part in found for one in part), first=named)[: max(0, limit)]
 
-    Where one is called exactly so, those of any group that only contain the name are left out.
-    """
-    statement = _statement(database, CALLED)
-    different = [*dict.fromkeys(groups)]
-    found = await all_of(
-        *(database.read(group, statement, name=_lower(name), limit=MAX_CALLED) for group in different)
-    )
-    is_exact = any(row["is_exact"] for rows in found for row in rows)
-    called = (
-        (group, [str(row["id"]) for row in rows if row["is_exact"] or not is_exact])
-        for group, rows in zip(different, found, strict=True)
-    )
-    return [(group, ids) for group, ids in called if ids]
+    async def ids_called(self, groups: Sequence[str], name: str) -> list[tuple[str, list[str]]]:
+        """Return each group that has entities of this name, with their ids.
 
-
-async def neighbourhood(
-    database: CypherDatabase,
-    groups: Sequence[str],
-    entity: str | None,
-    *,
-    depth: int,
-    limit: int,
-    now: datetime,
-) -> Neighbourhood:
-    """Return at most `limit` facts, the nearest to an entity and the newest first, and what they are between.
-
-    `depth` is how many facts away they may be, at most 5; with 0 it is the entity alone. Without an entity,
-    the newest facts of all.
-    """
-    limit = max(0, limit)
-    if entity is None:
-        called: Sequence[tuple[str, list[str]]] = [(group, []) for group in dict.fromkeys(groups)]
-        found = await all_of(*(_newest(database, group, limit=limit, now=now) for group, _ in called))
-    else:
-        called = await ids_called(database, groups, entity)
+        Where one is called exactly so, those of any group that only contain the name are left out.
+        """
+        statement = self._statement(CALLED)
+        different = [*dict.fromkeys(groups)]
         found = await all_of(
             *(
-                _around(database, group, ids, depth=min(depth, MAX_DEPTH), limit=limit, now=now)
-                for group, ids in called
+                self._database.read(group, statement, name=_lower(name), limit=MAX_CALLED)
+                for group in different
             )
         )
-    links = sorted((link for part in found for link in part), key=_nearest)[:limit]
-    shown = await all_of(
-        *(_with_ids(database, group, [*ids, *_ends_in(group, links)]) for group, ids in called)
-    )
-    return Neighbourhood(
-        entities=tuple(_by_facts(one for part in shown for one in part)),
-        facts=tuple(await add_origins(database, [link.fact for link in links])),
-    )
-
-
-async def _newest(database: CypherDatabase, group_id: str, *, limit: int, now: datetime) -> list[_Link]:
-    return await _links(database, group_id, LINKS, {"limit": limit}, now=now, distance=0)
-
-
-async def _around(
-    database: CypherDatabase, group_id: str, ids: Sequence[str], *, depth: int, limit: int, now: datetime
-) -> list[_Link]:
-    """Return the facts around entities, going one fact further each time."""
-    links: dict[str, _Link] = {}
-    seen, edge = set(ids), [*ids]
-    for distance in range(depth):
-        given = {"ids": edge, "limit": limit}
-        found = await _links(database, group_id, LINKS_OF, given, now=now, distance=distance)
-        links = {link.fact.id: link for link in found} | links
-        edge = [*dict.fromkeys(end for link in found for end in link.ends if end not in seen)]
-        seen.update(edge)
-        if not edge or len(links) >= limit:
-            break
-    return [*links.values()]
-
-
-async def _links(
-    database: CypherDatabase,
-    group_id: str,
-    statement: str,
-    parameters: dict[str, object],
-    *,
-    now: datetime,
-    distance: int,
-) -> list[_Link]:
-    rows = await database.read(group_id, _statement(database, statement), now=iso(now), **parameters)
-    links = (
-        _Link(
-            fact=fact_of(row, group_id),
-            ends=(str(row["source_id"]), str(row["target_id"])),
-            distance=distance,
+        is_exact = any(row["is_exact"] for rows in found for row in rows)
+        called = (
+            (group, [str(row["id"]) for row in rows if row["is_exact"] or not is_exact])
+            for group, rows in zip(different, found, strict=True)
         )
-        for row in rows
-    )
-    return [link for link in links if not link.fact.is_forgotten(now)]
+        return [(group, ids) for group, ids in called if ids]
 
+    async def neighbourhood(
+        self, groups: Sequence[str], entity: str | None, *, depth: int, limit: int
+    ) -> Neighbourhood:
+        """Return at most `limit` facts, the nearest to an entity and the newest first, and their entities.
 
-async def _with_ids(database: CypherDatabase, group_id: str, ids: Sequence[str]) -> list[GraphEntity]:
-    if not ids:
-        return []
-    rows = await database.read(group_id, _statement(database, WITH_IDS), ids=[*dict.fromkeys(ids)])
-    return [entity_of(row, group_id) for row in rows]
+        `depth` is how many facts away they may be, at most 5; with 0 it is the entity alone. Without an
+        entity, the newest facts of all.
+        """
+        limit = max(0, limit)
+        if entity is None:
+            called: Sequence[tuple[str, list[str]]] = [(group, []) for group in dict.fromkeys(groups)]
+            found = await all_of(
+                *(self._links(group, LINKS, {"limit": limit}, distance=0) for group, _ in called)
+            )
+        else:
+            called = await self.ids_called(groups, entity)
+            found = await all_of(
+                *(self._around(group, ids, depth=min(depth, MAX_DEPTH), limit=limit) for group, ids in called)
+            )
+        links = sorted((link for part in found for link in part), key=_nearest)[:limit]
+        shown = await all_of(
+            *(self._with_ids(group, [*ids, *_ends_in(group, links)]) for group, ids in called)
+        )
+        return Neighbourhood(
+            entities=tuple(_by_facts(one for part in shown for one in part)),
+            facts=tuple(await add_origins(self._database, [link.fact for link in links])),
+        )
 
+    async def _around(self, group_id: str, ids: Sequence[str], *, depth: int, limit: int) -> list[_Link]:
+        """Return the facts around entities, going one fact further each time."""
+        links: dict[str, _Link] = {}
+        seen, edge = set(ids), [*ids]
+        for distance in range(depth):
+            given = {"ids": edge, "limit": limit}
+            found = await self._links(group_id, LINKS_OF, given, distance=distance)
+            links = {link.fact.id: link for link in found} | links
+            edge = [*dict.fromkeys(end for link in found for end in link.ends if end not in seen)]
+            seen.update(edge)
+            if not edge or len(links) >= limit:
+                break
+        return [*links.values()]
 
-def _statement(database: CypherDatabase, template: str) -> str:
-    dialect = dialect_of(database.kind)
-    return template.format(in_group=dialect.in_group("n"), visible=dialect.visible("e"))
+    async def _links(
+        self, group_id: str, template: str, parameters: dict[str, object], *, distance: int
+    ) -> list[_Link]:
+        now = self._clock()
+        rows = await self._database.read(group_id, self._statement(template), now=iso(now), **parameters)
+        links = (
+            _Link(
+                fact=fact_of(row, group_id),
+                ends=(str(row["source_id"]), str(row["target_id"])),
+                distance=distance,
+            )
+            for row in rows
+        )
+        return [link for link in links if not link.fact.is_forgotten(now)]
+
+    async def _with_ids(self, group_id: str, ids: Sequence[str]) -> list[GraphEntity]:
+        if not ids:
+            return []
+        rows = await self._database.read(group_id, self._statement(WITH_IDS), ids=[*dict.fromkeys(ids)])
+        return [entity_of(row, group_id) for row in rows]
+
+    def _statement(self, template: str, *, held: str = "true") -> str:
+        dialect = dialect_of(self._database.kind)
+        return template.format(
+            e_in_group=dialect.in_group("e"),
+            n_in_group=dialect.in_group("n"),
+            p_in_group=dialect.in_group("p"),
+            visible=dialect.visible("e"),
+            held=held,
+        )
 
 
 def _ends_in(group_id: str, links: Iterable[_Link]) -> list[str]:
