@@ -56,7 +56,8 @@ from composable_memory_feedback.advice.proposal import AdviceLimits, Proposal
 from composable_memory_feedback.advice.statistical import advise
 from composable_memory_feedback.guardrails import check, clamp_steps
 from composable_memory_feedback.judgements import Judgement, JudgementKind
-from composable_memory_feedback.logged import LoggedQuery, RankedHit, RankingPolicy, read_queries
+from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit, RankingPolicy
+from composable_memory_feedback.logged.reading import read_queries
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import OpsLog
 

@@ -35,8 +35,9 @@ from composable_memory_feedback.advice.proposal import AdviceLimits, Proposal  #
 from composable_memory_feedback.advice.statistical import advise  # noqa: E402
 from composable_memory_feedback.advice.weight_grid import coarse  # noqa: E402
 from composable_memory_feedback.guardrails import check, clamp_steps  # noqa: E402
-from composable_memory_feedback.logged import LoggedQuery  # noqa: E402
-from composable_memory_feedback.replay import PolicyChange, gate  # noqa: E402
+from composable_memory_feedback.logged.logged_query import LoggedQuery  # noqa: E402
+from composable_memory_feedback.replay.comparing import gate  # noqa: E402
+from composable_memory_feedback.replay.report import PolicyChange  # noqa: E402
 from composable_memory_feedback.weights import WeightTable  # noqa: E402
 from tests.unit.feedback.worlds import (  # noqa: E402
     BACKENDS,
@@ -221,7 +222,7 @@ def gated(
     for seed in seeds:
         world = World(seed, **options)  # type: ignore[arg-type]
         cases = cases_of(*world.serve(count))
-        verdict = gate(cases, PolicyChange(), PolicyChange(weights=weights), ranker=plain_ranker)
+        verdict = gate(cases, PolicyChange(), PolicyChange(table=candidate), ranker=plain_ranker)
         found.append(verdict.difference)
     return (
         f"| {way}, {change} | {mean(one.low <= true <= one.high for one in found):.0%} "

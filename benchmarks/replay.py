@@ -28,7 +28,8 @@ from composable_memory.query.near_duplicates import near_pairs_shown
 from composable_memory.query.ranking import CalibrationRule, MergePolicy, rank
 from composable_memory.query.replay import Replayer, is_reproduced
 from composable_memory.types import SearchOptions
-from composable_memory_feedback.logged import LoggedQuery, read_queries
+from composable_memory_feedback.logged.logged_query import LoggedQuery
+from composable_memory_feedback.logged.reading import read_queries
 from composable_memory_ops_logs import OpsLog
 
 ONCE_MORE = 100

@@ -11,7 +11,7 @@ from composable_memory.types import MemorySearchResult, format_citation
 
 if TYPE_CHECKING:
     from composable_memory_feedback.judgements import Judgement
-    from composable_memory_feedback.logged import RankedHit
+    from composable_memory_feedback.logged.logged_query import RankedHit
 
 _CITATION = re.compile(
     r"(?P<path>.+?)(?:#[Lp](?P<first>\d{1,9})(?:-[Lp]?(?P<last>\d{1,9}))?(?::(?P<within>\d{1,9}))?"

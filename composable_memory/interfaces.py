@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     )
     from composable_memory.facts import Adopted, Episode, Fact, Forgotten, GraphEntity, Neighbourhood
     from composable_memory.forget.report import Forgetting, Holding
-    from composable_memory_feedback.store import FeedbackStore
+    from composable_memory_feedback.store.store import FeedbackStore
     from composable_memory_ops_logs import OpsLog
 
 ProgressCallback = Callable[[MemorySyncProgressUpdate], None]

@@ -4,7 +4,7 @@ A chart knows nothing of how it is drawn: `print_charts` prints it, `pictures` d
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from statistics import fmean
 from typing import Literal
@@ -13,7 +13,7 @@ from composable_memory.cli.output import print_line
 from composable_memory.cli.render import print_table, sparkline
 from composable_memory.cli.weight_tables import SETTINGS
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.judgements import BackendDay, KindGroup
+from composable_memory_feedback.judgements import BackendDay, total_of
 from composable_memory_feedback.store.stored_values import WeightChange
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -131,25 +131,24 @@ def weight_charts(
         )
 
 
-def quality_chart(days: Iterable[BackendDay], *, start: datetime, now: datetime) -> Chart:
+def quality_chart(days: Sequence[BackendDay], *, start: datetime, now: datetime) -> Chart:
     """Return the mean relevance of each backend's results by day, over all kinds of questions.
 
     Drawn from what was judged; where nothing was, from how results were used.
     """
-    by_group: Mapping[KindGroup, list[BackendDay]] = _by_group(days)
-    group: KindGroup = "judged" if by_group["judged"] or not by_group["implicit"] else "implicit"
-    sums: defaultdict[tuple[str, datetime], list[BackendDay]] = defaultdict(list)
-    for one in by_group[group]:
-        sums[one.backend, _morning(one.day)].append(one)
+    judged = [one for one in days if one.group == "judged"]
+    by_use = bool(days) and not judged
+    grouped: defaultdict[tuple[str, datetime], list[BackendDay]] = defaultdict(list)
+    for one in judged or days:
+        grouped[one.backend, _morning(one.day)].append(one)
     points: defaultdict[str, list[Point]] = defaultdict(list)
-    for (backend, at), rows in sorted(sums.items()):
-        queries = sum(row.queries for row in rows)
-        if queries and at >= start - DAY:
-            relevance = sum(row.mean_relevance * row.queries for row in rows) / queries
-            points[backend].append(Point(at=at, value=relevance))
+    for (backend, at), rows in sorted(grouped.items()):
+        total = total_of(rows)
+        if total.queries and at >= start - DAY:
+            points[backend].append(Point(at=at, value=total.mean_relevance))
     return Chart(
         title="Quality of results by day",
-        unit="mean relevance, judged" if group == "judged" else "mean relevance, by use",
+        unit="mean relevance, by use" if by_use else "mean relevance, judged",
         course="days",
         start=start,
         end=now,
@@ -228,13 +227,6 @@ def _since(start: datetime, points: Sequence[Point]) -> tuple[Point, ...]:
     earlier = [one for one in points if one.at <= start]
     held = [Point(at=start, value=earlier[-1].value)] if earlier else []
     return (*held, *(one for one in points if one.at > start))
-
-
-def _by_group(days: Iterable[BackendDay]) -> defaultdict[KindGroup, list[BackendDay]]:
-    groups: defaultdict[KindGroup, list[BackendDay]] = defaultdict(list)
-    for one in days:
-        groups[one.group].append(one)
-    return groups
 
 
 def _morning(day: date) -> datetime:

@@ -43,8 +43,8 @@ from composable_memory.json_documents import document
 from composable_memory.learning import EvaluationRun, Learning, LearningStats, WeightsReport
 from composable_memory.runtime.opening import open_memory
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.judgements import BackendDay, Judgement, JudgementKind, KindGroup
-from composable_memory_feedback.judging import EvaluationOutcome
+from composable_memory_feedback.judgements import BackendDay, Judgement, JudgementKind, KindGroup, total_of
+from composable_memory_feedback.judging.evaluator import EvaluationOutcome
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import utc_now
 
@@ -362,11 +362,9 @@ def _quality_rows(days: Iterable[BackendDay], group: KindGroup) -> Iterator[Sequ
 
 def _quality(days: Sequence[BackendDay]) -> tuple[str, ...]:
     """Return how many queries there were, the means over them, and how many results were used."""
-    queries = sum(one.queries for one in days)
-    precision = sum(one.precision * one.queries for one in days) / queries
-    relevance = sum(one.mean_relevance * one.queries for one in days) / queries
-    used = f"{sum(one.used for one in days)} of {sum(one.results for one in days)}"
-    return str(queries), f"{precision:.2f}", f"{relevance:.2f}", used
+    total = total_of(days)
+    used = f"{total.used} of {total.results}"
+    return str(total.queries), f"{total.precision:.2f}", f"{total.mean_relevance:.2f}", used
 
 
 def _format_report(report: WeightsReport, backends: Sequence[str]) -> str:

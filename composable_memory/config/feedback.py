@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, SecretStr
 from composable_memory.config.base_model import SettingsModel
 
 if TYPE_CHECKING:
-    from composable_memory_feedback.advice import AdviceLimits
+    from composable_memory_feedback.advice.proposal import AdviceLimits
 
 
 def _endpoint(value: str) -> str:
@@ -97,7 +97,9 @@ class FeedbackSettings(SettingsModel):
     @property
     def limits(self) -> "AdviceLimits":
         """Return what holds advisors in check."""
-        from composable_memory_feedback.advice import AdviceLimits  # only those who take advice need it
+        from composable_memory_feedback.advice.proposal import (
+            AdviceLimits,  # only those who take advice need it
+        )
 
         return AdviceLimits(
             min_weight=self.min_weight,

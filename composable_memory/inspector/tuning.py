@@ -10,10 +10,10 @@ from composable_memory.inspector.markup import Child, Markup, el
 from composable_memory.learning import ReplayRun
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import Dedup, Fusion
-from composable_memory_feedback.logged import RankedHit
+from composable_memory_feedback.logged.logged_query import RankedHit
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.replay import PolicyChange, QueryReplay
-from composable_memory_feedback.store import WeightChange
+from composable_memory_feedback.replay.report import PolicyChange, QueryReplay
+from composable_memory_feedback.store.stored_values import WeightChange
 from composable_memory_feedback.weights import WeightTable
 
 PREFIX = "weight."

@@ -15,17 +15,17 @@ from composable_memory.learning.reports import Advice
 from composable_memory.learning.weight_tables import WeightTables
 from composable_memory.query.live_weights import WeightTable
 from composable_memory.query.replay import Replayer
-from composable_memory_feedback.advice import Objection, Proposal
 from composable_memory_feedback.advice.evidence import Case, score
-from composable_memory_feedback.advice.proposal import AdvisorChoice
+from composable_memory_feedback.advice.proposal import AdvisorChoice, Objection, Proposal
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenRecord, compare_golden
 from composable_memory_feedback.guardrails import HARDLY, Clamped, check, clamp_steps
 from composable_memory_feedback.judgements import Judgement, backend_days
 from composable_memory_feedback.language_model import LanguageModel
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.replay import LEAST_CASES, PolicyChange, gate
-from composable_memory_feedback.store import FeedbackStore
+from composable_memory_feedback.replay.comparing import LEAST_CASES, gate
+from composable_memory_feedback.replay.report import PolicyChange
+from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_feedback.weights import same_proportions
 from composable_memory_ops_logs import WeightsAdvised
 from composable_memory_ops_logs.quick_dataclass import dataclass

@@ -30,7 +30,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from composable_memory_feedback.store import FeedbackStore
+    from composable_memory_feedback.store.store import FeedbackStore
 
 
 T = TypeVar("T")
@@ -146,7 +146,7 @@ class LearningContext:
 
     def _opened(self) -> "FeedbackStore":
         # Most commands find no store; they need not wait for what it brings.
-        from composable_memory_feedback.store import FeedbackStore
+        from composable_memory_feedback.store.store import FeedbackStore
 
         with self._opening:
             if self._is_closed:

@@ -23,8 +23,8 @@ from composable_memory_feedback.experiments.experiment_status import (
     status_of,
 )
 from composable_memory_feedback.judgements import Judgement
-from composable_memory_feedback.logged import LoggedQuery
-from composable_memory_feedback.store import FeedbackStore
+from composable_memory_feedback.logged.logged_query import LoggedQuery
+from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_feedback.weights import same_proportions
 from composable_memory_ops_logs import ExperimentChanged, OpsEvent
 

@@ -20,7 +20,7 @@ from composable_memory_feedback.golden import (
     score_golden,
     score_hits,
 )
-from composable_memory_feedback.logged import LoggedQuery
+from composable_memory_feedback.logged.logged_query import LoggedQuery
 from composable_memory_ops_logs import redact
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from heapq import nsmallest
 from operator import itemgetter
 from pathlib import Path
+from typing import TypeVar
 
 from composable_memory.learning.active_weights import WeightsReport
 from composable_memory.learning.advising import language_model
@@ -22,11 +23,14 @@ from composable_memory.query.live_weights import WeightTable
 from composable_memory_feedback.advice.evidence import QueryKey
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement, JudgementKind, backend_days
-from composable_memory_feedback.judging import EvaluationOutcome, Evaluator
+from composable_memory_feedback.judging.evaluator import EvaluationOutcome, Evaluator
 from composable_memory_feedback.language_model import LanguageModel
-from composable_memory_feedback.logged import LoggedAnswer, LoggedQuery, read_queries
-from composable_memory_feedback.store import FeedbackStore
+from composable_memory_feedback.logged.logged_query import LoggedQuery
+from composable_memory_feedback.logged.reading import read_queries
+from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_ops_logs import ErrorInfo, FeedbackEvaluated, OpsLogReader, trace
+
+T = TypeVar("T")
 
 TextReader = Callable[[str, int, int], Awaitable[str | None]]
 """Returns the text of lines of a memory file, or None where there is none any more."""
@@ -87,7 +91,7 @@ class Judging:
         # A mark that is still to come was set by a clock that ran ahead; all is looked at again.
         if until is not None and (last := datetime.fromisoformat(until)) <= now:
             first = last - LOOK_BACK
-        quotes = await self._quotes(first)
+        quotes = await self._in_transcripts(quotes_in_transcripts, first)
         since = min([first, *(one.at - LOOK_BACK for one in quotes)])
         new = 0
         async for part in signals_of(self._context, since=since, answers=quotes):
@@ -143,7 +147,9 @@ class Judging:
         per_hour, clock = self._context.settings.evaluations_per_hour, self._context.clock
         store = await self._context.stored(lambda store: store)
         evaluator = Evaluator(model, store, per_hour=per_hour, clock=clock)
-        answers = await self._answers(min(one.query.at for one in waiting)) if waiting else {}
+        since = min((one.query.at for one in waiting), default=clock())
+        found = await self._in_transcripts(answers_in_transcripts, since)
+        answers = {one.trace_id: one.text for one in found}
         for one in waiting:
             query = one.query
             texts = await self._texts(one, read) if read else {}
@@ -197,20 +203,10 @@ class Judging:
                 texts[hit.key] = text[hit.start_char :]
         return texts
 
-    async def _quotes(self, since: datetime) -> list[LoggedAnswer]:
-        """Return what answers in the transcripts quote, where the settings name their folder."""
+    async def _in_transcripts(self, read: Callable[..., list[T]], since: datetime) -> list[T]:
+        """Return what is read of the transcripts, where the settings name their folder."""
         folder = self._context.settings.transcripts_dir
-        if folder is None:
-            return []
-        return await asyncio.to_thread(quotes_in_transcripts, folder.expanduser(), since=since)
-
-    async def _answers(self, since: datetime) -> Mapping[str, str]:
-        """Return what was answered after searches, by their traces, as far as transcripts tell."""
-        folder = self._context.settings.transcripts_dir
-        if folder is None:
-            return {}
-        found = await asyncio.to_thread(answers_in_transcripts, folder.expanduser(), since=since)
-        return {one.trace_id: one.text for one in found}
+        return [] if folder is None else await asyncio.to_thread(read, folder.expanduser(), since=since)
 
     async def _query(self, trace_id: str) -> tuple[LoggedQuery, frozenset[int]]:
         """Return a query, and the ranks of its results that were too weak to be delivered."""

@@ -15,13 +15,8 @@ from composable_memory.query.replay import can_be_ranked, is_reproduced
 from composable_memory_feedback.advice.evidence import Case, cases_of
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement
-from composable_memory_feedback.logged import (
-    LineTest,
-    LoggedAnswer,
-    LoggedQueries,
-    QueryStream,
-)
-from composable_memory_feedback.logged.reading import oldest_first
+from composable_memory_feedback.logged.logged_query import LoggedAnswer, LoggedQueries
+from composable_memory_feedback.logged.reading import LineTest, QueryStream, oldest_first
 from composable_memory_feedback.signals.implicit_feedback import Uses
 
 STORED_AT_ONCE = 1000

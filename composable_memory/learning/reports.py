@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from composable_memory.learning.active_weights import WeightsReport
-from composable_memory_feedback.advice import Proposal, Verdict
+from composable_memory_feedback.advice.proposal import Proposal, Verdict
 from composable_memory_feedback.golden import GoldenComparison, GoldenScore
-from composable_memory_feedback.judgements import JudgementKind
-from composable_memory_feedback.judging import EvaluationOutcome
-from composable_memory_feedback.replay import ReplayReport
-from composable_memory_feedback.store import BackendDay
+from composable_memory_feedback.judgements import BackendDay, JudgementKind
+from composable_memory_feedback.judging.evaluator import EvaluationOutcome
+from composable_memory_feedback.replay.report import ReplayReport
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from composable_memory.paths import opened_file
 from composable_memory.transcripts import SPEAKERS, TranscriptMessage, messages_of
-from composable_memory_feedback.logged import LoggedAnswer
+from composable_memory_feedback.logged.logged_query import LoggedAnswer
 from composable_memory_feedback.signals.quoting import ShownText, quoted_places
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

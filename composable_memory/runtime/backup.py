@@ -30,7 +30,7 @@ from composable_memory.learning import open_learning
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
 from composable_memory.state.folders import existing_folder
-from composable_memory_feedback.store import FeedbackStore
+from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_ops_logs import OpsLogReader
 from composable_memory_ops_logs.line_format import event_to_wire, to_line
 from composable_memory_ops_logs.private_files import replace_file, sync_folder

@@ -32,7 +32,7 @@ def judged_traces(state_dir: Path) -> frozenset[str]:
         OSError: a store cannot be read, so that it cannot be told.
     """
     # Asked by the thread of the log, and only before it deletes something.
-    from composable_memory_feedback.store import FeedbackStore
+    from composable_memory_feedback.store.store import FeedbackStore
 
     traces: set[str] = set()
     for path in feedback_stores(state_dir):

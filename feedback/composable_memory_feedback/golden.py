@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.logged import LoggedQuery, RankedHit, Ranker
+from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit, Ranker
 from composable_memory_feedback.metrics import ndcg, recall, reciprocal_rank
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass

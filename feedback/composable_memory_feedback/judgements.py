@@ -96,6 +96,30 @@ class BackendDay:
     group: KindGroup = "judged"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendRecord:
+    """How results did over several days; means are over the queries, 0 where there was none."""
+
+    queries: int
+    precision: float
+    mean_relevance: float
+    used: int
+    results: int
+
+
+def total_of(days: Iterable[BackendDay]) -> BackendRecord:
+    """Sum up several days."""
+    days = [*days]
+    queries = sum(one.queries for one in days)
+    return BackendRecord(
+        queries=queries,
+        precision=sum(one.precision * one.queries for one in days) / (queries or 1),
+        mean_relevance=sum(one.mean_relevance * one.queries for one in days) / (queries or 1),
+        used=sum(one.used for one in days),
+        results=sum(one.results for one in days),
+    )
+
+
 _RANK = {
     JudgementKind.EXPLICIT: 0,
     JudgementKind.MODEL: 1,

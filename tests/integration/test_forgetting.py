@@ -33,7 +33,8 @@ from composable_memory.state.workspaces import adopt
 from composable_memory.testing import FakeBackend
 from composable_memory.types import MemorySearchResult, QueryResponse, SearchOptions
 from composable_memory_adapters.vectors.int8_file import encode
-from composable_memory_feedback.logged import LoggedQuery, read_queries
+from composable_memory_feedback.logged.logged_query import LoggedQuery
+from composable_memory_feedback.logged.reading import read_queries
 from tests.variants import variants
 
 SECRET = "The spare key lies under the turquoise flowerpot, code zebra-99117."

@@ -10,7 +10,7 @@ import pytest
 from composable_memory import open_memory
 from composable_memory.learning import open_learning
 from composable_memory.query.replay import is_reproduced
-from composable_memory_feedback.logged import read_queries
+from composable_memory_feedback.logged.reading import read_queries
 from composable_memory_ops_logs import OpsLogReader
 
 SPRING = datetime(2026, 3, 10, 12, tzinfo=UTC)

@@ -15,7 +15,7 @@ from composable_memory.runtime.memory import Memory
 from composable_memory.state.ops_log import judged_traces
 from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.store import FeedbackStore
+from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_ops_logs import utc_now
 from tests.postgres_server import PostgresServer, make_tables, missing, running
 from tests.unit.feedback.store_makers import NOON, judgement, table

@@ -25,7 +25,7 @@ from composable_memory.state.workspaces import (
     known_workspaces,
 )
 from composable_memory.types import Degradation
-from composable_memory_feedback.store import FeedbackStore
+from composable_memory_feedback.store.store import FeedbackStore
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ from math import isfinite
 from hypothesis import given
 from hypothesis import strategies as st
 
-from composable_memory_feedback.advice import AdviceLimits
+from composable_memory_feedback.advice.proposal import AdviceLimits
 from composable_memory_feedback.guardrails import clamp_steps
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.weights import WeightTable, same_proportions

@@ -8,9 +8,9 @@ from math import inf, nan
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from composable_memory_feedback.advice import AdviceLimits
 from composable_memory_feedback.advice.evidence import Case
 from composable_memory_feedback.advice.llm import propose
+from composable_memory_feedback.advice.proposal import AdviceLimits
 from composable_memory_feedback.judging.prompt import read_reply
 from composable_memory_feedback.language_model import Fence, clean, json_object_in, one_line
 from composable_memory_feedback.weights import WeightTable

@@ -30,7 +30,8 @@ from composable_memory.types import (
 )
 from composable_memory_feedback.experiments.experiment_status import Experiment
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.logged import LoggedQueries, RankingPolicy, read_queries
+from composable_memory_feedback.logged.logged_query import LoggedQueries, RankingPolicy
+from composable_memory_feedback.logged.reading import read_queries
 from composable_memory_ops_logs import OpsLog
 
 BACKENDS = ("notes", "graph", "qmd")

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import Judgement
-from composable_memory_feedback.logged import (
+from composable_memory_feedback.logged.logged_query import (
     LoggedAnswer,
     LoggedList,
     LoggedQuery,
     LoggedRead,
     RankedHit,
     RankingPolicy,
-    TrafficItem,
 )
+from composable_memory_feedback.logged.reading import TrafficItem
 from composable_memory_feedback.signals.implicit_feedback import Uses
 from composable_memory_feedback.signals.quoting import ShownText, quoted_places
 from composable_memory_ops_logs import OpsEvent, TakenFrom

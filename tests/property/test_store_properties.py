@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import Judgement, JudgementKind, backend_days
-from composable_memory_feedback.store import FeedbackStore
 from composable_memory_feedback.store.codecs import TABLES, logged_query_of, logged_query_text
+from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_feedback.weights import WeightTable
 from tests.unit.feedback.store_makers import NOON, judgement, logged_query
 

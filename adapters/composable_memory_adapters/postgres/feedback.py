@@ -24,8 +24,8 @@ from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_adapters.postgres.writing import storable
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement
-from composable_memory_feedback.store import FeedbackStore
 from composable_memory_feedback.store.export_import import Imported, import_lines
+from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_ops_logs.private_files import replacing
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from composable_memory.supervision.resource import lazy_backend
 from composable_memory_adapters.postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:
-    from composable_memory_feedback.store import FeedbackStore
+    from composable_memory_feedback.store.store import FeedbackStore
 
 
 def _load() -> OpenBackend:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from composable_memory_feedback.advice.evidence import Case, CaseScores, case_weight
-from composable_memory_feedback.logged import LoggedQuery, RankedHit, Ranker
+from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit, Ranker
 from composable_memory_feedback.metrics import Interval
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -82,7 +82,6 @@ class Comparison:
         *,
         widening: float = 1.0,
         allowance: float = 0.0,
-        seed: int = 0,
     ) -> Interval:
         """Return the mean difference over the cases at some places, or over all, with its 95 % interval.
 
@@ -92,7 +91,7 @@ class Comparison:
         places = np.arange(len(self.weights)) if at is None else np.array(at, dtype=np.int64)
         weights, values = self.weights[places], (self.after - self.before)[places]
         mean = float(weights @ values / weights.sum())
-        random = np.random.default_rng(seed)
+        random = np.random.default_rng(0)
         drawn = random.standard_exponential((DRAWS, len(places))) * weights
         spread = widening * ((drawn @ values) / drawn.sum(axis=1) - mean)
         if allowance:

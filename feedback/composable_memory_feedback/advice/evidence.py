@@ -15,7 +15,7 @@ from itertools import groupby
 from math import log2
 
 from composable_memory_feedback.judgements import RELEVANT, Judgement, JudgementKind
-from composable_memory_feedback.logged import LoggedQuery, RankedHit
+from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit
 from composable_memory_feedback.metrics import dcg
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -199,19 +199,13 @@ class CaseScores:
         return group
 
 
-def score(
-    hits: Sequence[RankedHit],
-    evidence: EvidenceOfQuery,
-    *,
-    k: int,
-    imputed: Callable[[RankedHit], float] | None = None,
-) -> float:
+def score(hits: Sequence[RankedHit], evidence: EvidenceOfQuery, *, k: int) -> float:
     """Return nDCG@k of a ranking, in [0, 1].
 
     A result is as relevant as the best of its duplicates, and what stands twice is paid once. What nobody
-    judged counts 0, or what `imputed` gives it.
+    judged counts 0.
     """
-    scores = CaseScores(evidence=evidence, k=k, imputed=imputed)
+    scores = CaseScores(evidence=evidence, k=k)
     return scores.shares([scores.add(hits)])[0]
 
 

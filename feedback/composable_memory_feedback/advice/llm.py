@@ -14,7 +14,7 @@ from composable_memory_feedback.advice.evidence import Case
 from composable_memory_feedback.advice.proposal import AdviceLimits, BackendAdvice, Proposal
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.judgements import BackendDay
+from composable_memory_feedback.judgements import BackendDay, BackendRecord, total_of
 from composable_memory_feedback.language_model import (
     SHORT_TEXT,
     ChatReply,
@@ -28,7 +28,6 @@ from composable_memory_feedback.language_model import (
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.events import JsonValue
-from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_WORST = 10
 MAX_PREVIEWS = 5
@@ -62,32 +61,10 @@ SAME = 1e-9
 """Weights that differ by no more are the same."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackendRecord:
-    """How the judged results of one backend did over several days; means are over the queries."""
-
-    queries: int
-    precision: float
-    mean_relevance: float
-    used: int
-    results: int
-
-
 def record_of(days: Iterable[BackendDay], backend: str, kind: IntentKind | None = None) -> BackendRecord:
     """Sum up what was judged of a backend, for questions of one kind or of all; use alone does not count."""
-    own = [
-        day
-        for day in days
-        if day.backend == backend and day.group == "judged" and kind in {None, day.intent} and day.queries > 0
-    ]
-    queries = sum(day.queries for day in own)
-    return BackendRecord(
-        queries=queries,
-        precision=sum(day.precision * day.queries for day in own) / queries if queries else 0.0,
-        mean_relevance=sum(day.mean_relevance * day.queries for day in own) / queries if queries else 0.0,
-        used=sum(day.used for day in own),
-        results=sum(day.results for day in own),
-    )
+    own = (one for one in days if one.backend == backend and one.group == "judged")
+    return total_of(one for one in own if kind in {None, one.intent})
 
 
 async def propose(

@@ -23,7 +23,7 @@ from composable_memory_feedback.advice.evidence import Case, CaseScores
 from composable_memory_feedback.advice.proposal import AdviceLimits, BackendAdvice, Proposal
 from composable_memory_feedback.advice.weight_grid import SMALLEST, Vector, coarse, positive, vector_of
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.logged import LoggedQuery, RankedHit, Ranker
+from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit, Ranker
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable, same_proportions
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -35,6 +35,8 @@ Floats = NDArray[np.float64]
 RIDGE = 0.5
 """What a weight that is e times as heavy costs, divided by the number of cases, in nDCG."""
 FOLDS = 5
+SEED = 0
+"""Of all that is drawn: the same cases give the same proposal."""
 WIDENING = (1.0 + FOLDS / (FOLDS - 1)) ** 0.5
 """By Nadeau and Bengio the variance is (1/folds + tested/trained) rather than 1/folds of that of a fold."""
 POSTERIOR_DRAWS = 400
@@ -55,7 +57,6 @@ def advise(
     clamp_steps: ClampSteps,
     k: int = 10,
     now: datetime,
-    seed: int = 0,
     pace: Callable[[], None] = lambda: None,
 ) -> Proposal:
     """Return the allowed step that is expected to rank best, with its gain and how sure each weight is.
@@ -89,21 +90,20 @@ def advise(
         limits=limits,
         k=k,
         pace=pace,
-        seed=seed,
     )
     wanted = study.table(study.choose(), now)
     table = clamp_steps(wanted)
     if same_proportions(table, current, backends=backends, tolerance=ROUNDED):
         table = current
         notes += ("no other table within the limits ranks better",)
-    gain, gain_by_intent = _gain(study, lambda choice: clamp_steps(study.table(choice, now)), seed)
+    gain, gain_by_intent = _gain(study, lambda choice: clamp_steps(study.table(choice, now)))
     goes_on = not same_proportions(wanted, table, backends=backends, tolerance=ROUNDED)
-    destination_gain = _gain(study, lambda choice: study.table(choice, now), seed)[0] if goes_on else None
+    destination_gain = _gain(study, lambda choice: study.table(choice, now))[0] if goes_on else None
     return Proposal(
         advisor="statistical",
         current=current,
         table=table,
-        changes=tuple(_changes(study, table, seed)),
+        changes=tuple(_changes(study, table)),
         sample_size=len(usable),
         made_at=now,
         gain=gain,
@@ -135,13 +135,12 @@ class _Study:
         limits: AdviceLimits,
         k: int,
         pace: Callable[[], None],
-        seed: int,
     ) -> None:
         self.cases, self.current, self.backends = cases, current, backends
         self._ranker, self._k = ranker, k
         self._imputation = Imputation(cases, ranker)
         self._weights = np.array([counts_of(one, k) for one in cases])
-        self.vectors = coarse(positive(vector_of(current, backends)), floor=limits.min_weight, seed=seed)
+        self.vectors = coarse(positive(vector_of(current, backends)), floor=limits.min_weight, seed=SEED)
         self._logs = np.log(np.array(self.vectors))
         self._scores = np.array([self._scored(at, pace) for at in range(len(cases))])
         self.intents = [case.query.intent for case in cases]
@@ -207,10 +206,10 @@ class _Study:
 
 
 def _gain(
-    study: _Study, tabled: Callable[[_Choice], WeightTable], seed: int
+    study: _Study, tabled: Callable[[_Choice], WeightTable]
 ) -> tuple[Interval, dict[IntentKind, Interval]]:
     """Return the cross-fitted gain over the present table, over all cases and for each kind."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(SEED)
     folds = _folds(study.intents, random)
     changes: list[tuple[Vector, Vector]] = [((), ())] * len(study.intents)
     for fold in range(FOLDS):
@@ -221,8 +220,8 @@ def _gain(
             changes[at] = before, after
     found = study.compare(changes)
     places = {kind: [at for at, one in enumerate(study.intents) if one is kind] for kind in IntentKind}
-    return found.interval(widening=WIDENING, seed=seed), {
-        kind: found.interval(own, widening=WIDENING, seed=seed)
+    return found.interval(widening=WIDENING), {
+        kind: found.interval(own, widening=WIDENING)
         for kind, own in places.items()
         if len(own) >= LEAST_FOR_GAIN_OF_INTENT
     }
@@ -246,9 +245,9 @@ class _Belief:
     lowered: float
 
 
-def _beliefs(study: _Study, seed: int) -> dict[tuple[IntentKind | None, str], _Belief]:
+def _beliefs(study: _Study) -> dict[tuple[IntentKind | None, str], _Belief]:
     """Return where the best weights lie when cases get random weights, by kind and backend."""
-    random = np.random.default_rng(seed + 1)
+    random = np.random.default_rng(SEED + 1)
     draws = [study.choose(random.standard_exponential(len(study.intents))) for _ in range(POSTERIOR_DRAWS)]
     found: dict[tuple[IntentKind | None, str], _Belief] = {}
     for kind in (None, *study.members):
@@ -264,9 +263,9 @@ def _beliefs(study: _Study, seed: int) -> dict[tuple[IntentKind | None, str], _B
     return found
 
 
-def _changes(study: _Study, table: WeightTable, seed: int) -> Iterator[BackendAdvice]:
+def _changes(study: _Study, table: WeightTable) -> Iterator[BackendAdvice]:
     """Yield what changes, first over all questions, then for each kind; weights with the heaviest as 1."""
-    beliefs, backends = _beliefs(study, seed), study.backends
+    beliefs, backends = _beliefs(study), study.backends
     for kind in (None, *sorted(table.by_intent)):
         before, after = vector_of(study.current, backends, kind), vector_of(table, backends, kind)
         own = [case for case in study.cases if kind is None or case.query.intent is kind]

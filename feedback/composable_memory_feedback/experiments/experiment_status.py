@@ -13,7 +13,7 @@ from math import lgamma, log, log1p
 from typing import Literal
 
 from composable_memory_feedback.judgements import RELEVANT, Judgement, JudgementKind
-from composable_memory_feedback.logged import LoggedQuery
+from composable_memory_feedback.logged.logged_query import LoggedQuery
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass

@@ -7,7 +7,7 @@ from composable_memory_feedback.advice.estimating import Comparison, Imputation,
 from composable_memory_feedback.advice.evidence import Case
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.logged import LoggedQuery, Ranker, RankingPolicy
+from composable_memory_feedback.logged.logged_query import LoggedQuery, Ranker, RankingPolicy
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.replay.report import (
     GateVerdict,
@@ -36,7 +36,7 @@ def changed(query: LoggedQuery, change: PolicyChange) -> RankingPolicy:
         weights |= {one: change.table.of(one, query.intent) for one in query.backends}
     return replace(
         policy,
-        weights=weights | dict(change.weights or {}),
+        weights=weights,
         fusion=change.fusion or policy.fusion,
         dedup=change.dedup or policy.dedup,
         dropped=policy.dropped | change.dropped,
@@ -150,7 +150,7 @@ def gate(
 
 
 def _refuse_strangers(known: Collection[str], change: PolicyChange) -> None:
-    strangers = sorted(change.backends.difference(known)) if known else []
+    strangers = sorted(change.dropped.difference(known)) if known else []
     if strangers:
         raise FeedbackError(
             "no query in the log asked this backend",

@@ -6,9 +6,9 @@ from itertools import combinations
 from typing import Literal
 
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.logged import LoggedQuery, RankedHit
+from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.weights import WeightTable, is_weight
+from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 
@@ -16,28 +16,16 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 class PolicyChange:
     """What differs from the policy that was logged; what is None stays as it was.
 
-    `table` gives every backend its weight for the kind of the question; `weights` then replaces single ones.
-    `dropped` names further backends that count as if they had not answered. `calibration` is a method for the
-    scores of all backends.
+    `table` gives every backend its weight for the kind of the question. `dropped` names further backends that
+    count as if they had not answered. `calibration` is a method for the scores of all backends.
     """
 
-    weights: Mapping[str, float] | None = None
     table: WeightTable | None = None
     fusion: str | None = None
     dedup: str | None = None
     dropped: frozenset[str] = frozenset()
     min_score: float | None = None
     calibration: str | None = None
-
-    def __post_init__(self) -> None:
-        for backend_id, weight in (self.weights or {}).items():
-            if not is_weight(weight):
-                raise ValueError(f"the weight of {backend_id!r} is {weight}; give a number of 0 or more")
-
-    @property
-    def backends(self) -> frozenset[str]:
-        """Return the backends that are named for this very change; a table may hold others."""
-        return frozenset(self.weights or ()) | self.dropped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

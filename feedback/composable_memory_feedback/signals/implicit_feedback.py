@@ -11,7 +11,8 @@ from functools import cached_property
 from typing import TypeAlias
 
 from composable_memory_feedback.judgements import Judgement, JudgementKind
-from composable_memory_feedback.logged import LoggedAnswer, LoggedQuery, LoggedRead, TrafficItem
+from composable_memory_feedback.logged.logged_query import LoggedAnswer, LoggedQuery, LoggedRead
+from composable_memory_feedback.logged.reading import TrafficItem
 from composable_memory_ops_logs import OpsEvent, TakenFrom
 
 Conversation: TypeAlias = tuple[str | None, str | None, str]

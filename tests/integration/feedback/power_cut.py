@@ -98,7 +98,7 @@ def _library_in_use() -> str:
 def main() -> None:
     """Run the statements, then end as a power cut does: nothing is closed."""
     path, disk, statements = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-    from composable_memory_feedback.store import FeedbackStore
+    from composable_memory_feedback.store.store import FeedbackStore
 
     layer = SyncedCopies(disk)
     with closing(FeedbackStore.open(path)) as reader:

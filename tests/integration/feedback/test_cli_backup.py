@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from composable_memory.cli import app
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import backend_days
-from composable_memory_feedback.store import FeedbackStore
+from composable_memory_feedback.store.store import FeedbackStore
 from tests.installed_packages import install
 from tests.integration.feedback.keeping_backend import ENTRY_POINTS, WORDS
 from tests.integration.feedback.test_cli_feedback import NO_MODEL, QUERIES, Cmem, original
@@ -318,7 +318,7 @@ def test_a_backup_that_is_not_whole_is_refused_by_name(
 WRITE_PAIRS = """
 import sys
 from pathlib import Path
-from composable_memory_feedback.store import FeedbackStore
+from composable_memory_feedback.store.store import FeedbackStore
 from tests.unit.feedback.store_makers import judgement
 
 with FeedbackStore.open(Path(sys.argv[1])) as store:

@@ -15,7 +15,8 @@ from composable_memory.errors import ConfigError
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenPlace, GoldenQuestion
 from composable_memory_feedback.logged.reading import BAD_LINES, WRITTEN_TWICE
-from composable_memory_feedback.replay import PolicyChange
+from composable_memory_feedback.replay.report import PolicyChange
+from composable_memory_feedback.weights import WeightTable
 from tests.integration.embedders.loopback import Received, Reply, listening
 from tests.integration.feedback.learners import Place, ask, judge, resealed, saying
 from tests.unit.feedback.judged_queries import judgments
@@ -147,7 +148,7 @@ def test_the_file_of_a_workspace_neither_loosens_a_limit_nor_names_a_model(place
 
 
 async def test_lines_that_were_copied_do_not_make_more_evidence(place: Place) -> None:
-    worse = PolicyChange(weights={"sure": 0.1, "vague": 1.0})
+    worse = PolicyChange(table=WeightTable.fixed({"sure": 0.1, "vague": 1.0}))
     async with place.memory() as memory:
         await judge(memory, range(6))
         await memory.ops_log.flush()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.store import FeedbackStore
 from composable_memory_feedback.store.database import Database
+from composable_memory_feedback.store.store import FeedbackStore
 from tests.unit.feedback.store_makers import NOON, judgement, table
 
 ROOT = Path(__file__).parents[3]
@@ -19,7 +19,7 @@ HOUSES = os.pathsep.join(str(ROOT / folder) for folder in ("feedback", "ops_logs
 TAKE_ALL = """
 import sys
 from pathlib import Path
-from composable_memory_feedback.store import FeedbackStore
+from composable_memory_feedback.store.store import FeedbackStore
 from tests.unit.feedback.store_makers import NOON
 
 print("ready", flush=True)
@@ -32,7 +32,7 @@ print(*(number for number in numbers if number is not None))
 ADOPT = """
 import sys
 from pathlib import Path
-from composable_memory_feedback.store import FeedbackStore
+from composable_memory_feedback.store.store import FeedbackStore
 from tests.unit.feedback.store_makers import NOON, table
 
 print("ready", flush=True)

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from composable_memory.config.feedback import FeedbackSettings, JudgeSettings
-from composable_memory_feedback.advice import AdviceLimits
+from composable_memory_feedback.advice.proposal import AdviceLimits
 
 
 def test_nothing_is_learnt_or_changed_unless_somebody_says_so() -> None:

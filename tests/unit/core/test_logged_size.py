@@ -13,7 +13,7 @@ from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.replay import is_reproduced
 from composable_memory.testing.in_memory import FakeBackend
 from composable_memory.types import MemorySearchResult, Origin, SearchAnswer, SearchOptions
-from composable_memory_feedback.logged import read_queries
+from composable_memory_feedback.logged.reading import read_queries
 from composable_memory_ops_logs import SNIPPET_PREVIEW_CHARS, OpsLog, OpsLogReader
 
 MOST_BYTES = 8_000

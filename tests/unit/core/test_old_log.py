@@ -10,7 +10,8 @@ import pytest
 
 from composable_memory.query.replay import Replayer, is_reproduced
 from composable_memory.query.waterfall import waterfall
-from composable_memory_feedback.logged import LoggedRead, QueryStream, read_queries
+from composable_memory_feedback.logged.logged_query import LoggedRead
+from composable_memory_feedback.logged.reading import QueryStream, read_queries
 from composable_memory_ops_logs import EventFilter, OpsLog, OpsLogReader, QueryDelivered
 from composable_memory_ops_logs.events import JsonValue
 

@@ -17,8 +17,8 @@ from composable_memory.testing import InMemoryBackend
 from composable_memory.testing.fakes import HangingBackend, RaisingBackend
 from composable_memory.testing.in_memory import FakeBackend
 from composable_memory.types import MemorySearchResult, SearchOptions
-from composable_memory_feedback.logged import LoggedQueries, read_queries
-from composable_memory_feedback.logged.reading import LINES_MISSING
+from composable_memory_feedback.logged.logged_query import LoggedQueries
+from composable_memory_feedback.logged.reading import LINES_MISSING, read_queries
 from composable_memory_ops_logs import (
     BackendResult,
     MemorySink,

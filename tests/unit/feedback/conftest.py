@@ -9,7 +9,7 @@ import pytest
 
 from composable_memory.interfaces import FeedbackServices
 from composable_memory_adapters.postgres.settings import PostgresSettings
-from composable_memory_feedback.store import FeedbackStore
+from composable_memory_feedback.store.store import FeedbackStore
 from tests.postgres_server import PostgresServer, make_tables
 from tests.unit.feedback.store_makers import NOON
 

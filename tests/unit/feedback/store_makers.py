@@ -11,7 +11,7 @@ from composable_memory_feedback.logged.logged_query import (
     RankedHit,
     RankingPolicy,
 )
-from composable_memory_feedback.store import Evaluation
+from composable_memory_feedback.store.stored_values import Evaluation
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import Candidate, TakenFrom
 

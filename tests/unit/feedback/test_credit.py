@@ -8,7 +8,7 @@ import pytest
 from composable_memory_feedback.experiments.experiment_status import credit
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import Judgement, JudgementKind
-from composable_memory_feedback.logged import (
+from composable_memory_feedback.logged.logged_query import (
     LoggedExperiment,
     LoggedList,
     LoggedQuery,

@@ -17,7 +17,7 @@ from composable_memory_feedback.golden import (
     score_hits,
 )
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.logged import RankedHit
+from composable_memory_feedback.logged.logged_query import RankedHit
 from composable_memory_feedback.weights import WeightTable
 from tests.unit.feedback.worlds import logged, plain_ranker
 

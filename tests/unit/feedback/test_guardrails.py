@@ -7,8 +7,7 @@ from math import inf, nan
 
 import pytest
 
-from composable_memory_feedback.advice import AdviceLimits, BackendAdvice, Proposal
-from composable_memory_feedback.advice.proposal import ObjectionCode
+from composable_memory_feedback.advice.proposal import AdviceLimits, BackendAdvice, ObjectionCode, Proposal
 from composable_memory_feedback.golden import GoldenComparison, GoldenScore
 from composable_memory_feedback.guardrails import Clamped, check, clamp_steps
 from composable_memory_feedback.intents import IntentKind

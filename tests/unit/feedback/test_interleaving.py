@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections import Counter
 
-from composable_memory_feedback.experiments import Pick, seed_of, team_draft
+from composable_memory_feedback.experiments.interleaving import Pick, seed_of, team_draft
 
 DRAWS = 4000
 FIVE_SIGMA = 5 * (DRAWS / 4) ** 0.5

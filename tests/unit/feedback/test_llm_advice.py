@@ -8,9 +8,9 @@ from datetime import date
 
 import pytest
 
-from composable_memory_feedback.advice import AdviceLimits, Proposal
 from composable_memory_feedback.advice.evidence import Case, Evidence
 from composable_memory_feedback.advice.llm import propose, record_of
+from composable_memory_feedback.advice.proposal import AdviceLimits, Proposal
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import BackendDay, JudgementKind, KindGroup

@@ -11,12 +11,14 @@ import orjson
 import pytest
 
 from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.logged import LoggedExperiment, LoggedQuery, QueryStream, read_queries
+from composable_memory_feedback.logged.logged_query import LoggedExperiment, LoggedQuery
 from composable_memory_feedback.logged.reading import (
     BAD_LINES,
     LINES_MISSING,
     NEWER_VERSION,
     NOT_UNDERSTOOD,
+    QueryStream,
+    read_queries,
 )
 from composable_memory_ops_logs import (
     SCHEMA_VERSION,

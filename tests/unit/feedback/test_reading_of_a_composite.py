@@ -7,7 +7,7 @@ from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.testing import fakes, in_memory
 from composable_memory.types import QueryRequest, SearchOptions
-from composable_memory_feedback.logged import read_queries
+from composable_memory_feedback.logged.reading import read_queries
 from composable_memory_ops_logs import OpsLog
 
 NOTES = {

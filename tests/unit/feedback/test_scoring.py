@@ -1,12 +1,13 @@
 """Scores of rankings by partial knowledge: duplicates, unseen results, uses far down."""
 
+from collections.abc import Mapping, Sequence
 from math import log2
 
 import pytest
 
 from composable_memory_feedback.advice.evidence import CaseScores, Evidence, case_weight, score
 from composable_memory_feedback.judgements import JudgementKind
-from composable_memory_feedback.logged import RankedHit
+from composable_memory_feedback.logged.logged_query import RankedHit
 from tests.unit.feedback.worlds import key_of
 
 
@@ -35,6 +36,11 @@ def half(_: RankedHit) -> float:
     return 0.5
 
 
+def imputed_score(hits: Sequence[RankedHit], evidence: Mapping[str, Evidence]) -> float:
+    scores = CaseScores(evidence=evidence, k=10, imputed=half)
+    return scores.shares([scores.add(hits)])[0]
+
+
 def test_the_best_order_scores_one_and_a_worse_one_less() -> None:
     evidence = known(a=1.0, b=0.5)
     assert score([hit("a"), hit("b")], evidence, k=10) == pytest.approx(1.0)
@@ -56,7 +62,7 @@ def test_what_nobody_judged_counts_nothing_unless_it_is_given_an_average() -> No
     evidence = known(a=1.0)
     assert score([hit("x"), hit("a")], evidence, k=10) == pytest.approx(1.0 / log2(3))
     given = (0.5 + 1.0 / log2(3)) / (1.0 + 0.5 / log2(3))
-    assert score([hit("x"), hit("a")], evidence, k=10, imputed=half) == pytest.approx(given)
+    assert imputed_score([hit("x"), hit("a")], evidence) == pytest.approx(given)
 
 
 def test_no_knowledge_no_results_and_no_depth_score_zero() -> None:
@@ -87,7 +93,7 @@ def test_of_two_uses_the_one_that_stood_lower_counts_more() -> None:
 def test_what_the_cap_cut_off_is_worth_an_average() -> None:
     evidence = {**known(a=1.0), key_of("b"): used(0.0, 1.0, left_open=0.5)}
     expected = (0.25 + 1.0 / log2(3)) / (1.0 + 0.25 / log2(3))
-    assert score([hit("b"), hit("a")], evidence, k=10, imputed=half) == pytest.approx(expected)
+    assert imputed_score([hit("b"), hit("a")], evidence) == pytest.approx(expected)
 
 
 def test_cases_that_are_judged_directly_count_once() -> None:

@@ -6,14 +6,13 @@ import pytest
 
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import Judgement, JudgementKind
-from composable_memory_feedback.logged import (
+from composable_memory_feedback.logged.logged_query import (
     LoggedAnswer,
     LoggedList,
     LoggedQuery,
     LoggedRead,
     RankedHit,
     RankingPolicy,
-    TrafficItem,
 )
 from composable_memory_feedback.signals.implicit_feedback import Uses
 from composable_memory_ops_logs import Candidate, TakenFrom
@@ -68,7 +67,7 @@ def gather(
     window: timedelta = timedelta(minutes=30),
 ) -> list[Judgement]:
     """Return what this traffic says, as the log tells it, newest first."""
-    traffic: list[TrafficItem] = [*queries, *reads, *answers]
+    traffic: list[LoggedQuery | LoggedRead | LoggedAnswer] = [*queries, *reads, *answers]
     newest_first = sorted(traffic, key=lambda one: one.at)[::-1]
     return [*Uses(window=window).judgements(newest_first)]
 

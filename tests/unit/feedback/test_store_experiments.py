@@ -11,7 +11,7 @@ from composable_memory_feedback.experiments.experiment_status import (
     Outcome,
     Side,
 )
-from composable_memory_feedback.store import FeedbackStore
+from composable_memory_feedback.store.store import FeedbackStore
 from tests.unit.feedback.store_makers import HOUR, NOON, table
 
 

@@ -12,10 +12,10 @@ import pytest
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenQuestion, GoldenRecord
 from composable_memory_feedback.judgements import Judgement
-from composable_memory_feedback.store import FeedbackStore
 from composable_memory_feedback.store.database import Database
 from composable_memory_feedback.store.salvage import MOST_CHECKED_BYTES, copies_of
 from composable_memory_feedback.store.schema import MIGRATIONS, VERSION
+from composable_memory_feedback.store.store import FeedbackStore
 from tests.unit.feedback.store_makers import DAY, NOON, judgement, logged_query, table
 from tests.variants import variants
 

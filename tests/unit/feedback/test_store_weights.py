@@ -6,7 +6,8 @@ import pytest
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.store import FeedbackStore, StoredWeights, WeightChange
+from composable_memory_feedback.store.store import FeedbackStore
+from composable_memory_feedback.store.stored_values import StoredWeights, WeightChange
 from composable_memory_feedback.weights import WeightTable
 from tests.unit.feedback.store_makers import HOUR, NOON, table
 

@@ -36,8 +36,8 @@ from composable_memory_adapters.postgres.cli.app import (
     settings_of,
     tenant_of,
 )
-from composable_memory_feedback.store import FeedbackStore
 from composable_memory_feedback.store.export_import import Imported
+from composable_memory_feedback.store.store import FeedbackStore
 
 WITHOUT_EMBEDDER = {"memory": {"embedding": {"provider": "none"}, "fallback": "none"}}
 """What moves has its vectors; what has none is embedded by the next `cmem index`."""
