@@ -22,13 +22,13 @@ from composable_memory_adapters.builtin.notes.changed_notes import FileDraft
 from composable_memory_adapters.builtin.search import index_vectors
 from composable_memory_adapters.builtin.search.hybrid import KeywordHit
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
-from composable_memory_adapters.builtin.search.passage_reader import IndexPassages
 from composable_memory_adapters.builtin.search.ranking import Candidates, Page, RankingPolicy, make_page
 from composable_memory_adapters.builtin.search.searcher import EMBED_TIMEOUT_S, Searcher
 from composable_memory_adapters.builtin.search.vector_search import VectorSearch
 from composable_memory_adapters.builtin.settings import BuiltinSettings, VectorSettings
 from composable_memory_adapters.builtin.store import embedding_cache, index_writes, read_queries
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.builtin.store.read_queries import IndexPassages
 from composable_memory_adapters.builtin.store.schema import LIVE, checksum_of
 from composable_memory_adapters.chunking import chunk_markdown
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile

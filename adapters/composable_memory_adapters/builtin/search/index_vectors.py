@@ -264,16 +264,5 @@ class VectorFollower:
             self._handed.update(ids)
 
 
-def cosines(
-    connection: Connection, space: EmbeddingSpace, query: Sequence[float], passage_ids: Sequence[int]
-) -> dict[int, float]:
-    """Return the cosine of each of these passages that has a vector, by the numbers in the index."""
-    from composable_memory_adapters.vectors import in_memory
-
-    ids, blobs = read_queries.vectors_of_passages(connection, passage_ids, space)
-    matrix = in_memory.from_bytes(b"".join(blobs), space.dims)
-    return dict(zip(ids, in_memory.cosines(matrix, query), strict=True))
-
-
 def _in_batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))

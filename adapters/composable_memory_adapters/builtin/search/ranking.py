@@ -23,10 +23,9 @@ from composable_memory_adapters.builtin.search.diversity import (
 from composable_memory_adapters.builtin.search.hybrid import FusedHit, VectorHit
 from composable_memory_adapters.builtin.search.index_vectors import Followed
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
-from composable_memory_adapters.builtin.search.passage_reader import PassageReader
 from composable_memory_adapters.builtin.search.time_matching import Dated, rescored
 from composable_memory_adapters.builtin.settings import HybridSettings
-from composable_memory_adapters.builtin.store.read_queries import Origin, PassageRow
+from composable_memory_adapters.builtin.store.read_queries import Origin, PassageReader, PassageRow
 from composable_memory_adapters.text.forms import is_asian, word_set
 from composable_memory_adapters.text.query_terms import KeywordQuery
 from composable_memory_adapters.text.snippets import SnippetMaker

@@ -30,7 +30,6 @@ from composable_memory_adapters.builtin.search.compound_words import with_compou
 from composable_memory_adapters.builtin.search.filtering import passing
 from composable_memory_adapters.builtin.search.hybrid import FusedHit
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
-from composable_memory_adapters.builtin.search.passage_reader import IndexPassages, PassageReader
 from composable_memory_adapters.builtin.search.ranking import (
     Candidates,
     Near,
@@ -46,6 +45,7 @@ from composable_memory_adapters.builtin.search.vector_search import VectorSearch
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import read_queries
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
+from composable_memory_adapters.builtin.store.read_queries import IndexPassages, PassageReader
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_adapters.text import compounds
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse

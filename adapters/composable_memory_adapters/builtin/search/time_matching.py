@@ -22,8 +22,8 @@ from composable_memory.time.expressions import time_mentions
 from composable_memory.time.windows import MOST_DAYS, SHORT_DAYS, TIME_BONUS, DaySpan, window_of
 from composable_memory.types import QueryIntent, TimeHint
 from composable_memory_adapters.builtin.search.hybrid import FusedHit
-from composable_memory_adapters.builtin.search.passage_reader import PassageReader
 from composable_memory_adapters.builtin.store.message_times import SaidPassage, said_between, timed_paths
+from composable_memory_adapters.builtin.store.read_queries import PassageReader
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text import stop_words
 from composable_memory_adapters.text.forms import folded

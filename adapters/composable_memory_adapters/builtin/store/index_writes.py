@@ -285,7 +285,7 @@ class _Plan:
         if has_keywords:
             rows = [(row_id, draft, chunk) for row_id, (draft, chunk) in self._new_rows()]
             rows = sorted([*rows, *self._rewritten], key=lambda row: row[0])
-            words = long_words(chunk.text for _, _, chunk in rows)
+            words = long_words([chunk.text for _, _, chunk in rows])
             schema.add_long_words(connection, tables, words)
             connection.executemany(
                 tables.sql(schema.INSERT_KEYWORDS),

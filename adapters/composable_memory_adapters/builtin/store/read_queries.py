@@ -1,14 +1,15 @@
-"""The SQL that reads passages and vectors from an index file, and how current they are.
+"""What ranking reads of an index, whatever store it is in, and the SQL that reads an index file.
 
 Every function reads within the caller's transaction, so what one caller reads together belongs together.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from datetime import date, tzinfo
+from typing import Protocol, cast
 
 from composable_memory.types import MemorySource
-from composable_memory_adapters.builtin.store import integrity
+from composable_memory_adapters.builtin.store import integrity, message_times
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.schema import GENERATION_BITS, LIVE
 from composable_memory_adapters.sqlite_file import Connection
@@ -111,32 +112,84 @@ class VectorCounts:
         return self.passages - self.pending
 
 
-def passages(connection: Connection, ids: Iterable[int]) -> Passages:
-    """Return those of the passages `ids` that still exist and are what was written."""
-    rows, damaged = {}, set()
-    for id_, *row in connection.execute(PASSAGES, (_json(ids),)):
-        path, source, start_line, end_line, start_char, _, text, _, headings, title = row
-        if not integrity.is_whole(*row):
-            damaged.add(path)
-            continue
-        rows[id_] = PassageRow(
-            id=id_,
-            path=path,
-            source=cast("MemorySource", source),
-            start_line=start_line,
-            end_line=end_line,
-            start_char=start_char,
-            text=text.decode(),
-            title=title or "",
-            headings=tuple(headings.split("\n")) if headings else (),
-        )
-    return Passages(rows=rows, damaged=frozenset(damaged))
+class PassageReader(Protocol):
+    """Reads passages by their ids from one snapshot of an index; what is not there is left out."""
+
+    def passages(self, ids: Iterable[int]) -> Passages:
+        """Return texts and places."""
+        ...
+
+    def origins(self, ids: Iterable[int]) -> Mapping[int, Origin]:
+        """Return the file of each."""
+        ...
+
+    def holders(self, embeddings: Iterable[int]) -> Mapping[int, Sequence[int]]:
+        """Return for each embedding the passages whose vector it is, ascending."""
+        ...
+
+    def cosines(self, vector: Sequence[float], ids: Iterable[int]) -> Mapping[int, float]:
+        """Return the cosine of each passage that has a vector."""
+        ...
+
+    def days_of(self, ids: Iterable[int], zone: tzinfo | None) -> Mapping[int, set[date]]:
+        """Return the days on which the messages of passages were said, of those that tell."""
+        ...
 
 
-def origins(connection: Connection, ids: Iterable[int]) -> dict[int, Origin]:
-    """Return for those of the passages `ids` that still exist the file they are from."""
-    rows = connection.execute(ORIGINS, (_json(ids),))
-    return {id_: Origin(path=path, source=source, mtime_ns=mtime) for id_, path, source, mtime in rows}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexPassages:
+    """Keeps `PassageReader` within a transaction of the index file; without a `space` it has no vectors."""
+
+    connection: Connection
+    space: EmbeddingSpace | None
+
+    def passages(self, ids: Iterable[int]) -> Passages:
+        """Return texts and places of those that are what was written."""
+        rows, damaged = {}, set()
+        for id_, *row in self.connection.execute(PASSAGES, (_json(ids),)):
+            path, source, start_line, end_line, start_char, _, text, _, headings, title = row
+            if not integrity.is_whole(*row):
+                damaged.add(path)
+                continue
+            rows[id_] = PassageRow(
+                id=id_,
+                path=path,
+                source=cast("MemorySource", source),
+                start_line=start_line,
+                end_line=end_line,
+                start_char=start_char,
+                text=text.decode(),
+                title=title or "",
+                headings=tuple(headings.split("\n")) if headings else (),
+            )
+        return Passages(rows=rows, damaged=frozenset(damaged))
+
+    def origins(self, ids: Iterable[int]) -> Mapping[int, Origin]:
+        """Return the file of each."""
+        rows = self.connection.execute(ORIGINS, (_json(ids),))
+        return {id_: Origin(path=path, source=source, mtime_ns=mtime) for id_, path, source, mtime in rows}
+
+    def holders(self, embeddings: Iterable[int]) -> Mapping[int, Sequence[int]]:
+        """Return for each embedding the passages whose vector it is, ascending."""
+        found: dict[int, list[int]] = {}
+        for embedding_id, passage_id in self.connection.execute(PASSAGES_OF_EMBEDDINGS, (_json(embeddings),)):
+            found.setdefault(embedding_id, []).append(passage_id)
+        return found
+
+    def cosines(self, vector: Sequence[float], ids: Iterable[int]) -> Mapping[int, float]:
+        """Return the cosine of each passage that has a vector, by the numbers in the index."""
+        if self.space is None:
+            return {}
+        from composable_memory_adapters.vectors import in_memory
+
+        rows = self.connection.execute(VECTORS_OF_PASSAGES, (_json(ids), *self.space.identity))
+        with_vector, blobs = _sound(rows, self.space.dims)
+        matrix = in_memory.from_bytes(b"".join(blobs), self.space.dims)
+        return dict(zip(with_vector, in_memory.cosines(matrix, vector), strict=True))
+
+    def days_of(self, ids: Iterable[int], zone: tzinfo | None) -> Mapping[int, set[date]]:
+        """Return the days on which the messages of passages were said, of those that tell."""
+        return message_times.days_of(self.connection, ids, zone)
 
 
 def texts_after(connection: Connection, last: int, count: int) -> list[tuple[int, str]]:
@@ -154,22 +207,6 @@ def sample_texts(connection: Connection, count: int) -> list[str]:
     """Return the texts of up to `count` passages, spread evenly over the index."""
     rows = connection.execute(TEXTS, (_json(sample(connection, count)),))
     return [str(text, "utf-8", "replace") for (text,) in rows]
-
-
-def passages_of_embeddings(connection: Connection, embedding_ids: Iterable[int]) -> dict[int, list[int]]:
-    """Return for each embedding the ids of the passages whose vector it is, ascending."""
-    found: dict[int, list[int]] = {}
-    for embedding_id, passage_id in connection.execute(PASSAGES_OF_EMBEDDINGS, (_json(embedding_ids),)):
-        found.setdefault(embedding_id, []).append(passage_id)
-    return found
-
-
-def vectors_of_passages(
-    connection: Connection, passage_ids: Iterable[int], space: EmbeddingSpace
-) -> tuple[list[int], list[bytes]]:
-    """Return those of the passages that have a vector in `space`, and the float32 blobs of their vectors."""
-    rows = connection.execute(VECTORS_OF_PASSAGES, (_json(passage_ids), *space.identity))
-    return _sound(rows, space.dims)
 
 
 def live_embedding_ids(connection: Connection) -> list[int]:
