@@ -8,7 +8,7 @@ import pytest
 
 from composable_memory.interfaces import EmbedderAdapter, GraphAdapter, SupportsDelete, SupportsHealth
 from composable_memory.testing import FIXED_NOW, GraphContract, HashEmbedder, Opener
-from composable_memory_adapters.graphiti.database.open_database import open_database
+from composable_memory_adapters.graphiti.database_store import open_database
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_adapters.graphiti.writing.graph import GraphitiGraph
 

@@ -28,17 +28,21 @@ from composable_memory.ingest import (
 from composable_memory.interfaces import BackendServices, EntityExtractor, GraphAdapter
 from composable_memory.supervision.deadline import deadline
 from composable_memory.types import Degradation
-from composable_memory_adapters.graphiti.database.cypher import CutOff, CypherDatabase
-from composable_memory_adapters.graphiti.database.falkor import FalkorCopies, FalkorDatabase
-from composable_memory_adapters.graphiti.database.open_database import open_database
-from composable_memory_adapters.graphiti.database.server import JOURNAL_FOLDER
-from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
-from composable_memory_adapters.graphiti.fact_stores import (
-    BACKEND_ID,
-    Added,
-    FactAnswer,
-    Question,
+from composable_memory_adapters.graphiti.database import requirements
+from composable_memory_adapters.graphiti.database.cypher import (
+    CutOff,
+    CypherDatabase,
+    ServerAddress,
+    ServerHandle,
 )
+from composable_memory_adapters.graphiti.database.falkor import (
+    FalkorCopies,
+    FalkorDatabase,
+    PrivateServerHandle,
+)
+from composable_memory_adapters.graphiti.database.server import JOURNAL_FOLDER, PrivateServer
+from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, Added, FactAnswer, Question
 from composable_memory_adapters.graphiti.library import loading, vectors
 from composable_memory_adapters.graphiti.library.vectors import space_of, stored_space
 from composable_memory_adapters.graphiti.reading.browsing import FactReader
@@ -48,7 +52,6 @@ from composable_memory_adapters.graphiti.writing.graph import GraphitiGraph, Sum
 
 if TYPE_CHECKING:
     from composable_memory_adapters.graphiti.library.episode_reader import EpisodeReader
-
 
 ReplaceGraph = Callable[[GraphAdapter], GraphAdapter]
 """Returns what is asked instead of the graph of a group, which it may go on to ask."""
@@ -350,3 +353,43 @@ def _covered(draft: EpisodeDraft) -> Sequence[str]:
     """Return the ids of the contents that a summary stands for."""
     covers = draft.content.metadata.get("covers") if draft.content.kind == "summary" else None
     return [str(one) for one in covers] if isinstance(covers, list) else []
+
+
+@asynccontextmanager
+async def open_database(settings: GraphitiSettings, *, data_dir: Path) -> AsyncIterator[CypherDatabase]:
+    """Hold a database open for the time of the block; it is reached, or started, when it is first asked.
+
+    A private one lives in `data_dir`, unless the settings name another folder.
+
+    Raises:
+        BackendUnavailable: what it needs is not installed.
+    """
+    database = await asyncio.to_thread(_choose, settings, data_dir)
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+def _choose(settings: GraphitiSettings, data_dir: Path) -> CypherDatabase:
+    lacking = requirements.lacking(settings)
+    if lacking is not None:
+        what, _, fix = lacking.partition("; ")
+        raise BackendUnavailable(BACKEND_ID, what, fix=fix)
+    if settings.url is None:
+        server = PrivateServer(settings.private, settings.private.dir or data_dir)
+        return FalkorDatabase(PrivateServerHandle(server))
+    password = settings.password.get_secret_value() if settings.password else None
+    address = ServerAddress(url=settings.url, username=settings.username, password=password)
+    if requirements.is_neo4j(settings):
+        return _neo4j(address, settings.database)
+    return FalkorDatabase(ServerHandle(address))
+
+
+def _neo4j(address: ServerAddress, database: str | None) -> CypherDatabase:
+    try:
+        from composable_memory_adapters.graphiti.database.neo4j import Neo4jDatabase
+    except ImportError as error:
+        what = f"the client of Neo4j cannot be loaded ({error})"
+        raise BackendUnavailable(BACKEND_ID, what, fix=requirements.INSTALL) from error
+    return Neo4jDatabase(address, database=database)

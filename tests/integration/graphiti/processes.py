@@ -18,7 +18,7 @@ GROUP = "g"
 PROGRAM = """
 import asyncio, json, sys
 from pathlib import Path
-from composable_memory_adapters.graphiti.database.open_database import open_database
+from composable_memory_adapters.graphiti.database_store import open_database
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 
 async def main():

@@ -18,7 +18,7 @@ from composable_memory.interfaces import Capability, SupportsSync
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
 from composable_memory_adapters.graphiti.database import requirements
-from composable_memory_adapters.graphiti.database.open_database import open_database
+from composable_memory_adapters.graphiti.database_store import open_database
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from tests.integration.graphiti.conftest import TcpServer
 from tests.variants import variants

@@ -19,7 +19,7 @@ from composable_memory.errors import (
 from composable_memory.interfaces import EmbedderAdapter
 from composable_memory.testing import FIXED_NOW, HashEmbedder
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row
-from composable_memory_adapters.graphiti.database.open_database import open_database
+from composable_memory_adapters.graphiti.database_store import open_database
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
 from composable_memory_adapters.graphiti.fact_stores import Added
 from composable_memory_adapters.graphiti.settings import GraphitiSettings, LlmSettings

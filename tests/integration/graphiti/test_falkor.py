@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from composable_memory.errors import BackendGarbled, BackendRejected, BackendTimeout, BackendUnavailable
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, ServerAddress, ServerHandle
 from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase
-from composable_memory_adapters.graphiti.database.open_database import open_database
+from composable_memory_adapters.graphiti.database_store import open_database
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from tests.integration.graphiti.conftest import TcpServer, free_port
 

@@ -17,7 +17,7 @@ import pytest
 from composable_memory.errors import BackendTimeout, BackendUnavailable
 from composable_memory_adapters.graphiti.database import requirements
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
-from composable_memory_adapters.graphiti.database.open_database import open_database
+from composable_memory_adapters.graphiti.database_store import open_database
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from tests.integration.graphiti.processes import (
     GROUP,

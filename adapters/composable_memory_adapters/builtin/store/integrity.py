@@ -9,7 +9,6 @@ drops damaged vectors, and asks for a new file if the structure is broken.
 import json
 import zlib
 from collections.abc import Iterable
-from hashlib import sha256
 from itertools import zip_longest
 
 from composable_memory_adapters.builtin.notes.changed_notes import KEYWORD_VERSION
@@ -66,25 +65,6 @@ class Findings:
         if self.vectors:
             parts.append(f"{len(self.vectors)} vectors are not what was written")
         return "; ".join(parts) or None
-
-
-def is_whole(
-    path: str,
-    source: str,
-    start_line: int,
-    end_line: int,
-    start_char: int,
-    digest: str,
-    text: bytes | None,
-    checksum: int | None,
-    headings: str,
-    title: str | None,
-) -> bool:
-    """Return whether a passage is as it was written."""
-    if text is None or sha256(text).hexdigest() != digest:
-        return False
-    place = (path, source, start_line, end_line, start_char, digest)
-    return checksum == schema.checksum_of(*place, title=title or "", headings=headings)
 
 
 def examine(connection: Connection, *, passages_too: bool = True) -> Findings:
@@ -185,7 +165,7 @@ def _passages_and_words(connection: Connection) -> tuple[dict[int, tuple[str, st
         schema.create_passages(fresh, LIVE)
         fresh.execute("BEGIN")
         for id_, *row, aliases, tags, type_, day in connection.execute(PASSAGES):
-            if not is_whole(*row):
+            if not schema.is_whole(*row):
                 damaged[id_] = (row[0], row[1])
             elif is_comparable:
                 fields = NoteFields(row[9], aliases, tags, type_, day)

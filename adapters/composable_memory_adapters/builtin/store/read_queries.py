@@ -9,7 +9,7 @@ from datetime import date, tzinfo
 from typing import Protocol, cast
 
 from composable_memory.types import MemorySource
-from composable_memory_adapters.builtin.store import integrity, message_times
+from composable_memory_adapters.builtin.store import message_times, schema
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.schema import GENERATION_BITS, LIVE
 from composable_memory_adapters.sqlite_file import Connection
@@ -148,7 +148,7 @@ class IndexPassages:
         rows, damaged = {}, set()
         for id_, *row in self.connection.execute(PASSAGES, (_json(ids),)):
             path, source, start_line, end_line, start_char, _, text, _, headings, title = row
-            if not integrity.is_whole(*row):
+            if not schema.is_whole(*row):
                 damaged.add(path)
                 continue
             rows[id_] = PassageRow(

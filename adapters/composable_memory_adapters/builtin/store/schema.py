@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterable
 from contextlib import closing
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 
 from composable_memory.errors import IndexDamaged, IndexProblem, IndexTooNew
@@ -285,6 +286,25 @@ def checksum_of(
     """Return the checksum of a passage: its place, the hash of its text, and what is shown with it."""
     place = f"{path}\0{source}\0{start_line}\0{end_line}\0{start_char}"
     return zlib.crc32(f"{place}\0{digest}\0{title}\0{headings}".encode("utf-8", "surrogatepass"))
+
+
+def is_whole(
+    path: str,
+    source: str,
+    start_line: int,
+    end_line: int,
+    start_char: int,
+    digest: str,
+    text: bytes | None,
+    checksum: int | None,
+    headings: str,
+    title: str | None,
+) -> bool:
+    """Return whether a passage is as it was written."""
+    if text is None or sha256(text).hexdigest() != digest:
+        return False
+    place = (path, source, start_line, end_line, start_char, digest)
+    return checksum == checksum_of(*place, title=title or "", headings=headings)
 
 
 def create_passages(connection: Connection, tables: Tables, suffix: str = "") -> None:
