@@ -5,7 +5,6 @@ look at the disk say so: call them from a thread.
 """
 
 import codecs
-import difflib
 import errno
 import os
 import posixpath
@@ -13,7 +12,6 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 
 from composable_memory.errors import MemoryPathError
@@ -62,9 +60,6 @@ NOTES = (
     f" them, all of the folder: files that end in {', '.join(sorted(NOTE_SUFFIXES))}"
 )
 """What a note is, for people."""
-
-MOST_NAMES = 5000
-"""Among so many names a similar one is looked for."""
 
 MAX_PATH_CHARS = 4096
 MAX_NAME_BYTES = 255
@@ -130,31 +125,6 @@ def has_memory_files(workspace: Path) -> bool:
     """
     pages = (f"{BANK_FOLDER}/{page}" for page in BANK_PAGES)
     return any(os.path.lexists(workspace / one) for one in (*MAIN_FILES, MEMORY_FOLDER, *pages))
-
-
-def notes_like(name: str, workspace: Path, extra_paths: Sequence[str] = ()) -> str:
-    """Return a question after the notes that a name may mean; blank where there are none. Looks at the disk.
-
-    They are those that a wiki link of this name leads to, else those of a similar name.
-    """
-    names = [one for one in _names_of_notes(workspace, extra_paths) if one != name]
-    wanted = f"/{posixpath.splitext(name)[0] if is_note(name) else name}".casefold()
-    meant = [one for one in names if f"/{posixpath.splitext(one)[0]}".casefold().endswith(wanted)][:3]
-    if not (meant or leads_outside(name)):
-        meant = difflib.get_close_matches(name, names, n=3)
-    return f"; did you mean {' or '.join(map(repr, meant))}?" if meant else ""
-
-
-def _names_of_notes(workspace: Path, extra_paths: Sequence[str]) -> list[str]:
-    named = [workspace / one for one in (*MAIN_FILES, *extra_paths)]
-    names = {relative_key(one, workspace): None for one in named if one.is_file()}
-    tops = [workspace / one for one in (*MEMORY_FOLDERS, *extra_paths)]
-    for folder, below, files in chain.from_iterable(map(os.walk, tops)):
-        below[:] = [one for one in below if not is_left_out(one)]
-        names |= {relative_key(Path(folder, one), workspace): None for one in files if is_note(one)}
-        if len(names) > MOST_NAMES:
-            break
-    return list(names)
 
 
 def extra_root(path: Path, workspace: Path) -> Path:

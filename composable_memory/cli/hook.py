@@ -284,8 +284,8 @@ async def _compaction(run: _Run) -> str | None:
 
 
 async def _record(run: _Run, name: str) -> str | None:
-    from composable_memory.hooks.event_json import event_of, parse_event
     from composable_memory.hooks.recorder import SessionRecorder
+    from composable_memory.hooks.session_events import event_of, parse_event
     from composable_memory.runtime.opening import open_memory
 
     event = parse_event(run.text) if run.call.is_envelope else event_of(run.call, name, now=_now())

@@ -53,7 +53,8 @@ def mcp(
     """Serve the memory to agents as an MCP server, on stdin and stdout or over HTTP."""
     workspaces = named_workspaces(workspace or ["."])
     try:
-        from composable_memory.mcp_server import build_server, serve_stdio
+        from composable_memory.mcp_server.server import build_server
+        from composable_memory.mcp_server.stdio import serve_stdio
     except ImportError as missing:
         error(not_installed(missing))
         raise typer.Exit(ExitCode.FAILED) from missing

@@ -8,7 +8,16 @@ journal names places and keyed hashes. It stays until every backend is done.
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -222,12 +231,21 @@ async def _plan(
 
 async def _holdings(memory: ForgettingScope, lines: Sequence[ForgetLine]) -> list[Holding]:
     found, wanted = await _mask_records(memory, lines, is_rehearsal=True), Forgetting(lines=lines)
+    found += await _each(memory, lambda backend: backend.holdings(wanted), otherwise="unknown")
+    return [*found, *_given_away(memory, lines)]
+
+
+async def _each(
+    memory: ForgettingScope, ask: Callable[[SupportsForget], Awaitable[Sequence[Holding]]], *, otherwise: str
+) -> list[Holding]:
+    """Return what every backend answers; `otherwise` is what is pending at one that cannot."""
+    stores: list[Holding] = []
     for backend_id, backend in memory.able.items():
         try:
-            found += await backend.holdings(wanted)
+            stores += await ask(backend)
         except ComposableMemoryError as error:
-            found.append(Holding(store=backend_id, what="unknown", count=0, pending=str(error)))
-    return [*found, *_given_away(memory, lines)]
+            stores.append(Holding(store=backend_id, what=otherwise, count=0, pending=str(error)))
+    return stores
 
 
 def _given_away(memory: ForgettingScope, lines: Sequence[ForgetLine]) -> Iterator[Holding]:
@@ -243,14 +261,10 @@ def _given_away(memory: ForgettingScope, lines: Sequence[ForgetLine]) -> Iterato
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Journal:
-    """What is being forgotten: the lines, whether they have gone from the notes, and who has yet to follow.
-
-    `pending` has the backends and the reasons; it is None before any of them was asked.
-    """
+    """What is being forgotten: the lines, and whether they have gone from the notes."""
 
     lines: tuple[Marked, ...]
     is_cut: bool = False
-    pending: tuple[tuple[str, str], ...] = ()
 
 
 @asynccontextmanager
@@ -291,10 +305,9 @@ async def _carry_out(memory: ForgettingScope, notes: Notes, journal: _Journal) -
         memory.recent.clear()
         await asyncio.to_thread(_write_journal, forgotten, _Journal(lines=journal.lines, is_cut=True))
     stores += [*await _erase(memory, Forgetting(lines=lines)), *_given_away(memory, lines)]
-    pending = tuple((one.store, one.pending) for one in stores if one.pending)
-    rest = _Journal(lines=journal.lines, is_cut=True, pending=pending) if pending else None
-    forgotten.pending = dict(pending)
-    await asyncio.to_thread(forgotten.follow, memory.able.keys() - forgotten.pending.keys())
+    forgotten.pending = pending = {one.store: one.pending for one in stores if one.pending}
+    rest = _Journal(lines=journal.lines, is_cut=True) if pending else None
+    await asyncio.to_thread(forgotten.follow, memory.able.keys() - pending.keys())
     await asyncio.to_thread(_write_journal, forgotten, rest)
     is_whole = not any(line.stays for line in lines)
     if not lines:
@@ -304,7 +317,7 @@ async def _carry_out(memory: ForgettingScope, notes: Notes, journal: _Journal) -
             place_count=len(lines),
             stays_count=sum(bool(line.stays) for line in lines),
             ids=ids,
-            pending=[store for store, _ in pending],
+            pending=[*pending],
             memory=memory.learning.memory_id,
         )
     )
@@ -380,15 +393,9 @@ async def _cut(
 
 async def _erase(memory: ForgettingScope, wanted: Forgetting) -> list[Holding]:
     """Have every backend forget; one that cannot now is pending, and so is one that could not be opened."""
-    stores: list[Holding] = []
-    for backend_id, backend in memory.able.items():
-        try:
-            stores += await backend.erase(wanted)
-        except ComposableMemoryError as error:
-            stores.append(Holding(store=backend_id, what="everything", count=0, pending=str(error)))
-    for backend_id, why in memory.lost.items():
-        stores.append(Holding(store=backend_id, what="everything", count=0, pending=why))
-    return stores
+    stores = await _each(memory, lambda backend: backend.erase(wanted), otherwise="everything")
+    lost = (Holding(store=id_, what="everything", count=0, pending=why) for id_, why in memory.lost.items())
+    return [*stores, *lost]
 
 
 def _without_text(line: Marked) -> ForgetLine:
@@ -398,11 +405,7 @@ def _without_text(line: Marked) -> ForgetLine:
 def _read_journal(forgotten: Forgotten) -> _Journal | None:
     try:
         wire = json.loads(forgotten.journal_path.read_bytes())
-        return _Journal(
-            lines=tuple(Marked(*line) for line in wire["lines"]),
-            is_cut=wire["isCut"],
-            pending=tuple((store, why) for store, why in wire["pending"]),
-        )
+        return _Journal(lines=tuple(Marked(*line) for line in wire["lines"]), is_cut=wire["isCut"])
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (LookupError, TypeError, ValueError):  # damaged: the tombstones still tell what is to go
@@ -413,5 +416,5 @@ def _write_journal(forgotten: Forgotten, journal: _Journal | None) -> None:
     if journal is None:
         forgotten.journal_path.unlink(missing_ok=True)
         return
-    wire = {"lines": journal.lines, "isCut": journal.is_cut, "pending": journal.pending}
+    wire = {"lines": journal.lines, "isCut": journal.is_cut}
     replace_file(forgotten.journal_path, json.dumps(wire).encode(), survives="power cut")

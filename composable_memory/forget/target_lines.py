@@ -7,7 +7,7 @@ exactly what was shown, and holds nothing of it.
 import base64
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from hmac import compare_digest
 from itertools import chain, repeat
 from pathlib import PurePath
@@ -30,8 +30,6 @@ NEARLY_AS_GOOD = 0.75
 """How near to the best candidate another one has to come."""
 _BEGINNING = "forget1."
 _ID = re.compile(r"\^?([A-Za-z0-9-]{2,64})")
-
-Named = Callable[[Statement], bool]
 
 
 class Marked(NamedTuple):

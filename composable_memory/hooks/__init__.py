@@ -7,7 +7,6 @@ from composable_memory_ops_logs.lazy_names import lazy_names
 if TYPE_CHECKING:
     from composable_memory.hooks.agent_json import HookCall, answer, read_call
     from composable_memory.hooks.capture import Candidate, capture_turn, worth_remembering
-    from composable_memory.hooks.event_json import event_of, parse_event
     from composable_memory.hooks.fencing import fence, own_words
     from composable_memory.hooks.flush import flush_prompt, plan_flush
     from composable_memory.hooks.prompt_context import recall_for_prompt, session_recap
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
         PipelineEventEnvelope,
         SessionPayload,
         SessionStart,
+        event_of,
+        parse_event,
     )
     from composable_memory.hooks.session_memory import SavedSession, save_session
     from composable_memory.hooks.session_state import SessionState, SessionStates
@@ -59,13 +60,12 @@ _MODULES = {
     "agent_json": "HookCall answer read_call",
     "capture": "Candidate capture_turn worth_remembering",
     "prompt_context": "recall_for_prompt session_recap",
-    "event_json": "event_of parse_event",
     "fencing": "fence own_words",
     "flush": "flush_prompt plan_flush",
     "recorder": "Recorded SessionRecorder TakesContents",
     "session_events": (
         "CompactionSummary EventSource EventType MessageReceived PipelineEventEnvelope SessionPayload"
-        " SessionStart"
+        " SessionStart event_of parse_event"
     ),
     "session_memory": "SavedSession save_session",
     "session_state": "SessionState SessionStates",

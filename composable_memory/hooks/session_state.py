@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, field, fields
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
@@ -84,7 +85,8 @@ class SessionStates:
             for seen in (state.shown, state.uncovered):
                 del seen[:-MOST_HASHES]
             if asdict(state) != before:
-                await asyncio.to_thread(_write, path, state)
+                content = json.dumps(asdict(state)).encode()
+                await asyncio.to_thread(partial(replace_file, path, content, survives="kill"))
         return result
 
     def saving(self) -> AbstractAsyncContextManager[None]:
@@ -130,7 +132,3 @@ def _read(path: Path) -> SessionState:
         )
     except (OSError, ValueError, TypeError):
         return SessionState()
-
-
-def _write(path: Path, state: SessionState) -> None:
-    replace_file(path, json.dumps(asdict(state)).encode(), survives="kill")

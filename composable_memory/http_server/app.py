@@ -68,6 +68,6 @@ async def _mcp(service: Service) -> AsyncIterator[Starlette]:
 
 def _mcp_app(service: Service) -> Starlette:
     from composable_memory.http_server.mcp_app import mcp_app
-    from composable_memory.mcp_server import build_server
+    from composable_memory.mcp_server.server import build_server
 
     return mcp_app(build_server(service))

@@ -5,6 +5,7 @@ import hmac
 import socket
 from contextlib import suppress
 from email.utils import formatdate
+from functools import partial
 from ipaddress import ip_address
 
 from starlette.datastructures import MutableHeaders
@@ -63,7 +64,7 @@ class Guard:
         try:
             async with asyncio.TaskGroup() as tasks:
                 leaving = tasks.create_task(received.until_gone())
-                await answer(scope, received, _Sending(send))
+                await answer(scope, received, partial(_sent, send))
                 leaving.cancel()
         except* ClientDisconnect:
             pass
@@ -162,16 +163,11 @@ class _Bounded:
         return message
 
 
-class _Sending:
-    """What a client is sent, with the headers of every answer, as long as it takes it."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            for name, value in {**HEADERS, "date": formatdate(usegmt=True)}.items():
-                headers.setdefault(name, value)
-        async with asyncio.timeout(SEND_S):
-            await self._send(message)
+async def _sent(send: Send, message: Message) -> None:
+    """Send a client something, with the headers of every answer, as long as it takes it."""
+    if message["type"] == "http.response.start":
+        headers = MutableHeaders(scope=message)
+        for name, value in {**HEADERS, "date": formatdate(usegmt=True)}.items():
+            headers.setdefault(name, value)
+    async with asyncio.timeout(SEND_S):
+        await send(message)

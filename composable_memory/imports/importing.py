@@ -22,8 +22,7 @@ from composable_memory.forget.workspace_notes import Notes, without_lines
 from composable_memory.front_matter import front_matter
 from composable_memory.hooks.session_memory import slug_of
 from composable_memory.imports.export_files import files_of
-from composable_memory.imports.readers import Problem, Record, read_export
-from composable_memory.imports.shapes import origins_of
+from composable_memory.imports.readers import Problem, Record, origins_of, read_export
 from composable_memory.paths import MEMORY_FOLDER
 from composable_memory.retain.note_file import NoteFile
 from composable_memory.retain.remember import MAX_CHARS, MAX_NAMES, line_of

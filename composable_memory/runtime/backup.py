@@ -17,8 +17,9 @@ from datetime import UTC, datetime
 from hashlib import file_digest
 from importlib.metadata import version
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -380,41 +381,37 @@ def _restore_traces(traces: Path, log_dir: Path, *, was: str, memory_id: str) ->
     """
     if not traces.exists():
         return
-    lines = [_of_memory(line, was=was, memory_id=memory_id) for line in traces.read_bytes().splitlines()][
-        ::-1
-    ]
+    newest_first = traces.read_bytes().splitlines()
+    lines = [_Line.read(line, was=was, memory_id=memory_id) for line in newest_first[::-1]]
     log_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for month, several in groupby(sorted(lines, key=_time_of), key=lambda line: _time_of(line)[:7]):
+    for month, several in groupby(sorted(lines, key=attrgetter("at")), key=lambda line: line.at[:7]):
         target = log_dir / f"ops-{month}.jsonl"
-        there = target.read_bytes().splitlines() if target.exists() else []
-        known = {_id_of(line) for line in there}
-        merged = sorted([*there, *(one for one in several if _id_of(one) not in known)], key=_time_of)
-        content = b"".join(line + b"\n" for line in merged)
+        there = [*map(_Line.read, target.read_bytes().splitlines())] if target.exists() else []
+        known = {line.id for line in there}
+        merged = sorted([*there, *(one for one in several if one.id not in known)], key=attrgetter("at"))
+        content = b"".join(line.text + b"\n" for line in merged)
         replace_file(target, content, survives="power cut")
 
 
-def _of_memory(line: bytes, *, was: str, memory_id: str) -> bytes:
-    """Return a line as one of the memory that it is restored into."""
-    event = json.loads(line)
-    detail = event.get("detail")
-    if was == memory_id or not isinstance(detail, dict) or detail.get("memory") != was:
-        return line
-    detail["memory"] = memory_id
-    return json.dumps(event, separators=(",", ":")).encode()
+class _Line(NamedTuple):
+    """A line of a log; one that cannot be read has no time, and its text as its id."""
 
+    at: str
+    id: object
+    text: bytes
 
-def _time_of(line: bytes) -> str:
-    try:
-        return str(json.loads(line)["ts"])
-    except (json.JSONDecodeError, KeyError, TypeError):
-        return ""
-
-
-def _id_of(line: bytes) -> object:
-    try:
-        return json.loads(line)["id"]
-    except (json.JSONDecodeError, KeyError, TypeError):
-        return line
+    @classmethod
+    def read(cls, text: bytes, *, was: str = "", memory_id: str = "") -> "_Line":
+        """Return a line, as one of the memory that it is restored into if it is of the one that `was`."""
+        try:
+            event = json.loads(text)
+            at, id_, detail = str(event["ts"]), event["id"], event.get("detail")
+        except (json.JSONDecodeError, KeyError, TypeError):
+            return cls("", text, text)
+        if was != memory_id and isinstance(detail, dict) and detail.get("memory") == was:
+            detail["memory"] = memory_id
+            text = json.dumps(event, separators=(",", ":")).encode()
+        return cls(at, id_, text)
 
 
 # --- files

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from contextvars import Context
 from dataclasses import replace
 from functools import partial
-from typing import Generic, Self, TypeAlias, TypeVar
+from typing import Self, TypeAlias, TypeVar
 
 from composable_memory.errors import (
     BackendError,
@@ -69,14 +69,6 @@ class FailoverMember:
     open: OpenMemory
     timeout_s: float
     capabilities: frozenset[Capability]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reply(Generic[R]):
-    """What came of a call; with a `failover` the fallback gave it."""
-
-    value: R
-    failover: Failover | None = None
 
 
 class FallbackMemoryManager:
@@ -180,16 +172,16 @@ class FallbackMemoryManager:
 
         Each of its results does as well, as `answered_by` in the metadata.
         """
-        reply = await self._ask("search", lambda member: member.answer(query, options))
-        if reply.failover is None:
-            return reply.value
-        reason = self._state.describe(reply.failover)
+        found, failover = await self._ask("search", lambda member: member.answer(query, options))
+        if failover is None:
+            return found
+        reason = self._state.describe(failover)
         degradation = Degradation(backend_id=self._primary.id, code="fallback", reason=reason)
-        engines = {f"{self._fallback.id} {leg}": engine for leg, engine in reply.value.engines.items()}
+        engines = {f"{self._fallback.id} {leg}": engine for leg, engine in found.engines.items()}
         by = {"answered_by": self._fallback.id}
-        results = tuple(replace(one, metadata={**one.metadata, **by}) for one in reply.value.results)
-        degraded = (degradation, *reply.value.degraded)
-        return replace(reply.value, results=results, degraded=degraded, engines=engines)
+        results = tuple(replace(one, metadata={**one.metadata, **by}) for one in found.results)
+        degraded = (degradation, *found.degraded)
+        return replace(found, results=results, degraded=degraded, engines=engines)
 
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
@@ -203,12 +195,12 @@ class FallbackMemoryManager:
         """
         self._require("read_file", Capability.READ_FILE)
         try:
-            reply = await self._ask("read_file", lambda member: member.read_file(rel_path, from_line, lines))
+            part, _ = await self._ask("read_file", lambda one: one.read_file(rel_path, from_line, lines))
         except MemoryPathError as error:
             if (failover := self._state.active) and rel_path.startswith(f"{self._primary.id}/"):
                 raise self._state.error(failover, "read_file") from error
             raise
-        return reply.value
+        return part
 
     async def sync(
         self, *, reason: str = "manual", force: bool = False, progress: ProgressCallback | None = None
@@ -222,20 +214,20 @@ class FallbackMemoryManager:
             UnsupportedOperation: neither keeps an index.
         """
         self._require("sync", Capability.SYNC)
-        reply = await self._ask(
+        report, failover = await self._ask(
             "sync", lambda member: member.sync(reason, force, progress), has_deadline=False
         )
-        if reply.failover is None:
-            return reply.value
-        return replace(reply.value, problems=(self._state.describe(reply.failover), *reply.value.problems))
+        if failover is None:
+            return report
+        return replace(report, problems=(self._state.describe(failover), *report.problems))
 
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
         """Return whether the one that serves can embed."""
-        return (await self._ask("probe", _Member.probe_embedding)).value
+        return (await self._ask("probe", _Member.probe_embedding))[0]
 
     async def probe_vector_availability(self) -> bool:
         """Return whether the one that serves can search vectors."""
-        return (await self._ask("probe", _Member.probe_vectors)).value
+        return (await self._ask("probe", _Member.probe_vectors))[0]
 
     def status(self) -> MemoryProviderStatus:
         """Return the status of the one that serves; `custom` says under `fallback` which one and why."""
@@ -263,22 +255,22 @@ class FallbackMemoryManager:
         call: "Callable[[_Member], Coroutine[object, object, R]]",
         *,
         has_deadline: bool = True,
-    ) -> _Reply[R]:
-        """Put a call to the primary if it serves; if it does not, or fails, to the fallback."""
+    ) -> tuple[R, Failover | None]:
+        """Put a call to the primary if it serves; if it does not, or fails, to the fallback, and say why."""
         self._require_open(operation)
         failover = self._failover()
         if failover is None:
             first = await self._run(self._primary, operation, call, has_deadline=has_deadline)
             if not isinstance(first, Failure):
                 self._state.note_success()
-                return _Reply(value=first)
+                return first, None
             if isinstance(first.error, MemoryPathError | UnsupportedOperation):
                 self._state.note_success()
                 raise first.error
             failover = self._state.note_failure(first.reason, operation)
         second = await self._run(self._fallback, operation, call, has_deadline=has_deadline)
         if not isinstance(second, Failure):
-            return _Reply(value=second, failover=failover)
+            return second, failover
         if isinstance(second.error, MemoryPathError):
             raise second.error
         raise self._state.error(failover, operation, second=second.reason) from second.error

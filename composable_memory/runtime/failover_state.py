@@ -46,17 +46,13 @@ class FailoverState:
         self._breaker = breaker or Breaker(
             threshold=1, cooldown_s=FIRST_COOLDOWN_S, max_cooldown_s=LONGEST_COOLDOWN_S
         )
-        self._latest: Failover | None = None
-
-    @property
-    def latest(self) -> Failover | None:
-        """Return what is known of the failures since the last success, None if there are none."""
-        return self._latest
+        self.latest: Failover | None = None
+        """What is known of the failures since the last success, None if there are none."""
 
     @property
     def active(self) -> Failover | None:
         """Return the failover because of which the primary is not asked, None if it is."""
-        return None if self._breaker.state is BreakerState.CLOSED else self._latest
+        return None if self._breaker.state is BreakerState.CLOSED else self.latest
 
     @property
     def failures(self) -> int:
@@ -78,24 +74,24 @@ class FailoverState:
             return self.active
         self._breaker.record_failure()
         now = self._clock()
-        self._latest = Failover(
+        self.latest = Failover(
             reason=reason,
-            since=self._latest.since if self._latest else now,
+            since=self.latest.since if self.latest else now,
             next_probe=now + timedelta(seconds=self._breaker.retry_in_s),
             failures=self._breaker.failures,
         )
         self._ops_log.emit(
-            BackendDegraded(what=operation, level="fallback", reason=self.describe(self._latest)),
+            BackendDegraded(what=operation, level="fallback", reason=self.describe(self.latest)),
             status="partial",
             backend=self._primary_id,
         )
-        return self._latest
+        return self.latest
 
     def note_success(self, *, in_probe: bool = False) -> None:
         """Fail back; a call that was under way when others failed does not decide that."""
         if self.active is not None and not in_probe:
             return
-        latest, self._latest = self._latest, None
+        latest, self.latest = self.latest, None
         failures = self._breaker.failures
         self._breaker.record_success()
         if latest is not None:
@@ -120,7 +116,7 @@ class FailoverState:
 
     def as_json(self) -> dict[str, JsonValue]:
         """Return all of it for a status."""
-        latest = self._latest
+        latest = self.latest
         return {
             "from": self._primary_id,
             "to": self._fallback_id,

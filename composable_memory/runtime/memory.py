@@ -532,8 +532,7 @@ class Memory:
         give: "Callable[[SupportsIngest], Awaitable[IngestReport]]",
     ) -> "Mapping[str, IngestReport]":
         # A search, which opens a memory as well, does without these.
-        from composable_memory.content import MemoryContentObject
-        from composable_memory.ingest.broadcast import hand_over
+        from composable_memory.content import IngestReport, MemoryContentObject
 
         self.manager.require_usable("ingest")
         require_all("contents", contents, MemoryContentObject, "a list of MemoryContentObjects")
@@ -544,7 +543,18 @@ class Memory:
             raise self._nobody("takes contents", offered)
         able = self._able(Capability.INGEST, "takes contents", backend)
         takers = {backend_id: one for backend_id, one in able.items() if isinstance(one, SupportsIngest)}
-        return await hand_over(takers, give, len(contents))
+        with trace() as trace_id:
+            outcomes = await asyncio.gather(*map(give, takers.values()), return_exceptions=True)
+        failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        if failures and len(failures) == len(outcomes):
+            raise failures[0]
+        lost = IngestReport(run_id=trace_id, failed=len(contents))
+        return {
+            backend_id: replace(lost, problems=(str(outcome) or repr(outcome),))
+            if isinstance(outcome, BaseException)
+            else outcome
+            for backend_id, outcome in zip(takers, outcomes, strict=True)
+        }
 
     def _able(
         self, capability: Capability, what: str, backend: str | None

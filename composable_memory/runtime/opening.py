@@ -37,12 +37,9 @@ from composable_memory.runtime.memory import Memory
 from composable_memory.state.folders import existing_folder, made_folder
 from composable_memory.state.ops_log import open_ops_log
 from composable_memory.state.workspaces import WorkspaceIdentity, identify
-from composable_memory.types import (
-    Degradation,
-    SearchOptions,
-)
+from composable_memory.types import Degradation, SearchOptions
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_ops_logs import OpsLog, trace, utc_now
+from composable_memory_ops_logs import trace, utc_now
 
 NOW_VARIABLE = "COMPOSABLE_MEMORY_NOW"
 """An ISO time: the clock of whoever asks, so that "yesterday" means the same in every run."""
@@ -137,17 +134,7 @@ async def open_memory(
         stack.push_async_callback(context.close)
         lost = (*_told_of_beginning(identity, folder, state), *await _weights_lost(context, live))
         asked_at = moment_given(environ[NOW_VARIABLE], NOW_VARIABLE) if environ.get(NOW_VARIABLE) else None
-        manager = _composed(
-            backends_open,
-            loaded.settings.memory,
-            ops_log,
-            live,
-            lost,
-            context.memory_id,
-            now,
-            asked_at,
-            forgotten,
-        )
+        manager = _composed(backends_open, loaded.settings.memory, context, live, lost, asked_at, forgotten)
         manager.require_usable("open")  # from here on, on this event loop
         stack.push_async_callback(manager.close)
         memory = Memory(
@@ -226,11 +213,9 @@ async def _weights_lost(context: LearningContext, live: LiveWeights) -> tuple[De
 def _composed(
     backends: OpenBackends,
     memory: MemorySettings,
-    ops_log: OpsLog,
+    context: LearningContext,
     weights: LiveWeights,
     lost: Sequence[Degradation],
-    memory_id: str,
-    clock: Clock,
     asked_at: datetime | None,
     forgotten: Forgotten,
 ) -> ComposableMemoryManager:
@@ -241,15 +226,15 @@ def _composed(
         backends.entries,
         primary=memory.primary if memory.primary in open_ids else None,
         intent_parser=parse_query_intent,
-        ops_log=ops_log,
+        ops_log=context.ops_log,
         policy=MergePolicy(
             fusion=Fusion(query.fusion), dedup=Dedup(query.dedup), depth=query.depth, rrf_k=query.rrf_k
         ),
         defaults=SearchOptions(max_results=query.max_results, min_score=query.min_score),
         unavailable=(*backends.unavailable, *lost),
         weights=weights,
-        memory_id=memory_id,
-        clock=clock,
+        memory_id=context.memory_id,
+        clock=context.clock,
         now=asked_at,
         forgotten=forgotten,
     )

@@ -8,11 +8,12 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import field
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel, Field, ValidationError
 
 from composable_memory.errors import BackendUnavailable
 from composable_memory.interfaces import LogStore
@@ -21,7 +22,6 @@ from composable_memory.state.workspaces import known_workspaces
 from composable_memory.supervision.file_lock import file_lock
 from composable_memory_ops_logs.line_format import is_whole
 from composable_memory_ops_logs.private_files import replace_file
-from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.segments import BLOCK_BYTES, Segment, lines_forwards, segments_in
 
 FOLDER = "log-shipping"
@@ -36,24 +36,21 @@ KEPT_TRACES = 1_000
 Wire = dict[str, Any]
 
 
-@dataclass(slots=True, kw_only=True)
-class Cursor:
+class Cursor(BaseModel):
     """How far a log was shipped to a target.
 
     `places` holds, by the name of a file, where its last shipped line begins and the id of that line: a file
     that was written anew has another one there. It is shipped again, and its lines are known by their ids.
     """
 
-    places: dict[str, tuple[int, str]] = field(default_factory=dict)
-    is_ours: dict[str, bool] = field(default_factory=dict)
+    places: dict[str, tuple[int, str]] = Field(default_factory=dict)
+    is_ours: dict[str, bool] = Field(default_factory=dict, alias="isOurs")
 
     @classmethod
     def read(cls, path: Path) -> "Cursor":
         """Return what was kept; from the beginning where there is nothing that can be read."""
-        with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-            wire = json.loads(path.read_bytes())
-            places = {name: (int(start), str(last)) for name, (start, last) in wire["places"].items()}
-            return cls(places=places, is_ours=dict(wire["isOurs"]))
+        with suppress(OSError, ValidationError):
+            return cls.model_validate_json(path.read_bytes())
         return cls()
 
     def write(self, path: Path) -> None:
@@ -61,8 +58,7 @@ class Cursor:
         for kept, most in ((self.places, KEPT_FILES), (self.is_ours, KEPT_TRACES)):
             for name in list(islice(kept, max(0, len(kept) - most))):
                 del kept[name]
-        wire = {"places": self.places, "isOurs": self.is_ours}
-        replace_file(path, json.dumps(wire).encode(), survives="kill")
+        replace_file(path, self.model_dump_json(by_alias=True).encode(), survives="kill")
 
 
 async def ship(state_dir: Path, workspace_id: str, store: LogStore, *, from_start: bool = False) -> int:

@@ -183,13 +183,10 @@ def _finish(span: Any, event: OpsEvent) -> None:
 
 def _figures(event: OpsEvent) -> dict[str, Any]:
     """Return what an event says in numbers; its texts stay here."""
-    told = {field.name: getattr(event.detail, field.name) for field in _fields(event.detail)}
+    detail: Any = event.detail
+    told = {one.name: getattr(detail, one.name) for one in fields(detail)} if is_dataclass(detail) else {}
     figures = {f"{NAME}.{name}": one for name, one in told.items() if isinstance(one, bool | int | float)}
     return {**figures, f"{NAME}.backend": event.backend} if event.backend else figures
-
-
-def _fields(detail: Any) -> Any:
-    return fields(detail) if is_dataclass(detail) else ()
 
 
 def _trace_id(text: str) -> int:

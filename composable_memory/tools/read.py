@@ -1,18 +1,28 @@
 """Reading: a note or some of its lines, named by its path or by a citation."""
 
 import asyncio
+import os
+from collections.abc import Sequence
+from difflib import get_close_matches
+from itertools import islice
+from pathlib import Path
+from posixpath import splitext
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from composable_memory.citations import read_citation
 from composable_memory.errors import ComposableMemoryError, MemoryPathError
-from composable_memory.paths import is_note, notes_like
+from composable_memory.paths import is_note, leads_outside
+from composable_memory.recall.retained_notes import note_files
 from composable_memory.tools.document import Document
 from composable_memory.types import MemoryFileSlice
 
 if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
+
+MOST_NAMES = 5000
+"""Among so many names a similar one is looked for."""
 
 ReadErrorCode = Literal["MEMORY_PATH_NOT_ALLOWED", "MEMORY_NOT_FOUND", "MEMORY_READ_FAILED"]
 """Why a file could not be read: it is not a memory file, there is none of this name, or reading it failed."""
@@ -67,6 +77,20 @@ async def memory_get(memory: "Memory", request: MemoryGetRequest) -> MemoryGetRe
 
 async def _meant(memory: "Memory", path: str) -> str:
     return await asyncio.to_thread(notes_like, path, memory.workspace_dir, memory.status().note_paths)
+
+
+def notes_like(name: str, workspace: Path, extra_paths: Sequence[str] = ()) -> str:
+    """Return a question after the notes that a name may mean; blank where there are none. Looks at the disk.
+
+    They are those that a wiki link of this name leads to, else those of a similar name.
+    """
+    found = islice(note_files(Path(os.path.realpath(workspace)), extra_paths), MOST_NAMES)
+    names = [one.key for one in found if one.key != name]
+    wanted = f"/{splitext(name)[0] if is_note(name) else name}".casefold()
+    meant = [one for one in names if f"/{splitext(one)[0]}".casefold().endswith(wanted)][:3]
+    if not (meant or leads_outside(name)):
+        meant = get_close_matches(name, names, n=3)
+    return f"; did you mean {' or '.join(map(repr, meant))}?" if meant else ""
 
 
 def _unreadable(path: str, code: ReadErrorCode, error: str) -> MemoryGetReply:

@@ -8,6 +8,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from composable_memory.citations import is_wanted, read_citation
 from composable_memory.facts import Fact
+from composable_memory.front_matter import has_tag
 from composable_memory.json_documents import document
 from composable_memory.query.filters import parse_until, path_matches
 from composable_memory.recall.items import RECALL_KINDS, Recall, RecalledItem
@@ -116,9 +117,8 @@ def _recalled(
 def _passes(item: RecalledItem, request: MemoryRecallRequest) -> bool:
     place = read_citation(item.source or "")
     path = place.path if place else item.source or ""
-    tags = {tag.casefold() for tag in item.tags}
-    wanted = [tag.strip(" #").casefold() for tag in request.tags]
-    has_tags = all(any(one == tag or one.startswith(f"{tag}/") for one in tags) for tag in wanted)
+    tags = [tag.lower() for tag in item.tags]
+    has_tags = all(has_tag(tags, wanted) for wanted in request.tags)
     is_of_paths = not request.paths or path_matches(path, request.paths)
     source = "sessions" if path.startswith("sessions/") and path.endswith(".jsonl") else "memory"
     return has_tags and is_of_paths and (not request.sources or source in request.sources)

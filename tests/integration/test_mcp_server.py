@@ -18,7 +18,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.types import CallToolResult
 
-from composable_memory.mcp_server import build_server
+from composable_memory.mcp_server.server import build_server
 from composable_memory.runtime.opening import open_memory
 from composable_memory.tools import (
     MemoryContextPackReply,

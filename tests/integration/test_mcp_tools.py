@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 
 from composable_memory import open_memory
 from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
-from composable_memory.mcp_server import build_server
+from composable_memory.mcp_server.server import build_server
 from composable_memory.tools.catalogue import TOOLS
 from tests.integration.mcp_calls import document, words_only
 from tests.rounds import rounds
