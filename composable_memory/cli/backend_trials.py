@@ -44,7 +44,7 @@ async def backends_test(
     as_json: AsJson = False,
 ) -> ExitCode:
     """Ask one backend: its raw answer, what is read from it, how long it took, and what was dropped."""
-    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+    async with target.open() as memory:
         if lost := _why_lost(memory, backend_id):
             error(lost)
             return ExitCode.FAILED

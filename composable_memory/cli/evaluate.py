@@ -24,7 +24,6 @@ from composable_memory.cli.output import (
 from composable_memory.cli.render import print_table
 from composable_memory.json_documents import document
 from composable_memory.learning import GoldenRun, QuestionScore
-from composable_memory.runtime.opening import open_memory
 from composable_memory_feedback.golden import GoldenComparison, read_questions
 
 NAMED = 10
@@ -67,7 +66,7 @@ async def evaluate(
     kept.
     """
     asked = await asyncio.to_thread(read_questions, questions)
-    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+    async with target.open() as memory:
         warn_degraded(memory.unavailable())
         found = await memory.learning.golden.record(memory, asked, k=k, keep=keep)
         status = memory.status()

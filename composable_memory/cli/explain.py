@@ -117,15 +117,10 @@ def _reasons(row: Row) -> list[str]:
 def _print_dropped(rows: Sequence[Row], more: object) -> None:
     for reason in dict.fromkeys(row.get("reason") for row in rows):
         of_reason = [row for row in rows if row.get("reason") == reason]
-        print_line(
-            f"left out as {reason}: {', '.join(map(location, of_reason[:3]))}{_and_more(len(of_reason) - 3)}"
-        )
+        others = f" and {len(of_reason) - 3} more" if len(of_reason) > 3 else ""
+        print_line(f"left out as {reason}: {', '.join(map(location, of_reason[:3]))}{others}")
     if more:
         print_line(f"{more} more were left out; --json names them")
-
-
-def _and_more(count: int) -> str:
-    return f" and {count} more" if count > 0 else ""
 
 
 def _rows(told: Row, key: str) -> list[Row]:

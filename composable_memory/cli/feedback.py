@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from math import isfinite
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated
 
 import typer
@@ -41,7 +40,6 @@ from composable_memory.cli.weight_tables import (
 from composable_memory.cli.weights import weights_document
 from composable_memory.json_documents import document
 from composable_memory.learning import EvaluationRun, Learning, LearningStats, WeightsReport
-from composable_memory.runtime.opening import open_memory
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import BackendDay, Judgement, JudgementKind, KindGroup, total_of
 from composable_memory_feedback.judging.evaluator import EvaluationOutcome
@@ -139,7 +137,7 @@ async def evaluate(
     The model is the one in memory.feedback.llm; it receives the question and the text of the results.
     """
     start = parse_time(since, "--since")
-    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+    async with target.open() as memory:
         warn_degraded(memory.unavailable())
         found = await memory.learning.judging.evaluate(
             since=start,
@@ -199,25 +197,19 @@ def _evaluation_document(run: EvaluationRun) -> dict[str, JsonValue]:
     `signals` counts the judgements that use implied. `left` queries are not judged yet; `stopped` says why
     the run ended before they were. `precision` is the mean over the queries that were judged.
     """
-    done = [one.evaluation for one in run.outcomes if one.evaluation]
+    done = run.evaluations
     return document(
         signals=run.signals,
         judged=sum(one.state == "judged" for one in run.outcomes),
         failed=sum(one.state == "failed" for one in run.outcomes),
         judgements=sum(one.judged_count for one in done),
-        precision=_mean_precision(run),
+        precision=run.precision,
         input_tokens=sum(one.input_tokens for one in done),
         output_tokens=sum(one.output_tokens for one in done),
         left=run.left,
         stopped=run.stopped,
         queries=[*map(_outcome_document, run.outcomes)],
     )
-
-
-def _mean_precision(run: EvaluationRun) -> float | None:
-    judged = [one.evaluation for one in run.outcomes if one.state == "judged" and one.evaluation]
-    precisions = [one.precision for one in judged if one.judged_count]
-    return fmean(precisions) if precisions else None
 
 
 def print_outcome(outcome: EvaluationOutcome) -> None:
@@ -237,10 +229,9 @@ def print_outcome(outcome: EvaluationOutcome) -> None:
 def print_evaluation(run: EvaluationRun) -> None:
     """Print what a whole evaluation brought, what it cost, and what is left."""
     states = [one.state for one in run.outcomes]
-    done = [one.evaluation for one in run.outcomes if one.evaluation]
+    done = run.evaluations
     judgements = counted(sum(one.judged_count for one in done), "result")
-    precision = _mean_precision(run)
-    mean = "" if precision is None else f"; mean precision {precision:.2f}"
+    mean = "" if run.precision is None else f"; mean precision {run.precision:.2f}"
     failed = f"; {states.count('failed')} failed" if "failed" in states else ""
     queries = counted(states.count("judged"), "query", "queries")
     print_line(f"Judged {queries}, {judgements}{mean}{failed}.", bold=True)

@@ -11,7 +11,6 @@ from composable_memory.cli.output import counted, one_line, print_json, print_li
 from composable_memory.forget.report import ForgetLine, ForgetPlan, ForgetReport, Holding
 from composable_memory.interfaces import Capability
 from composable_memory.json_documents import document
-from composable_memory.runtime.opening import open_memory
 
 app = typer.Typer()
 
@@ -33,7 +32,7 @@ async def forget(
     as_json: AsJson = False,
 ) -> ExitCode:
     """Forget lines of notes, with all that any store holds of them. Exits with 1 if nothing was removed."""
-    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+    async with target.open() as memory:
         plan = await memory.plan_forgetting(what, everything=everything)
         report = await memory.forget(plan) if yes and plan.token else None
         keeps_facts = bool(memory.manager.backends_with(Capability.FACTS))

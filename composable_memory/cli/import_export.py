@@ -17,7 +17,6 @@ from composable_memory.config.layers import default_state_dir, user_config_path
 from composable_memory.imports.importing import import_export
 from composable_memory.json_documents import document
 from composable_memory.runtime.export import export_memory
-from composable_memory.runtime.opening import open_memory
 
 app = typer.Typer()
 
@@ -46,7 +45,7 @@ async def import_(
 
     Where conversations are not searched yet, asks whether to search them, and enters that in your settings.
     """
-    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+    async with target.open() as memory:
         done = await import_export(memory, origin, export, dry_run=dry_run)
         is_searched = "sessions" in memory.status().sources or "conversation" not in done.found
     if not is_searched and not dry_run and (yes or (not as_json and sys.stdin.isatty() and _wants_them())):
@@ -83,7 +82,7 @@ async def _have_them_searched(target: Target) -> bool:
     state = target.state_dir or default_state_dir(os.environ)
     if not await asyncio.to_thread(enter_section, "builtin", {"sources": ["memory", "sessions"]}, state):
         return False
-    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+    async with target.open() as memory:
         await memory.sync(reason="import")
         return "sessions" in memory.status().sources
 
@@ -96,7 +95,7 @@ async def export(
     as_json: AsJson = False,
 ) -> None:
     """Export notes, facts, judgements and weights for other programs to read."""
-    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+    async with target.open() as memory:
         counts = await export_memory(memory, folder)
     if as_json:
         print_json({"folder": str(folder), "parts": dict(counts)})

@@ -22,7 +22,6 @@ from composable_memory.cli.output import (
 from composable_memory.cli.render import progress_bar
 from composable_memory.json_documents import document
 from composable_memory.runtime.memory import Memory
-from composable_memory.runtime.opening import open_memory
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 
 app = typer.Typer()
@@ -37,7 +36,7 @@ async def index(
     as_json: AsJson = False,
 ) -> ExitCode:
     """Update the index from the notes."""
-    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+    async with target.open() as memory:
         if force:
             _warn_of_cost(memory)
         report, took_ms = await sync(memory, force=force)

@@ -21,7 +21,6 @@ from composable_memory.content import IngestReport
 from composable_memory.ingest.note_reader import WrittenSource, contents_of
 from composable_memory.json_documents import document
 from composable_memory.runtime.memory import Memory
-from composable_memory.runtime.opening import open_memory
 from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -76,7 +75,7 @@ async def ingest(
     )
     named = tuple(path for path in paths or () if path != "-")
     given = _text_of(named, text, from_stdin=stdin or "-" in (paths or ()))
-    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+    async with target.open() as memory:
         check_names(memory, (backend,) if backend else ())
         run = _Run(memory=memory, source=said_of_all, backend=backend, wait=not no_wait)
         if named:
@@ -140,12 +139,12 @@ class _Run:
 
     async def files(self, names: tuple[str, ...]) -> None:
         """Ingest every file as all that it says now, so that what vanished from it holds no more."""
-        found = await asyncio.to_thread(find_files, names, self.memory.workspace_dir)
-        self.passed_over += found.problems
+        files, problems = await asyncio.to_thread(find_files, names, self.memory.workspace_dir)
+        self.passed_over += problems
         with progress_bar("ingesting") as show:
-            for done, file in enumerate(found.files):
+            for done, file in enumerate(files):
                 if show:
-                    show(done, len(found.files), file.key)
+                    show(done, len(files), file.key)
                 await self._file(file)
 
     async def text(self, text: str) -> None:

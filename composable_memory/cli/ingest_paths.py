@@ -23,16 +23,10 @@ class FoundFile:
     key: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundFiles:
-    """The files in what was named, each once and in order, and why something is none of them."""
+def find_files(names: Sequence[str], workspace: Path) -> tuple[list[FoundFile], list[tuple[str, str]]]:
+    """Return the files that `names` mean, in order, and why something is none of them.
 
-    files: tuple[FoundFile, ...]
-    problems: tuple[tuple[str, str], ...]
-
-
-def find_files(names: Sequence[str], workspace: Path) -> FoundFiles:
-    """Return the files that `names` mean: files as they are, of a folder all notes and transcripts in it.
+    A file is meant as it is, of a folder all notes and transcripts in it.
 
     A relative name is looked for in the workspace, then in the current folder, and has to mean something in
     the workspace; an absolute one, or one that begins with `~`, may mean anything. Links that lead out of
@@ -52,8 +46,7 @@ def find_files(names: Sequence[str], workspace: Path) -> FoundFiles:
         if not files and not unreadable:
             problems.append((name, NOTHING))
         found = files | found
-    ordered = sorted(found.values(), key=lambda file: file.key)
-    return FoundFiles(files=tuple(ordered), problems=tuple(problems))
+    return sorted(found.values(), key=lambda file: file.key), problems
 
 
 def read_text(file: FoundFile) -> tuple[str, datetime]:

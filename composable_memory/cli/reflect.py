@@ -12,7 +12,6 @@ from composable_memory.cli.output import counted, print_json, print_line, print_
 from composable_memory.errors import InvalidArgument
 from composable_memory.json_documents import document
 from composable_memory.reflect.report import Reflection
-from composable_memory.runtime.opening import open_memory
 
 app = typer.Typer()
 
@@ -46,7 +45,7 @@ async def reflect(
     What people wrote into the pages stays.
     """
     moment = moment_of_now(now)
-    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+    async with target.open() as memory:
         try:
             found = await memory.reflect(since=since, core=core, llm=llm, now=moment)
         except InvalidArgument as error:

@@ -11,7 +11,6 @@ from composable_memory.cli.options import AsJson, Strict
 from composable_memory.cli.output import print_json, print_line, warn, warn_degraded
 from composable_memory.json_documents import document
 from composable_memory.retain.retained_lines import MemoryType
-from composable_memory.runtime.opening import open_memory
 
 app = typer.Typer()
 
@@ -46,7 +45,7 @@ async def remember(
 ) -> ExitCode:
     """Write a fact, an experience or an opinion into the note of the day."""
     said = _read_stdin() if text == "-" else text
-    async with open_memory(target.workspace, target.state_dir, long_lived=False) as memory:
+    async with target.open() as memory:
         done = await memory.remember(
             said,
             type=kind,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import field
+from statistics import fmean
 
 from composable_memory.learning.active_weights import WeightsReport
 from composable_memory_feedback.advice.proposal import Proposal, Verdict
@@ -9,6 +10,7 @@ from composable_memory_feedback.golden import GoldenComparison, GoldenScore
 from composable_memory_feedback.judgements import BackendDay, JudgementKind
 from composable_memory_feedback.judging.evaluator import EvaluationOutcome
 from composable_memory_feedback.replay.report import ReplayReport
+from composable_memory_feedback.store.stored_values import Evaluation
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 
@@ -33,6 +35,17 @@ class EvaluationRun:
     outcomes: tuple[EvaluationOutcome, ...] = ()
     left: int = 0
     stopped: str | None = None
+
+    @property
+    def evaluations(self) -> list[Evaluation]:
+        """Return what was written down of the queries that the model was asked about."""
+        return [one.evaluation for one in self.outcomes if one.evaluation]
+
+    @property
+    def precision(self) -> float | None:
+        """Return the mean over the queries that were judged; None where none was."""
+        judged = [one.precision for one in self.evaluations if one.error is None and one.judged_count]
+        return fmean(judged) if judged else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

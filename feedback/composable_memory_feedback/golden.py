@@ -1,5 +1,6 @@
 """Golden questions: known answers, and the score below which no weight table is adopted."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from itertools import count
@@ -17,6 +18,8 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 TOLERANCE = 1e-9
 """Scores that differ by less are equal; it covers what floating point loses."""
+_LINES = re.compile(r"(\d+):(\d+)(?::\d+)?")
+"""What stands behind the path in the key of a result; the last is where a piece of a line begins."""
 MOST_PLACES = 1000
 """A question with more known answers than that is a mistake in the file."""
 
@@ -43,10 +46,10 @@ class GoldenPlace:
         return any(self._is_at(key) for key in hit.keys)
 
     def _is_at(self, key: str) -> bool:
-        path, start, end = key.rsplit(":", 2)
-        if path != self.path or self.line is None:
-            return path == self.path
-        return int(start) <= (self.last_line or self.line) and self.line <= int(end)
+        lines = _LINES.fullmatch(key, len(self.path) + 1) if key.startswith(f"{self.path}:") else None
+        if lines is None or self.line is None:
+            return lines is not None
+        return int(lines[1]) <= (self.last_line or self.line) and self.line <= int(lines[2])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

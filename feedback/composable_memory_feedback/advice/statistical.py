@@ -71,17 +71,17 @@ def advise(
     notes: tuple[str, ...] = ()
     if left_out := len(cases) - len(usable):
         notes = (f"{left_out} queries were left out: a fallback answered for a backend",)
+    unchanged = Proposal(
+        advisor="statistical",
+        current=current,
+        table=current,
+        changes=(),
+        sample_size=len(usable),
+        made_at=now,
+    )
     if len(usable) < 2 or len(backends) < 2:
-        notes += ("there is nothing to compare: it takes two judged queries and two backends",)
-        return Proposal(
-            advisor="statistical",
-            current=current,
-            table=current,
-            changes=(),
-            sample_size=len(usable),
-            made_at=now,
-            notes=notes,
-        )
+        nothing = "there is nothing to compare: it takes two judged queries and two backends"
+        return replace(unchanged, notes=(*notes, nothing))
     study = _Study(
         usable,
         current=current,
@@ -99,13 +99,10 @@ def advise(
     gain, gain_by_intent = _gain(study, lambda choice: clamp_steps(study.table(choice, now)))
     goes_on = not same_proportions(wanted, table, backends=backends, tolerance=ROUNDED)
     destination_gain = _gain(study, lambda choice: study.table(choice, now))[0] if goes_on else None
-    return Proposal(
-        advisor="statistical",
-        current=current,
+    return replace(
+        unchanged,
         table=table,
         changes=tuple(_changes(study, table)),
-        sample_size=len(usable),
-        made_at=now,
         gain=gain,
         gain_by_intent=gain_by_intent,
         destination=wanted if goes_on else None,

@@ -93,15 +93,7 @@ def read_from(event: OpsEvent) -> LoggedRead:
         ValueError: the line lies.
     """
     line = ReadLine.model_validate(event.detail)
-    return LoggedRead(
-        at=event.ts,
-        path=line.path,
-        from_line=line.from_line,
-        lines=line.lines,
-        session_key=_session(event),
-        memory=line.memory,
-        query_trace_id=line.query_trace_id,
-    )
+    return LoggedRead(at=event.ts, session_key=_session(event), **line.model_dump())
 
 
 def answer_from(event: OpsEvent) -> LoggedAnswer:

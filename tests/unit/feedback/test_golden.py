@@ -44,6 +44,15 @@ def written(folder: Path, *lines: object) -> Path:
     return path
 
 
+def test_a_piece_of_a_long_line_is_at_its_line() -> None:
+    piece = replace(hit("a.md", 3, 3), start_char=1280)
+
+    assert GoldenPlace(path="a.md", line=3).is_in(piece)
+    assert GoldenPlace(path="a.md").is_in(piece)
+    assert not GoldenPlace(path="a.md", line=4).is_in(piece)
+    assert not GoldenPlace(path="a.md:3", line=3).is_in(piece)
+
+
 def test_every_way_to_name_a_place_is_read(tmp_path: Path) -> None:
     path = written(
         tmp_path,
