@@ -173,21 +173,14 @@ def _outcome_document(outcome: EvaluationOutcome) -> dict[str, JsonValue]:
     if found is None:
         empty = document(judged=0, used=0, input_tokens=0, output_tokens=0, duration_ms=0.0, suggestions=())
         return document(state=outcome.state, problem=outcome.problem) | empty
-    is_judged = found.judged_count > 0
-    return document(
+    means = {} if found.judged_count else {"precision": None, "mean_relevance": None}
+    known = document(found, at=None, model=None, error=None, used_count=None, judged_count=None, **means)
+    return known | document(
         state=outcome.state,
-        trace_id=found.trace_id,
-        query_id=found.query_id,
-        query=found.query,
-        precision=found.precision if is_judged else None,
-        mean_relevance=found.mean_relevance if is_judged else None,
         judged=found.judged_count,
         used=found.used_count,
-        input_tokens=found.input_tokens,
-        output_tokens=found.output_tokens,
         duration_ms=round(found.duration_ms, 3),
         problem=outcome.problem,
-        suggestions=found.suggestions,
     )
 
 

@@ -92,7 +92,7 @@ async def propose(
         FeedbackError: nothing was judged that advice could rest on, or the model gives no answer.
     """
     backends = sorted({*current.weights, *(day.backend for day in days)})
-    before = _scaled({backend: current[backend] for backend in backends})
+    before = current.proportions(backends)
     sample_size = max((record_of(days, backend).queries for backend in backends), default=0)
     if not sample_size and not worst:
         advice = "give feedback, or have queries evaluated, first"
@@ -116,9 +116,7 @@ async def propose(
         return replace(unchanged, notes=(f"refused: {refusal}", cost))
     table = WeightTable.fixed(
         after,
-        by_intent={
-            kind: _scaled({one: current.of(one, kind) for one in backends}) for kind in current.by_intent
-        },
+        by_intent={kind: current.proportions(backends, kind) for kind in current.by_intent},
         reason=f"llm: {read.reason}",
         made_at=unchanged.made_at,
     )
@@ -241,7 +239,9 @@ def _checked(
     for backend in given:
         if backend not in before:
             raise _Unusable(f"it names {_shown(backend)}, which is no backend of this memory")
-    after = _scaled({**before, **given})
+    wanted = {**before, **given}
+    heaviest = max(wanted.values(), default=0.0) or 1.0
+    after = {one: weight / heaviest for one, weight in wanted.items()}
     for backend, weight in after.items():
         # One that the user keeps lower than that himself may stay where it is.
         least = min(limits.min_weight, before[backend])
@@ -250,11 +250,6 @@ def _checked(
     if all(abs(after[backend] - before[backend]) <= SAME for backend in before):
         raise _Unusable("it changes nothing")
     return after
-
-
-def _scaled(weights: Mapping[str, float]) -> dict[str, float]:
-    heaviest = max(weights.values(), default=0.0)
-    return {one: weight / heaviest if heaviest > 0 else 0.0 for one, weight in weights.items()}
 
 
 def _words(value: object) -> str:

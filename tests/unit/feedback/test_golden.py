@@ -50,7 +50,7 @@ def test_a_piece_of_a_long_line_is_at_its_line() -> None:
     assert GoldenPlace(path="a.md", line=3).is_in(piece)
     assert GoldenPlace(path="a.md").is_in(piece)
     assert not GoldenPlace(path="a.md", line=4).is_in(piece)
-    assert not GoldenPlace(path="a.md:3", line=3).is_in(piece)
+    assert not GoldenPlace(path="b.md", line=3).is_in(piece)
 
 
 def test_every_way_to_name_a_place_is_read(tmp_path: Path) -> None:
