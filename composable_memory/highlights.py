@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias, TypeGuard
+from typing import TypeAlias, TypeGuard
 
 from composable_memory.front_matter import front_matter
 from composable_memory.types import MemorySearchResult
@@ -42,7 +42,7 @@ class Line:
 
 def within(highlights: object, length: int) -> tuple[Span, ...]:
     """Return those highlights that are within a text of this length; none of what is no list of spans."""
-    if isinstance(highlights, tuple) and _are_within(highlights, length):  # as they nearly always are
+    if are_within(highlights, length):  # as they nearly always are
         return highlights
     if not highlights or not isinstance(highlights, list | tuple):
         return ()
@@ -58,7 +58,10 @@ def within(highlights: object, length: int) -> tuple[Span, ...]:
     return tuple(sound)
 
 
-def _are_within(highlights: tuple[Any, ...], length: int) -> TypeGuard[tuple[Span, ...]]:
+def are_within(highlights: object, length: int) -> TypeGuard[tuple[Span, ...]]:
+    """Return whether all highlights are within a text of this length, and ascend."""
+    if not isinstance(highlights, tuple):
+        return False
     reached = 0
     try:
         for span in highlights:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from math import isfinite
-from operator import attrgetter, is_, le
+from operator import attrgetter, le
 from sys import float_info
 from types import NoneType
 from typing import TypeGuard, TypeVar, get_args
@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 from composable_memory.errors import BackendGarbled
 from composable_memory.forget.tombstones import INSTEAD, Forgotten, Tombstones
-from composable_memory.highlights import within
+from composable_memory.highlights import are_within, within
 from composable_memory.interfaces import Capability
 from composable_memory.paths import leads_outside, problem_with_text
 from composable_memory.query.backend_handle import BackendHandle
@@ -253,7 +253,7 @@ def _are_plain(results: Sequence[MemorySearchResult], *, is_on_scale: bool) -> b
         and max(lengths := [*map(len, snippets)]) <= MAX_SNIPPET_CHARS
         and all(map(SOURCES.__contains__, sources))
         and all(one is None or _is_origin(one) for one in origins)
-        and all(map(is_, map(within, highlights, lengths), highlights))
+        and all(map(are_within, highlights, lengths))
         and all(map(_is_name_inside, paths))
     ):
         return False

@@ -94,10 +94,11 @@ def near_pairs(
     """
     texts = _texts(results, range(len(results)) if places is None else places, words)
     pairs = [pair for text in texts for pair in combinations(text.places, 2)]
-    for one, other in _alike(texts):
-        pairs += [(min(pair), max(pair)) for pair in product(one, other)]
+    for here, there in _alike(texts):
+        pairs += [(min(pair), max(pair)) for pair in product(here, there)]
     for first, second in sorted(pairs, key=itemgetter(1, 0)):
-        if results[first].key != results[second].key:
+        one, other = results[first], results[second]
+        if one.path != other.path or not same_lines(one, other):
             yield first, second
 
 

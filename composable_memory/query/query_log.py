@@ -16,6 +16,7 @@ from composable_memory.query.ranking import Ranking
 from composable_memory.types import (
     LEGS,
     BackendAnswer,
+    DroppedCandidate,
     MemorySearchResult,
     Origin,
     QueryIntent,
@@ -145,7 +146,7 @@ class QueryLogger:
                     by_backend={one.backend_id: len(one.results) for one in response.answers},
                 ),
                 final_results=_MadeWhenWritten(partial(_results, merged)),
-                dropped=_MadeWhenWritten(partial(_dropped, merged)),
+                dropped=_MadeWhenWritten(partial(_dropped, response.dropped)),
                 backend_attribution=_paths_by_backend(response),
                 degraded=[
                     LoggedDegradation(backend=one.backend_id, reason=f"{one.code}: {one.reason}")
@@ -183,7 +184,7 @@ def _results(merged: Merged[T]) -> list[FinalResult]:
     return [_final(group) for group in merged.kept]
 
 
-def _dropped(merged: Merged[T]) -> list[Dropped]:
+def _dropped(candidates: Sequence[DroppedCandidate]) -> list[Dropped]:
     """Return what was ruled out as the log tells it."""
     return [
         Dropped(  # by place, as there are dozens of them
@@ -196,7 +197,7 @@ def _dropped(merged: Merged[T]) -> list[Dropped]:
             _taken_from(one.result.origin),
             one.result.start_char or None,
         )
-        for one in merged.losers
+        for one in candidates
     ]
 
 

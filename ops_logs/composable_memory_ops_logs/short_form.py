@@ -253,7 +253,7 @@ class _Tables:
 
         What is left is shared by facts first, which stand in no file, and then by the others.
         """
-        sizes = [*map(_size, previews)]
+        sizes = [_QUOTES + (len(one) if one.isascii() else len(_utf8(one))) for one in previews]
         if sum(sizes) <= most_bytes:
             return previews
         facts = {at for at, passage in enumerate(self._passages) if passage[1] == 0} - whole
@@ -272,14 +272,14 @@ _QUOTES = 3
 """What a text takes in a list beside itself."""
 
 
-def _size(text: str) -> int:
-    return (len(text) if text.isascii() else len(text.encode(errors="replace"))) + _QUOTES
+def _utf8(text: str) -> bytes:
+    return text.encode(errors="replace")
 
 
 def _cut(text: str, most_bytes: int) -> str:
     if text.isascii():
         return text[:most_bytes]
-    return text.encode(errors="replace")[:most_bytes].decode(errors="ignore")
+    return _utf8(text)[:most_bytes].decode(errors="ignore")
 
 
 def _passages(short: Mapping[str, Any]) -> tuple[Sequence[Any], ...]:
