@@ -311,7 +311,7 @@ async def test_the_engine_that_answers_is_named(
 
     answer = await searcher.answer("staging server")
 
-    assert answer.engines["vector"] == expected == searcher.vector_engine
+    assert answer.engines["vector"] == expected == searcher.vector_status().engine
     assert paths(answer)[0] == "deploy.md"
 
 
@@ -417,7 +417,7 @@ async def test_warming_loads_what_the_first_search_needs(notes: Notes) -> None:
 
     assert searcher.vector_status().available is True
     assert searcher.vector_status().dims == 64
-    assert searcher.vector_engine == "exact"
+    assert searcher.vector_status().engine == "exact"
 
 
 # --- what is missing is said ---
@@ -674,7 +674,7 @@ async def test_what_an_interrupted_load_has_fetched_is_not_fetched_again(
     await searcher.warm()
 
     assert [len(ids) for ids in file.fetched] == [index_vectors.VECTORS_PER_STATEMENT, 1, 1]
-    assert searcher.vector_engine == "exact"
+    assert searcher.vector_status().engine == "exact"
 
 
 async def test_a_closed_searcher_holds_no_vectors(notes: Notes) -> None:
@@ -685,7 +685,7 @@ async def test_a_closed_searcher_holds_no_vectors(notes: Notes) -> None:
     await searcher.close()
     await searcher.close()
 
-    assert searcher.vector_engine is None
+    assert searcher.vector_status().engine is None
 
 
 async def test_an_embedding_id_is_never_given_to_another_text(notes: Notes) -> None:

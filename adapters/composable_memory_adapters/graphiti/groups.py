@@ -40,7 +40,7 @@ class GroupScope:
     @property
     def searched(self) -> tuple[str, ...]:
         """Return the groups that every session may search, the workspace's own first."""
-        return groups_to_search(self.settings, self._default)
+        return self.searched_by(None)
 
     @property
     def owner_in_ids(self) -> str | None:
@@ -53,16 +53,27 @@ class GroupScope:
         return self.agent_id if is_claimed else default_group(self.agent_id, self.workspace_id)
 
     def searched_by(self, session_key: str | None) -> tuple[str, ...]:
-        """Return the groups that a question of a session searches, its own first."""
-        return groups_to_search(self.settings, self._default, session_key)
+        """Return the groups that a question of a session searches, its own first.
+
+        What belongs to nobody in particular, such as the notes, is the agent's and everybody's.
+        """
+        own = self.group_of(MemoryProvenance(source="search", session_key=session_key))
+        others = (safe_group_id(key) for key in (self.base, *self.settings.also_search))
+        return tuple(dict.fromkeys((own, *others)))
 
     def group_of(self, provenance: MemoryProvenance | None) -> str:
         """Return the group that a content goes to."""
         return group_of(self.settings, self._default, provenance)
 
     def may_read(self, group_id: str) -> bool:
-        """Return whether a path may name a group."""
-        return is_readable(self.settings, self._default, group_id)
+        """Return whether a path may name a group: one that is searched, or one of the users or sessions.
+
+        Which session asks for a path is not known, so within an agent paths are open to all of its sessions.
+        """
+        if group_id in self.searched:
+            return True
+        kind = self.settings.ingest.group_by
+        return kind != "agent" and _is_within(self.base, kind, group_id)
 
     def is_private(self, group_id: str) -> bool:
         """Return whether a group belongs to this workspace alone."""
@@ -95,30 +106,6 @@ def group_of(settings: GraphitiSettings, default: str, provenance: MemoryProvena
             return _group_within(base, "session", provenance.session_key)
         case _:
             return safe_group_id(base)
-
-
-def groups_to_search(
-    settings: GraphitiSettings, default: str, session_key: str | None = None
-) -> tuple[str, ...]:
-    """Return the groups that a question of a session may see, its own first.
-
-    What belongs to nobody in particular, such as the notes, is the agent's and everybody's.
-    """
-    base = settings.group or default
-    own = group_of(settings, default, MemoryProvenance(source="search", session_key=session_key))
-    others = (safe_group_id(key) for key in (base, *settings.also_search))
-    return tuple(dict.fromkeys((own, *others)))
-
-
-def is_readable(settings: GraphitiSettings, default: str, group_id: str) -> bool:
-    """Return whether a path may name a group: one that is searched, or one of the agent's users or sessions.
-
-    Which session asks for a path is not known, so within an agent paths are open to all of its sessions.
-    """
-    if group_id in groups_to_search(settings, default):
-        return True
-    kind = settings.ingest.group_by
-    return kind != "agent" and _is_within(settings.group or default, kind, group_id)
 
 
 def is_of(base: str, group_id: str) -> bool:

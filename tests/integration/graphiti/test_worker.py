@@ -127,15 +127,6 @@ async def test_two_calls_at_once_do_the_work_of_a_group_once(bench: Bench) -> No
     assert await bench.shelf.calls() == [f"add {number}" for number in range(20)]
 
 
-async def test_nothing_new_is_begun_after_the_deadline(bench: Bench) -> None:
-    await bench.outbox.enqueue([draft(1)])
-
-    outcome = await bench.worker.work(deadline=asyncio.get_running_loop().time())
-
-    assert outcome.stored == 0
-    assert await bench.states() == {"queued": 1}
-
-
 async def test_each_batch_is_told_under_the_trace_of_who_handed_it_in(
     bench: Bench, events: MemorySink
 ) -> None:

@@ -6,11 +6,10 @@ import pytest
 
 from composable_memory.content import MemoryProvenance
 from composable_memory_adapters.graphiti.groups import (
+    GroupScope,
     default_group,
     group_of,
-    groups_to_search,
     is_of,
-    is_readable,
     safe_group_id,
 )
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
@@ -24,6 +23,19 @@ def by(kind: str, **more: object) -> GraphitiSettings:
 
 def said(**fields: Any) -> MemoryProvenance:
     return MemoryProvenance(**{"source": "chat", **fields})
+
+
+def scope(settings: GraphitiSettings, own: str) -> GroupScope:
+    claimed = frozenset({safe_group_id(own)})
+    return GroupScope(settings=settings, agent_id=own, workspace_id="w", claimed=claimed)
+
+
+def groups_to_search(settings: GraphitiSettings, own: str, session_key: str | None = None) -> tuple[str, ...]:
+    return scope(settings, own).searched_by(session_key)
+
+
+def is_readable(settings: GraphitiSettings, own: str, group_id: str) -> bool:
+    return scope(settings, own).may_read(group_id)
 
 
 @pytest.mark.parametrize("key", ["main", "Anna-Lena_2", "a" * 64])

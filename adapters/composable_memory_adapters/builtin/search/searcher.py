@@ -275,11 +275,6 @@ class Searcher:
         return (self._restriction,) if self._restriction else ()
 
     @property
-    def vector_engine(self) -> str | None:
-        """Return the name of the engine that searches vectors; None until it was used."""
-        return self._vectors.engine if self._vectors else None
-
-    @property
     def has_failed(self) -> bool:
         """Return whether a search for vectors failed lately, which the next ones remember."""
         return self._vectors is not None and self._vectors.has_failed

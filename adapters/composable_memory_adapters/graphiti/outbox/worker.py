@@ -36,14 +36,13 @@ class Worker:
 
     # --- when asked ---
 
-    async def work(self, groups: Sequence[str] | None = None, *, deadline: float | None = None) -> WorkReport:
+    async def work(self, groups: Sequence[str] | None = None) -> WorkReport:
         """Do what is due, in some groups or all, and report what was done.
 
-        Waits for a group that another worker holds. Begins nothing new after `deadline`, a time of the loop.
-        What is cancelled, also by `stop`, is done again later.
+        Waits for a group that another worker holds. What is cancelled, also by `stop`, is done again later.
         """
         due = [group for group in await self._outbox.groups_due() if groups is None or group in groups]
-        return await self._run_groups(due, deadline)
+        return await self._run_groups(due)
 
     @contextmanager
     def reserve(self, groups: Sequence[str]) -> Iterator[None]:
@@ -79,31 +78,26 @@ class Worker:
         finally:
             self._wanted[group] -= 1
 
-    def _is_over(self, group: str, deadline: float | None) -> bool:
-        return bool(self._wanted[group]) or _is_past(deadline)
-
-    async def _run_groups(self, due: Sequence[str], deadline: float | None = None) -> WorkReport:
+    async def _run_groups(self, due: Sequence[str]) -> WorkReport:
         report = WorkReport()
         free = asyncio.Semaphore(GROUPS_AT_ONCE)
         try:
             async with asyncio.TaskGroup() as tasks:
                 for group in due if not self._is_closed else ():
-                    task = tasks.create_task(self._work_with_lease(group, report, free, deadline))
+                    task = tasks.create_task(self._work_with_lease(group, report, free))
                     self._running.add(task)
                     task.add_done_callback(self._running.discard)
         except ExceptionGroup as errors:  # only the outbox's; one says it all
             raise errors.exceptions[0] from errors
         return report
 
-    async def _work_with_lease(
-        self, group: str, report: WorkReport, free: asyncio.Semaphore, deadline: float | None
-    ) -> None:
+    async def _work_with_lease(self, group: str, report: WorkReport, free: asyncio.Semaphore) -> None:
         async with free:
-            while not _is_past(deadline):
+            while True:
                 if not self._wanted[group]:
                     async with self._outbox.lease(group) as is_ours:
                         if is_ours:
-                            await self._delivery.run(group, report, lambda: self._is_over(group, deadline))
+                            await self._delivery.run(group, report, lambda: self._wanted[group] > 0)
                             if not self._wanted[group]:
                                 return
                 if group not in await self._outbox.groups_due():
@@ -161,7 +155,3 @@ class Worker:
         """Show a defect in the status."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self.problem = f"working in the background ended: {error!r}"
-
-
-def _is_past(deadline: float | None) -> bool:
-    return deadline is not None and asyncio.get_running_loop().time() >= deadline
