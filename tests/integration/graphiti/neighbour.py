@@ -1,43 +1,65 @@
 """A second workspace in the state folder of a test: its contents have the same ids and say other things."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import replace
+import shutil
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
-from composable_memory.content import MemoryContentObject
-from composable_memory.interfaces import Clock
+from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
+from composable_memory.testing import FIXED_NOW, SEED_NOTES
 
 WORD = "Neighbour"
 EVERYTHING = 10_000
+CONFIG = {"graphiti": {"enabled": True}, "embedding": {"provider": "none"}}
+NOTES = (*SEED_NOTES, "memory/people.md", "memory/places.md", "memory/jobs.md", "memory/homes.md")
 
 
-@asynccontextmanager
-async def beside_a_neighbour(
-    memory: Memory,
-    contents: Sequence[MemoryContentObject],
-    config: Mapping[str, object],
-    *,
-    root: Path,
-    clock: Clock,
-) -> AsyncIterator[None]:
-    """Have the neighbour say its own under the same ids; check at the end that nobody saw the other."""
-    folder = root / "neighbour"
-    await asyncio.to_thread(folder.mkdir, exist_ok=True)
-    theirs = [
-        replace(one, text=f"Nerea{number} works at {WORD} Mills{number}.")
-        for number, one in enumerate(contents)
-    ]
-    async with open_memory(folder, memory.state_dir, config, clock=clock, long_lived=False) as beside:
-        report = (await beside.ingest(theirs))["graphiti"]
-        assert report.stored + report.known == len(theirs), report
-        before = await _shown(beside)
-        yield
-        assert await _shown(beside) == before
-        assert not [text for text in await _shown(memory) if WORD in text]
+@dataclass(frozen=True, kw_only=True)
+class SettledNeighbour:
+    """A workspace whose facts are in the graph of a state folder, which tests begin with a copy of."""
+
+    workspace: Path
+    state_dir: Path
+    known: list[str]
+
+    def move_in(self, state_dir: Path) -> None:
+        """Let a state folder hold the facts of the neighbour."""
+        unwanted = shutil.ignore_patterns("ops-logs", "server.*")
+        shutil.copytree(self.state_dir, state_dir, ignore=unwanted, dirs_exist_ok=True)
+
+    async def assert_apart(self, workspace: Path, state_dir: Path) -> None:
+        """Check that nothing happened to the facts of the neighbour, and that the workspace sees none."""
+        async with _open(self.workspace, state_dir) as beside:
+            await beside.sync()  # which brings back what the test has damaged
+            assert await _shown(beside) == self.known
+            async with _open(workspace, state_dir) as memory:
+                assert not [text for text in await _shown(memory) if WORD in text]
+
+
+async def settle(folder: Path) -> SettledNeighbour:
+    """Return a neighbour with facts of the notes, and under the ids, that most tests use."""
+    workspace, state_dir = folder / "workspace", folder / "state"
+    for made in (workspace, state_dir):
+        await asyncio.to_thread(made.mkdir)
+    async with _open(workspace, state_dir) as memory:
+        for number, path in enumerate(NOTES):
+            said = MemoryContentObject(
+                id=f"c{number}",
+                kind="document",
+                text=f"Nerea{number} works at {WORD} Mills{number}.",
+                provenance=MemoryProvenance(source="note", source_id=path, citations=(f"{path}#L1",)),
+                temporal=MemoryTemporalMetadata(observed_at=FIXED_NOW - timedelta(days=number)),
+            )
+            assert (await memory.ingest_source(path, [said]))["graphiti"].stored == 1
+        return SettledNeighbour(workspace=workspace, state_dir=state_dir, known=await _shown(memory))
+
+
+def _open(workspace: Path, state_dir: Path) -> AbstractAsyncContextManager[Memory]:
+    return open_memory(workspace, state_dir, CONFIG, environ={}, long_lived=False)
 
 
 async def _shown(memory: Memory) -> list[str]:

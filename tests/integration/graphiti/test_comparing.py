@@ -25,9 +25,12 @@ from tests.variants import variants
 
 pytest.importorskip("falkordb")
 pytest.importorskip("graphiti_core")
-pytestmark = pytest.mark.skipif(
-    requirements.find_binaries() is None, reason="there is no graph server for this system"
-)
+pytestmark = [
+    pytest.mark.usefixtures("neighbour"),
+    pytest.mark.skipif(
+        requirements.find_binaries() is None, reason="there is no graph server for this system"
+    ),
+]
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 PATIENCE_S = 30.0

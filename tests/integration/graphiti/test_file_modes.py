@@ -13,9 +13,12 @@ from composable_memory_adapters.graphiti.database import requirements
 
 pytest.importorskip("falkordb")
 pytest.importorskip("graphiti_core")
-pytestmark = pytest.mark.skipif(
-    requirements.find_binaries() is None, reason="there is no graph server for this system"
-)
+pytestmark = [
+    pytest.mark.usefixtures("neighbour"),
+    pytest.mark.skipif(
+        requirements.find_binaries() is None, reason="there is no graph server for this system"
+    ),
+]
 
 
 @pytest.fixture

@@ -9,19 +9,26 @@ from composable_memory.content import MemoryContentObject
 from composable_memory.ingest.note_reader import WrittenSource, contents_of
 from composable_memory.runtime.memory import Memory
 from composable_memory_adapters.graphiti.database import requirements
-from tests.integration.graphiti.neighbour import beside_a_neighbour
 from tests.integration.test_forgetting import Place, files_with
 
 pytest.importorskip("falkordb")
 pytest.importorskip("graphiti_core")
-pytestmark = pytest.mark.skipif(
-    requirements.find_binaries() is None, reason="there is no graph server for this system"
-)
+pytestmark = [
+    pytest.mark.usefixtures("neighbour"),
+    pytest.mark.skipif(
+        requirements.find_binaries() is None, reason="there is no graph server for this system"
+    ),
+]
 
 SAID = "Mirela works at Zanzebrook Labs."
 NOTE = f"# People\n\n- {SAID}\n- Anna works at Beacon Labs.\n"
 WORDS = ("mirela works", "zanzebrook")
 GRAPH = {"enabled": True, "ingest": {"extractor": "heuristic"}}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    return tmp_path / "notes"
 
 
 def written(memory: Memory, path: str, text: str) -> Sequence[MemoryContentObject]:
@@ -43,23 +50,21 @@ async def test_facts_that_rest_on_a_line_go_and_the_others_stay(tmp_path: Path) 
     async with place.open(**config) as memory:
         await memory.sync()
         await ingest(memory, "memory/people.md", NOTE)
-        theirs = written(memory, "memory/people.md", NOTE)
-        async with beside_a_neighbour(memory, theirs, config, root=tmp_path, clock=memory.context.clock):
-            before = await facts(memory)
-            assert [one for one in before if "Mirela" in one]
-            await memory.query("where does Mirela work?")
+        before = await facts(memory)
+        assert [one for one in before if "Mirela" in one]
+        await memory.query("where does Mirela work?")
 
-            plan = await memory.plan_forgetting("memory/people.md#L3")
-            report = await memory.forget(plan)
+        plan = await memory.plan_forgetting("memory/people.md#L3")
+        report = await memory.forget(plan)
 
-            told = {(one.store, one.what): one.count for one in plan.stores}
-            assert told["graphiti", "episodes"] == 1
-            assert told["graphiti", "facts"] >= 1
-            assert report.is_done
-            assert [one for one in await facts(memory) if "Mirela" in one] == []
-            assert [one for one in await facts(memory) if "Anna" in one] != []
-            await ingest(memory, "memory/people.md", NOTE)  # an old copy is ingested again
-            assert [one for one in await facts(memory) if "Mirela" in one] == []
+        told = {(one.store, one.what): one.count for one in plan.stores}
+        assert told["graphiti", "episodes"] == 1
+        assert told["graphiti", "facts"] >= 1
+        assert report.is_done
+        assert [one for one in await facts(memory) if "Mirela" in one] == []
+        assert [one for one in await facts(memory) if "Anna" in one] != []
+        await ingest(memory, "memory/people.md", NOTE)  # an old copy is ingested again
+        assert [one for one in await facts(memory) if "Mirela" in one] == []
     assert files_with(WORDS, place.state, place.workspace) == set()
 
 

@@ -45,9 +45,12 @@ from tests.variants import variants
 
 pytest.importorskip("falkordb")
 pytest.importorskip("graphiti_core")
-pytestmark = pytest.mark.skipif(
-    requirements.find_binaries() is None, reason="there is no graph server for this system"
-)
+pytestmark = [
+    pytest.mark.usefixtures("neighbour"),
+    pytest.mark.skipif(
+        requirements.find_binaries() is None, reason="there is no graph server for this system"
+    ),
+]
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 NOTE_QUESTION = "Who keeps the keys of the boat?"
@@ -189,7 +192,7 @@ def small_disk(state_dir: Path) -> Iterator[Callable[[str], Path]]:
 
     def mount(name: str) -> Path:
         folder = state_dir / name
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
         if not sys.platform.startswith("linux") or subprocess.run(command, check=False).returncode:
             pytest.skip("mounting a small file system is not permitted here")

@@ -16,9 +16,9 @@ from composable_memory.runtime.opening import open_memory
 from composable_memory.runtime.warm_memory import Request, WarmMemory
 from composable_memory.tools import MemorySearchRequest, query_cited
 from composable_memory_ops_logs import OpsLogReader
-from tests.integration.graphiti.neighbour import beside_a_neighbour
 
 pytest.importorskip("falkordb")
+pytestmark = pytest.mark.usefixtures("neighbour")
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 NOTE = "memory/people.md"
@@ -41,13 +41,18 @@ JOBS = (
 
 
 @pytest.fixture
-def folders(tmp_path: Path) -> tuple[Path, Path]:
+def workspace(tmp_path: Path) -> Path:
     workspace = tmp_path / "notes"
     (workspace / "memory").mkdir(parents=True)
     (workspace / NOTE).write_text(
         "# People\n\nMirela works at Beacon Labs.\n\nMirela works at Acme Robotics.\n", encoding="utf-8"
     )
-    return workspace, tmp_path / "state"
+    return workspace
+
+
+@pytest.fixture
+def folders(workspace: Path, state_dir: Path) -> tuple[Path, Path]:
+    return workspace, state_dir
 
 
 @asynccontextmanager
@@ -56,13 +61,10 @@ async def opened(
 ) -> AsyncIterator[Memory]:
     config = {"graphiti": {"enabled": True, **graphiti}}
     async with open_memory(*folders, config, clock=lambda: NOW, long_lived=False) as memory:
-        if not contents:
-            yield memory
-            return
-        reports = await memory.ingest(contents)
-        assert reports["graphiti"].ok, reports
-        async with beside_a_neighbour(memory, contents, config, root=folders[1].parent, clock=lambda: NOW):
-            yield memory
+        if contents:
+            reports = await memory.ingest(contents)
+            assert reports["graphiti"].ok, reports
+        yield memory
 
 
 async def snippets(memory: Memory, query: str) -> list[str]:
@@ -160,14 +162,14 @@ async def test_what_a_source_says_no_more_is_superseded(folders: tuple[Path, Pat
     assert any("Acme" in fact.text for fact in everything)
 
 
-async def test_an_empty_graph_starts_no_server_and_says_what_to_do(folders: tuple[Path, Path]) -> None:
-    async with opened(folders) as memory:
+async def test_an_empty_graph_starts_no_server_and_says_what_to_do(workspace: Path, tmp_path: Path) -> None:
+    async with opened((workspace, tmp_path / "of_nobody")) as memory:
         response = await memory.query("Where does Mirela work?", backends=["graphiti"])
 
     (degradation,) = response.degraded
     assert degradation.code == "never-indexed"
     assert "cmem ingest" in degradation.reason
-    assert not (folders[1] / "graphiti" / "server.json").exists()
+    assert not (tmp_path / "of_nobody" / "graphiti" / "server.json").exists()
 
 
 async def test_a_place_that_cannot_be_reached_is_degraded_and_what_comes_in_is_kept(

@@ -17,11 +17,11 @@ from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
 from composable_memory.types import SearchOptions
 from composable_memory_adapters.graphiti.database import requirements
-from tests.integration.graphiti.neighbour import beside_a_neighbour
 
 pytest.importorskip("falkordb")
 pytest.importorskip("graphiti_core")
 pytestmark = [
+    pytest.mark.usefixtures("neighbour"),
     pytest.mark.security,
     pytest.mark.skipif(
         requirements.find_binaries() is None, reason="there is no graph server for this system"
@@ -51,6 +51,11 @@ def said(own_id: str, text: str, **fields: object) -> MemoryContentObject:
     return MemoryContentObject(id=own_id, kind="message", text=text, **fields)  # type: ignore[arg-type]
 
 
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    return tmp_path
+
+
 @asynccontextmanager
 async def opened(folder: Path, agent: str = "main", **graphiti: object) -> AsyncIterator[Memory]:
     config = {
@@ -60,9 +65,7 @@ async def opened(folder: Path, agent: str = "main", **graphiti: object) -> Async
         "embedding": {"provider": "none"},
     }
     async with open_memory(folder, folder / "state", config, clock=lambda: NOW, long_lived=False) as memory:
-        theirs = [said(own_id, "") for own_id in ("a", "a-note", "own")]
-        async with beside_a_neighbour(memory, theirs, config, root=folder, clock=lambda: NOW):
-            yield memory
+        yield memory
 
 
 # --- what is handed in --------------------------------------------------------------------------------------

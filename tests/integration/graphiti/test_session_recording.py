@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from composable_memory.content import MemoryContentObject
 from composable_memory.hooks import (
     CompactionSummary,
     MessageReceived,
@@ -22,9 +21,9 @@ from composable_memory.hooks import (
 )
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
-from tests.integration.graphiti.neighbour import beside_a_neighbour
 
 pytest.importorskip("falkordb")
+pytestmark = pytest.mark.usefixtures("neighbour")
 
 KEY = "agent:main:main"
 MORNING = datetime(2026, 11, 2, 9, tzinfo=UTC)
@@ -63,6 +62,11 @@ def session() -> list[PipelineEventEnvelope]:
 
 
 @pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    return tmp_path / "notes"
+
+
+@pytest.fixture
 def clock() -> Clock:
     return Clock()
 
@@ -73,9 +77,7 @@ async def opened(tmp_path: Path, clock: Clock) -> AsyncIterator[Memory]:
     workspace = tmp_path / "notes"
     workspace.mkdir(exist_ok=True)
     async with open_memory(workspace, tmp_path / "state", config, clock=clock, long_lived=False) as memory:
-        theirs = [MemoryContentObject(id=f"event-{number}", kind="message") for number in range(3)]
-        async with beside_a_neighbour(memory, theirs, config, root=tmp_path, clock=clock):
-            yield memory
+        yield memory
 
 
 async def record(memory: Memory) -> list[str]:
