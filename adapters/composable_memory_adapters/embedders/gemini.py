@@ -13,8 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import from_json
 
 from composable_memory_adapters.embedders.batch_jobs.embedder import EmbedderWithJobs
-from composable_memory_adapters.embedders.remote.batching import Kind, Vector
-from composable_memory_adapters.embedders.remote.embedder import remote_spec
+from composable_memory_adapters.embedders.remote.embedder import Kind, Vector, remote_spec
 from composable_memory_adapters.embedders.remote.settings import RemoteProvider, SettingsWithJobs
 
 if TYPE_CHECKING:

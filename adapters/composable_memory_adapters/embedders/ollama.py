@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from composable_memory_adapters.embedders.remote.batching import Kind, Vector
-from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder, remote_spec
+from composable_memory_adapters.embedders.remote.embedder import Kind, RemoteEmbedder, Vector, remote_spec
 from composable_memory_adapters.embedders.remote.settings import RemoteProvider, RemoteSettings
 from composable_memory_adapters.http_failures import FailureKind, HttpFailure
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from composable_memory_adapters.embedders.batch_jobs.embedder import EmbedderWithJobs
-from composable_memory_adapters.embedders.remote.batching import Kind, Vector
-from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder, remote_spec
+from composable_memory_adapters.embedders.remote.embedder import Kind, RemoteEmbedder, Vector, remote_spec
 from composable_memory_adapters.embedders.remote.settings import (
     RemoteProvider,
     RemoteSettings,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from composable_memory_adapters.embedders.remote.batching import grouped, truncated
+from composable_memory_adapters.embedders.remote.embedder import grouped, truncated
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=60)
 

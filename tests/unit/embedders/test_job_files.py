@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from composable_memory.content import EmbedderInput
 from composable_memory_adapters.embedders.batch_jobs.provider_jobs import InputFile, input_files, job_inputs
-from composable_memory_adapters.embedders.remote.batching import Kind
+from composable_memory_adapters.embedders.remote.embedder import Kind
 
 INPUTS = st.lists(
     st.builds(EmbedderInput, text=st.text(max_size=12), kind=st.sampled_from(["query", "document"])),

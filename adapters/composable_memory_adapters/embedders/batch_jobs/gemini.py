@@ -20,7 +20,7 @@ from composable_memory_adapters.embedders.batch_jobs.provider_jobs import (
     JobState,
     ResultLine,
 )
-from composable_memory_adapters.embedders.remote.batching import Kind, Vector
+from composable_memory_adapters.embedders.remote.embedder import Kind, Vector
 from composable_memory_adapters.http_client import Reader
 from composable_memory_adapters.http_failures import message_of
 

@@ -17,8 +17,14 @@ from uuid import uuid4
 from pydantic import BaseModel, ValidationError
 
 from composable_memory.content import EmbedderInput
-from composable_memory_adapters.embedders.remote.batching import KINDS, Kind, Vector, grouped, truncated
-from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder
+from composable_memory_adapters.embedders.remote.embedder import (
+    KINDS,
+    Kind,
+    RemoteEmbedder,
+    Vector,
+    grouped,
+    truncated,
+)
 from composable_memory_adapters.embedders.remote.provider_errors import first_problem
 from composable_memory_adapters.http_client import Connection, HttpRequest, Reader, read_whole
 from composable_memory_adapters.http_failures import FailureKind, HttpFailure
