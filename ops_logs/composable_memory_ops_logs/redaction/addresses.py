@@ -23,10 +23,8 @@ _ADDRESS = Pattern(r"""://[^\s"'<>`|]*""")
 _HOST = Pattern(r"(?:\[[0-9a-f:.]{2,45}\]|[\w.*-]{1,253})(?=[:/?#,;)\]}&\\]|\Z)", re.IGNORECASE)
 
 
-def _address_at(text: Text, place: int) -> Iterator[Span]:
-    run = _ADDRESS.match(text.raw, place)
-    if run is None:
-        return
+def _address_secrets(_text: Text, run: re.Match[str]) -> Iterator[Span]:
+    place = run.start()
     if "@" in run[0]:
         for number, piece in enumerate(run[0].split("://")):
             if number and "@" in piece:
@@ -80,22 +78,18 @@ _OTPAUTH = Pattern(r"otpauth(?:-migration)?://[^\s\"'<>]*")
 _OTP_SECRET = Pattern(r"(?:secret|data)=([\w%+/=-]+)")
 
 
-def _query_at(text: Text, place: int) -> Iterator[Span]:
-    match = _QUERY.match(text.low, place)
-    if match is not None:
-        value = text.raw[slice(*match.span(1))]
-        is_signature = "sig" in match[0].partition("=")[0]
-        if (len(value) >= 40 or is_signature or is_random(value)) and not is_masked(value):
-            yield Span(*match.span(1))
-        yield Span(match.end(), match.end())
+def _query_secrets(text: Text, match: re.Match[str]) -> Iterator[Span]:
+    value = text.raw[slice(*match.span(1))]
+    is_signature = "sig" in match[0].partition("=")[0]
+    if (len(value) >= 40 or is_signature or is_random(value)) and not is_masked(value):
+        yield Span(*match.span(1))
+    yield Span(match.end(), match.end())
 
 
-def _otp_address_at(text: Text, place: int) -> Iterator[Span]:
-    run = _OTPAUTH.match(text.low, place)
-    if run is not None:
-        for match in _OTP_SECRET.finditer(text.low, *run.span()):
-            yield Span(*match.span(1))
-        yield Span(run.end(), run.end())
+def _otp_secrets(text: Text, run: re.Match[str]) -> Iterator[Span]:
+    for match in _OTP_SECRET.finditer(text.low, *run.span()):
+        yield Span(*match.span(1))
+    yield Span(run.end(), run.end())
 
 
 # --- headers ------------------------------------------------------------------------------------------------
@@ -111,10 +105,7 @@ _AUTH = Pattern(
 _BEARER = Pattern(r"bearer[ \t]{1,4}([\w.~+/=-]{16,})", re.ASCII)
 
 
-def _header_at(text: Text, place: int) -> Iterator[Span]:
-    match = _AUTH.match(text.low, place)
-    if match is None:
-        return
+def _header_secrets(text: Text, match: re.Match[str]) -> Iterator[Span]:
     start, end = match.span("value")
     value = text.raw[start:end].rstrip(".)")
     if not is_given(value):
@@ -128,41 +119,33 @@ def _header_at(text: Text, place: int) -> Iterator[Span]:
     yield Span(end, end)
 
 
-def _bearer_at(text: Text, place: int) -> Iterator[Span]:
-    match = _BEARER.match(text.low, place)
-    if match is not None:
-        start, end = match.span(1)
-        value = text.raw[start:end].rstrip(".")
-        is_mixed = not value.islower() or any(map(str.isdigit, value[:JUDGED])) or len(value) >= 24
-        if len(value) >= 16 and is_mixed and text.raw[end : end + 1] != "…":
-            yield Span(start, start + len(value))
-        yield Span(end, end)
+def _bearer_secrets(text: Text, match: re.Match[str]) -> Iterator[Span]:
+    start, end = match.span(1)
+    value = text.raw[start:end].rstrip(".")
+    is_mixed = not value.islower() or any(map(str.isdigit, value[:JUDGED])) or len(value) >= 24
+    if len(value) >= 16 and is_mixed and text.raw[end : end + 1] != "…":
+        yield Span(start, start + len(value))
+    yield Span(end, end)
 
 
 # --- cookies ------------------------------------------------------------------------------------------------
 
-_COOKIE_START = Pattern(
+_COOKIES = Pattern(
     r"""(?:[ ]-b|cookies?["'`]?)[ \t]{0,2}(?::|=|[ \t](?=["']))[ \t]{0,4}["'`]?"""
-    r"""(?=[\w.!$%*+^|~-]{1,80}=[^=])""",
+    r"""(?=[\w.!$%*+^|~-]{1,80}=[^=])"""
+    r"""|(?P<table>cookies?["']?[ ]?[:=(][ ]?(?:dict\()?\{)""",
     re.ASCII,
 )
 _COOKIE = Pattern(r"""[ ]{0,2}([\w.!$%*+^|~-]{1,80})=([^\s;,"'<>`]*)[;,]?""", re.ASCII)
-_COOKIE_TABLE = Pattern(r"""cookies?["']?[ ]?[:=(][ ]?(?:dict\()?\{""")
 _COOKIE_ENTRY = Pattern(r"""[\s,]{0,8}["']([\w.-]{1,80})["'][ ]?:[ ]?["']([^"'\n]{0,4096})["']""")
 _COOKIE_ATTRIBUTES = frozenset(
     "path domain expires max-age samesite version priority lang locale theme tz".split()
 )
 
 
-def _cookie_at(text: Text, place: int) -> Iterator[Span]:
-    low, entry = text.low, _COOKIE
-    start = _COOKIE_START.match(low, place)
-    if start is None:
-        start, entry = _COOKIE_TABLE.match(low, place), _COOKIE_ENTRY
-    if start is None:
-        return
-    end = start.end()
-    while match := entry.match(low, end):
+def _cookie_secrets(text: Text, start: re.Match[str]) -> Iterator[Span]:
+    entry, end = _COOKIE_ENTRY if start["table"] else _COOKIE, start.end()
+    while match := entry.match(text.low, end):
         value, end = match[2], match.end()
         if match[1] not in _COOKIE_ATTRIBUTES and len(value) >= 6 and is_given(value) and not is_code(value):
             yield Span(*match.span(2))
@@ -197,9 +180,8 @@ _BASE64_AUTH = Pattern(r"""auth["']?[ ]{0,2}[:=][ ]{0,2}["']?([A-Za-z0-9+/]{8,}=
 _AUTH_PAIR = r"""auth[ ]?[=(][ ]?\(?["'][^"'\n]{1,128}["'],[ ]?["']([^"'\n]{1,256})["']\)"""
 
 
-def _encoded_login_at(text: Text, place: int) -> Iterator[Span]:
-    match = _BASE64_AUTH.match(text.raw, place)
-    if match is None or text.low[place - 1 : place].isalnum():
+def _encoded_login(text: Text, match: re.Match[str]) -> Iterator[Span]:
+    if text.low[match.start() - 1 : match.start()].isalnum():
         return
     try:
         if b":" in base64.b64decode(match[1] + "=" * (-len(match[1]) % 4), validate=True):
@@ -210,14 +192,14 @@ def _encoded_login_at(text: Text, place: int) -> Iterator[Span]:
 
 
 ADDRESS_RULES = (
-    Rule(("://",), _address_at),
+    Rule(("://",), _ADDRESS, _address_secrets, as_written=True),
     *(pattern_rule((word,), source, bool) for word, source in _HOOKS.items()),
-    Rule(_QUERY_WORDS, _query_at),
-    Rule(("otpauth",), _otp_address_at),
-    Rule(("authorization",), _header_at),
-    Rule(("bearer",), _bearer_at),
-    Rule(("cookie", " -b "), _cookie_at),
+    Rule(_QUERY_WORDS, _QUERY, _query_secrets),
+    Rule(("otpauth",), _OTPAUTH, _otp_secrets),
+    Rule(("authorization",), _AUTH, _header_secrets),
+    Rule(("bearer",), _BEARER, _bearer_secrets),
+    Rule(("cookie", " -b "), _COOKIES, _cookie_secrets),
     pattern_rule(_SESSIONS, _SESSION, _is_session),
-    Rule(("auth",), _encoded_login_at),
+    Rule(("auth",), _BASE64_AUTH, _encoded_login, as_written=True),
     pattern_rule(("auth",), _AUTH_PAIR, is_given),
 )

@@ -6,7 +6,7 @@ secret is decided by plain code that looks at its first characters.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from functools import partial
 
 from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.scanner import JUDGED, TRAILING, Rule, Span, Text, run_before
@@ -28,7 +28,7 @@ from composable_memory_ops_logs.redaction.secret_vocabulary import HARMLESS_ENDI
 _ABOUT = r"""(?:[ ](?:\([^()\n]{1,40}\)|(?:at|da|de|del|do|du|for|from|für|in|of|on|para|per|pour|to|vom
 |van|von|voor|от|к|для|на|der|des|dem|(?:mein|dein|sein|ihr|unser)e[rs]|zu|zum|zur|am|beim|login|code
 |phrase|wifi|di|della)
-    (?:[ ][^\s:=|"`]{1,30}){1,5}?))?"""
+    (?:[ ][^\s:=|"`]{1,30}+){1,5}?))?"""
 
 _CLOSE = r"""["'`\\\])*_]{0,6}"""
 _OPEN = r"""(?:["'`]|\*{1,2}(?!\*)){0,3}"""
@@ -36,9 +36,9 @@ _TYPED = r":[ ]{0,2}(?:str|string|secretstr|final|&str|varchar)(?:[ ]\|[ ]none)?
 _TO = Pattern(r"\b(?:set|chang|reset|updat|rotat|switch)[a-z]{0,3}\b")
 _SIGNS = Pattern(
     rf"""(?P<sign>{_CLOSE}[ \t]{{0,30}}(?:{_TYPED}|=>|:=|=(?![=~>])|[!=]==?(?=[ ]?["'])
-    |:(?!:|//))(?:\*{{1,2}}
+    |:(?!:|//))(?:[ ]?(?=[a-z0-9])|(?:\*{{1,2}}
 (?!\*)|_{{1,2}})?[ \t]{{0,8}}(?:\{{\s{{0,8}}
-    ["'](?:current|old|new|previous|next|value|plain|text|raw|primary|secondary)["'][ ]?:[ ]?)?)
+    ["'](?:current|old|new|previous|next|value|plain|text|raw|primary|secondary)["'][ ]?:[ ]?)?))
     (?P<eol>\r?\n)?
     |(?P<attr>{_CLOSE}(?:[,\s/]{{1,24}}|[ \t]{{0,4}},?[ \t]{{0,4}}\r?\n[ \t]{{1,24}}-?[ ]?)["']?(?:value
     |content|val)["']?[ \t]{{0,4}}[:=][ \t]{{0,4}}
@@ -56,7 +56,7 @@ _PROSE = Pattern(
         |(?P<to>[ ]to[ ](?!(?:your|my|the|our|an?|his|her|their)[ ]){_OPEN})
         |(?P<arrow>[ ]{{1,2}}(?:→|->|—|–|-
         |~)[ ]{{1,2}}{_OPEN}))
-    |(?P<far>(?:[ ][^\s:=|"`]{{1,20}}){{1,3}}[ ]?[:=][ ]{_OPEN})""",
+    |(?P<far>(?:[ ][^\s:=|"`]{{1,20}}+){{1,3}}[ ]?[:=][ ]{_OPEN})""",
     re.VERBOSE,
 )
 # What may follow a name and a blank alone.
@@ -71,10 +71,10 @@ def _joined(low: str, end: int, sort: str) -> re.Match[str] | None:
     """Match what joins a name that ends here to a value."""
     first = low[end]
     is_prose = first == " " and low[end + 1 : end + 2].isalpha()  # where a word follows, no sign does
-    signs = None if is_prose else _SIGNS.match(low, end)
-    if signs is not None or first not in " \t:=":
-        return signs
-    return _PROSE.match(low, end) or _GAPS[sort].match(low, end)
+    join = None if is_prose else _SIGNS.match(low, end)
+    if join is None and first in " \t:=":
+        join = _PROSE.match(low, end) or _GAPS[sort].match(low, end)
+    return join
 
 
 # --- names --------------------------------------------------------------------------------------------------
@@ -84,62 +84,39 @@ _CHANGED = Pattern(
 )
 _CHANGED_CHARS = 40
 """How far behind a name its `from` stands."""
-_MAY_JOIN = frozenset("\r\n \t:=\"'`\\])*_|>,(/")
+_MAY_JOIN = r"""(?=[\r\n \t:="'`\\\])*_|>,(/])"""
 _DIRECTIVES = ("requirepass", "masterauth", "psk")
 
 
-class _Name(NamedTuple):
-    """A name as it stands before a value, how sure it is, and what joins the two."""
-
-    sort: str
-    place: int
-    strength: int
-    kind: str
-    sign: str
-    end: int
-    """Where the value may start."""
-    in_flag: bool
-
-
-def _name_rule(sort: str, word: str, pattern: Pattern) -> Rule:
-    def at(text: Text, place: int) -> Iterable[Span]:
-        match = pattern.match(text.low, place)
-        if match is None or text.low[match.end() : match.end() + 1] not in _MAY_JOIN:
-            return ()
-        return _behind(text, sort, place, match)
-
-    return Rule((word,), at)
-
-
-def _behind(text: Text, sort: str, place: int, match: re.Match[str]) -> Iterable[Span]:
+def _behind(sort: str, text: Text, match: re.Match[str]) -> Iterable[Span]:
     """Return the secrets behind a name."""
-    low, end, name = text.low, match.end(), match[0]
-    if sort == "code" and name.endswith("s") and low[end] in "\r\n":
+    low, name = text.low, match[0]
+    place, end = match.span()
+    first = low[end]
+    if sort == "code" and first in "\r\n" and name.endswith("s"):
         strength = strength_of(sort, text, place, run_before(text.raw, place) + name, name)
         return _code_values(text, "eol", end, name) if strength else ()
-    is_changed = sort == "password" and " from " in low[end : end + _CHANGED_CHARS]
+    is_changed = sort == "password" and first == " " and " from " in low[end : end + _CHANGED_CHARS]
     changed = _CHANGED.match(low, end) if is_changed else None
     if changed is not None and not name.startswith(("passe", "pass ")):
         return _old_and_new(text, changed)
     join = _joined(low, end, sort)
-    if join is None or (low[end] == ":" and text.raw[place - 1 : place] == "$"):
+    if join is None or (first == ":" and text.raw[place - 1 : place] == "$"):
         return ()
     more = match["more"] or ""
-    kind, sign = join.lastgroup or "", join[0]
     if more and not is_open_ending(more):
         return ()
-    if kind == "far" and sign.split()[0].rstrip(":=") in HARMLESS_ENDINGS:
+    if join.lastgroup == "far" and join[0].split()[0].rstrip(":=") in HARMLESS_ENDINGS:
         return ()
     stem = name[: len(name) - len(more)]
     ident = run_before(text.raw, place) + text.raw[place : place + len(stem)]
     strength = strength_of(sort, text, place, ident, stem)
     if not strength:
         return ()
-    end = join.end()
     if sort == "code":
-        return _code_values(text, kind, end, stem)
+        return _code_values(text, join.lastgroup or "", join.end(), stem)
     in_flag = ident[0] == "-" or name in _DIRECTIVES
-    return _values(text, _Name(sort, place, 1 if more else strength, kind, sign, end, in_flag))
+    return _values(text, sort, place, join, 1 if more else strength, in_flag)
 
 
 def _old_and_new(text: Text, changed: re.Match[str]) -> Iterator[Span]:
@@ -149,56 +126,68 @@ def _old_and_new(text: Text, changed: re.Match[str]) -> Iterator[Span]:
             yield Span(start, start + len(value))
 
 
+_WINDOW = 4096
+"""How far the end of a quoted value is looked for."""
+
+
 # --- values -------------------------------------------------------------------------------------------------
 
 
-def _values(text: Text, name: _Name) -> Sequence[Span]:
-    low, end, kind = text.low, name.end, name.kind
+def _values(
+    text: Text, sort: str, place: int, join: re.Match[str], strength: int, in_flag: bool
+) -> Sequence[Span]:
+    low, end, kind, sign = text.low, join.end(), join.lastgroup or "", join[0]
     first = low[end : end + 1]
     if kind in _BEFORE_A_LINE:
         block = _BLOCK.match(low, end) if kind == "sign" and first in {"|", ">"} else None
         if block is not None or kind == "eol" or first in {"\r", "\n"} or (kind == "sign" and not first):
-            return _on_next_line(text, name, block.end() if block else end)
-    elif kind == "xml" and not _in_tag(low, name.place):
+            return _on_next_line(text, sort, block.end() if block else end, strength)
+    elif kind == "xml" and not _in_tag(low, place):
         return ()
-    value = _value_at(text, end, "=" if kind == "sign" and "=" in name.sign else _DELIMITERS.get(kind, ":"))
-    if kind in {"is", "for", "to"} and low[value.start - 1 : value.start] in {'"', "'", "`"}:
-        quoted = _value_at(text, value.start - 1, ":")
-        value = quoted if quoted.is_quoted else value
-    if not value.text or is_masked(value.text):
+    delimiter = "=" if kind == "sign" and "=" in sign else _DELIMITERS.get(kind, ":")
+    start, value, end, is_quoted = _value_at(text, end, delimiter)
+    if kind in _BEFORE_A_QUOTE and low[start - 1 : start] in {'"', "'", "`"}:
+        quoted = _value_at(text, start - 1, ":")
+        start, value, end, is_quoted = quoted if quoted[-1] else (start, value, end, False)
+    if not value or is_masked(value):
         return ()
-    if ":" in value.text and _SUM_NAME.match(value.text.lower()):
+    least = _LEAST_OF_LETTERS[sort]
+    if kind in _ALONE and not is_quoted and not in_flag and len(value) < least and value.isalpha():
         return ()
-    before = low[max(0, name.place - 60) : name.place].rpartition(" ")[2] if "@" in value.text else ""
+    if ":" in value and _SUM_NAME.match(value.lower()):
+        return ()
+    before = low[max(0, place - 60) : place].rpartition(" ")[2] if "@" in value else ""
     if "://" in before and before[-1] not in _PARAMETERS:
         return ()  # part of an address
-    if kind == "gap" and _ATTRIBUTE.match(low, value.start):
+    if kind == "gap" and _ATTRIBUTE.match(low, start):
         return ()
-    if kind == "to" and not _TO.search(low, max(0, name.place - 60), name.place):
+    if kind == "to" and not _TO.search(low, max(0, place - 60), place):
         return ()
-    if _is_secret(text, name, value) and not (kind == "cell" and _RULE_LINE.match(low, value.end)):
-        return (_whole(text, value),)
-    return ()
+    shown = value[:JUDGED]
+    must_be_random = sort == "key" and strength == 1 and not in_flag and kind not in _ALONE
+    if must_be_random and not is_random(shown):
+        return ()
+    follows = goes_on(low, end)
+    ends = not follows and low[end : end + 1] in _CLAUSE_ENDS
+    # By place, which takes half as long as by name.
+    given = Given(shown, kind, sign, strength, is_quoted, in_flag, follows, ends)
+    is_secret = is_password(given) if sort == "password" else is_key(given)
+    if not is_secret or (kind == "cell" and _RULE_LINE.match(low, end)):
+        return ()
+    return (Span(start, end if is_quoted else _end_of_run(text, start, end, delimiter)),)
 
 
+_ALONE = frozenset(["gap", "arrow", "far"])
+"""Where no sign stands before the value, so that it must look like a secret."""
+_LEAST_OF_LETTERS = {"password": _WINDOW, "key": 16}
+"""How many letters alone may be one there."""
+_BEFORE_A_QUOTE = frozenset(["is", "for", "to"])
 _ATTRIBUTE = Pattern(r"""[a-z][a-z:_-]{0,40}=["']""")
 _PARAMETERS = frozenset(";?&")
 """What stands before the name of a parameter in an address."""
 _BEFORE_A_LINE = frozenset(["sign", "eol", "for"])
 _DELIMITERS = {"xml": "<", "cell": "|", "attr": "="}
 """The sign whose kind of values follows; behind the others a colon."""
-
-
-def _is_secret(text: Text, name: _Name, value: "_Value") -> bool:
-    must_be_random = name.sort == "key" and name.strength == 1 and not name.in_flag
-    if must_be_random and name.kind not in {"gap", "arrow", "far"} and not is_random(value.text[:JUDGED]):
-        return False
-    follows = goes_on(text.low, value.end)
-    ends = not follows and text.low[value.end : value.end + 1] in _CLAUSE_ENDS
-    shown = value.text[:JUDGED]
-    # By place, which takes half as long as by name.
-    given = Given(shown, name.kind, name.sign, name.strength, value.is_quoted, name.in_flag, follows, ends)
-    return is_password(given) if name.sort == "password" else is_key(given)
 
 
 _SUM_NAME = Pattern(r"(?:sha|md)-?[0-9]{1,3}:")
@@ -216,23 +205,21 @@ def _in_tag(low: str, place: int) -> bool:
     return start >= 0 and ">" not in low[start:place]
 
 
-def _on_next_line(text: Text, name: _Name, place: int) -> Sequence[Span]:
+def _on_next_line(text: Text, sort: str, place: int, strength: int) -> Sequence[Span]:
     match = _NEXT_LINE.match(text.low, place)
     if match is None or match["value"].endswith((":", ",", "(", "[")):
         return ()
     start, end = match.span("value")
     value = text.raw[start:end]
-    given = Given(value=value, join="line", sign=":\n", strength=name.strength)
+    given = Given(value=value, join="line", sign=":\n", strength=strength)
     if match["item"] and not is_random(value):
         return ()
-    is_secret = is_password(given) if name.sort == "password" else is_key(given)
+    is_secret = is_password(given) if sort == "password" else is_key(given)
     return (Span(start, end),) if is_secret else ()
 
 
 # --- where a value ends -------------------------------------------------------------------------------------
 
-_WINDOW = 4096
-"""How far the end of a quoted value is looked for."""
 _LEAD = Pattern(r"""["'`«「『]|\\{1,3}["']""")
 _LEADS = frozenset("\"'`«「『\\")
 _CLOSING = {"«": "»", "「": "」", "『": "』"}
@@ -249,55 +236,45 @@ _ENTITY = Pattern(r"&(?:amp|lt|gt|quot|apos|#x?[0-9a-f]{1,5});")
 _FOUR_FOURS = Pattern(r"[a-z]{4}(?:[ ][a-z]{4}){3}(?=[ \t]{0,4}(?:\r?\n|\Z))")
 
 
-class _Value(NamedTuple):
-    start: int
-    text: str
-    """Its first characters, as written."""
-    end: int
-    """Where its first characters end; the rest of its run is `rest`."""
-    is_quoted: bool
-    rest: str
-    """Which run goes on."""
-
-
-def _value_at(text: Text, place: int, kind: str) -> _Value:
-    first = text.low[place : place + 1]
-    lead = _LEAD.match(text.low, place) if first in _LEADS and kind not in "<|" else None
+def _value_at(text: Text, place: int, delimiter: str) -> tuple[int, str, int, bool]:
+    """Return where a value starts, its first characters, where they end, and whether they are all of it."""
+    low = text.low
+    first = low[place : place + 1]
+    lead = _LEAD.match(low, place) if first in _LEADS and delimiter not in "<|" else None
     if lead is not None:
         quote = _CLOSING.get(lead[0], lead[0])
         start = lead.end()
-        end = text.low.find(quote, start, start + _WINDOW)
-        while len(quote) == 1 and end > start and text.low[end - 1] == "\\":
-            end = text.low.find(quote, end + 1, start + _WINDOW)
-        line = text.low.find("\n", start, end if end >= 0 else start + _WINDOW)
+        end = low.find(quote, start, start + _WINDOW)
+        while len(quote) == 1 and end > start and low[end - 1] == "\\":
+            end = low.find(quote, end + 1, start + _WINDOW)
+        line = low.find("\n", start, end if end >= 0 else start + _WINDOW)
         if line >= 0 and quote != "`":
             end = line
         if end < 0:
-            end = min(len(text.low), start + _WINDOW)
-        return _Value(start, text.raw[start:end], end, True, "")
-    braced = _BRACED.match(text.low, place) if kind == "=" and first == "{" else None
+            end = min(len(low), start + _WINDOW)
+        return start, text.raw[start:end], end, True
+    braced = _BRACED.match(low, place) if first == "{" and delimiter == "=" else None
     if braced is not None:
-        return _Value(place, text.raw[place + 1 : braced.end() - 1], braced.end(), True, "")
-    words = _FOUR_FOURS.match(text.low, place) if text.low[place + 4 : place + 5] == " " else None
-    match = words or _BOUND_RUN[kind].match(text.low, place)
+        return place, text.raw[place + 1 : braced.end() - 1], braced.end(), True
+    words = _FOUR_FOURS.match(low, place) if low[place + 4 : place + 5] == " " else None
+    match = words or _BOUND_RUN[delimiter].match(low, place)
     end = match.end() if match else place
-    rest = kind if end - place == JUDGED else ""
     value = text.raw[place:end]
-    if not rest:
+    if end - place < JUDGED:
         value = value.rstrip(TRAILING)
-    return _Value(place, value, place + len(value), False, rest)
+        end = place + len(value)
+    return place, value, end, False
 
 
-def _whole(text: Text, value: _Value) -> Span:
-    """Return where all of the value stands, of which the first characters were looked at."""
-    end = value.end
-    if value.rest:
-        match = _RUN_AFTER[value.rest].match(text.low, value.start)
-        end = value.start + len(text.raw[value.start : match.end() if match else end].rstrip(TRAILING))
-    while not value.is_quoted and (entity := _ENTITY.match(text.low, end)):
+def _end_of_run(text: Text, start: int, end: int, delimiter: str) -> int:
+    """Return where a value without quotes ends, of which the first characters were looked at."""
+    if end - start >= JUDGED:
+        match = _RUN_AFTER[delimiter].match(text.low, start)
+        end = start + len(text.raw[start : match.end() if match else end].rstrip(TRAILING))
+    while text.low[end : end + 1] == "&" and (entity := _ENTITY.match(text.low, end)):
         match = _RUN_AFTER["="].match(text.low, entity.end())
         end = match.end() if match else entity.end()
-    return Span(value.start, end)
+    return end
 
 
 # --- codes --------------------------------------------------------------------------------------------------
@@ -344,5 +321,7 @@ _UNIT = Pattern(r"[ ]?(?:digits?|char|stellen|stellig|times|attempts|minutes?|se
 
 
 ASSIGNMENT_RULES = tuple(
-    _name_rule(sort, word, pattern) for sort, patterns in NAMES.items() for word, pattern in patterns.items()
+    Rule((word,), Pattern(f"(?>{name.source}){_MAY_JOIN}"), partial(_behind, sort))
+    for sort, names in NAMES.items()
+    for word, name in names.items()
 )

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from composable_memory_ops_logs.redaction.patterns import Pattern
-from composable_memory_ops_logs.redaction.scanner import ALNUM, Rule, Span, Text, pattern_rule
+from composable_memory_ops_logs.redaction.scanner import ANY, Rule, Span, Text, pattern_rule
 from composable_memory_ops_logs.redaction.secret_values import is_given, is_masked, is_placeholder
 
 # --- options of commands ------------------------------------------------------------------------------------
@@ -36,12 +36,13 @@ _OPTIONS = {
 _PORTS = Pattern(r"(?:[0-9.]{1,15}:)?[0-9]{1,5}:[0-9]{1,5}(?:/(?:tcp|udp))?|[0-9]{1,5}\Z")
 
 
+_APART = Pattern("(?<![a-z0-9])")
+
+
 def _option_rule(command: str, option: Pattern) -> Rule:
-    def at(text: Text, place: int) -> Iterator[Span]:
-        if place and text.low[place - 1] in ALNUM:
-            return
-        stop = _command_end(text.low, place)
-        for match in option.finditer(text.low, place, stop):
+    def secrets(text: Text, name: re.Match[str]) -> Iterator[Span]:
+        stop = _command_end(text.low, name.start())
+        for match in option.finditer(text.low, name.start(), stop):
             start, end = match.span("value")
             value = text.raw[start:end]
             if len(value) > 2 and value[0] == value[-1] and value[0] in "\"'":
@@ -50,7 +51,7 @@ def _option_rule(command: str, option: Pattern) -> Rule:
                 yield Span(start, end)
         yield Span(stop, stop)
 
-    return Rule((command,), at)
+    return Rule((command,), _APART, secrets)
 
 
 def _command_end(low: str, place: int) -> int:
@@ -122,14 +123,12 @@ _PGPASS = Pattern(r":(?:[0-9]{4,5}|\*):[\w.*$-]{1,64}:[\w.*@$-]{1,64}:([^\s:]+)(
 _HOST = Pattern(r"[\w.*-]{1,253}")
 
 
-def _pgpass_at(text: Text, place: int) -> Iterator[Span]:
-    low = text.low
+def _pgpass(text: Text, line: re.Match[str]) -> Iterator[Span]:
+    low, place = text.low, line.start()
     start = max(low.rfind(sign, max(0, place - 260), place) for sign in "\n ")
-    line = _PGPASS.match(low, place)
-    if line is not None and _HOST.fullmatch(low, start + 1, place) and not is_masked(line[1]):
+    if _HOST.fullmatch(low, start + 1, place) and not is_masked(line[1]):
         yield Span(*line.span(1))
-    if line is not None:
-        yield Span(line.end(), line.end())
+    yield Span(line.end(), line.end())
 
 
 # --- secrets of a cluster -----------------------------------------------------------------------------------
@@ -139,8 +138,9 @@ _DATA = Pattern(r"^(?:stringdata|data):[ \t]{0,4}\r?\n", re.MULTILINE)
 _BLOCKS = frozenset(["|", "|-", "|+", ">", ">-", ">+"])
 
 
-def _cluster_secret_at(text: Text, place: int) -> Iterator[Span]:
+def _cluster_secrets(text: Text, kind: re.Match[str]) -> Iterator[Span]:
     """Yield all values of a Secret of Kubernetes, whatever their names are."""
+    place = kind.start()
     document = text.low.rfind("\n---", max(0, place - 4096), place) + 1
     stop = text.low.find("\n---", place, place + 65_536)
     stop = stop if stop >= 0 else min(len(text.low), place + 65_536)
@@ -168,6 +168,6 @@ COMMAND_RULES = (
     *(_option_rule(command, option) for commands, option in _OPTIONS.items() for command in commands),
     *(pattern_rule((word,), source, is_given, trailing=";,") for word, source in _PATTERNS.items()),
     *(pattern_rule((word,), source, is_given) for word, source in _HASHES.items()),
-    Rule(_PGPASS_WORDS, _pgpass_at),
-    Rule(("kind: secret\n",), _cluster_secret_at),
+    Rule(_PGPASS_WORDS, _PGPASS, _pgpass),
+    Rule(("kind: secret\n",), ANY, _cluster_secrets),
 )

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from composable_memory_ops_logs.redaction.patterns import Pattern
-from composable_memory_ops_logs.redaction.scanner import TOUCHING, Rule, Span, Text
+from composable_memory_ops_logs.redaction.scanner import ANY, TOUCHING, Rule, Span, Text
 from composable_memory_ops_logs.redaction.secret_vocabulary import (
     FUNCTION_WORDS,
     HARMLESS_ENDINGS,
@@ -106,7 +106,8 @@ def _near_rule(words: tuple[str, ...], pattern: Pattern) -> Rule:
     Names and years, as in APACHE-2024, are groups of one kind each; a quarter of the groups mixes them.
     """
 
-    def at(text: Text, place: int) -> Iterator[Span]:
+    def secrets(text: Text, word: re.Match[str]) -> Iterator[Span]:
+        place = word.start()
         start = text.low.rfind("\n", max(0, place - _NEAR), place) + 1 or max(0, place - _NEAR)
         stop = text.low.find("\n", place, place + 2 * _NEAR)
         stop = stop if stop >= 0 else min(len(text.low), place + 2 * _NEAR)
@@ -116,50 +117,43 @@ def _near_rule(words: tuple[str, ...], pattern: Pattern) -> Rule:
                 yield Span(*match.span())
         yield Span(stop, stop)
 
-    return Rule(words, at)
+    return Rule(words, ANY, secrets)
 
 
 # --- words that restore a wallet ----------------------------------------------------------------------------
 
-_SEED_GAP = Pattern(
+_SEED_GAP = (
     r"""(?:[ ](?:phrase|words?|key|is|are|was|my|for|the|of|wallet|ledger|metamask|trezor|12|24)){0,6}"""
     r"""[ "'`:=(*]{0,6}\s{0,4}["'`(]{0,2}"""
 )
 _SEED_WORD = Pattern(r"(?:[0-9]{1,2}[.):]?[ ]?)?([a-z]{3,8})(?:[ ,]{1,3}|\r?\n)?(?:(?<=[ ,\n])|(?![a-z0-9]))")
 
 
-def _seed_rule(word: str) -> Rule:
-    def at(text: Text, place: int) -> Iterator[Span]:
-        low = text.low
-        gap = _SEED_GAP.match(low, place + len(word))
-        start = at = gap.end() if gap else place + len(word)
-        words, end = 0, at
-        while words < 25 and (match := _SEED_WORD.match(low, at)) and match[1] not in FUNCTION_WORDS:
-            words, end, at = words + 1, match.end(1), match.end()
-        if words >= 11:
-            yield Span(start, end)
-        yield Span(at, at)
-
-    return Rule((word,), at)
+def _seed(text: Text, name: re.Match[str]) -> Iterator[Span]:
+    start = end = place = name.end()
+    words = 0
+    while words < 25 and (word := _SEED_WORD.match(text.low, place)) and word[1] not in FUNCTION_WORDS:
+        words, end, place = words + 1, word.end(1), word.end()
+    if words >= 11:
+        yield Span(start, end)
+    yield Span(place, place)
 
 
 _PHRASE = Pattern(
-    r"""passphrases?(?:[ ][^\s:=|"`]{1,30}){0,6}?(?:[ ]{0,2}[:=→][ ]?|[ ]is:?[ ])["'`]?
+    r"""passphrases?(?:[ ][^\s:=|"`]{1,30}+){0,6}?(?:[ ]{0,2}[:=→][ ]?|[ ]is:?[ ])["'`]?
     (?P<value>[^\W_]{1,16}(?:[ -][^\W_]{1,16}){2,23})(?=["'`.,;)]{0,2}[ ]{0,4}(?:\r?\n|\Z))""",
     re.VERBOSE,
 )
 
 
-def _passphrase_at(text: Text, place: int) -> Iterator[Span]:
-    match = _PHRASE.match(text.low, place)
-    if match is not None:
-        words = match["value"].replace("-", " ").split()
-        if 4 * sum(word in FUNCTION_WORDS or word in PREDICATES for word in words) <= len(words):
-            yield Span(*match.span("value"))
+def _passphrase(_text: Text, match: re.Match[str]) -> Iterator[Span]:
+    words = match["value"].replace("-", " ").split()
+    if 4 * sum(word in FUNCTION_WORDS or word in PREDICATES for word in words) <= len(words):
+        yield Span(*match.span("value"))
 
 
 _PASSWORD_OF_WORDS = Pattern(
-    r"""password(?:[ ]for(?:[ ][^\s:=|"`]{1,30}){1,3}?)?(?:[ ]{0,2}[:=][ ]|[ ]is:?[ ])["'`]?
+    r"""password(?:[ ]for(?:[ ][^\s:=|"`]{1,30}+){1,3}?)?(?:[ ]{0,2}[:=][ ]|[ ]is:?[ ])["'`]?
     (?!(?:ask|call|check|contact|choose|pick|look|try)[ ])
     (?P<value>[a-z]{2,12}(?:[ -][a-z]{2,12}){3,7})(?=["'`.,;!)]{0,2}(?:\s|\Z))(?![ ]{1,4}[\w(])""",
     re.VERBOSE,
@@ -167,10 +161,9 @@ _PASSWORD_OF_WORDS = Pattern(
 _OF_A_SENTENCE = FUNCTION_WORDS | HARMLESS_ENDINGS | PLACEHOLDERS
 
 
-def _password_of_words_at(text: Text, place: int) -> Iterator[Span]:
+def _password_of_words(text: Text, match: re.Match[str]) -> Iterator[Span]:
     """Yield a password of plain words; a sentence that only speaks of a password has other words as well."""
-    match = _PASSWORD_OF_WORDS.match(text.low, place)
-    if match is None or text.raw[slice(*match.span("value"))] != match["value"]:
+    if text.raw[slice(*match.span("value"))] != match["value"]:
         return
     words = match["value"].replace("-", " ").split()
     is_told = any(word in _OF_A_SENTENCE or word.endswith(("ed", "ing", "ly")) for word in words)
@@ -196,7 +189,7 @@ _SEEDS = (
 NUMBER_RULES = (
     _near_rule(_AUTHENTICATORS, _GROUPS_OF_FOUR),
     _near_rule(_LICENCES, _LICENCE),
-    *map(_seed_rule, _SEEDS),
-    Rule(("passphrase",), _passphrase_at),
-    Rule(("password",), _password_of_words_at),
+    *(Rule((word,), Pattern(word + _SEED_GAP), _seed) for word in _SEEDS),
+    Rule(("passphrase",), _PHRASE, _passphrase),
+    Rule(("password",), _PASSWORD_OF_WORDS, _password_of_words),
 )

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from composable_memory_ops_logs.redaction.patterns import Pattern
-from composable_memory_ops_logs.redaction.scanner import JUDGED, TRAILING, Rule, Span, Text, runs
+from composable_memory_ops_logs.redaction.scanner import ANY, JUDGED, TRAILING, Rule, Span, Text, runs
 from composable_memory_ops_logs.redaction.secret_values import (
     is_code,
     is_given,
@@ -16,27 +16,23 @@ from composable_memory_ops_logs.redaction.secret_vocabulary import FAR_NAMES, HA
 
 # --- names in Chinese, Japanese, Korean, Arabic -------------------------------------------------------------
 
-_FAR_SIGN = Pattern(
-    r"""(?:[*`"'」』 ]{0,3}(?:[(（][^()（）\n]{1,20}[)）])?[ ]{0,2}
+_FAR_SIGN = r"""(?:[*`"'」』 ]{0,3}(?:[(（][^()（）\n]{1,20}[)）])?[ ]{0,2}
     (?:[:=]|就是|是
     |(?:设|改|换|更新|设置|設|換|変更)?(?:成|为|為)了?|は|が|는|은|가|이|هي|هو)(?:[ :]|\*{1,2}(?!\*)){0,4}
-    |[ ]{0,2}(?=[!-~]{0,12}[0-9])(?=[!-~]{6}))(?:["'`「『（(]|\*{1,2}(?!\*)){0,3}""",
-    re.VERBOSE,
-)
-_FAR_VALUE = Pattern(r"[!#-&(-_a-~]{1,}")
+    |[ ]{0,2}(?=[!-~]{0,12}[0-9])(?=[!-~]{6}))(?:["'`「『（(]|\*{1,2}(?!\*)){0,3}"""
 
 
 def _far_rule(word: str) -> Rule:
-    def at(text: Text, place: int) -> Iterator[Span]:
-        sign = _FAR_SIGN.match(text.low, place + len(word))
-        value = _FAR_VALUE.match(text.low, sign.end()) if sign else None
-        if value is not None:
-            raw = text.raw[value.start() : value.end()].rstrip('.,:;()}]」』`"*!?')
-            if _is_far_secret(raw[:JUDGED], text.low[value.end() : value.end() + 2]):
-                yield Span(value.start(), value.start() + len(raw))
-            yield Span(value.end(), value.end())
+    source = rf"{re.escape(word)}(?>{_FAR_SIGN})(?P<value>[!#-&(-_a-~]{{1,}})"
+    return Rule((word,), Pattern(source, re.VERBOSE), _far_secrets)
 
-    return Rule((word,), at)
+
+def _far_secrets(text: Text, match: re.Match[str]) -> Iterator[Span]:
+    start, end = match.span("value")
+    value = text.raw[start:end].rstrip('.,:;()}]」』`"*!?')
+    if _is_far_secret(value[:JUDGED], text.low[end : end + 2]):
+        yield Span(start, start + len(value))
+    yield Span(end, end)
 
 
 _FAR_UNITS = (
@@ -94,17 +90,14 @@ _ADMIN = Pattern(r"""(?<![a-z0-9_.@/-])[a-z]{2,13}[0-9]?[ ]?[:/][ ]?(?P<value>[^
 _ADMIN_WORDS = ("admin", "root", "superuser")
 
 
-def _login_at(text: Text, place: int) -> Iterator[Span]:
-    match = _LOGIN.match(text.low, place)
-    if match is not None and match["user"] not in HARMLESS_ENDINGS:
+def _login_secrets(text: Text, match: re.Match[str]) -> Iterator[Span]:
+    if match["user"] not in HARMLESS_ENDINGS:
         yield from _strong_value(text, match)
 
 
-def _admin_at(text: Text, place: int) -> Iterator[Span]:
-    match = _ADMIN.match(text.low, place)
-    if match is not None:
-        yield from _strong_value(text, match, least=6, is_alone=True)
-        yield Span(match.end(), match.end())
+def _admin_secrets(text: Text, match: re.Match[str]) -> Iterator[Span]:
+    yield from _strong_value(text, match, least=6, is_alone=True)
+    yield Span(match.end(), match.end())
 
 
 def _strong_value(text: Text, match: re.Match[str], least: int = 5, is_alone: bool = False) -> Iterator[Span]:
@@ -123,19 +116,19 @@ _LOOSE_KINDS = bytes(
 )
 
 
-def _loose_at(text: Text, place: int) -> Iterator[Span]:
+def _loose_secrets(text: Text, word: re.Match[str]) -> Iterator[Span]:
     """Yield what looks random soon after the words key, token or secret, on the same line."""
     low = text.low
-    for start, end in runs(text.raw, _LOOSE_KINDS, 20, place):
+    for start, end in runs(text.raw, _LOOSE_KINDS, 20, word.start()):
         line = low[max(low.rfind("\n", max(0, start - 160), start) + 1, start - 160) : start]
         run = text.raw[start:end]
         assigned = run.rpartition("=")[0] if "=" in run.rstrip("=") else ""
-        word = max(map((line + assigned.lower()).rfind, _LOOSE_WORDS))
-        if word < 0 or run.startswith("AAAA"):  # a public key of SSH
+        place = max(map((line + assigned.lower()).rfind, _LOOSE_WORDS))
+        if place < 0 or run.startswith("AAAA"):  # a public key of SSH
             continue
         if _SUM.search(line, max(0, len(line) - 12)):
             continue
-        if line[max(0, word - 8) : word].rstrip(" _-").endswith(("public", "pub")):
+        if line[max(0, place - 8) : place].rstrip(" _-").endswith(("public", "pub")):
             continue
         token = run.strip("=.").rpartition("=")[2]
         start += run.rfind(token)
@@ -150,7 +143,7 @@ _LOOSE_WORDS = ("key", "token", "secret", "密钥", "令牌")
 
 PROSE_RULES = (
     *map(_far_rule, FAR_NAMES),
-    Rule(_LOGIN_WORDS, _login_at),
-    Rule(_ADMIN_WORDS, _admin_at),
-    Rule(_LOOSE_WORDS, _loose_at),
+    Rule(_LOGIN_WORDS, _LOGIN, _login_secrets),
+    Rule(_ADMIN_WORDS, _ADMIN, _admin_secrets),
+    Rule(_LOOSE_WORDS, ANY, _loose_secrets),
 )

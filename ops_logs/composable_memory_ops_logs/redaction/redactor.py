@@ -6,6 +6,7 @@ the text as it was written and the places that they find are masked at once, so 
 is linear in the text.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import overload
 
@@ -95,10 +96,10 @@ RULES = (
     *TABLE_RULES,
     *NUMBER_RULES,
 )
-_BY_WORD: dict[str, list[tuple[int, Callable[[Text, int], Iterable[Span]]]]] = {}
-for _number, _rule in enumerate(RULES):
-    for _word in _rule.words:
-        _BY_WORD.setdefault(_word, []).append((_number, _rule.at))
+_BY_WORD: dict[str, list[tuple[int, Pattern, Callable[[Text, re.Match[str]], Iterable[Span]], int]]] = {}
+for _number, (_words, _pattern, _secrets, _as_written) in enumerate(RULES):
+    for _word in _words:
+        _BY_WORD.setdefault(_word, []).append((_number, _pattern, _secrets, 0 if _as_written else 1))
 _SCANNER = WordScanner(_BY_WORD)
 
 
@@ -115,30 +116,34 @@ def _announced(text: Text) -> list[Span]:
     read = [0] * len(RULES)
     places = _SCANNER.places(text.low)
     flood: Flood | None = None
+    next_look = 0
     start: int | None = 0
     while start is not None:
         resume, start = start, None
-        for count, (place, word) in enumerate(places(resume)):
+        for place, word in places(resume):
             if place < resume:
                 continue
-            if flood is not None and place >= flood.next_cut:
-                start = flood.cut(place, found, read) if place < flood.end else None
-                flood = flood if place < flood.end else None
+            if place >= next_look:
+                if flood is None:
+                    flood = Flood.at(text.raw, place)
+                elif place >= flood.end:
+                    flood = None
+                else:
+                    start = flood.cut(place, found, read)
+                next_look = flood.next_cut if flood else place + _LOOK_EVERY
                 if start is not None:
                     break
-            elif flood is None and not count % _LOOK_EVERY:
-                flood = Flood.at(text.raw, place)
-            for number, at in _BY_WORD[word]:
-                if place >= read[number]:
-                    for span in at(text, place):
+            for number, pattern, secrets, form in _BY_WORD[word]:
+                if place >= read[number] and (match := pattern.match(text[form], place)):
+                    for span in secrets(text, match):
                         read[number] = span.end
                         if span.end > span.start:
                             found.append(span)
     return found
 
 
-_LOOK_EVERY = 64
-"""After how many words a text is looked at for a flood of equal pieces."""
+_LOOK_EVERY = 1024
+"""After how many characters a text is looked at for a flood of equal pieces."""
 
 
 def _is_unmasked(text: str, span: Span) -> bool:

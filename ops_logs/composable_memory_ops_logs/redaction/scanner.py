@@ -1,10 +1,8 @@
 """What the rules for secrets work with: a text in its simple form, spans, and the words that start a rule."""
 
 import re
-from bisect import bisect_left as bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
-from itertools import islice
+from functools import partial
 from typing import NamedTuple
 
 from composable_memory_ops_logs.redaction.patterns import Pattern
@@ -82,13 +80,20 @@ _ADJACENT = re.compile(f"[{_ALIKE}](?:(?=[a-z])|(?<=[a-z].))")
 
 
 class Rule(NamedTuple):
-    """`at` yields the secrets that one of the words announces, given the place of the word.
+    """`secrets` yields those in a match of the pattern, which is tried where one of the words stands.
 
     What it reads from one place is bounded, or it says by an empty span how far it has read.
     """
 
     words: tuple[str, ...]
-    at: Callable[[Text, int], Iterable[Span]]
+    pattern: Pattern
+    secrets: Callable[[Text, re.Match[str]], Iterable[Span]]
+    as_written: bool = False
+    """Whether the pattern is for the text itself, not for its simple form."""
+
+
+ANY = Pattern("")
+"""Where the word says enough."""
 
 
 def pattern_rule(
@@ -99,17 +104,13 @@ def pattern_rule(
     Without groups all of it is one; `trailing` signs do not belong to it.
     """
     apart = "(?<![a-z0-9])" if words[0][0] in ALNUM else ""
-    pattern = Pattern(f"{apart}(?:{source})")
 
-    def at(text: Text, place: int) -> Iterable[Span]:
-        match = pattern.match(text.low, place)
-        if match is None:
-            return ()
+    def secrets(text: Text, match: re.Match[str]) -> Iterable[Span]:
         start, end = match.span(match.lastindex or 0)
         value = text.raw[start:end].rstrip(trailing)
         return (Span(start, start + len(value)), Span(end, end)) if is_secret(value) else (Span(end, end),)
 
-    return Rule(tuple(words), at)
+    return Rule(tuple(words), Pattern(f"{apart}(?:{source})"), secrets)
 
 
 # --- where words stand --------------------------------------------------------------------------------------
@@ -126,54 +127,24 @@ class WordScanner:
     """Finds which words stand where in a text, all of them in one pass.
 
     Python tries an alternative of a pattern at each character that may begin one, so each word is anchored on
-    a rare letter in it. A word without one is looked up by itself.
+    a rare letter in it. Words in other letters and those without a rare one are looked for in texts that may
+    hold them alone.
     """
 
     def __init__(self, words: Iterable[str]) -> None:
         every = sorted(set(words), key=lambda word: (len(word), word))
-        self._anchored = _Anchored([word for word in every if word.isascii() and set(word) & set(_ANCHORS)])
-        self._latin = [word for word in every if not word.isascii() and _is_latin(word)]
-        self._foreign = [word for word in every if not word.isascii()]
-        self._looked_up = [word for word in every if word.isascii() and not set(word) & set(_ANCHORS)]
+        usual = [word for word in every if word.isascii() and set(word) & set(_ANCHORS)]
+        self._plain = [word for word in every if word.isascii() and word not in usual]
+        self._usual = _Anchored(usual)
+        self._every = _Anchored(every)
 
-    @cached_property
-    def _accented(self) -> "_Anchored":
-        return _Anchored(self._latin)
-
-    @cached_property
-    def _abroad(self) -> "_Anchored":
-        return _Anchored(self._foreign)
-
-    def places(self, low: str) -> Callable[[int], Iterable[Place]]:
+    def places(self, low: str) -> Callable[[int], Iterator[Place]]:
         """Return a function that tells where which word stands from a place on, or soon before it.
 
         That is in the order of the text, but for words that overlap.
         """
-        found = [(place, word) for word in self._looked_up if word in low for place in places(low, word)]
-        if not low.isascii():
-            found += (self._accented if _is_latin(low) else self._abroad).places(low)
-        if not found:
-            return lambda start: self._anchored.places(low, start)
-        found.sort()
-        return lambda start: _in_order(self._anchored.places(low, start), found, bisect(found, (start, "")))
-
-
-_BLOCK = 256
-_LONGEST = 64
-"""No word is longer."""
-
-
-def _in_order(anchored: Iterator[Place], others: Sequence[Place], index: int) -> Iterator[Place]:
-    """Yield places by where they are, with the others from an index on; no more is read than is needed."""
-    waiting: list[Place] = []
-    while block := list(islice(anchored, _BLOCK)):
-        settled = (max(block)[0] - _LONGEST, "")  # those that follow stand behind it
-        end = bisect(others, settled, index)
-        waiting = sorted([*waiting, *block, *others[index:end]])
-        index, ready = end, bisect(waiting, settled)
-        yield from waiting[:ready]
-        waiting = waiting[ready:]
-    yield from sorted([*waiting, *others[index:]])
+        is_usual = low.isascii() and not any(map(low.__contains__, self._plain))
+        return partial((self._usual if is_usual else self._every).places, low)
 
 
 _Standing = tuple[str, int]
@@ -215,6 +186,7 @@ class _Anchored:
         return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
 
     def places(self, low: str, start: int = 0) -> Iterator[Place]:
+        """Yield where which word stands from a place on."""
         for match in self._pattern.finditer(low, start):
             place = match.start()
             for word, offset in self._groups[match.lastindex or 0]:

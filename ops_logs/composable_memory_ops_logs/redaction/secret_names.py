@@ -58,7 +58,8 @@ SORTS = {
 }
 """Of each kind of name a literal word, and how the names that start with it go on."""
 
-_TAIL = r"(?:_base|[_-]?[0-9]{1,2})?(?P<more>[_-][a-z0-9_-]{1,40}+)?(?![a-z0-9])"
+# Most names have no tail, which a look at one character tells.
+_TAIL = r"(?:(?![a-z0-9_-])|(?:_base|[_-]?[0-9]{1,2})?(?P<more>[_-][a-z0-9_-]{1,40}+)?(?![a-z0-9]))"
 NAMES = {
     sort: {word: Pattern(source + _TAIL) for word, source in words.items()} for sort, words in SORTS.items()
 }

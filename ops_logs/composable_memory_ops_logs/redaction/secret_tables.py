@@ -1,9 +1,10 @@
 """Finds secrets in tables: the cells of columns whose heading names a secret."""
 
+import re
 from collections.abc import Generator, Iterator
 
 from composable_memory_ops_logs.redaction.patterns import Pattern
-from composable_memory_ops_logs.redaction.scanner import Rule, Span, Text
+from composable_memory_ops_logs.redaction.scanner import ANY, Rule, Span, Text
 from composable_memory_ops_logs.redaction.secret_names import is_secret_name
 from composable_memory_ops_logs.redaction.secret_values import is_code, is_given, is_random, is_strong
 
@@ -18,9 +19,9 @@ _LONGEST = 1000
 """A longer line is no head of a table."""
 
 
-def _table_at(text: Text, place: int) -> Iterator[Span]:
+def _cells_below(text: Text, word: re.Match[str]) -> Iterator[Span]:
     """Yield the cells below a heading, in Markdown, in separated and in aligned values."""
-    low = text.low
+    low, place = text.low, word.start()
     start, end = low.rfind("\n", max(0, place - _LONGEST), place) + 1, low.find("\n", place, place + _LONGEST)
     if end < 0 or (start == 0 and place > _LONGEST):
         end = end if end >= 0 else min(len(low), place + _LONGEST)
@@ -117,4 +118,4 @@ _NO_CELL = frozenset(
     " bitwarden keepass".split()
 )
 
-TABLE_RULES = (Rule(_WORDS, _table_at),)
+TABLE_RULES = (Rule(_WORDS, ANY, _cells_below),)

@@ -117,7 +117,9 @@ def is_strong(value: str, *, is_alone: bool = False) -> bool:
     has_sign = not _SIGNS.isdisjoint(value)
     if not (has_lower or has_upper) or not (has_digit or has_sign or (is_alone and has_upper)):
         return False
-    if _UNIT.match(value.lower()) or _PATH.match(value) or _SNAKE.match(value.lower()):
+    if _UNIT.match(value.lower()):
+        return False
+    if not value.isalnum() and (_PATH.match(value) or _SNAKE.match(value.lower())):
         return False
     if is_alone:
         return ((has_digit and has_upper and has_lower) or has_sign) and (has_digit or has_upper)
@@ -174,14 +176,14 @@ def is_password(given: Given) -> bool:
             or is_strong(value)
             or ("(" in given.sign and len(words) == 1 and len(value) >= 4)
         )
-    if not any(map(str.isalnum, value)) and len(value) < 4:
+    if len(value) < 4 and not any(map(str.isalnum, value)):
         return False
-    if _is_expression(low) or low.startswith(("//", "/*", "# ")):
+    if not value.isalnum() and (_is_expression(low) or low.startswith(("//", "/*", "# "))):
         return False
     bare = low.rstrip("!?.,;:")
     if not low.isascii() and not re.search("[0-9]", low) and not any("a" <= one <= "z" for one in low):
         return False
-    if _NUMBER.match(low):
+    if low[0].isdigit() and _NUMBER.match(low):
         return not given.goes_on and len(low) > 3
     if given.strength <= 1:
         return (
@@ -191,7 +193,7 @@ def is_password(given: Given) -> bool:
         )
     if "=" in given.sign and (_SNAKE.match(low) or _OTHER_NAME.match(low)):
         return _OTHER_NAME.match(low) is not None and given.sign.endswith("=") and low not in PLACEHOLDERS
-    if _CIPHER.match(low) or _UNIT.match(low):
+    if not value.isalpha() and (_CIPHER.match(low) or _UNIT.match(low)):
         return False
     if bare in PREDICATES or (
         (value.isalpha() or "-" in value)
@@ -249,7 +251,7 @@ def is_key(given: Given) -> bool:
         return False
     if not low.isascii() or _CIPHER.match(low) or _UNIT.match(low):
         return False
-    if _PATH.match(value) and not is_random(value.replace("/", "")):
+    if not value.isalnum() and _PATH.match(value) and not is_random(value.replace("/", "")):
         return False
     if value.isdigit():
         return given.strength == 3 and len(value) >= 6 and given.join == "sign"

@@ -109,11 +109,10 @@ for _shape in SHAPES:
 
 
 def _shape_rule(shape: Shape) -> Rule:
-    def at(text: Text, place: int) -> Iterator[Span]:
-        if text.raw.startswith(shape.literal, place):
-            yield from _shape_at(text, shape, place)
+    def secrets(text: Text, literal: re.Match[str]) -> Iterable[Span]:
+        return _shape_at(text, shape, literal.start())
 
-    return Rule((shape.literal.lower(),), at)
+    return Rule((shape.literal.lower(),), Pattern(re.escape(shape.literal)), secrets, as_written=True)
 
 
 _JWT = Pattern(r"eyJ[\w.=-]{16,}", re.ASCII)
@@ -150,13 +149,12 @@ def _bot_tokens(text: Text) -> Iterator[Span]:
             yield Span(*match.span())
 
 
-def _telegram_at(text: Text, place: int) -> Iterator[Span]:
-    match = _TELEGRAM.match(text.raw, place)
-    if match is not None:
-        head = run_before(text.raw, place, "0123456789", most=17)
-        if 5 < len(head) < 17:
-            yield Span(place - len(head), match.end(), is_token=True)
-        yield Span(match.end(), match.end())
+def _telegram(text: Text, match: re.Match[str]) -> Iterator[Span]:
+    place, end = match.span()
+    head = run_before(text.raw, place, "0123456789", most=17)
+    if 5 < len(head) < 17:
+        yield Span(place - len(head), end, is_token=True)
+    yield Span(end, end)
 
 
 # --- tokens known by their length and alphabet --------------------------------------------------------------
@@ -225,10 +223,9 @@ _MASKED_BODY = Pattern(r"\s…redacted…(?:\s-----END [A-Z0-9 ]{0,40}-----)?")
 _FOOTER = Pattern(r"-----END [A-Z0-9 ]{0,40}-----")
 
 
-def _private_key_at(text: Text, place: int) -> Iterator[Span]:
-    raw = text.raw
-    header = PEM_HEADER.match(raw, place)
-    if header is None or _MASKED_BODY.match(raw, header.end()):
+def _private_key(text: Text, header: re.Match[str]) -> Iterator[Span]:
+    raw, place = text.raw, header.start()
+    if _MASKED_BODY.match(raw, header.end()):
         return
     stop = raw.find("-----", header.end())
     footer = _FOOTER.match(raw, stop) if stop >= 0 else None
@@ -243,15 +240,13 @@ def _private_key_at(text: Text, place: int) -> Iterator[Span]:
 _PUTTY = Pattern(r"private-lines: ?[0-9]{1,4}\r?\n((?:[a-z0-9+/=]{1,80}\r?\n?){1,200})")
 
 
-def _putty_key_at(text: Text, place: int) -> Iterator[Span]:
-    match = _PUTTY.match(text.low, place)
-    if match is not None:
-        yield Span(match.start(1), match.start(1) + len(match[1].rstrip()))
+def _putty_key(_text: Text, match: re.Match[str]) -> Iterator[Span]:
+    yield Span(match.start(1), match.start(1) + len(match[1].rstrip()))
 
 
 TOKEN_RULES = (
     *map(_shape_rule, _BY_WORD),
-    Rule((":aa",), _telegram_at),
-    Rule(("-----begin",), _private_key_at),
-    Rule(("private-lines:",), _putty_key_at),
+    Rule((":aa",), _TELEGRAM, _telegram, as_written=True),
+    Rule(("-----begin",), PEM_HEADER, _private_key, as_written=True),
+    Rule(("private-lines:",), _PUTTY, _putty_key),
 )

@@ -7,6 +7,7 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator
 from re import _parser as re_parser  # type: ignore[attr-defined]  # the only way to see what a pattern repeats
+from time import process_time
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from composable_memory_ops_logs.redaction import (
 )
 from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.redactor import CleanTexts
+from composable_memory_ops_logs.redaction.scanner import Rule
 from composable_memory_ops_logs.redaction.secret_names import is_secret_name
 from tests.unit.ops_logs.secret_corpora.reading import ordinary_lines, readable, secret_cases
 
@@ -715,7 +717,8 @@ def _patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
             yield from _patterns_in(f"{module.__name__}.{name}", value)
     yield from (("shape " + shape.literal, shape.pattern.compiled) for shape in shapes.SHAPES)
     for rule in redactor.RULES:
-        closure = inspect.getclosurevars(rule.at).nonlocals
+        yield str(rule.words), rule.pattern.compiled
+        closure = inspect.getclosurevars(rule.secrets).nonlocals if inspect.isfunction(rule.secrets) else {}
         for name, value in closure.items():
             yield from _patterns_in(f"{rule.words} {name}", value)
 
@@ -742,3 +745,50 @@ def test_no_pattern_repeats_without_an_end_twice_over() -> None:
 
     assert nested == []
     assert len(patterns) > 150
+
+
+BEHIND_A_WORD = (
+    *(
+        "",
+        " ",
+        "=",
+        ": ",
+        "=a",
+        " is ",
+        "(",
+        '="',
+        "='\\",
+        "/",
+        "@",
+        "-",
+        ".",
+        ",",
+        "|",
+        "://a:b@",
+        " -p ",
+        "<",
+    ),
+    *(" for a b c ", ":a:b:", " a/b c ", "  ", "\\", "…", "是", "\t", "aA1", "; ", "a=b; "),
+)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("rule", redactor.RULES, ids=lambda rule: rule.words[0])
+def test_the_time_of_a_rule_grows_no_faster_than_the_text(rule: Rule) -> None:
+    """Quadratic time would be sixteen times as much. No piece comes again soon: that would be a flood."""
+    draw = random.Random(0)
+    pieces = (
+        f"{draw.choice(rule.words)}{draw.choice(BEHIND_A_WORD)}{draw.choice(['', draw.randrange(10**6)])}"
+        for _ in range(6_000)
+    )
+    text = "".join(pieces)
+    redact(text[:1_000])
+
+    # Other work on the machine may take a measurement apart, but not one after the other.
+    assert any(_cpu_s(text) < 8 * _cpu_s(text[: len(text) // 4]) for _ in range(5))
+
+
+def _cpu_s(text: str) -> float:
+    start = process_time()
+    redact(text)
+    return process_time() - start
