@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from time import perf_counter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from composable_memory.errors import BackendError, BackendTimeout, ComposableMemoryError
@@ -72,7 +71,8 @@ class BoundedCalls:
 
         As each ends, or is left, `on_outcome` is told its number, its outcome and how many seconds it took.
         """
-        began = perf_counter()
+        now = asyncio.get_running_loop().time  # by which the waiting below is counted too
+        began = now()
         ended: list[tuple[asyncio.Task[R], float]] = []
         running: dict[asyncio.Task[R], int] = {}
         for number, call in enumerate(calls):
@@ -80,22 +80,22 @@ class BoundedCalls:
             running[task] = number
             self._running.add(task)
             task.add_done_callback(self._forget)
-            task.add_done_callback(lambda one: ended.append((one, perf_counter() - began)))
+            task.add_done_callback(lambda one: ended.append((one, now() - began)))
         try:
             while running:
                 limits = [limit for one in running.values() if (limit := calls[one].limit_s) is not None]
-                left_s = max(0.0, began + min(limits) - perf_counter()) if limits else None
+                left_s = max(0.0, began + min(limits) - now()) if limits else None
                 await asyncio.wait(running, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
                 for task, took_s in ended:
                     if (number := running.pop(task, -1)) >= 0:
                         on_outcome(number, _outcome(task, calls[number]), took_s)
                 ended.clear()
-                passed_s = perf_counter() - began
+                passed_s = now() - began
                 late = [task for task, one in running.items() if _is_late(task, calls[one], passed_s)]
                 await _give_up(late)
                 for task in late:
                     owner, operation, _, limit_s = calls[number := running.pop(task)]
-                    took_s = perf_counter() - began
+                    took_s = now() - began
                     overdue = BackendTimeout(owner, operation, limit_s=limit_s or 0.0, elapsed_s=took_s)
                     on_outcome(number, Failure(overdue), took_s)
         except BaseException:
