@@ -58,31 +58,25 @@ async def session_recap(
     """
     if is_shared(session_key) or not settings.recap_tokens:
         return None
-    return await asyncio.to_thread(_recap, workspace, settings, now, forgotten, note_paths)
 
+    def recap() -> str | None:
+        budget = PackBudget(max_tokens=settings.recap_tokens)
+        room = budget.room - budget.cost(fence([]))
+        days = list(latest_days(workspace, settings.recap_days, now, note_paths))
+        excerpt = partial(_excerpt, workspace, budget=budget, forgotten=forgotten, note_paths=note_paths)
+        parts = []
+        core = next((name for name in MAIN_FILES if (workspace / name).is_file()), None)
+        if core is not None:
+            part = excerpt(core, int(room * CORE_SHARE) if days else room)
+            parts += part
+            room -= budget.cost("".join(part))
+        for left, name in zip(range(len(days), 0, -1), days, strict=True):
+            part = excerpt(name, room // left, from_end=True)
+            parts += part
+            room -= budget.cost("".join(part))
+        return "\n".join([OPENING, CAUTION, *parts, CLOSING]) if parts else None
 
-def _recap(
-    workspace: Path,
-    settings: HooksSettings,
-    now: datetime,
-    forgotten: "Forgotten | None",
-    note_paths: Sequence[str],
-) -> str | None:
-    budget = PackBudget(max_tokens=settings.recap_tokens)
-    room = budget.room - budget.cost(fence([]))
-    days = list(latest_days(workspace, settings.recap_days, now, note_paths))
-    excerpt = partial(_excerpt, workspace, budget=budget, forgotten=forgotten, note_paths=note_paths)
-    parts = []
-    core = next((name for name in MAIN_FILES if (workspace / name).is_file()), None)
-    if core is not None:
-        part = excerpt(core, int(room * CORE_SHARE) if days else room)
-        parts += part
-        room -= budget.cost("".join(part))
-    for left, name in zip(range(len(days), 0, -1), days, strict=True):
-        part = excerpt(name, room // left, from_end=True)
-        parts += part
-        room -= budget.cost("".join(part))
-    return "\n".join([OPENING, CAUTION, *parts, CLOSING]) if parts else None
+    return await asyncio.to_thread(recap)
 
 
 def latest_days(workspace: Path, count: int, now: datetime, note_paths: Sequence[str] = ()) -> Iterator[str]:

@@ -67,7 +67,7 @@ async def reflect(
     if core:
         _add_core(plan, next((name for name in MAIN_FILES if name in notes), MAIN_FILES[0]))
     texts, unread = await asyncio.to_thread(_texts_of, memory.workspace_dir, plan.pages)
-    said = await add_summaries(plan.pages, texts, llm)
+    dropped, unsaid = await add_summaries(plan.pages, texts, llm)
     return Reflection(
         pages=await asyncio.to_thread(_changes, plan, texts),
         opinions=plan.opinions,
@@ -75,8 +75,8 @@ async def reflect(
         lines=len(lines),
         recent=len(plan.recent),
         ended=len(ends),
-        dropped=said.dropped,
-        degraded=(*degraded, *unread, *said.degraded),
+        dropped=tuple(dropped),
+        degraded=(*degraded, *unread, *unsaid),
     )
 
 

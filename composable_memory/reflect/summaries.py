@@ -21,7 +21,6 @@ from composable_memory_feedback.language_model import (
     object_schema,
     one_line,
 )
-from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MOST_ENTITIES = 50
 """So many entities are summed up in one run; the others follow in the next."""
@@ -65,25 +64,18 @@ class _Reply(BaseModel):
     sentences: tuple[_Sentence, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """What became of the summaries: sentences that were dropped with the reason, and what failed."""
-
-    dropped: tuple[str, ...] = ()
-    degraded: tuple[Degradation, ...] = ()
-
-
 async def add_summaries(
     pages: Mapping[str, Page], texts: Mapping[str, str], settings: JudgeSettings | None
-) -> Said:
+) -> tuple[list[str], tuple[Degradation, ...]]:
     """Plan summaries of the pages of entities that have something new, if there is a model to ask.
 
-    A summary is for exactly the lines it was made from: while they are the same, the model is not asked
-    again. One that is out of date stays until there is a better one, as long as all it cites is there.
+    Returns the sentences that were dropped, with the reasons, and what failed. A summary is for exactly the
+    lines it was made from: while they are the same, the model is not asked again. One that is out of date
+    stays until there is a better one, as long as all it cites is there.
     """
     wanted = await asyncio.to_thread(_wanted, pages, texts, has_model=settings is not None)
     if settings is None or not wanted:
-        return Said()
+        return [], ()
     left = wanted[::-1]
     dropped: list[str] = []
     problem = f"{MOST_ENTITIES} are the most at once"
@@ -98,11 +90,8 @@ async def add_summaries(
         _keep(one.page, one.keys)
     if left:
         reason = f"{len(left)} entities were not summed up: {problem}"
-        return Said(
-            dropped=tuple(dropped),
-            degraded=(Degradation(backend_id="language model", code="stale", reason=reason),),
-        )
-    return Said(dropped=tuple(dropped))
+        return dropped, (Degradation(backend_id="language model", code="stale", reason=reason),)
+    return dropped, ()
 
 
 class _Wanted(NamedTuple):

@@ -173,7 +173,7 @@ class _Seen:
     @property
     def text(self) -> str:
         """Return its text; bytes that are not UTF-8 survive being written again."""
-        return _text(self.data)
+        return self.data.decode("utf-8", "surrogateescape")
 
     @property
     def problem(self) -> tuple[str, str] | None:
@@ -281,10 +281,6 @@ def _joined(text: str, other: str, *, before: str) -> str:
 def is_other_encoding(data: bytes) -> bool:
     """Return whether a note is in UTF-16 or the like; single bytes that are not UTF-8 survive a change."""
     return data.startswith(UTF_16_MARKS) or b"\0" in data
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "surrogateescape")
 
 
 async def _to_the_end(work: Callable[[], T]) -> T:

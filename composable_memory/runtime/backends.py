@@ -25,7 +25,7 @@ from composable_memory_ops_logs import BackendDegraded, BackendOpened
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from composable_memory.runtime.failover import FailoverMember, FallbackMemoryManager
+    from composable_memory.runtime.failover import FallbackMemoryManager
 
 OPEN_TIMEOUT_S = 120.0
 
@@ -94,28 +94,24 @@ class BackendOpener:
 
     def _pair(self, primary_id: str, fallback_id: str) -> "FallbackMemoryManager":
         """Return a primary with its fallback, neither of them open; the settings of both are checked now."""
-        from composable_memory.runtime.failover import FallbackMemoryManager  # most memories have no fallback
+        # Most memories have no fallback.
+        from composable_memory.runtime.failover import FailoverMember, FallbackMemoryManager
 
         for backend_id in (primary_id, fallback_id):
             if spec := self._offered(backend_id):
                 validate_backend_options(self.loaded.settings.memory, spec, self.loaded.origins)
-        fallback = self._member(fallback_id, self._capabilities(fallback_id))
-        able = self._capabilities(primary_id) if self._offered(primary_id) else fallback.capabilities
-        return FallbackMemoryManager(
-            self._member(primary_id, able),
-            fallback,
-            ops_log=self.services.ops_log,
-            clock=self.services.clock,
+        primary, fallback = (
+            FailoverMember(
+                id=backend_id,
+                open=partial(self.opened, backend_id),
+                timeout_s=self._timeout_s(backend_id),
+                # A primary that nobody offers yet is taken for one that can do what its fallback can.
+                capabilities=self._capabilities(backend_id if self._offered(backend_id) else fallback_id),
+            )
+            for backend_id in (primary_id, fallback_id)
         )
-
-    def _member(self, backend_id: str, capabilities: frozenset[Capability]) -> "FailoverMember":
-        from composable_memory.runtime.failover import FailoverMember
-
-        return FailoverMember(
-            id=backend_id,
-            open=partial(self.opened, backend_id),
-            timeout_s=self._timeout_s(backend_id),
-            capabilities=capabilities,
+        return FallbackMemoryManager(
+            primary, fallback, ops_log=self.services.ops_log, clock=self.services.clock
         )
 
     def _entry(

@@ -582,15 +582,12 @@ class Memory:
         return ConfigError(f"{keys[able[0].id]}.enabled", f"{problem}; set it to true: {able[0].summary}")
 
     def _able_at(self, capability: Capability) -> Mapping[str, MemorySearchManager]:
-        return {**self._behind_fallback(capability), **self.manager.backends_with(capability)}
-
-    def _behind_fallback(self, capability: Capability) -> Mapping[str, MemorySearchManager]:
-        """Return the primary that another one stands in for, if it can do what nobody can do in its place."""
-        primary = self.pair.primary if self.pair else None
-        if primary is None:
-            return {}
-        primary_id = self.settings.memory.backend
-        return {primary_id: primary} if self._declares(primary_id, capability) else {}
+        """Return who can do something: also the primary in whose place another one answers meanwhile."""
+        primary_id, primary = self.settings.memory.backend, self.pair.primary if self.pair else None
+        able = self.manager.backends_with(capability)
+        if primary is None or not self._declares(primary_id, capability):
+            return able
+        return {primary_id: primary, **able}
 
     def _declares(self, backend_id: str, capability: Capability) -> bool:
         found = self.registry.backend(backend_id)

@@ -59,7 +59,8 @@ class Tool:
         if problem := self._unknown(arguments):
             return ErrorReply(error=problem)
         try:
-            request = self._read(arguments)
+            given = {name: one for name, one in arguments.items() if one is not None}  # null is not given
+            request = self.request.model_validate(given)
             if "session_key" in type(request).model_fields:
                 request = request.model_copy(update={"session_key": session_key})
             return await self.run(memory, request)
@@ -76,10 +77,6 @@ class Tool:
             hint = f"did you mean {near[0]!r}?" if near else f"{self.name} takes {', '.join(known) or 'none'}"
             return f"unknown argument {name!r}; {hint}"
         return None
-
-    def _read(self, arguments: Mapping[str, object]) -> Document:
-        """Read the arguments; one that is null is one that is not given."""
-        return self.request.model_validate({name: one for name, one in arguments.items() if one is not None})
 
 
 @cache
