@@ -20,7 +20,7 @@ from composable_memory.paths import leads_outside, problem_with_text
 from composable_memory.query.backend_handle import BackendHandle
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.filters import filter_results
-from composable_memory.supervision.bounded_calls import BoundedCalls, Call, Failure
+from composable_memory.supervision.bounded_calls import BoundedCalls, Failure
 from composable_memory.supervision.breaker import BreakerState
 from composable_memory.types import (
     MAX_SNIPPET_CHARS,
@@ -67,28 +67,26 @@ class FanOut:
         """Return one answer per handle, in their order. No backend's failure or delay touches another's."""
         # A breaker that is half-open now waits for the outcome of these very calls, not of older ones.
         probed = [handle.breaker for handle in handles if handle.breaker.state is BreakerState.HALF_OPEN]
-        answers: dict[int, BackendAnswer] = {}
 
-        def take_in(number: int, outcome: SearchAnswer | Failure, took_s: float) -> None:
-            handle = handles[number]
-            answers[number] = answer = self._answer(handle.entry.id, outcome, took_s * 1000)
-            if answer.error is None:
-                handle.breaker.record_success()
-            else:
-                handle.breaker.record_failure()
-            on_answer(answer, options.max_results)
+        def start(handle: BackendHandle) -> asyncio.Future[BackendAnswer]:
+            def take_in(outcome: SearchAnswer | Failure, took_s: float) -> BackendAnswer:
+                answer = self._answer(handle.entry.id, outcome, took_s * 1000)
+                if answer.error is None:
+                    handle.breaker.record_success()
+                else:
+                    handle.breaker.record_failure()
+                on_answer(answer, options.max_results)
+                return answer
 
-        calls = [
-            Call(one.entry.id, "search", _sound_answer(one, query, options), one.entry.timeout_s)
-            for one in handles
-        ]
+            asked = _sound_answer(handle, query, options)
+            return self._calls.start(handle.entry.id, "search", asked, handle.entry.timeout_s, take_in)
+
         try:
-            await self._calls.run_all(calls, take_in)
+            return await asyncio.gather(*map(start, handles))
         except asyncio.CancelledError:
             for breaker in probed:
                 breaker.record_cancelled()
             raise
-        return [answers[number] for number in range(len(handles))]
 
     async def close(self) -> None:
         """Cancel calls that were left behind, and give them a last moment to end."""

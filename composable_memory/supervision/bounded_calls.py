@@ -1,8 +1,8 @@
 """Bounded calls: each under a deadline, left behind where it ignores its cancellation, failing as a value."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Generic, TypeVar
 
 from composable_memory.errors import BackendError, BackendTimeout, ComposableMemoryError
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -11,6 +11,7 @@ CANCEL_GRACE_S = 0.002
 """How long a call that ignores its cancellation is waited for before it is left behind."""
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +26,6 @@ class Failure:
         if isinstance(self.error, ComposableMemoryError):
             return str(self.error)
         return f"{type(self.error).__name__}: {self.error}".removesuffix(": ")
-
-
-class Call(NamedTuple, Generic[R]):
-    """What is asked of whom, and for how many seconds it may go on."""
-
-    owner: str
-    operation: str
-    asked: Coroutine[object, object, R]
-    limit_s: float | None
 
 
 class BoundedCalls:
@@ -59,52 +51,32 @@ class BoundedCalls:
         A call that is overdue, or whose caller is cancelled, is cancelled; what it returns after that is
         ignored. Only a Ctrl-C passes through.
         """
-        outcomes: list[R | Failure] = []
-        called = Call(owner, operation, call, limit_s)
-        await self.run_all([called], lambda _, outcome, __: outcomes.append(outcome))
-        return outcomes[0]
+        return await self.start(owner, operation, call, limit_s, lambda outcome, _: outcome)
 
-    async def run_all(
-        self, calls: Sequence[Call[R]], on_outcome: Callable[[int, R | Failure, float], None]
-    ) -> None:
-        """Run calls at the same time, each as `run` does.
+    def start(
+        self,
+        owner: str,
+        operation: str,
+        call: Coroutine[object, object, R],
+        limit_s: float | None,
+        then: Callable[[R | Failure, float], T],
+    ) -> asyncio.Future[T]:
+        """Start what `run` does; the future has what `then` makes of the outcome and the seconds it took.
 
-        As each ends, or is left, `on_outcome` is told its number, its outcome and how many seconds it took.
+        It is done once the call has ended or is left behind, also when it is cancelled.
         """
-        now = asyncio.get_running_loop().time  # by which the waiting below is counted too
-        began = now()
-        ended: list[tuple[asyncio.Task[R], float]] = []
-        running: dict[asyncio.Task[R], int] = {}
-        for number, call in enumerate(calls):
-            task = asyncio.create_task(_contained(call))
-            running[task] = number
-            self._running.add(task)
-            task.add_done_callback(self._forget)
-            task.add_done_callback(lambda one: ended.append((one, now() - began)))
-        try:
-            while running:
-                limits = [limit for one in running.values() if (limit := calls[one].limit_s) is not None]
-                left_s = max(0.0, began + min(limits) - now()) if limits else None
-                await asyncio.wait(running, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
-                for task, took_s in ended:
-                    if (number := running.pop(task, -1)) >= 0:
-                        on_outcome(number, _outcome(task, calls[number]), took_s)
-                ended.clear()
-                passed_s = now() - began
-                late = [task for task, one in running.items() if _is_late(task, calls[one], passed_s)]
-                await _give_up(late)
-                for task in late:
-                    owner, operation, _, limit_s = calls[number := running.pop(task)]
-                    took_s = now() - began
-                    overdue = BackendTimeout(owner, operation, limit_s=limit_s or 0.0, elapsed_s=took_s)
-                    on_outcome(number, Failure(overdue), took_s)
-        except BaseException:
-            await _give_up(running)
-            raise
+        task = asyncio.create_task(_contained(owner, operation, call))
+        self._running.add(task)
+        task.add_done_callback(self._forget)
+        return _Bounded(task, owner, operation, limit_s, then)
 
     async def cancel(self) -> None:
         """Cancel all calls that still run, and give them a last moment to end."""
-        await _give_up(self._running)
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running, timeout=CANCEL_GRACE_S)
 
     def _forget(self, call: asyncio.Task[object]) -> None:
         self._running.discard(call)
@@ -112,21 +84,81 @@ class BoundedCalls:
             call.exception()  # or asyncio would report that of a call left behind as never retrieved
 
 
-async def _contained(call: Call[R]) -> R:
+class _Bounded(asyncio.Future[T], Generic[R, T]):
+    """What comes of a call; a future of its own since what waits for a task can outlast any deadline."""
+
+    __slots__ = (
+        *("_task", "_owner", "_operation", "_limit_s", "_then"),
+        *("_began", "_is_cancelled", "_is_overdue", "_timer"),
+    )
+
+    def __init__(
+        self,
+        task: asyncio.Task[R],
+        owner: str,
+        operation: str,
+        limit_s: float | None,
+        then: Callable[[R | Failure, float], T],
+    ) -> None:
+        super().__init__()
+        self._task, self._owner, self._operation, self._then = task, owner, operation, then
+        loop = self.get_loop()
+        self._limit_s, self._began = limit_s, loop.time()
+        self._is_overdue = self._is_cancelled = False
+        self._timer = None if limit_s is None else loop.call_later(limit_s, self._time_out)
+        task.add_done_callback(self._settle)
+
+    def cancel(self, msg: object = None) -> bool:  # noqa: ARG002 - asyncio's signature
+        """Cancel the call; this future follows once the call has ended or is left behind."""
+        if self.done():
+            return False
+        self._is_cancelled = True
+        self.get_loop().call_soon(self._give_up)  # after the call has begun; otherwise it is never awaited
+        return True
+
+    def _time_out(self) -> None:
+        self._is_overdue = True
+        self._give_up()
+
+    def _give_up(self) -> None:
+        self._task.cancel()
+        if self._timer:
+            self._timer.cancel()
+        self._timer = self.get_loop().call_later(CANCEL_GRACE_S, self._settle)
+
+    def _settle(self, _: object = None) -> None:
+        if self.done():
+            return
+        if self._timer:
+            self._timer.cancel()
+        if self._is_cancelled:
+            super().cancel()
+            return
+        took_s = self.get_loop().time() - self._began
+        try:
+            self.set_result(self._then(self._outcome(took_s), took_s))
+        except BaseException as error:  # noqa: BLE001 - it is for who waits
+            self.set_exception(error)
+
+    def _outcome(self, took_s: float) -> R | Failure:
+        if self._is_overdue and self._limit_s is not None:
+            return Failure(
+                BackendTimeout(self._owner, self._operation, limit_s=self._limit_s, elapsed_s=took_s)
+            )
+        return _outcome(self._task, self._owner, self._operation)
+
+
+async def _contained(owner: str, operation: str, call: Coroutine[object, object, R]) -> R:
     """Await a call; a `sys.exit` in it, which asyncio hands to the event loop, is the owner's failure."""
     try:
-        return await call.asked
+        return await call
     except SystemExit as error:
-        raise _fatal(call, error) from error
+        raise _fatal(owner, operation, error) from error
 
 
-def _is_late(task: asyncio.Task[R], call: Call[Any], passed_s: float) -> bool:
-    return call.limit_s is not None and passed_s >= call.limit_s and not task.done()
-
-
-def _outcome(task: asyncio.Task[R], call: Call[Any]) -> R | Failure:
+def _outcome(task: asyncio.Task[R], owner: str, operation: str) -> R | Failure:
     if task.cancelled():
-        return Failure(BackendError(call.owner, call.operation, "it was cancelled from within"))
+        return Failure(BackendError(owner, operation, "it was cancelled from within"))
     match task.exception():
         case None:
             return task.result()
@@ -137,12 +169,12 @@ def _outcome(task: asyncio.Task[R], call: Call[Any]) -> R | Failure:
         case BaseExceptionGroup() as group if group.subgroup(KeyboardInterrupt):
             raise group
         case fatal:
-            return Failure(_fatal(call, fatal))
+            return Failure(_fatal(owner, operation, fatal))
 
 
-def _fatal(call: Call[Any], error: BaseException) -> BackendError:
+def _fatal(owner: str, operation: str, error: BaseException) -> BackendError:
     text = f": {error}" if _has_text(error) else ""
-    return BackendError(call.owner, call.operation, f"it raised {type(error).__name__}{text}")
+    return BackendError(owner, operation, f"it raised {type(error).__name__}{text}")
 
 
 def _has_text(error: BaseException) -> bool:
@@ -151,12 +183,3 @@ def _has_text(error: BaseException) -> bool:
     except Exception:  # noqa: BLE001 - the error of a stranger may raise again when it is printed
         return False
     return True
-
-
-async def _give_up(tasks: Iterable[asyncio.Task[R]]) -> None:
-    """Cancel calls, and give them a last moment to end."""
-    given_up = [*tasks]
-    for task in given_up:
-        task.cancel()
-    if given_up:
-        await asyncio.wait(given_up, timeout=CANCEL_GRACE_S)
