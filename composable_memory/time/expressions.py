@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import date
 from functools import cache
+from itertools import groupby
+from operator import itemgetter
 
 from composable_memory.types import TimeHint, TimeRelation, TimeUnit
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -175,16 +177,22 @@ _DIRECTION = {
 def _any_of(words: Mapping[str, object]) -> str:
     """Match one of `words`, the longest first, and whole words where the script has spaces."""
     ordered = sorted(words, key=len, reverse=True)
-    return "|".join(
-        rf"\b{re.escape(one)}\b" if one[0] < "\u0250" or " " in one else re.escape(one) for one in ordered
-    )
+    latin, others = ([one for one in ordered if (one[0] < "\u0250") is said] for said in (True, False))
+    spaceless = [rf"\b{re.escape(one)}\b" if " " in one else re.escape(one) for one in others]
+    return "|".join([rf"\b(?:{_by_first_letter(latin)})\b", *spaceless])
 
 
 def _beginnings(words: Iterable[str], size: int) -> str:
     """Match the beginning of one of `words`, as `_any_of` would match it."""
     begun = sorted({one[:size] for one in words})
-    latin, others = ([re.escape(one) for one in begun if (one < "\u0250") is said] for said in (True, False))
-    return "|".join([rf"\b(?:{'|'.join(latin)})", *others])
+    latin, others = ([one for one in begun if (one < "\u0250") is said] for said in (True, False))
+    return "|".join([rf"\b(?:{_by_first_letter(latin)})", *map(re.escape, others)])
+
+
+def _by_first_letter(words: Iterable[str]) -> str:
+    """Match one of `words`, of those with the same first letter the first; else all were tried everywhere."""
+    same = groupby(sorted(words, key=itemgetter(0)), key=itemgetter(0))
+    return "|".join(f"{one}(?:{'|'.join(re.escape(word[1:]) for word in begun)})" for one, begun in same)
 
 
 _UNIT = rf"(?P<unit>{_any_of(_UNITS)})"
