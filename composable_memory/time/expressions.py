@@ -441,7 +441,7 @@ def _relation(match: re.Match[str]) -> TimeRelation:
 
 def _hint(match: re.Match[str]) -> TimeHint | None:
     """Return what a match says; the phrase is filled in when its surroundings are known."""
-    said = {name: value.lower() for name, value in match.groupdict().items() if value}
+    said = {name: value.casefold() for name, value in match.groupdict().items() if value}
     if "han" in said:
         said["count"] = str(_han_number(said["han"]))
     if "week" in match.groupdict() and match["week"] is not None:

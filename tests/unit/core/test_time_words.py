@@ -29,6 +29,7 @@ def read(text: str) -> list[tuple[str, str | None, str | None]]:
         ("prior to June 2025", "prior to june 2025", "2025-06", "before"),
         ("after March", "after march", "--03", "after"),
         ("since June", "since june", "--06", "since"),
+        ("since ſeptember 2024", "since ſeptember 2024", "2024-09", "since"),
         ("since 2026-03", "since 2026-03", "2026-03", "since"),
         ("from March 2024 onwards", "march 2024 onwards", "2024-03", "since"),
         ("until 2025", "until 2025", "2025", "until"),
