@@ -31,8 +31,9 @@ from pathlib import Path
 from typing import Literal
 
 from composable_memory.content import ExtractedRelation
-from composable_memory.ingest import Extraction, extract_from, graph_of
+from composable_memory.ingest.extract import Extraction, extract_from
 from composable_memory.ingest.note_reader import WrittenSource, contents_of
+from composable_memory.ingest.records import graph_of
 from composable_memory.interfaces import EntityExtractor
 from composable_memory.registry import load_extractor
 from composable_memory_adapters.graphiti.library.graph_records import FactRecord, fact_of

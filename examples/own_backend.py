@@ -21,7 +21,9 @@ from composable_memory.content import (
     VectorQuery,
 )
 from composable_memory.errors import BackendUnavailable, UnsupportedOperation
-from composable_memory.ingest import IngestPipeline, IngestRequest, node_id
+from composable_memory.ingest.pipeline import IngestPipeline
+from composable_memory.ingest.records import node_id
+from composable_memory.ingest.requests import IngestRequest
 from composable_memory.interfaces import BackendSpec, Capability
 from composable_memory.types import (
     MemoryEmbeddingProbeResult,

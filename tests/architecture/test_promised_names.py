@@ -9,10 +9,11 @@ from typing import Any, Protocol, get_args
 import pytest
 
 import composable_memory_ops_logs
-from composable_memory import content, facts, hooks, ingest, interfaces, types
+from composable_memory import content, facts, hooks, interfaces, types
 from composable_memory.config.aliases import ResolvedMemoryBackendConfig
 from composable_memory.config.settings import BackendSection, Settings
 from composable_memory.config.validation import known_keys
+from composable_memory.ingest import extract, pipeline, requests, stage_errors
 from composable_memory.ingest.requests import STAGES, Stage
 from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.runtime import factory
@@ -64,8 +65,8 @@ METHODS: Mapping[type, Mapping[str, str]] = {
     interfaces.SupportsRelations: {"relate": "content entities"},
     interfaces.Reranker: {"rerank": "request"},
     interfaces.SupportsReadingAhead: {"read_ahead": "passages"},
-    ingest.SupportsExtraction: {"read": "content"},
-    ingest.IngestPipeline: {"run": "request"},
+    extract.SupportsExtraction: {"read": "content"},
+    pipeline.IngestPipeline: {"run": "request"},
     hooks.SessionRecorder: {"record": "event"},
     GraphitiClient: {
         "ingest_episodes": "episodes group_id trace_id",
@@ -125,12 +126,12 @@ FIELDS: Mapping[type, str] = {
     content.IngestReport: ("run_id stored known pending failed entities facts warnings stages problems"),
     content.IngestWarning: "code message details",
     content.StageResult: "stage ok duration_ms error skipped",
-    ingest.IngestItem: "id kind text metadata",
-    ingest.IngestRequest: "source session_key trace_id items",
-    ingest.IngestResult: "run_id batch_id warnings stages errors started_at completed_at",
-    ingest.PipelineError: "code message retryable details",
-    ingest.AuditEvent: "id ts actor action session_key trace_id status details",
-    ingest.MetricEvent: "name value ts tags",
+    requests.IngestItem: "id kind text metadata",
+    requests.IngestRequest: "source session_key trace_id items",
+    requests.IngestResult: "run_id batch_id warnings stages errors started_at completed_at",
+    stage_errors.PipelineError: "code message retryable details",
+    requests.AuditEvent: "id ts actor action session_key trace_id status details",
+    requests.MetricEvent: "name value ts tags",
     hooks.PipelineEventEnvelope: "id ts source session_key run_id trace_id stage payload",
     hooks.SessionStart: "session_key session_id agent_id channel started_at",
     hooks.MessageReceived: ("session_key session_id message_id body channel sender_id received_at temporal"),
@@ -174,7 +175,7 @@ WORDS: Mapping[str, tuple[object, str]] = {
     "artifact": (content.MemoryArtifactKind, "file image audio video link other"),
     "event": (hooks.EventType, "session.start message.received compaction.summary"),
     "sender": (hooks.EventSource, "hook tool system scheduler manual"),
-    "error": (ingest.PipelineErrorCode, ERROR_CODES),
+    "error": (stage_errors.PipelineErrorCode, ERROR_CODES),
     "stage": (Stage, "normalize extract enrich entity_extract embed graph index audit"),
 }
 """Kinds of things, and the words for them."""
@@ -311,7 +312,7 @@ def test_the_client_of_a_graph_service_takes_what_the_documents_say() -> None:
 
 
 def test_the_pipeline_takes_its_parts_by_name() -> None:
-    parameters = inspect.signature(ingest.IngestPipeline).parameters
+    parameters = inspect.signature(pipeline.IngestPipeline).parameters
     parts = "embedder vectors graph extractor temporal_policy enrich emit_metric emit_audit ops_log clock"
 
     assert set(parts.split()) <= {

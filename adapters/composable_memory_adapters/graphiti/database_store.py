@@ -18,13 +18,10 @@ from composable_memory.errors import (
     EmbeddingError,
 )
 from composable_memory.facts import Forgotten
-from composable_memory.ingest import (
-    IngestPipeline,
-    IngestRequest,
-    IngestResult,
-    StandardTemporalPolicy,
-    resolve_coreferences,
-)
+from composable_memory.ingest.extract import resolve_coreferences
+from composable_memory.ingest.lifetimes import StandardTemporalPolicy
+from composable_memory.ingest.pipeline import IngestPipeline
+from composable_memory.ingest.requests import IngestRequest, IngestResult
 from composable_memory.interfaces import BackendServices, EntityExtractor, GraphAdapter
 from composable_memory.supervision.deadline import deadline
 from composable_memory.types import Degradation

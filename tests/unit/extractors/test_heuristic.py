@@ -15,7 +15,7 @@ from composable_memory.content import (
     MemoryContentObject,
     MemoryTemporalMetadata,
 )
-from composable_memory.ingest import SupportsExtraction
+from composable_memory.ingest.extract import SupportsExtraction
 from composable_memory.interfaces import EntityExtractor, SupportsRelations
 from composable_memory.testing import HOSTILE_TEXTS
 from composable_memory_adapters.extractors import HeuristicExtractor, grammar

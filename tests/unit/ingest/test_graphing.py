@@ -10,8 +10,7 @@ from composable_memory.content import (
     MemoryTemporalMetadata,
     TemporalPolicyDecision,
 )
-from composable_memory.ingest import edge_id, graph_of, node_id
-from composable_memory.ingest.records import joined
+from composable_memory.ingest.records import edge_id, graph_of, joined, node_id
 
 DAY = datetime(2026, 5, 10, tzinfo=UTC)
 LATER = datetime(2026, 6, 1, tzinfo=UTC)

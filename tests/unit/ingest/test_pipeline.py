@@ -22,18 +22,17 @@ from composable_memory.content import (
     VectorRecord,
 )
 from composable_memory.errors import BackendUnavailable
-from composable_memory.ingest import (
+from composable_memory.ingest.extract import Enriched, Extraction
+from composable_memory.ingest.lifetimes import StandardTemporalPolicy
+from composable_memory.ingest.pipeline import IngestPipeline
+from composable_memory.ingest.requests import (
+    STAGES,
     AuditEvent,
-    Enriched,
-    Extraction,
     IngestItem,
-    IngestPipeline,
     IngestRequest,
     IngestResult,
     MetricEvent,
-    StandardTemporalPolicy,
 )
-from composable_memory.ingest.requests import STAGES
 from composable_memory.testing import FIXED_NOW, FailingEmbedder, HashEmbedder, InMemoryGraph
 from composable_memory_adapters.vectors.in_memory import InMemoryVectors
 from composable_memory_ops_logs import IngestComplete, IngestStageComplete, MemorySink, OpsLog

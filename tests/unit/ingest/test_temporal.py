@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from composable_memory.content import MemoryContentObject, MemoryTemporalMetadata, TemporalPolicyDecision
-from composable_memory.ingest import Lifetime, StandardTemporalPolicy, lifetime_of
+from composable_memory.ingest.lifetimes import Lifetime, StandardTemporalPolicy, lifetime_of
 
 DAY = datetime(2026, 5, 10, tzinfo=UTC)
 HOUR = timedelta(hours=1)

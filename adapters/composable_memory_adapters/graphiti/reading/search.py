@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from composable_memory.content import GraphQuery, GraphQueryResult
 from composable_memory.facts import Fact
-from composable_memory.ingest import node_id
+from composable_memory.ingest.records import node_id
 from composable_memory.interfaces import GraphAdapter
 from composable_memory.supervision.tasks import all_of
 from composable_memory.types import Degradation, Origin
