@@ -41,12 +41,13 @@ import apsw
 from typer.testing import CliRunner
 
 from benchmarks import corruption, graph_kill_rounds, hostile, kill_rounds
-from composable_memory import Memory, open_memory, tools
+from composable_memory import Memory, open_memory
 from composable_memory.cli import app
 from composable_memory.errors import ComposableMemoryError
 from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.testing import FloodBackend, HangingBackend, InMemoryBackend, RubbishBackend
+from composable_memory.tools import read
 
 QUESTION = "which relay does the harbour pump use"
 IN_EVERY_NOTE = kill_rounds.IN_EVERY_NOTE
@@ -454,7 +455,7 @@ def paths(_rounds: int, chance: random.Random) -> Trial:
             async with open_memory(where.workspace, where.state, environ=where.environ) as memory:
                 for trick in hostile.tricks(outside):
                     with suppress(ComposableMemoryError):
-                        got = await tools.memory_get(memory, tools.MemoryGetRequest(path=trick))
+                        got = await read.memory_get(memory, read.MemoryGetRequest(path=trick))
                         if got.text:
                             trial.wrong.append(f"memory_get {trick!r}: {got.text[:200]}")
 

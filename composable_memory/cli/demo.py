@@ -23,7 +23,7 @@ from composable_memory.highlights import best_lines
 from composable_memory.json_documents import document
 from composable_memory.query.waterfall import trace_document
 from composable_memory.runtime.opening import open_memory
-from composable_memory.tools import MemorySearchRequest, query_cited
+from composable_memory.tools.search import MemorySearchRequest, query_cited
 from composable_memory.types import QueryResponse
 
 QUESTIONS = (

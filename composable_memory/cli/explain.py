@@ -11,7 +11,8 @@ from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.logs import LAST, TRACE_HELP, format_score, location, resolve_trace
 from composable_memory.cli.options import AsJson
 from composable_memory.cli.output import counted, print_json, print_line
-from composable_memory.tools import ErrorReply, MemoryExplainRequest, memory_explain
+from composable_memory.tools.document import ErrorReply
+from composable_memory.tools.explain import MemoryExplainRequest, memory_explain
 from composable_memory_ops_logs import OpsLogError
 
 ADVICE = "`cmem logs query --action query.start` lists searches"

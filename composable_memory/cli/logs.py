@@ -281,7 +281,7 @@ def _is_of(event: OpsEvent, memory: str) -> bool:
 
 def _is_probe(event: OpsEvent, reader: OpsLogReader) -> bool:
     """Return whether a query is that of `cmem status --deep`, whose results nobody was given."""
-    from composable_memory.tools import PROBE_QUERY  # late, because `cmem --help` imports this module
+    from composable_memory.tools.status import PROBE_QUERY  # late, because `cmem --help` imports this module
 
     if not (isinstance(event.detail, Mapping) and event.detail.get("query") == PROBE_QUERY):
         return False

@@ -46,12 +46,10 @@ from composable_memory.json_documents import document
 from composable_memory.paths import FOREIGN
 from composable_memory.query.context_pack import told_facts
 from composable_memory.query.filters import day_of, parse_since, parse_until, read_filters
-from composable_memory.tools import (
-    MemoryContextPackRequest,
-    MemoryGetRequest,
+from composable_memory.tools.context_pack import MemoryContextPackRequest, memory_context_pack
+from composable_memory.tools.read import MemoryGetRequest, memory_get
+from composable_memory.tools.search import (
     MemorySearchRequest,
-    memory_context_pack,
-    memory_get,
     query_cited,
     why_unavailable,
     why_weak,

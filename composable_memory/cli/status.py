@@ -35,12 +35,7 @@ from composable_memory.json_documents import document
 from composable_memory.registry import Registry, discover_backends
 from composable_memory.runtime.embedder_choice import EmbedderPlan, plan_embedder
 from composable_memory.runtime.opening import require_log_to_learn
-from composable_memory.tools import (
-    DeepProbe,
-    MemoryStatusReply,
-    MemoryStatusRequest,
-    memory_status,
-)
+from composable_memory.tools.status import DeepProbe, MemoryStatusReply, MemoryStatusRequest, memory_status
 from composable_memory.types import BatchStatus, FtsStatus, MemoryProviderStatus, VectorStatus
 from composable_memory_ops_logs import OpsLog, utc_now
 

@@ -142,7 +142,7 @@ async def recall_for_prompt(
     Raises:
         BackendUnavailable: the memory is closed.
     """
-    from composable_memory.tools import MemorySearchRequest, query_cited
+    from composable_memory.tools.search import MemorySearchRequest, query_cited
 
     settings = memory.settings.memory.hooks
     results: Sequence[MemorySearchResult] = ()

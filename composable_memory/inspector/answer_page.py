@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from composable_memory.errors import ComposableMemoryError
 from composable_memory.inspector.answer import Row, answer_view, waterfall
 from composable_memory.inspector.markup import Markup, asset, el, page
-from composable_memory.tools import ErrorReply, MemoryExplainRequest, memory_explain
+from composable_memory.tools.document import ErrorReply
+from composable_memory.tools.explain import MemoryExplainRequest, memory_explain
 from composable_memory_ops_logs import OpsLogError, redact, redact_value
 from composable_memory_ops_logs.private_files import replace_file
 

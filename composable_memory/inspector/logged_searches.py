@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from composable_memory.query.filters import parse_since
-from composable_memory.tools import PROBE_QUERY
 from composable_memory.tools.document import Document
+from composable_memory.tools.status import PROBE_QUERY
 from composable_memory_ops_logs import EventFilter, OpsEvent, OpsLogReader
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

@@ -11,15 +11,9 @@ from composable_memory.inspector.markup import Child, Markup, el, page
 from composable_memory.inspector.tuning import choice, sliders, weights_history
 from composable_memory.interfaces import Capability
 from composable_memory.runtime.opening import moment_given
-from composable_memory.tools import (
-    MemoryExplainRequest,
-    MemorySearchRequest,
-    MemoryStatusRequest,
-    memory_explain,
-    memory_status,
-    query_cited,
-    why_unavailable,
-)
+from composable_memory.tools.explain import MemoryExplainRequest, memory_explain
+from composable_memory.tools.search import MemorySearchRequest, query_cited, why_unavailable
+from composable_memory.tools.status import MemoryStatusRequest, memory_status
 
 if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory

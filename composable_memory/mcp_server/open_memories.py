@@ -10,7 +10,8 @@ from typing import Any
 from composable_memory.errors import ComposableMemoryError, InvalidArgument
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
-from composable_memory.tools import ErrorReply, Reply, why_empty
+from composable_memory.tools.document import ErrorReply, Reply
+from composable_memory.tools.search import why_empty
 from composable_memory.tools.tool import Tool
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

@@ -23,7 +23,7 @@ from composable_memory.hooks.prompt_context import latest_days, session_recap
 from composable_memory.mcp_server.open_memories import Opened, Service
 from composable_memory.paths import MAIN_FILES
 from composable_memory.runtime.memory import Memory
-from composable_memory.tools import MemoryGetRequest, memory_get
+from composable_memory.tools.read import MemoryGetRequest, memory_get
 
 SCHEME = "memory://"
 NOTES = "notes/"

@@ -23,8 +23,8 @@ from composable_memory import __version__
 from composable_memory.mcp_server.open_memories import Service, open_service, schema_for
 from composable_memory.mcp_server.prompts import get_prompt, list_prompts
 from composable_memory.mcp_server.resources import Asked, list_resources, list_templates, read_resource
-from composable_memory.tools import ErrorReply, Reply
 from composable_memory.tools.catalogue import TOOLS
+from composable_memory.tools.document import ErrorReply, Reply
 from composable_memory.tools.tool import Tool
 from composable_memory_ops_logs import trace
 

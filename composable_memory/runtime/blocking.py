@@ -145,7 +145,7 @@ class BlockingMemory:
     ) -> T:
         """Call a coroutine function whose first argument is the open memory, and wait for its answer.
 
-            memory.call(tools.memory_search, MemorySearchRequest(query="dock"))
+            memory.call(memory_search, MemorySearchRequest(query="dock"))
 
         Raises:
             BackendUnavailable: the memory is closed, or belongs to the process that this one was forked from.

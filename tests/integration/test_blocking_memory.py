@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory import BlockingMemory, Memory, open_memory_sync, tools
+from composable_memory import BlockingMemory, Memory, open_memory_sync
 from composable_memory.errors import BackendTimeout, BackendUnavailable, ConfigError, MemoryPathError
-from composable_memory.tools import MemorySearchRequest
+from composable_memory.tools.search import MemorySearchRequest, memory_search
 from composable_memory.types import MAX_SNIPPET_CHARS, QueryRequest, SearchOptions
 from composable_memory_ops_logs import trace
 from tests.variants import variants
@@ -97,7 +97,7 @@ def test_where_the_settings_want_no_citations_results_have_none(notes: Path, sta
 
 
 def test_any_coroutine_function_that_takes_a_memory_can_be_called(memory: BlockingMemory) -> None:
-    reply = memory.call(tools.memory_search, MemorySearchRequest(query=QUESTION))
+    reply = memory.call(memory_search, MemorySearchRequest(query=QUESTION))
 
     assert reply.results[0].path == "MEMORY.md"
 

@@ -13,7 +13,7 @@ from composable_memory import open_memory
 from composable_memory.citations import cite
 from composable_memory.errors import MemoryPathError
 from composable_memory.interfaces import BackendServices
-from composable_memory.tools import MemoryGetRequest, memory_get
+from composable_memory.tools.read import MemoryGetRequest, memory_get
 from composable_memory_adapters.builtin.backend import BuiltinMemory, open_builtin
 from composable_memory_adapters.builtin.notes import documents
 from composable_memory_adapters.builtin.settings import BuiltinSettings

@@ -10,12 +10,8 @@ from typer.testing import CliRunner
 
 from composable_memory import open_memory
 from composable_memory.cli import app
-from composable_memory.tools import (
-    MemoryExplainRequest,
-    MemorySearchRequest,
-    memory_explain,
-    query_cited,
-)
+from composable_memory.tools.explain import MemoryExplainRequest, memory_explain
+from composable_memory.tools.search import MemorySearchRequest, query_cited
 from composable_memory.types import BackendAnswer
 from tests.integration.test_sample_workspace import QUESTIONS, WORKSPACE
 

@@ -7,7 +7,7 @@ import pytest
 
 from composable_memory import open_memory
 from composable_memory.runtime.memory import Memory
-from composable_memory.tools import MemorySearchRequest, memory_search
+from composable_memory.tools.search import MemorySearchRequest, memory_search
 from composable_memory.types import MemorySearchResult, SearchFilters
 
 FILLER = "\n".join(f"Line {number} says nothing that anybody would look for." for number in range(60))

@@ -16,7 +16,7 @@ from composable_memory.query.filters import filter_results
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.runtime.memory import Memory
 from composable_memory.testing.in_memory import InMemoryBackend
-from composable_memory.tools import MemorySearchRequest, memory_search
+from composable_memory.tools.search import MemorySearchRequest, memory_search
 from composable_memory.types import MemorySearchResult, QueryRequest, SearchFilters, SearchOptions
 from composable_memory_ops_logs import OpsLogReader
 

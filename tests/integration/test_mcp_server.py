@@ -20,15 +20,13 @@ from mcp.types import CallToolResult
 
 from composable_memory.mcp_server.server import build_server
 from composable_memory.runtime.opening import open_memory
-from composable_memory.tools import (
+from composable_memory.tools.context_pack import (
     MemoryContextPackReply,
     MemoryContextPackRequest,
-    MemoryGetReply,
-    MemorySearchReply,
-    MemorySearchRequest,
     memory_context_pack,
-    memory_search,
 )
+from composable_memory.tools.read import MemoryGetReply
+from composable_memory.tools.search import MemorySearchReply, MemorySearchRequest, memory_search
 from tests.cli_process import RunningCli, run_cli
 from tests.integration.mcp_calls import document, words_only
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from composable_memory import open_memory
 from composable_memory.cli import app
 from composable_memory.errors import ConfigError
-from composable_memory.tools import MemoryStatusRequest, memory_status
+from composable_memory.tools.status import MemoryStatusRequest, memory_status
 from composable_memory.types import QueryResponse
 from tests.installed_packages import install
 

@@ -16,13 +16,8 @@ from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import CalibrationRule, MergePolicy, is_weak
 from composable_memory.runtime.memory import Memory
 from composable_memory.testing.in_memory import InMemoryBackend
-from composable_memory.tools import (
-    MemoryContextPackRequest,
-    MemorySearchRequest,
-    memory_context_pack,
-    memory_search,
-    query_cited,
-)
+from composable_memory.tools.context_pack import MemoryContextPackRequest, memory_context_pack
+from composable_memory.tools.search import MemorySearchRequest, memory_search, query_cited
 from composable_memory.types import MemorySearchResult, QueryRequest, SearchOptions
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLogReader

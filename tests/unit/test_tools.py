@@ -21,18 +21,10 @@ from composable_memory.registry import Registry
 from composable_memory.runtime.memory import Memory
 from composable_memory.testing.fakes import RaisingBackend
 from composable_memory.testing.in_memory import InMemoryBackend
-from composable_memory.tools import (
-    MemoryContextPackRequest,
-    MemoryGetRequest,
-    MemorySearchRequest,
-    MemoryStatusRequest,
-    memory_context_pack,
-    memory_get,
-    memory_search,
-    memory_status,
-    query_cited,
-    unavailable_search,
-)
+from composable_memory.tools.context_pack import MemoryContextPackRequest, memory_context_pack
+from composable_memory.tools.read import MemoryGetRequest, memory_get
+from composable_memory.tools.search import MemorySearchRequest, memory_search, query_cited, unavailable_search
+from composable_memory.tools.status import MemoryStatusRequest, memory_status
 from composable_memory.types import (
     Degradation,
     FallbackStatus,

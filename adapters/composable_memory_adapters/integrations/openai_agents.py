@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection
 from agents import FunctionTool
 from agents.tool_context import ToolContext
 
-from composable_memory.tools import ErrorReply
+from composable_memory.tools.document import ErrorReply
 from composable_memory.tools.tool import Tool
 from composable_memory_adapters.integrations.shared import AnyMemory, call_tool, tools_named
 

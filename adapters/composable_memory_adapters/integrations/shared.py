@@ -6,8 +6,8 @@ from typing import Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from composable_memory import BlockingMemory, Memory
 from composable_memory.errors import BackendUnavailable, ConfigError, InvalidArgument
-from composable_memory.tools import MemorySearchRequest, SearchHit, query_cited, why_unavailable
 from composable_memory.tools.catalogue import TOOLS
+from composable_memory.tools.search import MemorySearchRequest, SearchHit, query_cited, why_unavailable
 from composable_memory.tools.tool import Tool
 from composable_memory.types import JsonValue
 

@@ -10,7 +10,7 @@ from composable_memory import open_memory
 from composable_memory.learning import Learning, open_learning
 from composable_memory.learning.logged import judged_cases, queries_of
 from composable_memory.learning.result_selection import named_result
-from composable_memory.tools import MemorySearchRequest, memory_search
+from composable_memory.tools.search import MemorySearchRequest, memory_search
 from composable_memory_feedback.advice.evidence import score
 from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_feedback.logged.logged_query import LoggedQuery

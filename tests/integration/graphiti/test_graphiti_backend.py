@@ -14,7 +14,7 @@ from composable_memory.registry import discover_backends
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
 from composable_memory.runtime.warm_memory import Request, WarmMemory
-from composable_memory.tools import MemorySearchRequest, query_cited
+from composable_memory.tools.search import MemorySearchRequest, query_cited
 from composable_memory_ops_logs import OpsLogReader
 
 pytest.importorskip("falkordb")
