@@ -12,8 +12,8 @@ from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.scanner import JUDGED, TRAILING, Rule, Span, Text, run_before
 from composable_memory_ops_logs.redaction.secret_names import NAMES, is_open_ending, strength_of
 from composable_memory_ops_logs.redaction.secret_values import (
+    ALONE,
     Given,
-    goes_on,
     is_given,
     is_key,
     is_masked,
@@ -49,6 +49,8 @@ _SIGNS = Pattern(
     |(?P<xml>["']?>)""",
     re.VERBOSE,
 )
+# Most assignments are as plain as this, and need no other look at what stands between and behind.
+_PLAIN = Pattern(r"(?P<sign>=|:[ ]?)(?P<plain>[a-z0-9]{5,64})(?=\s|\Z)(?![ ]{0,2}[=|])")
 _PROSE = Pattern(
     rf"""{_ABOUT}(?:(?P<is>[ ]{{1,2}}(?:{VERBS.replace(" ", "[ ]")})(?:[ ](?:now|still|currently|just
     |also|jetzt|nun|neu|ahora|maintenant|adesso|agora))?[ ]?:?[ ]{{1,2}}{_OPEN})
@@ -100,7 +102,8 @@ def _behind(sort: str, text: Text, match: re.Match[str]) -> Iterable[Span]:
     changed = _CHANGED.match(low, end) if is_changed else None
     if changed is not None and not name.startswith(("passe", "pass ")):
         return _old_and_new(text, changed)
-    join = _joined(low, end, sort)
+    may_be_plain = first in ":=" and sort != "code"
+    join = (_PLAIN.match(low, end) if may_be_plain else None) or _joined(low, end, sort)
     if join is None or (first == ":" and text.raw[place - 1 : place] == "$"):
         return ()
     more = match["more"] or ""
@@ -137,6 +140,10 @@ def _values(
     text: Text, sort: str, place: int, join: re.Match[str], strength: int, in_flag: bool
 ) -> Sequence[Span]:
     low, end, kind, sign = text.low, join.end(), join.lastgroup or "", join[0]
+    if kind == "plain":
+        start, end = join.span(kind)
+        given = Given(text.raw[start:end], "sign", join["sign"], strength, False, in_flag, low, end)
+        return (Span(start, end),) if _JUDGES[sort](given) else ()
     first = low[end : end + 1]
     if kind in _BEFORE_A_LINE:
         block = _BLOCK.match(low, end) if kind == "sign" and first in {"|", ">"} else None
@@ -152,7 +159,7 @@ def _values(
     if not value or is_masked(value):
         return ()
     least = _LEAST_OF_LETTERS[sort]
-    if kind in _ALONE and not is_quoted and not in_flag and len(value) < least and value.isalpha():
+    if kind in ALONE and not is_quoted and not in_flag and len(value) < least and value.isalpha():
         return ()
     if ":" in value and _SUM_NAME.match(value.lower()):
         return ()
@@ -163,22 +170,14 @@ def _values(
         return ()
     if kind == "to" and not _TO.search(low, max(0, place - 60), place):
         return ()
-    shown = value[:JUDGED]
-    must_be_random = sort == "key" and strength == 1 and not in_flag and kind not in _ALONE
-    if must_be_random and not is_random(shown):
-        return ()
-    follows = goes_on(low, end)
-    ends = not follows and low[end : end + 1] in _CLAUSE_ENDS
     # By place, which takes half as long as by name.
-    given = Given(shown, kind, sign, strength, is_quoted, in_flag, follows, ends)
-    is_secret = is_password(given) if sort == "password" else is_key(given)
-    if not is_secret or (kind == "cell" and _RULE_LINE.match(low, end)):
+    given = Given(value[:JUDGED], kind, sign, strength, is_quoted, in_flag, low, end)
+    if not _JUDGES[sort](given) or (kind == "cell" and _RULE_LINE.match(low, end)):
         return ()
     return (Span(start, end if is_quoted else _end_of_run(text, start, end, delimiter)),)
 
 
-_ALONE = frozenset(["gap", "arrow", "far"])
-"""Where no sign stands before the value, so that it must look like a secret."""
+_JUDGES = {"password": is_password, "key": is_key}
 _LEAST_OF_LETTERS = {"password": _WINDOW, "key": 16}
 """How many letters alone may be one there."""
 _BEFORE_A_QUOTE = frozenset(["is", "for", "to"])
@@ -191,7 +190,6 @@ _DELIMITERS = {"xml": "<", "cell": "|", "attr": "="}
 
 
 _SUM_NAME = Pattern(r"(?:sha|md)-?[0-9]{1,3}:")
-_CLAUSE_ENDS = frozenset(["", "\n", "\r", ".", ",", ";", "!", "?", ")", '"', "'", "`"])
 _RULE_LINE = Pattern(r"[^\n]{0,400}\n[ \t]{0,8}\|?[ \t]{0,8}:?--")  # so this was the head of a table
 _BLOCK = Pattern(r"""[|>][+-]?[ \t]{0,4}\r?\n""")
 _NEXT_LINE = Pattern(
@@ -214,8 +212,7 @@ def _on_next_line(text: Text, sort: str, place: int, strength: int) -> Sequence[
     given = Given(value=value, join="line", sign=":\n", strength=strength)
     if match["item"] and not is_random(value):
         return ()
-    is_secret = is_password(given) if sort == "password" else is_key(given)
-    return (Span(start, end),) if is_secret else ()
+    return (Span(start, end),) if _JUDGES[sort](given) else ()
 
 
 # --- where a value ends -------------------------------------------------------------------------------------

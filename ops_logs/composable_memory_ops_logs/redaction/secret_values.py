@@ -60,10 +60,24 @@ class Given(NamedTuple):
     """How surely the name is that of a secret, from 1 to 3."""
     is_quoted: bool = False
     in_flag: bool = False
-    goes_on: bool = False
-    """Whether a word of prose follows."""
-    ends: bool = True
-    """Whether the clause ends with the value."""
+    low: str = ""
+    end: int = 0
+    """Where in the simple form of the text the value ends."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a word of prose follows."""
+        return goes_on(self.low, self.end)
+
+    @property
+    def ends(self) -> bool:
+        """Whether the clause ends with the value."""
+        return not self.goes_on and self.low[self.end : self.end + 1] in _CLAUSE_ENDS
+
+
+ALONE = frozenset(["gap", "arrow", "far"])
+"""How a name and a value are joined without a sign, so that the value must look like a secret."""
+_CLAUSE_ENDS = frozenset(["", "\n", "\r", ".", ",", ";", "!", "?", ")", '"', "'", "`"])
 
 
 def is_masked(value: str) -> bool:
@@ -215,7 +229,7 @@ def is_password(given: Given) -> bool:
         return bare not in _HEADINGS
     if given.join == "gap" and given.in_flag:
         return value[0] != "-"
-    if given.join in {"gap", "arrow", "far"}:
+    if given.join in ALONE:
         return is_strong(value.rstrip("!?.")) and len(value) >= 6
     return not (is_plain and given.goes_on and "=" not in given.sign)
 
@@ -237,6 +251,8 @@ def _is_english(sign: str) -> bool:
 
 def is_key(given: Given) -> bool:
     """Return whether the value behind `key`, `token`, `secret` is one; 3 is the surest strength."""
+    if given.strength == 1 and not given.in_flag and given.join not in ALONE and not is_random(given.value):
+        return False
     value, low = given.value, given.value.lower()
     has_digit, has_letter = any(map(str.isdigit, value)), any(map(str.isalpha, value))
     if is_placeholder(value) or low.rstrip("!?.,;:") in PREDICATES:
@@ -245,7 +261,7 @@ def is_key(given: Given) -> bool:
         return len(value) >= 2 and value[0] != "-"
     if " " in value.strip():
         return given.strength == 3 and given.is_quoted and len(value.split()) == 2
-    if given.join in {"gap", "arrow", "far"}:
+    if given.join in ALONE:
         return _is_key_alone(given, has_digit)
     if not given.is_quoted and (is_code(value) or "(" in value[:40]):
         return False
