@@ -33,7 +33,6 @@ evidences = st.dictionaries(
         relevance=unit,
         kind=st.just(JudgementKind.OPENED),
         boost=st.floats(1.0, 4.0),
-        left_open=st.floats(0.0, 0.9),
     ),
 )
 

@@ -5,9 +5,8 @@ to give them what shown ones are worth would favour what was not: they were not 
 So their worth is a logistic regression on what decided whether a result was shown: the calibrated score that
 each backend gave it, and which backends did not find it. Given these, whether it was judged tells no more
 (missing at random; Little and Rubin 2002). How much else is known to be relevant for the question counts as
-well. Questions of one kind have coefficients of their own, held near those of all. A use at rank r enters as
-1 / examination(r) uses, so that together with the boosts of `evidence` this is a doubly robust estimate with
-clipped propensities (Dudík, Langford, Li 2011).
+well. Questions of one kind have coefficients of their own, held near those of all. A use counts as often as
+`evidence` boosts it.
 
 A case that is known only by use tells far less than one that is judged directly: it counts `USE_COUNTS` of
 such a one. The interval of a mean over cases is that of the Bayesian bootstrap (Rubin 1981). A large change
@@ -56,7 +55,7 @@ class Imputation:
             for key, scores in _scores_by_key(case.query, ranker).items():
                 rows.append(_row(case, key, scores, backends))
                 own = case.evidence.get(key)
-                known.append(own.relevance * own.needed_boost if own else np.nan)
+                known.append(own.relevance * own.boost if own else np.nan)
                 places.append((at, key))
         told: list[dict[str, float]] = [{} for _ in cases]
         kinds = np.array([str(cases[at].query.intent) for at, _ in places], dtype=str)

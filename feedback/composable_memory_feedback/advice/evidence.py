@@ -3,8 +3,7 @@
 Who speaks counts in this order: a person, a golden question, a model, and last what was inferred from use.
 What was used depends on where it stood: the lower, the less likely it was looked at. A use at rank r is
 therefore multiplied by 1 / examination(r) = r, at most `MOST_BOOST` (Joachims, Swaminathan, Schnabel
-2017), and what was shown and not used counts 0. Where the cap bites, the share that the capped weight does
-not account for is left to what such results are worth on average (Dudík, Langford, Li 2011, clipped).
+2017), and what was shown and not used counts 0.
 """
 
 from collections import defaultdict
@@ -30,19 +29,12 @@ QueryKey = tuple[str, str]
 class Evidence:
     """How relevant a result is, from 0 to 1, and who says so.
 
-    `boost` is what a use is multiplied by for where it stood, from 1 to `MOST_BOOST`. `left_open` is the
-    share of an average result's worth that is added, from 0 to 1; both are 1 and 0 for direct judgements.
+    `boost` is what a use is multiplied by for where it stood, from 1 to `MOST_BOOST`; 1 for other judgements.
     """
 
     relevance: float
     kind: JudgementKind
     boost: float = 1.0
-    left_open: float = 0.0
-
-    @property
-    def needed_boost(self) -> float:
-        """Return the boost without the cap; too wild for one result, right for a mean of many."""
-        return self.boost / (1.0 - self.left_open)
 
 
 EvidenceOfQuery = Mapping[str, Evidence]
@@ -108,14 +100,8 @@ def _mean_of_judges(judgements: Sequence[Judgement]) -> float:
 
 
 def _inferred(relevance: float, kind: JudgementKind, rank: int) -> Evidence:
-    needed = float(max(rank, 1))
-    boost = min(needed, MOST_BOOST)
-    return Evidence(
-        relevance=relevance,
-        kind=kind,
-        boost=boost if relevance > 0.0 else 1.0,
-        left_open=1.0 - boost / needed,
-    )
+    boost = min(float(max(rank, 1)), MOST_BOOST) if relevance > 0.0 else 1.0
+    return Evidence(relevance=relevance, kind=kind, boost=boost)
 
 
 def _with_unused(query: LoggedQuery, evidence: EvidenceOfQuery) -> dict[str, Evidence]:
@@ -123,9 +109,9 @@ def _with_unused(query: LoggedQuery, evidence: EvidenceOfQuery) -> dict[str, Evi
     full = dict(evidence)
     if not any(one.kind.is_implicit for one in evidence.values()):
         return full
-    for rank, hit in enumerate(query.shown, 1):
+    for hit in query.shown:
         if not any(key in evidence for key in hit.keys):
-            full[hit.key] = _inferred(0.0, JudgementKind.OPENED, rank)
+            full[hit.key] = Evidence(relevance=0.0, kind=JudgementKind.OPENED)
     return full
 
 
@@ -182,10 +168,9 @@ class CaseScores:
     def _worth_of(self, hit: RankedHit) -> float:
         """Return the relevance of a hit, boosts by their proportions; the weight holds the rest."""
         known = _best(hit.keys, self.evidence)
-        average = self.imputed(hit) if self.imputed is not None else 0.0
         if known is None:
-            return average
-        return known.relevance * known.boost / self.weight + known.left_open * average
+            return self.imputed(hit) if self.imputed is not None else 0.0
+        return known.relevance * known.boost / self.weight
 
     def _group(self, keys: Sequence[str], worth: float) -> int:
         """Return the number of the results that one of the keys was seen with before."""

@@ -28,8 +28,8 @@ def known(**relevances: float) -> dict[str, Evidence]:
     return {key_of(path): Evidence(relevance=value, kind=model) for path, value in relevances.items()}
 
 
-def used(relevance: float, boost: float, left_open: float = 0.0) -> Evidence:
-    return Evidence(relevance=relevance, kind=JudgementKind.OPENED, boost=boost, left_open=left_open)
+def used(relevance: float, boost: float) -> Evidence:
+    return Evidence(relevance=relevance, kind=JudgementKind.OPENED, boost=boost)
 
 
 def half(_: RankedHit) -> float:
@@ -88,12 +88,6 @@ def test_a_single_use_far_down_stands_for_several_queries_and_is_no_more_relevan
 def test_of_two_uses_the_one_that_stood_lower_counts_more() -> None:
     evidence = {key_of("top"): used(1.0, 1.0), key_of("low"): used(1.0, 4.0)}
     assert score([hit("low"), hit("top")], evidence, k=10) > score([hit("top"), hit("low")], evidence, k=10)
-
-
-def test_what_the_cap_cut_off_is_worth_an_average() -> None:
-    evidence = {**known(a=1.0), key_of("b"): used(0.0, 1.0, left_open=0.5)}
-    expected = (0.25 + 1.0 / log2(3)) / (1.0 + 0.25 / log2(3))
-    assert imputed_score([hit("b"), hit("a")], evidence) == pytest.approx(expected)
 
 
 def test_cases_that_are_judged_directly_count_once() -> None:
