@@ -53,7 +53,8 @@ def print_table(
         table.add_column(plain(name) if head else "", justify="right" if number in right else "left")
     for number, row in enumerate(rows):
         table.add_row(*(Text(plain(cell)) for cell in row), style=(styles or {}).get(number))
-    _print(Padding(table, (0, 0, 0, indent)))
+    # No wider than it must be: each line would be filled up to the width of what is no terminal.
+    _print(Padding(table, (0, 0, 0, indent), expand=False))
 
 
 def print_pairs(pairs: Iterable[tuple[str, str]], *, indent: int = 2) -> None:
