@@ -15,7 +15,6 @@ from composable_memory.errors import ConfigError
 from composable_memory.registry import discover_backends
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.qmd.settings import QmdSettings
-from tests.rounds import rounds
 
 pytestmark = pytest.mark.security
 
@@ -606,11 +605,7 @@ yaml_like = st.one_of(
 
 
 @given(text=yaml_like)
-@settings(
-    max_examples=rounds(100, explore=1_000),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_are_settings_or_a_config_error(files: Files, text: bytes) -> None:
     files.write(text)
     try:
