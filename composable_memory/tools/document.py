@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Literal, Protocol, Self
+from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import (
     AwareDatetime,
@@ -40,19 +40,6 @@ class Document(BaseModel):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-class Reply(Protocol):
-    """What a tool answers."""
-
-    @property
-    def is_error(self) -> bool:
-        """Return whether the tool could not do what it was asked."""
-        ...
-
-    def as_json(self) -> dict[str, AnyJson]:
-        """Return it as plain JSON values."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class ValueReply:
     """A reply whose JSON was made of values of the library."""
@@ -63,6 +50,10 @@ class ValueReply:
     def as_json(self) -> dict[str, AnyJson]:
         """Return it as plain JSON values."""
         return self.content
+
+
+Reply: TypeAlias = Document | ValueReply
+"""What a tool answers."""
 
 
 def filled(content: Mapping[str, AnyJson]) -> dict[str, AnyJson]:

@@ -17,7 +17,7 @@ from composable_memory.config.base_model import SettingsModel
 from composable_memory.errors import InvalidArgument
 from composable_memory.facts import Fact, GraphEntity
 from composable_memory.interfaces import BackendSpec, Capability
-from composable_memory.recall import Recall
+from composable_memory.recall.items import Recall
 from composable_memory.recall.name_matching import KnownNames
 from composable_memory.recall.recalling import ends_of_lines
 from composable_memory.recall.retained_notes import RetainedNotes
