@@ -9,10 +9,11 @@ from typing import Any, Protocol, get_args
 import pytest
 
 import composable_memory_ops_logs
-from composable_memory import content, facts, hooks, interfaces, types
+from composable_memory import content, facts, interfaces, types
 from composable_memory.config.aliases import ResolvedMemoryBackendConfig
 from composable_memory.config.settings import BackendSection, Settings
 from composable_memory.config.validation import known_keys
+from composable_memory.hooks import recorder, session_events
 from composable_memory.ingest import extract, pipeline, requests, stage_errors
 from composable_memory.ingest.requests import STAGES, Stage
 from composable_memory.query.backend_handle import ComposableBackendEntry
@@ -67,7 +68,7 @@ METHODS: Mapping[type, Mapping[str, str]] = {
     interfaces.SupportsReadingAhead: {"read_ahead": "passages"},
     extract.SupportsExtraction: {"read": "content"},
     pipeline.IngestPipeline: {"run": "request"},
-    hooks.SessionRecorder: {"record": "event"},
+    recorder.SessionRecorder: {"record": "event"},
     GraphitiClient: {
         "ingest_episodes": "episodes group_id trace_id",
         "query_hybrid": "query limit group_ids trace_id",
@@ -132,10 +133,14 @@ FIELDS: Mapping[type, str] = {
     stage_errors.PipelineError: "code message retryable details",
     requests.AuditEvent: "id ts actor action session_key trace_id status details",
     requests.MetricEvent: "name value ts tags",
-    hooks.PipelineEventEnvelope: "id ts source session_key run_id trace_id stage payload",
-    hooks.SessionStart: "session_key session_id agent_id channel started_at",
-    hooks.MessageReceived: ("session_key session_id message_id body channel sender_id received_at temporal"),
-    hooks.CompactionSummary: "session_key session_id summary tokens_before tokens_after compacted_at",
+    session_events.PipelineEventEnvelope: "id ts source session_key run_id trace_id stage payload",
+    session_events.SessionStart: "session_key session_id agent_id channel started_at",
+    session_events.MessageReceived: (
+        "session_key session_id message_id body channel sender_id received_at temporal"
+    ),
+    session_events.CompactionSummary: (
+        "session_key session_id summary tokens_before tokens_after compacted_at"
+    ),
     facts.Fact: (
         "id group_id text relation source target valid_at invalid_at created_at expired_at expires_at "
         "confidence episodes origins"
@@ -173,8 +178,8 @@ WORDS: Mapping[str, tuple[object, str]] = {
         "message document fact artifact summary event",
     ),
     "artifact": (content.MemoryArtifactKind, "file image audio video link other"),
-    "event": (hooks.EventType, "session.start message.received compaction.summary"),
-    "sender": (hooks.EventSource, "hook tool system scheduler manual"),
+    "event": (session_events.EventType, "session.start message.received compaction.summary"),
+    "sender": (session_events.EventSource, "hook tool system scheduler manual"),
     "error": (stage_errors.PipelineErrorCode, ERROR_CODES),
     "stage": (Stage, "normalize extract enrich entity_extract embed graph index audit"),
 }

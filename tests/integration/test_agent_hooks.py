@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from composable_memory.config.settings import MemorySettings
-from composable_memory.hooks import HookCall, SessionStates, save_session
+from composable_memory.hooks.agent_json import HookCall
+from composable_memory.hooks.session_memory import save_session
+from composable_memory.hooks.session_state import SessionStates
 from tests.cli_process import run_cli
 from tests.integration.embedders.loopback import Received, Reply, listening
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory import open_memory
-from composable_memory.hooks import recall_for_prompt
+from composable_memory.hooks.prompt_context import recall_for_prompt
 from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.calibration import NOISE, STRONG, STRONG_HYBRID, Calibration, strength
 from composable_memory.query.manager import ComposableMemoryManager

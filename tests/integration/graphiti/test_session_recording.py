@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from composable_memory.hooks import (
+from composable_memory.hooks.recorder import SessionRecorder
+from composable_memory.hooks.session_events import (
     CompactionSummary,
     MessageReceived,
     PipelineEventEnvelope,
     SessionPayload,
-    SessionRecorder,
 )
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory

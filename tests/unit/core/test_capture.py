@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from composable_memory.hooks import fence, worth_remembering
+from composable_memory.hooks.capture import worth_remembering
+from composable_memory.hooks.fencing import fence
 
 GOLD = [
     json.loads(line)

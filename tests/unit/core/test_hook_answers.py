@@ -12,21 +12,13 @@ from composable_memory.config.settings import MemorySettings
 from composable_memory.errors import BackendUnavailable
 from composable_memory.forget.statement_matching import statements_of
 from composable_memory.forget.tombstones import Forgotten
-from composable_memory.hooks import (
-    HookCall,
-    SessionState,
-    SessionStates,
-    answer,
-    fence,
-    own_words,
-    plan_flush,
-    read_call,
-    recall_for_prompt,
-    save_session,
-    session_recap,
-    session_state,
-)
-from composable_memory.hooks.flush import tokens_in_transcript
+from composable_memory.hooks import session_state
+from composable_memory.hooks.agent_json import HookCall, answer, read_call
+from composable_memory.hooks.fencing import fence, own_words
+from composable_memory.hooks.flush import plan_flush, tokens_in_transcript
+from composable_memory.hooks.prompt_context import recall_for_prompt, session_recap
+from composable_memory.hooks.session_memory import save_session
+from composable_memory.hooks.session_state import SessionState, SessionStates
 from composable_memory.query.context_pack import estimate_tokens
 from composable_memory.runtime.opening import open_memory
 from composable_memory.supervision.file_lock import file_lock

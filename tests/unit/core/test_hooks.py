@@ -8,12 +8,12 @@ import pytest
 
 from composable_memory.content import IngestReport, MemoryContentObject, MemoryTemporalMetadata
 from composable_memory.errors import BackendError
-from composable_memory.hooks import (
+from composable_memory.hooks.recorder import SessionRecorder
+from composable_memory.hooks.session_events import (
     CompactionSummary,
     MessageReceived,
     PipelineEventEnvelope,
     SessionPayload,
-    SessionRecorder,
     SessionStart,
     parse_event,
 )
