@@ -114,13 +114,12 @@ def _announced(text: Text) -> list[Span]:
     """Return the secrets that words announce. What repeats itself is judged once for all of it."""
     found: list[Span] = []
     read = [0] * len(RULES)
-    places = _SCANNER.places(text.low)
     flood: Flood | None = None
     next_look = 0
     start: int | None = 0
     while start is not None:
         resume, start = start, None
-        for place, word in places(resume):
+        for place, word in _SCANNER.places(text.low, resume):
             if place < resume:
                 continue
             if place >= next_look:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from composable_memory_ops_logs.redaction.patterns import Pattern
@@ -138,13 +137,13 @@ class WordScanner:
         self._usual = _Anchored(usual)
         self._every = _Anchored(every)
 
-    def places(self, low: str) -> Callable[[int], Iterator[Place]]:
-        """Return a function that tells where which word stands from a place on, or soon before it.
+    def places(self, low: str, start: int = 0) -> Iterator[Place]:
+        """Yield where which word stands from a place on, or soon before it.
 
         That is in the order of the text, but for words that overlap.
         """
         is_usual = low.isascii() and not any(map(low.__contains__, self._plain))
-        return partial((self._usual if is_usual else self._every).places, low)
+        return (self._usual if is_usual else self._every).places(low, start)
 
 
 _Standing = tuple[str, int]
