@@ -131,7 +131,7 @@ def near_pairs_shown(
     pairs: list[tuple[int, int]] = []
     seen: set[int] | None = None
     while True:
-        twins = set(chain.from_iterable(pairs))
+        twins = {results[place].path for place in chain.from_iterable(pairs)}
         wanted = grouped.union(*(_until_full(places, results, most, twins) for places in ordered))
         if wanted == seen:
             yield from pairs
@@ -140,16 +140,18 @@ def near_pairs_shown(
 
 
 def _until_full(
-    places: Iterable[int], results: Sequence[MemorySearchResult], most: int, twins: Set[int]
+    places: Iterable[int], results: Sequence[MemorySearchResult], most: int, twins: Set[str]
 ) -> Iterator[int]:
-    """Yield places until what stands there fills an answer: those of a file may be one result, twins are."""
+    """Yield places until what stands there fills an answer; those of a file may all be one result.
+
+    What stands in files with `twins` may take no place: whatever it is grouped with speaks for it.
+    """
     files: set[str] = set()
     for place in places:
         yield place
-        if place not in twins:
-            files.add(results[place].path)
-            if len(files) >= most:
-                return
+        files.add(results[place].path)
+        if len(files - twins) >= most:
+            return
 
 
 def _that_can_be_grouped(results: Sequence[MemorySearchResult]) -> set[int]:
@@ -202,11 +204,11 @@ def _alike(texts: Sequence[_Text]) -> Iterator[tuple[Sequence[int], Sequence[int
     """
     seen: set[str] = set()
     for at, (size, words, places) in enumerate(texts):
-        new = words - seen
-        if size - len(new) >= NEAR_SHARE * size:
+        known = len(seen)
+        seen |= words
+        if size - (len(seen) - known) >= NEAR_SHARE * size:
             for other_size, other_words, other_places in reversed(texts[:at]):
                 if other_size < size * NEAR_SHARE:
                     break
                 if nearly_equal(words, other_words):
                     yield places, other_places
-        seen |= new

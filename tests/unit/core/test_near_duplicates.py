@@ -179,6 +179,13 @@ def test_what_shares_lines_is_looked_at_at_any_depth() -> None:
     assert list(near_pairs_shown([one, other], 2)) == [(6, 7)]
 
 
+def test_what_may_be_left_out_with_a_twin_of_its_file_does_not_keep_others_out() -> None:
+    one = [alone(0, "the port"), alone(1, "text 1"), alone(2, "text 2"), alone(3, "the port")]
+    other = [alone(1, "the port"), alone(2, "the port")]
+
+    assert (0, 3) in near_pairs_shown([one, other], 2)
+
+
 def test_a_text_that_lacks_just_so_many_words_of_another_is_near_it() -> None:
     results = numbered([words(*range(17)), words(*range(20)), words(*range(16))])
 
