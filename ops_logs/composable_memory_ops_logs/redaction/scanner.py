@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import merge
+from itertools import chain
 from typing import NamedTuple
 
 from composable_memory_ops_logs.redaction.patterns import Pattern
@@ -126,24 +128,30 @@ class WordScanner:
     """Finds which words stand where in a text, all of them in one pass.
 
     Python tries an alternative of a pattern at each character that may begin one, so each word is anchored on
-    a rare letter in it. Words in other letters and those without a rare one are looked for in texts that may
-    hold them alone.
+    a rare letter in it. Words in other letters, and those without a rare one, are looked for in texts alone
+    that hold some.
     """
 
     def __init__(self, words: Iterable[str]) -> None:
         every = sorted(set(words), key=lambda word: (len(word), word))
-        usual = [word for word in every if word.isascii() and set(word) & set(_ANCHORS)]
-        self._plain = [word for word in every if word.isascii() and word not in usual]
-        self._usual = _Anchored(usual)
-        self._every = _Anchored(every)
+        ascii_words = [word for word in every if word.isascii()]
+        usual = [word for word in ascii_words if set(word) & set(_ANCHORS)]
+        self._plain = [word for word in ascii_words if word not in usual]
+        self._usual, self._ascii = _Anchored(usual), _Anchored(ascii_words)
+        self._foreign = _Anchored([word for word in every if not word.isascii()])
 
     def places(self, low: str, start: int = 0) -> Iterator[Place]:
         """Yield where which word stands from a place on, or soon before it.
 
         That is in the order of the text, but for words that overlap.
         """
-        is_usual = low.isascii() and not any(map(low.__contains__, self._plain))
-        return (self._usual if is_usual else self._every).places(low, start)
+        has_plain = any(map(low.__contains__, self._plain))
+        places = (self._ascii if has_plain else self._usual).places(low, start)
+        if low.isascii():
+            return places
+        foreign = self._foreign.places(low, start)
+        first = next(foreign, None)
+        return places if first is None else merge(places, chain([first], foreign))
 
 
 _Standing = tuple[str, int]
