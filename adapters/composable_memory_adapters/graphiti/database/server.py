@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from errno import ENOSPC
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -68,7 +69,9 @@ class PrivateServer:
             except OSError as error:
                 self._stop()
                 what = f"{self._data_dir} cannot be used ({error})"
-                raise self._unavailable(what, "name a folder that can, in graphiti.private.dir") from error
+                other = "name a folder that can, in graphiti.private.dir"
+                fix = "make room there" if error.errno == ENOSPC else other
+                raise self._unavailable(what, fix) from error
 
     def reason(self) -> Reason | None:
         """Return why the server ended, as far as its log tells."""
