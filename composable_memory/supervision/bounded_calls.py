@@ -117,8 +117,9 @@ class _Bounded(asyncio.Future[T], Generic[R, T]):
         return True
 
     def _time_out(self) -> None:
-        self._is_overdue = True
-        self._give_up()
+        if not self._task.done():  # one that has just ended is about to be settled
+            self._is_overdue = True
+            self._give_up()
 
     def _give_up(self) -> None:
         self._task.cancel()

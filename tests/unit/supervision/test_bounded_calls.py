@@ -49,6 +49,14 @@ async def test_what_a_call_returns_comes_back() -> None:
     assert await BoundedCalls().run("other", "search", call(), LIMIT_S) == 1
 
 
+async def test_an_answer_that_is_there_when_the_deadline_is_looked_at_counts() -> None:
+    async def call() -> int:
+        return 1
+
+    # As after a loop that was held up: the call ends in the very turn in which its deadline comes due.
+    assert await BoundedCalls().run("other", "search", call(), 0.0) == 1
+
+
 async def test_what_a_call_raises_comes_back_as_a_failure() -> None:
     error = KeyError("gone")
 
