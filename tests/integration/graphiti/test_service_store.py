@@ -357,6 +357,33 @@ async def test_what_may_have_been_taken_is_not_sent_at_once_again(
     await store.close()
 
 
+async def test_what_was_cut_off_counts_as_sent_once(service: GraphService, store: ServiceStore) -> None:
+    taken, usual = asyncio.Event(), service.answer
+    assert service._loopback is not None
+
+    async def silent(received: Received) -> Reply:
+        reply = await usual(received)
+        if received.path == "/messages":
+            taken.set()
+            await asyncio.Event().wait()
+        return reply
+
+    service._loopback.answer = silent
+    service.reading.clear()
+    one = draft("n1", "Ada likes tea")
+    adding = asyncio.ensure_future(store.add(GROUP, [one]))
+    async with asyncio.timeout(10):
+        await taken.wait()
+    adding.cancel()
+    await asyncio.wait([adding])
+    service._loopback.answer = usual
+
+    assert not (await store.add(GROUP, [one])).certain
+    assert sent(service) == ["n1"]
+    assert not (await store.add(GROUP, [one])).certain
+    assert sent(service) == ["n1", "n1"]
+
+
 async def test_cancelling_leaves_the_store_usable(service: GraphService, store: ServiceStore) -> None:
     arrived, usual = asyncio.Event(), service.answer
     assert service._loopback is not None

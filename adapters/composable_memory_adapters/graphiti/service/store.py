@@ -10,7 +10,13 @@ from datetime import UTC, datetime
 from typing import NoReturn, TypeVar
 
 from composable_memory.content import Health
-from composable_memory.errors import BackendError, BackendRejected, BackendTimeout, UnsupportedOperation
+from composable_memory.errors import (
+    BackendError,
+    BackendRejected,
+    BackendTimeout,
+    BackendUnavailable,
+    UnsupportedOperation,
+)
 from composable_memory.facts import Episode, Fact, Forgotten, GraphEntity, Neighbourhood
 from composable_memory.interfaces import BackendServices, Clock
 from composable_memory.supervision.tasks import all_of
@@ -63,7 +69,8 @@ class ServiceStore:
 
     The service takes episodes and reads them later, and says nothing of what became of them. So `add` is
     certain only of those that it finds among the episodes; it sends the others, and `episodes` shows whether
-    they have arrived. Whoever calls it again before sends them again.
+    they have arrived. Whoever calls it again before sends them again, but for those of which a call that was
+    cut off did not learn whether they were taken: they count as sent once.
 
     The service names entities by their ids alone: `source` and `target` of its facts are such ids.
     """
@@ -82,6 +89,7 @@ class ServiceStore:
         self._clock = clock
         self._origins = Origins(client)
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._unanswered: set[tuple[str, str]] = set()
 
     # --- asking ---------------------------------------------------------------------------------------------
 
@@ -155,8 +163,10 @@ class ServiceStore:
         async with self._turns[group_id]:
             there = await self._there(group_id, drafts)
             missing = {key: draft for draft in drafts if (key := _key(draft)) not in there}
-            if missing:
-                await self._send(group_id, [*missing.values()])
+            unsent = [draft for key, draft in missing.items() if (group_id, key) not in self._unanswered]
+            if unsent:
+                await self._send(group_id, unsent)
+            self._unanswered.difference_update((group_id, _key(draft)) for draft in drafts)
         return Added(certain=not missing)
 
     async def forget(self, group_id: str, episode_id: str) -> Forgotten | None:
@@ -293,17 +303,15 @@ class ServiceStore:
         return frozenset(message_key(one.content_id, one.text) for one in told)
 
     async def _send(self, group_id: str, drafts: Sequence[EpisodeDraft]) -> None:
-        went_out = False
-
-        def note() -> None:
-            nonlocal went_out
-            went_out = True
-
+        keys = {(group_id, _key(draft)) for draft in drafts}
         try:
-            await self._client.send(group_id, drafts, on_sending=note)
+            await self._client.send(group_id, drafts, on_sending=lambda: self._unanswered.update(keys))
         except BackendTimeout:
-            if not went_out:
+            if self._unanswered.isdisjoint(keys):
                 raise
+        except (BackendRejected, BackendUnavailable):
+            self._unanswered -= keys
+            raise
 
     async def _forget_fact(self, fact_id: str, gone: set[str]) -> bool:
         """Remove a fact that nothing but these episodes supports, and say whether it was one."""
