@@ -52,7 +52,8 @@ def print_table(
     for number, name in enumerate(head or rows[0]):
         table.add_column(plain(name) if head else "", justify="right" if number in right else "left")
     for number, row in enumerate(rows):
-        table.add_row(*(Text(plain(cell)) for cell in row), style=(styles or {}).get(number))
+        # A blank, as rich draws a column of nothing one character wide, and does not count that one.
+        table.add_row(*(Text(plain(cell) or " ") for cell in row), style=(styles or {}).get(number))
     # No wider than it must be: each line would be filled up to the width of what is no terminal.
     _print(Padding(table, (0, 0, 0, indent), expand=False))
 

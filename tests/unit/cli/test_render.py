@@ -73,6 +73,12 @@ def test_values_of_ours_are_blocks_too(capsys: pytest.CaptureFixture[str]) -> No
     assert "source counts source memory, files 2, chunks 7".split() in lines
 
 
+def test_a_column_of_nothing_cuts_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([["a", "b", ""]], head=["questions", "plausible", ""])
+
+    assert capsys.readouterr().out.split() == ["questions", "plausible", "a", "b"]
+
+
 def test_a_value_of_any_kind_has_a_line() -> None:
     values: list[tuple[JsonValue, str]] = [
         ([], "-"),
