@@ -1,6 +1,5 @@
 """Compare two weight tables in live traffic: start and end experiments, and credit what was used."""
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -146,14 +145,12 @@ class Experimenting:
         judgements.sort(key=_trace_of)
         by_trace = {trace_id: list(several) for trace_id, several in groupby(judgements, _trace_of)}
 
-        # They come newest first, and no more than the first of them count.
-        found = deque[Outcome](maxlen=record.max_queries)
+        found: dict[tuple[str, str], Outcome] = {}  # newest first; copies in the log do not count
 
         def note(trace_id: str, query_id: str, at: datetime, credited: tuple[float, float]) -> None:
             a, b = credited
-            found.append(
-                Outcome(experiment_id=record.id, trace_id=trace_id, query_id=query_id, at=at, a=a, b=b)
-            )
+            outcome = Outcome(experiment_id=record.id, trace_id=trace_id, query_id=query_id, at=at, a=a, b=b)
+            found.setdefault((trace_id, query_id), outcome)
 
         def is_told_of(start: OpsEvent, rest: Sequence[OpsEvent]) -> bool:
             """Return whether the query has to be made of its lines; without any judgement it is a tie."""
@@ -168,7 +165,7 @@ class Experimenting:
         def credit_all(queries: Iterable[LoggedQuery]) -> Sequence[Outcome]:
             for query in queries:
                 note(query.trace_id, query.query_id, query.at, credit(query, by_trace[query.trace_id]))
-            return [*reversed(found)]
+            return [*reversed(found.values())][: record.max_queries]
 
         stored = await self._context.stored(lambda store: store.outcomes(record.id))
         # Once all that count are known, what is used can still change; nothing that was asked later counts.

@@ -244,6 +244,22 @@ async def test_no_secret_of_a_question_or_a_reason_is_kept(place: Place) -> None
 # --- disks and processes ------------------------------------------------------------------------------------
 
 
+async def test_copies_in_a_log_take_the_place_of_no_query_of_an_experiment(place: Place) -> None:
+    async with place.memory() as memory:
+        learning = memory.learning
+        tables = [await learning.weights.named(name) for name in ("equal", "sure=1,vague=0.1")]
+        await learning.experiments.start(*tables, max_queries=3)
+        await ask(memory, 7)
+        await ask(memory, 8)
+        await memory.ops_log.flush()
+        log_of(place).write_bytes(log_of(place).read_bytes() * 2)
+        await ask(memory, 9)
+        status = await learning.experiments.status()
+
+    assert status is not None
+    assert (status.queries, status.is_over) == (3, True)
+
+
 async def test_a_process_that_is_killed_while_it_adopts_leaves_weights_and_experiment_whole(
     place: Place,
 ) -> None:
