@@ -181,10 +181,13 @@ def origin_of_provenance(provenance: MemoryProvenance | None) -> Origin | None:
 
 def origin_of_citation(citation: str) -> Origin:
     """Return what `path#L3-L7`, `path#L3`, `path#L3:1280` or a plain path leads to."""
-    cited = read_citation(citation) if "#" in citation else None
+    cited = read_citation(citation)
     if cited is None or not cited.start_line:
         return Origin(path=citation)
-    return Origin(path=cited.path, start_line=cited.start_line, end_line=cited.end_line)
+    origin = Origin(path=cited.path, start_line=cited.start_line, end_line=cited.end_line)
+    first = replace(origin, end_line=origin.start_line).citation
+    # An address may end with an anchor that only looks like a page: `viewtopic.php#p120`.
+    return origin if citation.startswith(first) else Origin(path=citation)
 
 
 def _line(metadata: Mapping[str, JsonValue], *keys: str) -> int:

@@ -1,5 +1,6 @@
 """What was found in a content becomes nodes and edges with ids that never change."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from composable_memory.content import (
@@ -10,6 +11,7 @@ from composable_memory.content import (
     MemoryTemporalMetadata,
     TemporalPolicyDecision,
 )
+from composable_memory.ingest.normalize import origin_of
 from composable_memory.ingest.records import edge_id, graph_of, joined, node_id
 
 DAY = datetime(2026, 5, 10, tzinfo=UTC)
@@ -88,6 +90,15 @@ def test_the_place_of_a_content_becomes_a_citation_of_its_edges() -> None:
 
     assert edge.provenance is not None
     assert edge.provenance.citations == ("memory/a.md#L2-L5",)
+
+
+def test_the_anchor_of_an_address_is_no_page() -> None:
+    for cited in ("https://forum.example/t.php#p120", "https://x.example/#at:12", "a.pdf#p3", "a.md#L2-L5"):
+        content = replace(CONTENT, provenance=MemoryProvenance(source="note", citations=(cited,)))
+        origin = origin_of(content)
+
+        assert origin is not None
+        assert origin.citation == cited
 
 
 def test_parts_that_state_the_same_are_joined_with_the_episodes_of_both() -> None:
