@@ -439,9 +439,15 @@ def _relation(match: re.Match[str]) -> TimeRelation:
     return next(relation for relation in _RELATIONS if relation == name)
 
 
+_SAME_LETTER = dict.fromkeys(map(ord, "\u0130\u0131"), "i")
+"""What else a pattern that ignores the case takes for an i: those of Turkish."""
+
+
 def _hint(match: re.Match[str]) -> TimeHint | None:
     """Return what a match says; the phrase is filled in when its surroundings are known."""
-    said = {name: value.casefold() for name, value in match.groupdict().items() if value}
+    said = {
+        name: value.translate(_SAME_LETTER).casefold() for name, value in match.groupdict().items() if value
+    }
     if "han" in said:
         said["count"] = str(_han_number(said["han"]))
     if "week" in match.groupdict() and match["week"] is not None:

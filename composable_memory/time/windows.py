@@ -109,7 +109,7 @@ def named_window(text: str, now: datetime) -> TimeWindow | None:
         return TimeWindow(start=_beginning(named[0], now), end=_end(named[1], now)) if named else None
     try:
         if span := _SPAN.fullmatch(text):
-            moment = now - timedelta(seconds=int(span[1]) * _SECONDS[span[2].lower()])
+            moment = now - timedelta(seconds=int(span[1]) * _SECONDS[span[2].casefold()])
             return TimeWindow(start=moment.astimezone(UTC), end=moment.astimezone(UTC))
         moment = datetime.fromisoformat(text)
         moment = (moment if moment.tzinfo else moment.replace(tzinfo=now.tzinfo)).astimezone(UTC)

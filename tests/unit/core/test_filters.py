@@ -71,7 +71,8 @@ def test_times_are_read_in_the_zone_of_the_asker() -> None:
         assert parse_since(text, now) == datetime.fromisoformat(f"{day}T00:00:00+09:00"), text
     for text, day in until.items():
         assert parse_until(text, now) == datetime.fromisoformat(f"{day}T23:59:59.999999+09:00"), text
-    assert parse_since("7d", now) == now - timedelta(days=7)
+    assert parse_since("7d", now) == parse_since("1W", now) == now - timedelta(days=7)
+    assert parse_since("7\u017f", now) == now - timedelta(seconds=7)  # a long s, which is an s in any case
     assert parse_since("2026-04-14T10:00", now) == datetime.fromisoformat("2026-04-14T10:00+09:00")
 
 

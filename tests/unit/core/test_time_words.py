@@ -29,6 +29,8 @@ def test_a_named_time_is_read_with_how_the_question_stands_to_it() -> None:
         ("after March", "after march", "--03", "after"),
         ("since June", "since june", "--06", "since"),
         ("since ſeptember 2024", "since ſeptember 2024", "2024-09", "since"),
+        ("since APR\u0130L 2024", "since apri\u0307l 2024", "2024-04", "since"),
+        ("since Apr\u0131l 2024", "since apr\u0131l 2024", "2024-04", "since"),
         ("since 2026-03", "since 2026-03", "2026-03", "since"),
         ("from March 2024 onwards", "march 2024 onwards", "2024-03", "since"),
         ("until 2025", "until 2025", "2025", "until"),
