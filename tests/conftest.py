@@ -2,14 +2,12 @@
 
 import asyncio
 import ctypes
-import faulthandler
 import gc
 import os
 import random
 import signal
 import sys
 import tempfile
-import time
 import tomllib
 from collections.abc import Generator, Iterator
 from importlib.metadata import distribution
@@ -74,17 +72,8 @@ hypothesis.settings.register_profile("short", hypothesis.settings.get_profile("f
 hypothesis.settings.register_profile("explore", max_examples=1_000, deadline=None, print_blob=True)
 
 
-STUCK_S = 600.0
-"""A test that goes on so long, or twice as long as a limit of its own, ends its process."""
-LOOK_S = 30.0
-stderr_of_all = pytest.StashKey[int]()
-watched_until = pytest.StashKey[float]()
-
-
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose how many examples Hypothesis draws; keep the stderr that nothing captures."""
-    config.stash[stderr_of_all] = os.dup(2)
-    config.stash[watched_until] = 0.0
+    """Choose how many examples Hypothesis draws."""
     usual = "short" if config.option.markexpr == "not thorough" else "fixed"
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", usual))
 
@@ -114,28 +103,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return the workers of `-n auto`: two more than cores, as half of the time tests wait for something."""
-    return (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1) + 2
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Have the process end with its stacks in sight if a test never does.
-
-    Once for many tests: pytest's own `faulthandler_timeout` starts a thread for each and waits for its end,
-    which is several milliseconds on a machine with more processes than cores.
-    """
-    stash, now = item.config.stash, time.monotonic()
-    own = item.get_closest_marker("timeout")
-    limit = max(STUCK_S, 2 * own.args[0]) if own else STUCK_S
-    if stash[watched_until] < now + limit:
-        stash[watched_until] = now + limit + LOOK_S
-        faulthandler.dump_traceback_later(limit + LOOK_S, exit=True, file=stash[stderr_of_all])
-
-
-def pytest_unconfigure() -> None:
-    """Stop watching."""
-    faulthandler.cancel_dump_traceback_later()
+    """Return the workers of `-n auto`: one more than cores, as tests wait for processes and disks."""
+    return (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1) + 1
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
