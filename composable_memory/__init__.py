@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from composable_memory.query.calibration import Calibration
     from composable_memory.query.fusion import Dedup, Fusion
     from composable_memory.query.intent import parse_query_intent
-    from composable_memory.query.live_weights import WeightTable
     from composable_memory.query.manager import ComposableMemoryManager
     from composable_memory.query.ranking import MergePolicy
     from composable_memory.runtime.blocking import BlockingMemory, open_memory_sync
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
         QueryResponse,
         SearchOptions,
     )
+    from composable_memory_feedback.weights import WeightTable
 
     __version__: str
 
@@ -116,11 +116,10 @@ _MODULES = {
     "interfaces": "BackendServices BackendSpec Capability EmbedderAdapter MemorySearchManager",
     "query.manager": "ComposableMemoryManager",
     "query.fusion": "Dedup Fusion",
-    "query.ranking": "MergePolicy",
+    "query.ranking": "MergePolicy WeightTable",
     "runtime.memory": "Memory",
     "runtime.opening": "open_memory",
     "types": "MemorySearchResult QueryIntent QueryRequest QueryResponse SearchOptions",
-    "query.live_weights": "WeightTable",
 }
 """All of it takes twice as long to import as all else that `cmem --help` does."""
 

@@ -13,9 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from composable_memory.learning.context import LearningContext
-from composable_memory.query.live_weights import ActiveWeights, LiveWeights, WeightTable
+from composable_memory.query.ranking import ActiveWeights, LiveWeights
 from composable_memory.types import MemorySearchResult
 from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import AnswerGiven, ErrorInfo, OpsLog, OpsLogError, trace
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

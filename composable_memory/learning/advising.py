@@ -13,7 +13,6 @@ from composable_memory.learning.context import LearningContext
 from composable_memory.learning.logged import judged_cases, window
 from composable_memory.learning.reports import Advice
 from composable_memory.learning.weight_tables import WeightTables
-from composable_memory.query.live_weights import WeightTable
 from composable_memory.query.replay import Replayer
 from composable_memory_feedback.advice.evidence import Case, score
 from composable_memory_feedback.advice.proposal import AdvisorChoice, Objection, Proposal
@@ -26,7 +25,7 @@ from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.replay.comparing import LEAST_CASES, gate
 from composable_memory_feedback.replay.report import PolicyChange
 from composable_memory_feedback.store.store import FeedbackStore
-from composable_memory_feedback.weights import same_proportions
+from composable_memory_feedback.weights import WeightTable, same_proportions
 from composable_memory_ops_logs import WeightsAdvised
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

@@ -13,7 +13,6 @@ from composable_memory.config.layers import LoadedSettings, validate_backend_opt
 from composable_memory.errors import BackendError, ConfigError
 from composable_memory.forget.tombstones import Forgotten
 from composable_memory.interfaces import Clock, FeedbackServices, HideForgotten, hide_nothing
-from composable_memory.query.live_weights import WeightTable
 from composable_memory.registry import Registry
 from composable_memory.state.folders import (
     OPS_LOG_FOLDER,
@@ -24,6 +23,7 @@ from composable_memory.state.folders import (
 )
 from composable_memory.state.ops_log import keep_traces
 from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import OpsLog
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

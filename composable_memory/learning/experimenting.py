@@ -11,7 +11,6 @@ from composable_memory.learning.context import LearningContext
 from composable_memory.learning.judging import Judging
 from composable_memory.learning.logged import from_log, streamed
 from composable_memory.learning.weight_tables import WeightTables
-from composable_memory.query.live_weights import WeightTable
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.experiments.experiment_status import (
     CREDITED,
@@ -24,7 +23,7 @@ from composable_memory_feedback.experiments.experiment_status import (
 from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.logged.logged_query import LoggedQuery
 from composable_memory_feedback.store.store import FeedbackStore
-from composable_memory_feedback.weights import same_proportions
+from composable_memory_feedback.weights import WeightTable, same_proportions
 from composable_memory_ops_logs import ExperimentChanged, OpsEvent
 
 

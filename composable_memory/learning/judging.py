@@ -19,7 +19,6 @@ from composable_memory.learning.reports import EvaluationRun, LearningStats
 from composable_memory.learning.result_selection import Unjudged, named_result, never_judged, unjudged_under
 from composable_memory.learning.transcript_answers import answers_in_transcripts, quotes_in_transcripts
 from composable_memory.learning.weight_tables import WeightTables
-from composable_memory.query.live_weights import WeightTable
 from composable_memory_feedback.advice.evidence import QueryKey
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement, JudgementKind, backend_days
@@ -28,6 +27,7 @@ from composable_memory_feedback.language_model import LanguageModel
 from composable_memory_feedback.logged.logged_query import LoggedQuery
 from composable_memory_feedback.logged.reading import read_queries
 from composable_memory_feedback.store.store import FeedbackStore
+from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import ErrorInfo, FeedbackEvaluated, OpsLogReader, trace
 
 T = TypeVar("T")

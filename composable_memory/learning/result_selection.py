@@ -4,7 +4,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from composable_memory.citations import read_citation
-from composable_memory.query.live_weights import WeightTable
 from composable_memory.query.replay import Replayer
 from composable_memory_feedback.advice.evidence import EvidenceOfQuery, QueryKey, evidence_of
 from composable_memory_feedback.errors import FeedbackError
@@ -12,6 +11,7 @@ from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit
 from composable_memory_feedback.replay.comparing import changed
 from composable_memory_feedback.replay.report import PolicyChange
+from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 TOLD_RESULTS = 5

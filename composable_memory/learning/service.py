@@ -20,7 +20,7 @@ from composable_memory.learning.judging import Judging
 from composable_memory.learning.logged import judged_cases, streamed, telling_judgements
 from composable_memory.learning.reports import ReplayRun
 from composable_memory.learning.weight_tables import WeightTables
-from composable_memory.query.live_weights import LiveWeights
+from composable_memory.query.ranking import LiveWeights
 from composable_memory.query.replay import Replayer
 from composable_memory.registry import discover_backends
 from composable_memory.state.folders import existing_folder, made_folder

@@ -7,7 +7,7 @@ from math import nan
 
 from composable_memory.learning.active_weights import WeightsReport, activate, active_weights
 from composable_memory.learning.context import LearningContext
-from composable_memory.query.live_weights import LiveWeights, WeightTable, is_weight
+from composable_memory.query.ranking import LiveWeights
 from composable_memory.query.replay import Replayer
 from composable_memory_feedback.advice.proposal import Proposal
 from composable_memory_feedback.errors import FeedbackError
@@ -16,7 +16,7 @@ from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.store.stored_values import WeightAction, WeightChange
 from composable_memory_feedback.store.weights import SETTINGS
-from composable_memory_feedback.weights import same_proportions
+from composable_memory_feedback.weights import WeightTable, is_weight, same_proportions
 from composable_memory_ops_logs import WeightsChanged, redact
 
 

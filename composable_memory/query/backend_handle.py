@@ -11,9 +11,9 @@ from composable_memory.interfaces import (
     SupportsAnswer,
 )
 from composable_memory.query.calibration import Calibration
-from composable_memory.query.live_weights import DEFAULT_WEIGHT, is_weight
 from composable_memory.supervision.breaker import Breaker
 from composable_memory.types import QueryIntent
+from composable_memory_feedback.weights import DEFAULT_WEIGHT, is_weight
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 DEFAULT_TIMEOUT_S = 10.0

@@ -5,8 +5,7 @@ from dataclasses import replace
 from itertools import accumulate
 
 from composable_memory.query.fusion import T
-from composable_memory.query.query_context import QueryContext
-from composable_memory.query.ranking import Ranking, rank
+from composable_memory.query.ranking import QueryContext, Ranking, rank
 from composable_memory.types import BackendAnswer, MemorySearchResult, SearchOptions
 from composable_memory_feedback.experiments.interleaving import seed_of, team_draft
 from composable_memory_ops_logs.quick_dataclass import dataclass

@@ -35,10 +35,15 @@ from composable_memory.query.context_pack import DEFAULT_MAX_CHARS, PackBudget, 
 from composable_memory.query.fan_out import FanOut
 from composable_memory.query.filters import joined, read_filters
 from composable_memory.query.interleaving import rank_active
-from composable_memory.query.live_weights import LiveWeights, WeightTable
-from composable_memory.query.query_context import QueryContext
 from composable_memory.query.query_log import QueryLogger, log_context_pack
-from composable_memory.query.ranking import CalibrationRule, MergePolicy, depth_for, is_weak
+from composable_memory.query.ranking import (
+    CalibrationRule,
+    LiveWeights,
+    MergePolicy,
+    QueryContext,
+    depth_for,
+    is_weak,
+)
 from composable_memory.query.routing import IntentParser, read_intent, route
 from composable_memory.supervision.breaker import Breaker
 from composable_memory.types import (
@@ -61,6 +66,7 @@ from composable_memory.types import (
     SyncReport,
 )
 from composable_memory_feedback.intents import IntentKind, intent_kind
+from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import OpsLog, trace, utc_now
 from composable_memory_ops_logs.tracing import new_id
 

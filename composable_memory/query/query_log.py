@@ -11,8 +11,7 @@ from composable_memory.query.context_pack import PackBudget
 from composable_memory.query.fusion import Group, Merged, T
 from composable_memory.query.interleaving import Draw
 from composable_memory.query.near_duplicates import NearTexts, near_pairs, near_pairs_shown
-from composable_memory.query.query_context import QueryContext
-from composable_memory.query.ranking import Ranking
+from composable_memory.query.ranking import QueryContext, Ranking
 from composable_memory.types import (
     LEGS,
     BackendAnswer,

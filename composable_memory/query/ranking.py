@@ -1,14 +1,56 @@
-"""Makes one ranking of several answers: calibration, merge, and depth that only ever appends (pure)."""
+"""Makes one ranking of several answers: active weights, calibration, merge, depth that only appends (pure)."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import replace
-from typing import Generic
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Generic
 
 from composable_memory.query.calibration import STRONG, STRONG_HYBRID, Calibration, calibrate, strength
 from composable_memory.query.fusion import DEFAULT_RRF_K, BackendList, Dedup, Fusion, Merged, T, merge
 from composable_memory.query.near_duplicates import NearTexts
 from composable_memory.types import SearchOptions
+from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from composable_memory_feedback.experiments.experiment_status import Experiment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveWeights:
+    """What ranks a query: a table, or for the time of an experiment the two tables that are compared.
+
+    `set_aside` says why an adopted table is not in force.
+    """
+
+    table: WeightTable
+    experiment: "Experiment | None" = None
+    set_aside: str | None = None
+
+    @property
+    def version(self) -> str:
+        """Return the version of the table."""
+        return self.table.version
+
+
+class LiveWeights:
+    """Holds the weights in force; a query that is under way keeps those that it began with."""
+
+    def __init__(self, table: WeightTable | Mapping[str, float]) -> None:
+        fixed = table if isinstance(table, WeightTable) else WeightTable.fixed(table)
+        self._now = ActiveWeights(table=fixed)
+        self.lost: str | None = None
+        """Why what was learnt could not be read yet, so that other weights are in force."""
+
+    @property
+    def now(self) -> ActiveWeights:
+        """Return what is in force at this moment."""
+        return self._now
+
+    def put(self, weights: ActiveWeights) -> None:
+        """Put other weights in force for all queries that begin from now on."""
+        self._now = weights
+        self.lost = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,3 +196,26 @@ def _cut(ranking: Ranking[T], max_results: int) -> Ranking[T]:
     kept = ranking.merged.kept
     merged = replace(ranking.merged, kept=kept[:max_results], beyond=kept[max_results:])
     return replace(ranking, merged=merged)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryContext:
+    """What holds for one query of one composite from its beginning to its end.
+
+    `kind` is that of the question, and `weights` are those of each backend for it. `memory` is the mark of
+    the memory, where several share one log. `texts` compares what is found.
+    """
+
+    query_id: str
+    manager_id: str
+    active_weights: ActiveWeights
+    kind: IntentKind
+    weights: Mapping[str, float]
+    rules: Mapping[str, CalibrationRule]
+    policy: MergePolicy
+    memory: str | None = None
+    texts: NearTexts = field(default_factory=NearTexts)
+
+    def weights_of(self, table: WeightTable) -> dict[str, float]:
+        """Return the weight that a table gives each backend for this kind of question."""
+        return {backend_id: table.of(backend_id, self.kind) for backend_id in self.weights}

@@ -11,10 +11,10 @@ from typing import Any
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import Dedup, Fusion, Group, Loser, Merged
 from composable_memory.query.interleaving import Draw, interleave
-from composable_memory.query.live_weights import DEFAULT_WEIGHT
 from composable_memory.query.ranking import CalibrationRule, MergePolicy, Ranking, depth_for, rank
 from composable_memory.types import SearchOptions
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit, RankingPolicy
+from composable_memory_feedback.weights import DEFAULT_WEIGHT
 from composable_memory_ops_logs import Candidate
 from composable_memory_ops_logs.line_format import to_line
 from composable_memory_ops_logs.short_form import ShortRanking, final_row

@@ -27,8 +27,8 @@ from composable_memory.interfaces import (
 from composable_memory.learning.active_weights import RecentResults
 from composable_memory.learning.context import LearningContext
 from composable_memory.query.context_pack import DEFAULT_MAX_CHARS
-from composable_memory.query.live_weights import LiveWeights
 from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.query.ranking import LiveWeights
 from composable_memory.recall.items import DEFAULT_MAX_ITEMS, Recall
 from composable_memory.recall.retained_notes import RetainedNotes
 from composable_memory.registry import Registry

@@ -26,9 +26,8 @@ from composable_memory.learning.active_weights import activate, weights_followed
 from composable_memory.learning.context import LearningContext
 from composable_memory.query.fusion import Dedup, Fusion
 from composable_memory.query.intent import parse_query_intent
-from composable_memory.query.live_weights import LiveWeights
 from composable_memory.query.manager import ComposableMemoryManager
-from composable_memory.query.ranking import MergePolicy
+from composable_memory.query.ranking import LiveWeights, MergePolicy
 from composable_memory.recall.retained_notes import RetainedNotes
 from composable_memory.registry import Registry, discover_backends, load_extractor
 from composable_memory.runtime.backends import BackendOpener, OpenBackends

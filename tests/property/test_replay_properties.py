@@ -14,9 +14,8 @@ from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import Dedup, Fusion
 from composable_memory.query.intent import parse_query_intent
-from composable_memory.query.live_weights import ActiveWeights, LiveWeights, WeightTable
 from composable_memory.query.manager import ComposableMemoryManager
-from composable_memory.query.ranking import MergePolicy
+from composable_memory.query.ranking import ActiveWeights, LiveWeights, MergePolicy
 from composable_memory.query.replay import Replayer, can_be_ranked, is_reproduced
 from composable_memory.testing.fakes import RaisingBackend
 from composable_memory.testing.in_memory import FIXED_NOW, FakeBackend
@@ -32,6 +31,7 @@ from composable_memory_feedback.experiments.experiment_status import Experiment
 from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.logged.logged_query import LoggedQueries, RankingPolicy
 from composable_memory_feedback.logged.reading import read_queries
+from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import OpsLog
 
 BACKENDS = ("notes", "graph", "qmd")

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 
 from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.intent import parse_query_intent
-from composable_memory.query.live_weights import ActiveWeights, WeightTable
 from composable_memory.query.manager import ComposableMemoryManager
-from composable_memory.query.ranking import MergePolicy
+from composable_memory.query.ranking import ActiveWeights, MergePolicy
 from composable_memory.types import MemorySearchResult, QueryRequest
+from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import MemorySink, OpsEvent, OpsLog, OpsLogReader
 from composable_memory_ops_logs.line_format import event_to_wire, to_line
 from composable_memory_ops_logs.short_form import events_from_line, short_line

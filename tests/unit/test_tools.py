@@ -15,8 +15,8 @@ from composable_memory.errors import BackendError, BackendUnavailable
 from composable_memory.forget.tombstones import Forgotten
 from composable_memory.interfaces import MemorySearchManager
 from composable_memory.query.backend_handle import ComposableBackendEntry
-from composable_memory.query.live_weights import LiveWeights
 from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.query.ranking import LiveWeights
 from composable_memory.registry import Registry
 from composable_memory.runtime.memory import Memory
 from composable_memory.testing.fakes import RaisingBackend

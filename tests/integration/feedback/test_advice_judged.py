@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from composable_memory import Memory
-from composable_memory.query.live_weights import WeightTable
 from composable_memory_feedback.judgements import Judgement, JudgementKind
+from composable_memory_feedback.weights import WeightTable
 from tests.integration.embedders.loopback import listening
 from tests.integration.feedback.learners import START, Place, saying
 from tests.unit.feedback.judged_queries import judgments

@@ -6,12 +6,13 @@ import pytest
 
 from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.intent import parse_query_intent
-from composable_memory.query.live_weights import ActiveWeights, LiveWeights, WeightTable
 from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.query.ranking import ActiveWeights, LiveWeights
 from composable_memory.testing.in_memory import FIXED_NOW, FakeBackend
 from composable_memory.types import MemorySearchResult, SearchOptions
 from composable_memory_feedback.experiments.experiment_status import Experiment
 from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import BackendResult, MemorySink, OpsLog, QueryMerged, QueryStart
 
 FOR_NOTES = WeightTable.fixed({"notes": 1.0, "graph": 0.5})

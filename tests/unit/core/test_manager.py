@@ -19,7 +19,6 @@ from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import BackendList, Dedup, Fusion, merge
 from composable_memory.query.intent import parse_query_intent
-from composable_memory.query.live_weights import WeightTable
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import MergePolicy
 from composable_memory.supervision.breaker import Breaker
@@ -33,6 +32,7 @@ from composable_memory.types import (
     SearchOptions,
     SyncReport,
 )
+from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import BackendResult, OpsEvent, OpsLog, QueryMerged, QueryStart, trace
 from composable_memory_ops_logs.line_format import event_to_wire, to_line
 from composable_memory_ops_logs.short_form import events_from_line

@@ -12,15 +12,15 @@ import pytest
 from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import Dedup, Fusion
-from composable_memory.query.live_weights import ActiveWeights, LiveWeights, WeightTable
 from composable_memory.query.manager import ComposableMemoryManager
-from composable_memory.query.ranking import MergePolicy
+from composable_memory.query.ranking import ActiveWeights, LiveWeights, MergePolicy
 from composable_memory.query.replay import Replayer, can_be_ranked, is_reproduced
 from composable_memory.testing.in_memory import FIXED_NOW, FakeBackend
 from composable_memory.types import MemorySearchResult, Origin, SearchOptions
 from composable_memory_feedback.experiments.experiment_status import Experiment
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit
 from composable_memory_feedback.logged.reading import read_queries
+from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import SNIPPET_PREVIEW_CHARS, OpsEvent, OpsLog
 from composable_memory_ops_logs.line_format import sealed, to_line
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from composable_memory.query.live_weights import WeightTable
+from composable_memory_feedback.weights import WeightTable
 
 
 def test_a_backend_that_is_not_listed_has_weight_one() -> None:
