@@ -24,11 +24,11 @@ from retrieval import interval
 
 from composable_memory import open_memory
 from composable_memory.interfaces import Capability, SupportsAnswer
-from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.fusion import Fusion
 from composable_memory.query.intent import parse_query_intent
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import MergePolicy
+from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.testing.in_memory import FakeBackend
 from composable_memory.types import MemorySearchResult, SearchAnswer, SearchOptions
 

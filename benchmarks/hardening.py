@@ -44,8 +44,8 @@ from benchmarks import corruption, graph_kill_rounds, hostile, kill_rounds
 from composable_memory import Memory, open_memory
 from composable_memory.cli import app
 from composable_memory.errors import ComposableMemoryError
-from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.testing import FloodBackend, HangingBackend, InMemoryBackend, RubbishBackend
 from composable_memory.tools import read
 

@@ -45,12 +45,12 @@ from retrieval import interval
 
 from composable_memory import Memory, open_memory
 from composable_memory.interfaces import Capability
-from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import Fusion
 from composable_memory.query.intent import parse_query_intent
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.replay import Replayer, is_reproduced
+from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory_feedback.advice.evidence import Case, cases_of
 from composable_memory_feedback.advice.proposal import AdviceLimits, Proposal
 from composable_memory_feedback.advice.statistical import advise

@@ -29,11 +29,11 @@ from federation import STAYS, Split, lay_out
 
 from composable_memory import open_memory
 from composable_memory.interfaces import Capability
-from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.calibration import LEAD_SHARE, STRONG, STRONG_HYBRID
 from composable_memory.query.filters import day_in_path
 from composable_memory.query.intent import parse_query_intent
 from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.query.routing import ComposableBackendEntry
 
 LOSS = 0.005
 LEAD_SHARES = [0.0, 0.15, LEAD_SHARE, 0.5]

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
         EmbedderAdapter,
         MemorySearchManager,
     )
-    from composable_memory.query.backend_handle import ComposableBackendEntry
     from composable_memory.query.calibration import Calibration
     from composable_memory.query.fusion import Dedup, Fusion
     from composable_memory.query.intent import parse_query_intent
     from composable_memory.query.manager import ComposableMemoryManager
     from composable_memory.query.ranking import MergePolicy
+    from composable_memory.query.routing import ComposableBackendEntry
     from composable_memory.runtime.blocking import BlockingMemory, open_memory_sync
     from composable_memory.runtime.factory import (
         MemorySearchManagers,
@@ -100,7 +100,7 @@ _MODULES = {
     "supervision.breaker": "Breaker",
     "query.calibration": "Calibration",
     "content": "IngestReport MemoryContentObject",
-    "query.backend_handle": "ComposableBackendEntry",
+    "query.routing": "ComposableBackendEntry",
     "errors": (
         "BackendError BackendTimeout BackendUnavailable ComposableMemoryError ConfigError MemoryPathError"
     ),

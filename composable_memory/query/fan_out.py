@@ -17,9 +17,9 @@ from composable_memory.forget.tombstones import INSTEAD, Forgotten, Tombstones
 from composable_memory.highlights import are_within, within
 from composable_memory.interfaces import Capability
 from composable_memory.paths import leads_outside, problem_with_text
-from composable_memory.query.backend_handle import BackendHandle
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.filters import filter_results
+from composable_memory.query.routing import BackendHandle
 from composable_memory.supervision.bounded_calls import BoundedCalls, Failure
 from composable_memory.supervision.breaker import BreakerState
 from composable_memory.types import (

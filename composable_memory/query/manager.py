@@ -30,7 +30,6 @@ from composable_memory.interfaces import (
     SupportsSync,
 )
 from composable_memory.paths import FOREIGN
-from composable_memory.query.backend_handle import BackendHandle, ComposableBackendEntry
 from composable_memory.query.context_pack import DEFAULT_MAX_CHARS, PackBudget, pack_results
 from composable_memory.query.fan_out import FanOut
 from composable_memory.query.filters import joined, read_filters
@@ -44,7 +43,13 @@ from composable_memory.query.ranking import (
     depth_for,
     is_weak,
 )
-from composable_memory.query.routing import IntentParser, read_intent, route
+from composable_memory.query.routing import (
+    BackendHandle,
+    ComposableBackendEntry,
+    IntentParser,
+    read_intent,
+    route,
+)
 from composable_memory.supervision.breaker import Breaker
 from composable_memory.types import (
     BackendAnswer,

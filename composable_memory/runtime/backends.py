@@ -17,8 +17,8 @@ from composable_memory.errors import (
     ConfigError,
 )
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability, MemorySearchManager
-from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.calibration import Calibration
+from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.registry import Registry, check_capabilities
 from composable_memory.types import Degradation, QueryIntent
 from composable_memory_ops_logs import BackendDegraded, BackendOpened

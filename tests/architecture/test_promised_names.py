@@ -16,7 +16,7 @@ from composable_memory.config.validation import known_keys
 from composable_memory.hooks import recorder, session_events
 from composable_memory.ingest import extract, pipeline, requests, stage_errors
 from composable_memory.ingest.requests import STAGES, Stage
-from composable_memory.query.backend_handle import ComposableBackendEntry
+from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.runtime import factory
 from composable_memory_adapters.builtin.index_file import ensure_tables
 from composable_memory_adapters.builtin.settings import BuiltinSettings

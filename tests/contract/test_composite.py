@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from composable_memory.interfaces import Capability, MemorySearchManager
-from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.testing import (
     SEED_NOTES,
     AnswerContract,

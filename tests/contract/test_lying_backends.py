@@ -14,9 +14,9 @@ from mcp.types import CallToolResult
 from benchmarks.hostile import HARMLESS, UNREADABLE, Liar, Lie, Silent, result, says, throws
 from composable_memory.errors import BackendError, BackendTimeout
 from composable_memory.interfaces import BackendSpec
-from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.runtime.opening import open_memory
 from composable_memory.testing import fakes, in_memory
 from composable_memory.tools import search as tools

@@ -11,9 +11,9 @@ import pytest
 
 from composable_memory import open_memory
 from composable_memory.errors import ConfigError, InvalidArgument
-from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.filters import filter_results
 from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.runtime.memory import Memory
 from composable_memory.testing.in_memory import InMemoryBackend
 from composable_memory.tools.search import MemorySearchRequest, memory_search

@@ -10,10 +10,10 @@ import pytest
 
 from composable_memory import open_memory
 from composable_memory.hooks.prompt_context import recall_for_prompt
-from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.calibration import NOISE, STRONG, STRONG_HYBRID, Calibration, strength
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import CalibrationRule, MergePolicy, is_weak
+from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.runtime.memory import Memory
 from composable_memory.testing.in_memory import InMemoryBackend
 from composable_memory.tools.context_pack import MemoryContextPackRequest, memory_context_pack

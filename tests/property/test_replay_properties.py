@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from composable_memory.interfaces import Capability
-from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import Dedup, Fusion
 from composable_memory.query.intent import parse_query_intent
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import ActiveWeights, LiveWeights, MergePolicy
 from composable_memory.query.replay import Replayer, can_be_ranked, is_reproduced
+from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.testing.fakes import RaisingBackend
 from composable_memory.testing.in_memory import FIXED_NOW, FakeBackend
 from composable_memory.types import (

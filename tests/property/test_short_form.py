@@ -8,10 +8,10 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 
-from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.intent import parse_query_intent
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import ActiveWeights, MergePolicy
+from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.types import MemorySearchResult, QueryRequest
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import MemorySink, OpsEvent, OpsLog, OpsLogReader

@@ -14,9 +14,9 @@ from composable_memory.config.settings import Settings
 from composable_memory.errors import BackendError, BackendUnavailable
 from composable_memory.forget.tombstones import Forgotten
 from composable_memory.interfaces import MemorySearchManager
-from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import LiveWeights
+from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.registry import Registry
 from composable_memory.runtime.memory import Memory
 from composable_memory.testing.fakes import RaisingBackend

@@ -9,8 +9,8 @@ import pytest
 
 from composable_memory.errors import BackendError, BackendGarbled, BackendTimeout
 from composable_memory.interfaces import MemorySearchManager
-from composable_memory.query.backend_handle import BackendHandle, ComposableBackendEntry
 from composable_memory.query.fan_out import FanOut
+from composable_memory.query.routing import BackendHandle, ComposableBackendEntry
 from composable_memory.supervision.breaker import Breaker, BreakerState
 from composable_memory.testing import fakes
 from composable_memory.types import BackendAnswer, MemorySearchResult, SearchFilters, SearchOptions

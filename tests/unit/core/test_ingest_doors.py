@@ -11,9 +11,9 @@ from composable_memory.content import IngestReport, MemoryContentObject
 from composable_memory.errors import BackendError, ConfigError
 from composable_memory.forget.tombstones import Forgotten
 from composable_memory.interfaces import BackendSpec, Capability, MemorySearchManager
-from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import LiveWeights
+from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.registry import Found, Offers, Registry
 from composable_memory.runtime.memory import Memory
 from composable_memory.testing.in_memory import FakeBackend, InMemoryBackend, InMemorySettings

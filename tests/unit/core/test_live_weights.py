@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.intent import parse_query_intent
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import ActiveWeights, LiveWeights
+from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.testing.in_memory import FIXED_NOW, FakeBackend
 from composable_memory.types import MemorySearchResult, SearchOptions
 from composable_memory_feedback.experiments.experiment_status import Experiment

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.intent import parse_query_intent
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.replay import is_reproduced
+from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.testing.in_memory import FakeBackend
 from composable_memory.types import MemorySearchResult, Origin, SearchAnswer, SearchOptions
 from composable_memory_feedback.logged.reading import read_queries

@@ -15,12 +15,12 @@ from composable_memory.errors import (
     UnsupportedOperation,
 )
 from composable_memory.interfaces import Capability, MemorySearchManager, QueryOrchestrator
-from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import BackendList, Dedup, Fusion, merge
 from composable_memory.query.intent import parse_query_intent
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import MergePolicy
+from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.supervision.breaker import Breaker
 from composable_memory.testing import fakes, in_memory
 from composable_memory.types import (

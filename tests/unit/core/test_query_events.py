@@ -8,10 +8,10 @@ import pytest
 
 from composable_memory.errors import BackendUnavailable
 from composable_memory.interfaces import Capability, MemorySearchManager
-from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.replay import is_reproduced
+from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.supervision.breaker import Breaker
 from composable_memory.testing import InMemoryBackend
 from composable_memory.testing.fakes import HangingBackend, RaisingBackend

@@ -9,12 +9,12 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import Dedup, Fusion
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import ActiveWeights, LiveWeights, MergePolicy
 from composable_memory.query.replay import Replayer, can_be_ranked, is_reproduced
+from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.testing.in_memory import FIXED_NOW, FakeBackend
 from composable_memory.types import MemorySearchResult, Origin, SearchOptions
 from composable_memory_feedback.experiments.experiment_status import Experiment

@@ -3,8 +3,8 @@
 import asyncio
 from pathlib import Path
 
-from composable_memory.query.backend_handle import ComposableBackendEntry
 from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.testing import fakes, in_memory
 from composable_memory.types import QueryRequest, SearchOptions
 from composable_memory_feedback.logged.reading import read_queries
