@@ -28,10 +28,10 @@ from time import perf_counter
 
 from composable_memory import open_memory
 from composable_memory.query.calibration import Calibration
+from composable_memory.query.interleaving import seed_of, team_draft
 from composable_memory.query.ranking import CalibrationRule, MergePolicy, rank
 from composable_memory.types import BackendAnswer, SearchOptions
 from composable_memory_feedback.experiments.experiment_status import Outcome, TestResult, judge
-from composable_memory_feedback.experiments.interleaving import seed_of, team_draft
 
 DEPTH = 10
 QUERIES = 300

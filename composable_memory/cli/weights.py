@@ -24,9 +24,8 @@ from composable_memory.cli.weight_tables import (
 from composable_memory.json_documents import document
 from composable_memory.learning import Learning, WeightsReport
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.store.stored_values import WeightChange
-from composable_memory_feedback.weights import WeightTable, kinds_of, same_proportions
+from composable_memory_feedback.weights import IntentKind, WeightTable, kinds_of, same_proportions
 
 ACTOR = "cli"
 REASON_CHARS = 160

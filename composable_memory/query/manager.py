@@ -70,8 +70,7 @@ from composable_memory.types import (
     SearchOptions,
     SyncReport,
 )
-from composable_memory_feedback.intents import IntentKind, intent_kind
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import IntentKind, WeightTable, intent_kind
 from composable_memory_ops_logs import OpsLog, trace, utc_now
 from composable_memory_ops_logs.tracing import new_id
 

@@ -1,4 +1,4 @@
-"""Makes one ranking of several answers: active weights, calibration, merge, depth that only appends (pure)."""
+"""Makes one ranking of several answers: active weights, calibration, merge, depth that only appends."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import field, replace
@@ -8,8 +8,7 @@ from composable_memory.query.calibration import STRONG, STRONG_HYBRID, Calibrati
 from composable_memory.query.fusion import DEFAULT_RRF_K, BackendList, Dedup, Fusion, Merged, T, merge
 from composable_memory.query.near_duplicates import NearTexts
 from composable_memory.types import SearchOptions
-from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import IntentKind, WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:

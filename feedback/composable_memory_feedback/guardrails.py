@@ -12,9 +12,15 @@ from typing import TypeAlias
 
 from composable_memory_feedback.advice.proposal import AdviceLimits, Objection, Proposal, Verdict
 from composable_memory_feedback.golden import GoldenComparison
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.weights import SAME, WeightTable, are_same, kinds_of, same_proportions
+from composable_memory_feedback.weights import (
+    SAME,
+    IntentKind,
+    WeightTable,
+    are_same,
+    kinds_of,
+    same_proportions,
+)
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 Row: TypeAlias = dict[str, float]

@@ -7,7 +7,7 @@ from enum import StrEnum
 from statistics import fmean
 from typing import Literal
 
-from composable_memory_feedback.intents import IntentKind
+from composable_memory_feedback.weights import IntentKind
 from composable_memory_ops_logs import place_key
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

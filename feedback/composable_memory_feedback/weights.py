@@ -1,13 +1,36 @@
-"""The weights of the backends: a versioned table, so that every logged ranking names its weights."""
+"""Weights of the backends for each kind of question: a versioned table, which every logged ranking names."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import field
 from datetime import UTC, datetime
+from enum import StrEnum
 from hashlib import sha256
 from math import isfinite
 
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_ops_logs.quick_dataclass import dataclass
+
+
+class IntentKind(StrEnum):
+    """What a question is mostly about, by what its words name."""
+
+    TIME = "time"
+    """It speaks of a time, such as "last week"."""
+    TOPIC = "topic"
+    """It names a topic, as in "about the greenhouse" or "#outage"."""
+    ENTITY = "entity"
+    """It names something: a person, a file, a product."""
+    GENERAL = "general"
+    """It names none of these."""
+
+
+def intent_kind(*, entities: Sized, topics: Sized, time_hints: Sized) -> IntentKind:
+    """Return the kind of a question; where several would fit, a time goes before a topic before a name."""
+    if len(time_hints):
+        return IntentKind.TIME
+    if len(topics):
+        return IntentKind.TOPIC
+    return IntentKind.ENTITY if len(entities) else IntentKind.GENERAL
+
 
 DEFAULT_WEIGHT = 1.0
 SAME = 1e-9

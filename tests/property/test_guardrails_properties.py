@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from composable_memory_feedback.advice.proposal import AdviceLimits
 from composable_memory_feedback.guardrails import clamp_steps
-from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.weights import WeightTable, same_proportions
+from composable_memory_feedback.weights import IntentKind, WeightTable, same_proportions
 
 BACKENDS = ("builtin", "graphiti", "qmd")
 WEIGHTS = st.one_of(st.floats(0.0, 2.0), st.sampled_from([0.0, 5e-324, 1e-9, 1.0, 10_000.0, 1.7e308]))

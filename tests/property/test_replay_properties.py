@@ -28,10 +28,9 @@ from composable_memory.types import (
     SupportingFact,
 )
 from composable_memory_feedback.experiments.experiment_status import Experiment
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.logged.logged_query import LoggedQueries, RankingPolicy
 from composable_memory_feedback.logged.reading import read_queries
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import IntentKind, WeightTable
 from composable_memory_ops_logs import OpsLog
 
 BACKENDS = ("notes", "graph", "qmd")

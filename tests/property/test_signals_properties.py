@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.logged.logged_query import (
     LoggedAnswer,
@@ -19,6 +18,7 @@ from composable_memory_feedback.logged.logged_query import (
 from composable_memory_feedback.logged.reading import TrafficItem
 from composable_memory_feedback.signals.implicit_feedback import Uses
 from composable_memory_feedback.signals.quoting import ShownText, quoted_places
+from composable_memory_feedback.weights import IntentKind
 from composable_memory_ops_logs import OpsEvent, TakenFrom
 
 NOON = datetime(2026, 3, 31, 12, tzinfo=UTC)

@@ -8,11 +8,10 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import Judgement, JudgementKind, backend_days
 from composable_memory_feedback.store.codecs import TABLES, logged_query_of, logged_query_text
 from composable_memory_feedback.store.store import FeedbackStore
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import IntentKind, WeightTable
 from tests.unit.feedback.store_makers import NOON, judgement, logged_query
 
 WEIGHTS = st.dictionaries(

@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from composable_memory_feedback.advice.evidence import Case
 from composable_memory_feedback.advice.proposal import AdviceLimits, BackendAdvice, Proposal
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import BackendDay, BackendRecord, total_of
 from composable_memory_feedback.language_model import (
     SHORT_TEXT,
@@ -25,7 +24,7 @@ from composable_memory_feedback.language_model import (
     object_schema,
     one_line,
 )
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import IntentKind, WeightTable
 from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.events import JsonValue
 

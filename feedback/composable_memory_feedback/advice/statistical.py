@@ -22,10 +22,9 @@ from composable_memory_feedback.advice.estimating import Comparison, Imputation,
 from composable_memory_feedback.advice.evidence import Case, CaseScores
 from composable_memory_feedback.advice.proposal import AdviceLimits, BackendAdvice, Proposal
 from composable_memory_feedback.advice.weight_grid import SMALLEST, Vector, coarse, positive, vector_of
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit, Ranker
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.weights import WeightTable, same_proportions
+from composable_memory_feedback.weights import IntentKind, WeightTable, same_proportions
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 ClampSteps = Callable[[WeightTable], WeightTable]

@@ -5,8 +5,7 @@ from itertools import product
 from math import exp, log
 from random import Random
 
-from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import IntentKind, WeightTable
 
 Vector = tuple[float, ...]
 """One weight per backend, in their order; the heaviest is 1."""

@@ -5,8 +5,8 @@ from dataclasses import field
 from datetime import datetime
 from typing import Any, Protocol
 
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import Judgement, JudgementKind
+from composable_memory_feedback.weights import IntentKind
 from composable_memory_ops_logs import Candidate, TakenFrom, place_key
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

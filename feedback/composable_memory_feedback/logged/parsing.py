@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, cast
 
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.logged.log_lines import (
     AnswerLine,
     MergedLine,
@@ -20,6 +19,7 @@ from composable_memory_feedback.logged.logged_query import (
     RankedHit,
     RankingPolicy,
 )
+from composable_memory_feedback.weights import IntentKind
 from composable_memory_ops_logs import Candidate, OpsEvent
 from composable_memory_ops_logs.short_form import ShortRanking, final_row, is_short, short_detail
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from composable_memory_feedback.advice.estimating import Comparison, Imputation, Rankings, compare
 from composable_memory_feedback.advice.evidence import Case
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.logged.logged_query import LoggedQuery, Ranker, RankingPolicy
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.replay.report import (
@@ -17,6 +16,7 @@ from composable_memory_feedback.replay.report import (
     ReplayReport,
     compared,
 )
+from composable_memory_feedback.weights import IntentKind
 
 LEAST_CASES = 10
 """An interval over fewer judged queries says nothing that a gate could stand on."""

@@ -5,10 +5,9 @@ from dataclasses import field
 from itertools import combinations
 from typing import Literal
 
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import IntentKind, WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 

@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 from sqlite3 import Row
 
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import RELEVANT, Judgement, JudgementKind
 from composable_memory_feedback.store.codecs import EVALUATIONS, plain_text, time_of, time_text
 from composable_memory_feedback.store.database import Database
 from composable_memory_feedback.store.stored_values import Evaluation
+from composable_memory_feedback.weights import IntentKind
 
 BEGINNING = ""
 """Before and after every time, as `time_text` writes them."""

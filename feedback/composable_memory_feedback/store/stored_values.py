@@ -5,9 +5,8 @@ from dataclasses import field
 from datetime import datetime
 from typing import Literal
 
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import IntentKind, WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 WeightAction = Literal["adopt", "rollback", "reset"]

@@ -19,8 +19,7 @@ from composable_memory.learning.loop import learning_goes_on
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.experiments.experiment_status import Outcome
 from composable_memory_feedback.golden import GoldenPlace, GoldenQuestion
-from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import IntentKind, WeightTable
 from composable_memory_ops_logs import OpsLogReader
 from tests.integration.embedders.loopback import Answerer, Received, Reply, listening
 from tests.integration.feedback.learners import ORDER, Place, Rest, ask, saying

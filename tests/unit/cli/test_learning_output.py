@@ -32,7 +32,6 @@ from composable_memory.learning import (
 from composable_memory_feedback.advice.proposal import BackendAdvice, Objection, Proposal, Verdict
 from composable_memory_feedback.experiments.experiment_status import Experiment, ExperimentStatus
 from composable_memory_feedback.golden import GoldenComparison, GoldenScore
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import BackendDay, JudgementKind
 from composable_memory_feedback.judging.evaluator import EvaluationOutcome
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit, RankingPolicy
@@ -40,7 +39,7 @@ from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.replay.comparing import by_importance
 from composable_memory_feedback.replay.report import Judged, Move, PolicyChange, QueryReplay, ReplayReport
 from composable_memory_feedback.store.stored_values import Evaluation
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import IntentKind, WeightTable
 
 NOW = datetime(2026, 5, 11, 12, tzinfo=UTC)
 BASE = WeightTable.fixed({"notes": 0.5, "graph": 0.25}, made_at=NOW)

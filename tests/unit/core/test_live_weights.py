@@ -11,8 +11,7 @@ from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.testing.in_memory import FIXED_NOW, FakeBackend
 from composable_memory.types import MemorySearchResult, SearchOptions
 from composable_memory_feedback.experiments.experiment_status import Experiment
-from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import IntentKind, WeightTable
 from composable_memory_ops_logs import BackendResult, MemorySink, OpsLog, QueryMerged, QueryStart
 
 FOR_NOTES = WeightTable.fixed({"notes": 1.0, "graph": 0.5})

@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime, timedelta
 
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 from composable_memory_feedback.logged.logged_query import (
     LoggedExperiment,
@@ -12,7 +11,7 @@ from composable_memory_feedback.logged.logged_query import (
     RankingPolicy,
 )
 from composable_memory_feedback.store.stored_values import Evaluation
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import IntentKind, WeightTable
 from composable_memory_ops_logs import Candidate, TakenFrom
 
 NOON = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)

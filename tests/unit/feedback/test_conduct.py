@@ -8,13 +8,13 @@ from math import log2
 
 import pytest
 
+from composable_memory.query.interleaving import team_draft
 from composable_memory_feedback.experiments.experiment_status import (
     Experiment,
     Outcome,
     judge,
     status_of,
 )
-from composable_memory_feedback.experiments.interleaving import team_draft
 from composable_memory_feedback.weights import WeightTable
 
 AT = datetime(2026, 3, 2, 9, tzinfo=UTC)

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from composable_memory_feedback.experiments.experiment_status import credit
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 from composable_memory_feedback.logged.logged_query import (
     LoggedExperiment,
@@ -15,6 +14,7 @@ from composable_memory_feedback.logged.logged_query import (
     RankedHit,
     RankingPolicy,
 )
+from composable_memory_feedback.weights import IntentKind
 
 AT = datetime(2026, 3, 2, 9, tzinfo=UTC)
 

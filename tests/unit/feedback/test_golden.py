@@ -16,9 +16,8 @@ from composable_memory_feedback.golden import (
     score_golden,
     score_hits,
 )
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.logged.logged_query import RankedHit
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import IntentKind, WeightTable
 from tests.unit.feedback.worlds import logged, plain_ranker
 
 RELEVANT_SECOND = 0.6309297535714575

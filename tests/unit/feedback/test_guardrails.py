@@ -10,9 +10,8 @@ import pytest
 from composable_memory_feedback.advice.proposal import AdviceLimits, BackendAdvice, ObjectionCode, Proposal
 from composable_memory_feedback.golden import GoldenComparison, GoldenScore
 from composable_memory_feedback.guardrails import Clamped, check, clamp_steps
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import IntentKind, WeightTable
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 LIMITS = AdviceLimits()

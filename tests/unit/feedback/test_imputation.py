@@ -4,9 +4,9 @@ import pytest
 
 from composable_memory_feedback.advice.estimating import Imputation
 from composable_memory_feedback.advice.evidence import Case, Evidence
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_feedback.logged.logged_query import RankedHit
+from composable_memory_feedback.weights import IntentKind
 from tests.unit.feedback.worlds import key_of, logged, plain_ranker
 
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections import Counter
 
-from composable_memory_feedback.experiments.interleaving import Pick, seed_of, team_draft
+from composable_memory.query.interleaving import Pick, seed_of, team_draft
 
 DRAWS = 4000
 FIVE_SIGMA = 5 * (DRAWS / 4) ** 0.5
@@ -109,7 +109,7 @@ def test_use_that_goes_by_the_place_alone_favours_neither() -> None:
 def test_a_draft_loads_nothing_heavy() -> None:
     code = (
         "import sys; sys.path[:] = sys.argv[1:]; before = set(sys.modules);"
-        "import composable_memory_feedback.experiments.interleaving;"
+        "import composable_memory.query.interleaving;"
         "print(sorted({'numpy', 'pydantic', 'httpx', 'sqlite3'} & (set(sys.modules) - before)))"
     )
     ran = subprocess.run([sys.executable, "-c", code, *sys.path], capture_output=True, text=True, check=True)

@@ -12,9 +12,8 @@ from composable_memory_feedback.advice.evidence import Case, Evidence
 from composable_memory_feedback.advice.llm import propose, record_of
 from composable_memory_feedback.advice.proposal import AdviceLimits, Proposal
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import BackendDay, JudgementKind, KindGroup
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import IntentKind, WeightTable
 from tests.unit.feedback.judged_queries import NOW, ScriptedModel, hit, logged_query
 
 CURRENT = WeightTable.fixed({"builtin": 1.0, "qmd": 0.5}, made_at=NOW)

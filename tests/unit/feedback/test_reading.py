@@ -10,7 +10,6 @@ from typing import Any
 import orjson
 import pytest
 
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.logged.logged_query import LoggedExperiment, LoggedQuery
 from composable_memory_feedback.logged.reading import (
     BAD_LINES,
@@ -20,6 +19,7 @@ from composable_memory_feedback.logged.reading import (
     QueryStream,
     read_queries,
 )
+from composable_memory_feedback.weights import IntentKind
 from composable_memory_ops_logs import (
     SCHEMA_VERSION,
     AnswerGiven,

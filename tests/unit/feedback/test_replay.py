@@ -7,13 +7,12 @@ import pytest
 
 from composable_memory_feedback.advice.evidence import Case, Evidence
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.replay.comparing import by_importance, changed, gate, replay
 from composable_memory_feedback.replay.report import Move, PolicyChange, QueryReplay, compared
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import IntentKind, WeightTable
 from tests.unit.feedback.worlds import key_of, logged, plain_ranker
 
 LISTS = {"good": {"a.md": 0.8, "b.md": 0.5}, "bad": {"x.md": 0.9, "y.md": 0.7}}

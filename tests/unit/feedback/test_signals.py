@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 from composable_memory_feedback.logged.logged_query import (
     LoggedAnswer,
@@ -15,6 +14,7 @@ from composable_memory_feedback.logged.logged_query import (
     RankingPolicy,
 )
 from composable_memory_feedback.signals.implicit_feedback import Uses
+from composable_memory_feedback.weights import IntentKind
 from composable_memory_ops_logs import Candidate, TakenFrom
 
 NOON = datetime(2026, 3, 31, 12, tzinfo=UTC)

@@ -10,8 +10,7 @@ from composable_memory_feedback.advice.proposal import AdviceLimits, Proposal
 from composable_memory_feedback.advice.statistical import advise
 from composable_memory_feedback.advice.weight_grid import SMALLEST, coarse, normalised, positive, vector_of
 from composable_memory_feedback.guardrails import check, clamp_steps
-from composable_memory_feedback.intents import IntentKind
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import IntentKind, WeightTable
 from tests.unit.feedback.worlds import (
     BACKENDS,
     BEGINNING,

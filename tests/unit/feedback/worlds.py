@@ -11,11 +11,10 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 
 from composable_memory_feedback.advice.evidence import Case
-from composable_memory_feedback.intents import IntentKind
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 from composable_memory_feedback.logged.logged_query import LoggedList, LoggedQuery, RankedHit, RankingPolicy
 from composable_memory_feedback.metrics import dcg
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import IntentKind, WeightTable
 from composable_memory_ops_logs import Candidate
 
 BEGINNING = datetime(2026, 3, 2, tzinfo=UTC)
