@@ -31,7 +31,7 @@ from composable_memory.query.calibration import Calibration
 from composable_memory.query.interleaving import seed_of, team_draft
 from composable_memory.query.ranking import CalibrationRule, MergePolicy, rank
 from composable_memory.types import BackendAnswer, SearchOptions
-from composable_memory_feedback.experiments.experiment_status import Outcome, TestResult, judge
+from composable_memory_feedback.experiments import Outcome, TestResult, judge
 
 DEPTH = 10
 QUERIES = 300

@@ -32,12 +32,10 @@ from composable_memory_feedback.advice.evidence import (  # noqa: E402
     score,
 )
 from composable_memory_feedback.advice.proposal import AdviceLimits, Proposal  # noqa: E402
-from composable_memory_feedback.advice.statistical import advise  # noqa: E402
-from composable_memory_feedback.advice.weight_grid import coarse  # noqa: E402
+from composable_memory_feedback.advice.statistical import advise, coarse  # noqa: E402
 from composable_memory_feedback.guardrails import check, clamp_steps  # noqa: E402
 from composable_memory_feedback.logged.logged_query import LoggedQuery  # noqa: E402
-from composable_memory_feedback.replay.comparing import gate  # noqa: E402
-from composable_memory_feedback.replay.report import PolicyChange  # noqa: E402
+from composable_memory_feedback.replay import PolicyChange, gate  # noqa: E402
 from composable_memory_feedback.weights import WeightTable  # noqa: E402
 from tests.unit.feedback.worlds import (  # noqa: E402
     BACKENDS,

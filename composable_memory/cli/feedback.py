@@ -41,7 +41,7 @@ from composable_memory.cli.weights import weights_document
 from composable_memory.json_documents import document
 from composable_memory.learning import EvaluationRun, Learning, LearningStats, WeightsReport
 from composable_memory_feedback.judgements import BackendDay, Judgement, JudgementKind, KindGroup, total_of
-from composable_memory_feedback.judging.evaluator import EvaluationOutcome
+from composable_memory_feedback.judging import EvaluationOutcome
 from composable_memory_feedback.weights import IntentKind, WeightTable
 from composable_memory_ops_logs import utc_now
 

@@ -22,7 +22,7 @@ from composable_memory.cli.weight_tables import (
 from composable_memory.json_documents import document
 from composable_memory.learning import ReplayRun
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.replay.report import Judged, Move, PolicyChange, QueryReplay, ReplayReport
+from composable_memory_feedback.replay import Judged, Move, PolicyChange, QueryReplay, ReplayReport
 
 NO_CHANGE = PolicyChange()
 NAMED = 5

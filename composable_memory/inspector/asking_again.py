@@ -15,8 +15,7 @@ from composable_memory.query.replay import Replayer
 from composable_memory.types import SearchFilters
 from composable_memory_feedback.logged.logged_query import LoggedQuery
 from composable_memory_feedback.logged.reading import read_queries
-from composable_memory_feedback.replay.comparing import changed
-from composable_memory_feedback.replay.report import PolicyChange, ReplayReport, compared
+from composable_memory_feedback.replay import PolicyChange, ReplayReport, changed, compared
 from composable_memory_ops_logs import OpsLog, OpsLogReader, trace
 
 if TYPE_CHECKING:

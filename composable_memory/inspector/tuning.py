@@ -12,7 +12,7 @@ from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import Dedup, Fusion
 from composable_memory_feedback.logged.logged_query import RankedHit
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.replay.report import PolicyChange, QueryReplay
+from composable_memory_feedback.replay import PolicyChange, QueryReplay
 from composable_memory_feedback.store.stored_values import WeightChange
 from composable_memory_feedback.weights import WeightTable
 

@@ -21,7 +21,7 @@ from composable_memory_ops_logs import AnswerGiven, ErrorInfo, OpsLog, OpsLogErr
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from composable_memory_feedback.experiments.experiment_status import Experiment
+    from composable_memory_feedback.experiments import Experiment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

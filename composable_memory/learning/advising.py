@@ -22,8 +22,7 @@ from composable_memory_feedback.guardrails import HARDLY, Clamped, check, clamp_
 from composable_memory_feedback.judgements import Judgement, backend_days
 from composable_memory_feedback.language_model import LanguageModel
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.replay.comparing import LEAST_CASES, gate
-from composable_memory_feedback.replay.report import PolicyChange
+from composable_memory_feedback.replay import LEAST_CASES, PolicyChange, gate
 from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_feedback.weights import WeightTable, same_proportions
 from composable_memory_ops_logs import WeightsAdvised

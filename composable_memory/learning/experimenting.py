@@ -12,7 +12,7 @@ from composable_memory.learning.judging import Judging
 from composable_memory.learning.logged import from_log, streamed
 from composable_memory.learning.weight_tables import WeightTables
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.experiments.experiment_status import (
+from composable_memory_feedback.experiments import (
     CREDITED,
     Experiment,
     ExperimentStatus,

@@ -22,7 +22,7 @@ from composable_memory.learning.weight_tables import WeightTables
 from composable_memory_feedback.advice.evidence import QueryKey
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement, JudgementKind, backend_days
-from composable_memory_feedback.judging.evaluator import EvaluationOutcome, Evaluator
+from composable_memory_feedback.judging import EvaluationOutcome, Evaluator
 from composable_memory_feedback.language_model import LanguageModel
 from composable_memory_feedback.logged.logged_query import LoggedQuery
 from composable_memory_feedback.logged.reading import read_queries

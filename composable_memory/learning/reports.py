@@ -8,8 +8,8 @@ from composable_memory.learning.active_weights import WeightsReport
 from composable_memory_feedback.advice.proposal import Proposal, Verdict
 from composable_memory_feedback.golden import GoldenComparison, GoldenScore
 from composable_memory_feedback.judgements import BackendDay, JudgementKind
-from composable_memory_feedback.judging.evaluator import EvaluationOutcome
-from composable_memory_feedback.replay.report import ReplayReport
+from composable_memory_feedback.judging import EvaluationOutcome
+from composable_memory_feedback.replay import ReplayReport
 from composable_memory_feedback.store.stored_values import Evaluation
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

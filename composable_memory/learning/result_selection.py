@@ -9,8 +9,7 @@ from composable_memory_feedback.advice.evidence import EvidenceOfQuery, QueryKey
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit
-from composable_memory_feedback.replay.comparing import changed
-from composable_memory_feedback.replay.report import PolicyChange
+from composable_memory_feedback.replay import PolicyChange, changed
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

@@ -31,8 +31,7 @@ from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.logged.logged_query import LoggedQuery
 from composable_memory_feedback.logged.reading import QueryStream
-from composable_memory_feedback.replay.comparing import gate, replay
-from composable_memory_feedback.replay.report import GateVerdict, PolicyChange
+from composable_memory_feedback.replay import GateVerdict, PolicyChange, gate, replay
 from composable_memory_feedback.store.export_import import Imported
 from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_ops_logs import utc_now

@@ -12,7 +12,7 @@ from composable_memory_feedback.weights import IntentKind, WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from composable_memory_feedback.experiments.experiment_status import Experiment
+    from composable_memory_feedback.experiments import Experiment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from composable_memory_feedback.advice.evidence import CaseScores, Evidence, case_weight, score
-from composable_memory_feedback.advice.weight_grid import coarse, normalised, positive
+from composable_memory_feedback.advice.statistical import coarse, normalised, positive
 from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_feedback.logged.logged_query import RankedHit
 from composable_memory_feedback.metrics import ndcg

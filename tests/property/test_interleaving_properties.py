@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from composable_memory.query.interleaving import Pick, team_draft
-from composable_memory_feedback.experiments.experiment_status import PRIOR, win_rate
+from composable_memory_feedback.experiments import PRIOR, win_rate
 
 keys = st.frozensets(st.integers(0, 30), min_size=1, max_size=3)
 rankings = st.lists(keys, max_size=12)

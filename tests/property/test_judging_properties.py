@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from composable_memory_feedback.advice.evidence import Case
 from composable_memory_feedback.advice.llm import propose
 from composable_memory_feedback.advice.proposal import AdviceLimits
-from composable_memory_feedback.judging.prompt import read_reply
+from composable_memory_feedback.judging import read_reply
 from composable_memory_feedback.language_model import Fence, clean, json_object_in, one_line
 from composable_memory_feedback.weights import WeightTable
 from tests.unit.feedback.judged_queries import ScriptedModel, logged_query

@@ -27,7 +27,7 @@ from composable_memory.types import (
     SearchOptions,
     SupportingFact,
 )
-from composable_memory_feedback.experiments.experiment_status import Experiment
+from composable_memory_feedback.experiments import Experiment
 from composable_memory_feedback.logged.logged_query import LoggedQueries, RankingPolicy
 from composable_memory_feedback.logged.reading import read_queries
 from composable_memory_feedback.weights import IntentKind, WeightTable

@@ -11,9 +11,12 @@ the folds share most of their cases, the interval is wider than that of a mean o
 and Bengio 2003).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
+from itertools import product
+from math import exp, log
+from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +24,6 @@ from numpy.typing import NDArray
 from composable_memory_feedback.advice.estimating import Comparison, Imputation, compare, counts_of
 from composable_memory_feedback.advice.evidence import Case, CaseScores
 from composable_memory_feedback.advice.proposal import AdviceLimits, BackendAdvice, Proposal
-from composable_memory_feedback.advice.weight_grid import SMALLEST, Vector, coarse, positive, vector_of
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit, Ranker
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import IntentKind, WeightTable, same_proportions
@@ -44,6 +46,17 @@ LEAST_CHANGE = 1e-6
 ROUNDED = 1.5e-4
 """Proportions that differ by less are the same: both were rounded to four digits."""
 REASON = "advice of the statistical advisor"
+
+Vector = tuple[float, ...]
+"""One weight per backend, in their order; the heaviest is 1."""
+
+SMALLEST = 0.01
+"""A weight of 0 is read as this share of the heaviest; a proportion to 0 has no meaning."""
+ALL_UP_TO = 3
+"""So many backends are tried in every combination of levels; more are sampled."""
+LEVELS = {1: 1, 2: 13, 3: 6}
+LEVELS_OF_MANY = 5
+SAMPLED = 70
 
 
 def advise(
@@ -289,3 +302,48 @@ def _reason(kind: IntentKind | None, old: float, new: float, count: int, belief:
     if low == high:
         return f"{text} the best weight is {low} (95 %, where the heaviest backend has 1)"
     return f"{text} the best weight lies between {low} and {high} (95 %)"
+
+
+def coarse(current: Vector, *, floor: float, seed: int) -> list[Vector]:
+    """Return vectors over the whole range from `floor` to 1, `current` (positive) and the equal one first."""
+    count = len(current)
+    levels = _levels(LEVELS.get(count, LEVELS_OF_MANY), floor)
+    if count <= ALL_UP_TO:
+        others: Iterable[Vector] = (one for one in product(levels, repeat=count) if max(one) == 1.0)
+    else:
+        others = [*_one_changed(current, levels), *_sampled(count, floor, Random(seed))]  # noqa: S311
+    found = [current, (1.0,) * count, *(positive(normalised(one)) for one in others)]
+    return list(dict.fromkeys(found))
+
+
+def vector_of(table: WeightTable, backends: Sequence[str], kind: IntentKind | None = None) -> Vector:
+    """Return the proportions of a table's weights for questions of a kind, with the heaviest as 1."""
+    return tuple(round(one, 4) for one in table.proportions(backends, kind).values())
+
+
+def normalised(weights: Sequence[float]) -> Vector:
+    """Return the proportions of weights with the heaviest as 1; all 0 where every weight is 0."""
+    heaviest = max(weights, default=0.0)
+    return tuple(round(one / heaviest, 4) if heaviest > 0.0 else 0.0 for one in weights)
+
+
+def positive(vector: Vector) -> Vector:
+    """Return proportions that have logarithms: none below `SMALLEST`, all equal where all were 0."""
+    return tuple(max(SMALLEST, one) for one in vector) if any(vector) else (1.0,) * len(vector)
+
+
+def _levels(count: int, floor: float) -> list[float]:
+    lowest = log(max(floor, SMALLEST))
+    return [round(exp(lowest * step / max(count - 1, 1)), 4) for step in range(count)]
+
+
+def _one_changed(vector: Vector, levels: Sequence[float]) -> Iterable[Vector]:
+    for base in (vector, (1.0,) * len(vector)):
+        for place, level in product(range(len(base)), levels):
+            yield (*base[:place], level, *base[place + 1 :])
+
+
+def _sampled(count: int, floor: float, random: Random) -> Iterable[Vector]:
+    lowest = log(max(floor, SMALLEST))
+    for _ in range(SAMPLED):
+        yield tuple(exp(random.uniform(lowest, 0.0)) for _ in range(count))

@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.experiments.experiment_status import Experiment
+from composable_memory_feedback.experiments import Experiment
 from composable_memory_feedback.golden import GoldenQuestion
 from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_feedback.logged.logged_query import LoggedQuery

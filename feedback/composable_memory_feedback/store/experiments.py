@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlite3 import Connection, Row
 
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.experiments.experiment_status import Experiment, Outcome, Side
+from composable_memory_feedback.experiments import Experiment, Outcome, Side
 from composable_memory_feedback.store.codecs import EXPERIMENTS, plain_text, time_of, time_text
 from composable_memory_feedback.store.database import Database
 

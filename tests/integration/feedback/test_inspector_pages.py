@@ -13,7 +13,7 @@ from starlette.routing import Mount
 from composable_memory import Memory, MemoryContentObject, open_memory
 from composable_memory.inspector.answer_page import write_report
 from composable_memory.inspector.routes import routes
-from composable_memory_feedback.replay.report import PolicyChange
+from composable_memory_feedback.replay import PolicyChange
 from composable_memory_ops_logs import OpsLogError
 from tests.integration.feedback.learners import Place, ask, judge
 from tests.integration.remembering_backend import spec as remembering

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from composable_memory_feedback.chat import ChatClient, ChatEndpoint
 from composable_memory_feedback.judgements import backend_days
-from composable_memory_feedback.judging.evaluator import Evaluator
+from composable_memory_feedback.judging import Evaluator
 from composable_memory_feedback.store.store import FeedbackStore
 from tests.integration.embedders.loopback import Answerer, Received, Reply, listening
 from tests.unit.feedback.judged_queries import NOW, hit, judgments, logged_query

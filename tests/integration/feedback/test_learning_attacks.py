@@ -15,7 +15,7 @@ from composable_memory.errors import ConfigError
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenPlace, GoldenQuestion
 from composable_memory_feedback.logged.reading import BAD_LINES, WRITTEN_TWICE
-from composable_memory_feedback.replay.report import PolicyChange
+from composable_memory_feedback.replay import PolicyChange
 from composable_memory_feedback.weights import WeightTable
 from tests.integration.embedders.loopback import Received, Reply, listening
 from tests.integration.feedback.learners import Place, ask, judge, resealed, saying

@@ -17,7 +17,7 @@ from composable_memory.cli import app
 from composable_memory.learning import open_learning
 from composable_memory.learning.loop import learning_goes_on
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.experiments.experiment_status import Outcome
+from composable_memory_feedback.experiments import Outcome
 from composable_memory_feedback.golden import GoldenPlace, GoldenQuestion
 from composable_memory_feedback.weights import IntentKind, WeightTable
 from composable_memory_ops_logs import OpsLogReader

@@ -14,7 +14,7 @@ from composable_memory.tools.search import MemorySearchRequest, memory_search
 from composable_memory_feedback.advice.evidence import score
 from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_feedback.logged.logged_query import LoggedQuery
-from composable_memory_feedback.replay.report import PolicyChange
+from composable_memory_feedback.replay import PolicyChange
 from tests.integration.embedders.loopback import listening
 from tests.integration.feedback.learners import saying
 from tests.integration.feedback.test_cli_feedback import Cmem

@@ -30,14 +30,20 @@ from composable_memory.learning import (
     WeightsReport,
 )
 from composable_memory_feedback.advice.proposal import BackendAdvice, Objection, Proposal, Verdict
-from composable_memory_feedback.experiments.experiment_status import Experiment, ExperimentStatus
+from composable_memory_feedback.experiments import Experiment, ExperimentStatus
 from composable_memory_feedback.golden import GoldenComparison, GoldenScore
 from composable_memory_feedback.judgements import BackendDay, JudgementKind
-from composable_memory_feedback.judging.evaluator import EvaluationOutcome
+from composable_memory_feedback.judging import EvaluationOutcome
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit, RankingPolicy
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.replay.comparing import by_importance
-from composable_memory_feedback.replay.report import Judged, Move, PolicyChange, QueryReplay, ReplayReport
+from composable_memory_feedback.replay import (
+    Judged,
+    Move,
+    PolicyChange,
+    QueryReplay,
+    ReplayReport,
+    by_importance,
+)
 from composable_memory_feedback.store.stored_values import Evaluation
 from composable_memory_feedback.weights import IntentKind, WeightTable
 

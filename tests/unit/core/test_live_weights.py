@@ -10,7 +10,7 @@ from composable_memory.query.ranking import ActiveWeights, LiveWeights
 from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.testing.in_memory import FIXED_NOW, FakeBackend
 from composable_memory.types import MemorySearchResult, SearchOptions
-from composable_memory_feedback.experiments.experiment_status import Experiment
+from composable_memory_feedback.experiments import Experiment
 from composable_memory_feedback.weights import IntentKind, WeightTable
 from composable_memory_ops_logs import BackendResult, MemorySink, OpsLog, QueryMerged, QueryStart
 

@@ -17,7 +17,7 @@ from composable_memory.query.replay import Replayer, can_be_ranked, is_reproduce
 from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.testing.in_memory import FIXED_NOW, FakeBackend
 from composable_memory.types import MemorySearchResult, Origin, SearchOptions
-from composable_memory_feedback.experiments.experiment_status import Experiment
+from composable_memory_feedback.experiments import Experiment
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit
 from composable_memory_feedback.logged.reading import read_queries
 from composable_memory_feedback.weights import WeightTable

@@ -9,7 +9,7 @@ from math import log2
 import pytest
 
 from composable_memory.query.interleaving import team_draft
-from composable_memory_feedback.experiments.experiment_status import (
+from composable_memory_feedback.experiments import (
     Experiment,
     Outcome,
     judge,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from composable_memory_feedback.experiments.experiment_status import credit
+from composable_memory_feedback.experiments import credit
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 from composable_memory_feedback.logged.logged_query import (
     LoggedExperiment,

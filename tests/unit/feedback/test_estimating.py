@@ -3,8 +3,7 @@
 from composable_memory_feedback.advice.estimating import Comparison, Imputation, compare, counts_of
 from composable_memory_feedback.advice.evidence import Case, Evidence, cases_of
 from composable_memory_feedback.judgements import JudgementKind
-from composable_memory_feedback.replay.comparing import changed
-from composable_memory_feedback.replay.report import PolicyChange
+from composable_memory_feedback.replay import PolicyChange, changed
 from composable_memory_feedback.weights import WeightTable
 from tests.unit.feedback.worlds import BACKENDS, World, key_of, logged, plain_ranker
 

@@ -7,7 +7,7 @@ import pytest
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import JudgementKind
-from composable_memory_feedback.judging.evaluator import Evaluator
+from composable_memory_feedback.judging import Evaluator
 from composable_memory_feedback.language_model import ChatReply
 from composable_memory_ops_logs.events import JsonValue
 from tests.unit.feedback.judged_queries import NOW, ScriptedModel, ShelfStore, hit, judgments, logged_query

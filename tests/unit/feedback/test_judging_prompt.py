@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from composable_memory_feedback.judging.prompt import SYSTEM, judging_prompt, judging_schema
+from composable_memory_feedback.judging import SYSTEM, judging_prompt, judging_schema
 from composable_memory_feedback.language_model import Fence, clean, json_object_in, one_line
 from tests.unit.feedback.judged_queries import hit, logged_query
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from composable_memory_feedback.judging.prompt import read_reply
+from composable_memory_feedback.judging import read_reply
 from tests.unit.feedback.judged_queries import judgments
 
 

@@ -10,8 +10,16 @@ from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.replay.comparing import by_importance, changed, gate, replay
-from composable_memory_feedback.replay.report import Move, PolicyChange, QueryReplay, compared
+from composable_memory_feedback.replay import (
+    Move,
+    PolicyChange,
+    QueryReplay,
+    by_importance,
+    changed,
+    compared,
+    gate,
+    replay,
+)
 from composable_memory_feedback.weights import IntentKind, WeightTable
 from tests.unit.feedback.worlds import key_of, logged, plain_ranker
 

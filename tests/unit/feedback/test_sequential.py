@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from composable_memory_feedback.experiments.experiment_status import Outcome, judge, win_rate
+from composable_memory_feedback.experiments import Outcome, judge, win_rate
 
 AT = datetime(2026, 3, 2, 9, tzinfo=UTC)
 

@@ -7,8 +7,14 @@ import pytest
 
 from composable_memory_feedback.advice.evidence import Case, cases_of
 from composable_memory_feedback.advice.proposal import AdviceLimits, Proposal
-from composable_memory_feedback.advice.statistical import advise
-from composable_memory_feedback.advice.weight_grid import SMALLEST, coarse, normalised, positive, vector_of
+from composable_memory_feedback.advice.statistical import (
+    SMALLEST,
+    advise,
+    coarse,
+    normalised,
+    positive,
+    vector_of,
+)
 from composable_memory_feedback.guardrails import check, clamp_steps
 from composable_memory_feedback.weights import IntentKind, WeightTable
 from tests.unit.feedback.worlds import (

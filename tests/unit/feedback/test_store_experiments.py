@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.experiments.experiment_status import (
+from composable_memory_feedback.experiments import (
     Experiment,
     ExperimentState,
     Outcome,

@@ -1,1 +1,0 @@
-"""A language model judges how well the results of one query answered it."""

@@ -1,1 +1,0 @@
-"""Replay logged queries under another policy: which rankings change, and what the judgements say of it."""
