@@ -1,4 +1,8 @@
-"""Makes one list of the rankings of two weight tables, which are so compared in live traffic (pure)."""
+"""Makes one list of the rankings of two weight tables, which are so compared in live traffic (pure).
+
+Team draft: F. Radlinski, M. Kurup, T. Joachims, CIKM 2008; O. Chapelle, T. Joachims, F. Radlinski, Y. Yue,
+"Large-scale validation and analysis of interleaved search evaluation", ACM TOIS 30(1), 2012.
+"""
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace

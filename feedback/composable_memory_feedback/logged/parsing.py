@@ -1,4 +1,8 @@
-"""Makes values of the lines of the log, once it is clear that they can be believed."""
+"""Makes values of the lines of the log; what does not fit its model is a `ValueError`.
+
+Unknown fields are passed over, so that lines of later versions can be read. Numbers are checked as far as a
+ranking or a learner could go wrong, or on for ever, with them.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Annotated, Any, Literal, cast

@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Self
 
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.store.checksums import fill_checksums, keep_checksums
 from composable_memory_feedback.store.salvage import (
     DAMAGE,
     copies_of,
@@ -25,7 +24,14 @@ from composable_memory_feedback.store.salvage import (
     salvage,
     take_over,
 )
-from composable_memory_feedback.store.schema import APPLICATION_ID, CHECKSUMS_SINCE, MIGRATIONS, VERSION
+from composable_memory_feedback.store.schema import (
+    APPLICATION_ID,
+    CHECKSUMS_SINCE,
+    MIGRATIONS,
+    VERSION,
+    fill_checksums,
+    keep_checksums,
+)
 from composable_memory_ops_logs import utc_now
 
 BUSY_TIMEOUT_S = 5.0

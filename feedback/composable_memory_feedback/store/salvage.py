@@ -16,9 +16,14 @@ from pathlib import Path
 from shutil import copyfile
 
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.store.checksums import damaged_rows, row_checksum
 from composable_memory_feedback.store.codecs import ROWS
-from composable_memory_feedback.store.schema import APPLICATION_ID, CHECKSUMS_SINCE, VERSION
+from composable_memory_feedback.store.schema import (
+    APPLICATION_ID,
+    CHECKSUMS_SINCE,
+    VERSION,
+    damaged_rows,
+    row_checksum,
+)
 from composable_memory_ops_logs.private_files import replacing, sync_folder
 
 KEPT_COPIES = 3
