@@ -33,10 +33,10 @@ from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 from composable_memory_adapters.graphiti import GraphitiSettings, spec
 from composable_memory_ops_logs import utc_now
 from tests.contract.in_short import InShort
+from tests.integration.conftest import graph_parts  # noqa: F401 - a fixture
 from tests.integration.graphiti.conftest import (  # noqa: F401 - fixtures
     TcpServer,
     _kept_running,
-    graph_parts,
     shared_graph_dir,
     tcp_server,
 )

@@ -527,8 +527,9 @@ def with_a_real_graph(test: Callable[..., None]) -> Callable[..., None]:
 
 
 @pytest.fixture
-def graph(cmem: Cmem) -> Cmem:
+def graph(cmem: Cmem, move_neighbour_in: Callable[[Path, Path], None]) -> Cmem:
     """Have a real graph of a person who moved."""
+    move_neighbour_in(cmem.workspace, cmem.state_dir)
     cmem.configure(REAL)
     cmem.write("memory/2026-01-05.md", "# Work\nAlice Moreau works at Acme.\n")
     cmem.write("memory/2026-03-01.md", "# Work\nAlice Moreau works at Beacon Labs.\n")

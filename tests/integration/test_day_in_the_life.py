@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -405,8 +406,11 @@ def live(day: Day) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.timeout(60 + 60 * SESSIONS)
-def test_a_day_in_the_life_of_an_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_day_in_the_life_of_an_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, move_neighbour_in: Callable[[Path, Path], None]
+) -> None:
     day = Day(tmp_path, SEED)
+    move_neighbour_in(day.workspace, day.state)
     monkeypatch.setenv("COMPOSABLE_MEMORY_CONFIG", str(day.config))
     try:
         for day.session in range(SESSIONS):

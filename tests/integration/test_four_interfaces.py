@@ -32,9 +32,9 @@ from composable_memory_adapters.graphiti.writing.graph import GraphitiGraph
 from composable_memory_adapters.vectors.in_memory import InMemoryVectors
 from tests.calls import watching_calls
 from tests.installed_packages import install
-from tests.integration.graphiti.conftest import graph_parts  # noqa: F401 - a fixture
+from tests.integration.graphiti.neighbour import WORD
 
-pytestmark = pytest.mark.usefixtures("graph_parts")
+MoveIn = Callable[[Path, Path], None]
 
 NO_VECTORS = """
 from contextlib import asynccontextmanager
@@ -152,7 +152,10 @@ async def found(folders: tuple[Path, Path], parts: Parts) -> tuple[bool, bool]:
     )
 
 
-async def test_taking_in_and_asking_enter_all_four_interfaces(folders: tuple[Path, Path]) -> None:
+async def test_taking_in_and_asking_enter_all_four_interfaces(
+    folders: tuple[Path, Path], move_neighbour_in: MoveIn
+) -> None:
+    move_neighbour_in(*folders)
     with watching_calls() as called:
         assert await found(folders, Parts()) == (True, True)
 
@@ -167,8 +170,10 @@ async def test_taking_in_and_asking_enter_all_four_interfaces(folders: tuple[Pat
         assert interface.__code__ in called, interface.__qualname__
 
 
-async def test_what_is_behind_each_of_them_decides_what_is_found(folders: tuple[Path, Path]) -> None:
-    state = folders[1]
+async def test_what_is_behind_each_of_them_decides_what_is_found(
+    folders: tuple[Path, Path], move_neighbour_in: MoveIn
+) -> None:
+    workspace, state = folders
     others = {
         "graph": (Parts(replace_graph=ForgetfulGraph), (True, False)),
         "vectors": (Parts(engine="no-vectors"), (False, True)),
@@ -176,7 +181,8 @@ async def test_what_is_behind_each_of_them_decides_what_is_found(folders: tuple[
         "extractor": (Parts(make_extractor=NoEntities), (True, False)),
     }
     for name, (parts, expected) in others.items():
-        assert await found((folders[0], state / name), parts) == expected, name
+        move_neighbour_in(workspace, state / name)
+        assert await found((workspace, state / name), parts) == expected, name
 
 
 TAGGER = """
@@ -187,13 +193,14 @@ class Tagger:
 
 
 async def test_a_package_brings_an_extractor_that_the_settings_choose(
-    folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, move_neighbour_in: MoveIn
 ) -> None:
     site = tmp_path / "more"
     install(site, "taggers", "[composable_memory.extractors]\nmy-tagger = taggers:Tagger\n", taggers=TAGGER)
     monkeypatch.syspath_prepend(site)
 
     async def stored(extractor: str) -> tuple[bool, str]:
+        move_neighbour_in(folders[0], folders[1] / extractor)
         config = {
             "builtin": {"enabled": True},
             "graphiti": {"enabled": True, "ingest": {"extractor": extractor}},
@@ -203,6 +210,7 @@ async def test_a_package_brings_an_extractor_that_the_settings_choose(
             assert (report.stored, report.problems) == (1, ())
             answer = await memory.query(BY_FACT, backends=["graphiti"])
             about = memory.backend_statuses()["graphiti"].custom
+        assert not [one for one in answer.results if WORD in one.snippet]
         return any("fact" in one.metadata for one in answer.results), str(about)
 
     by_rules, _ = await stored("heuristic")
@@ -215,7 +223,10 @@ async def test_a_package_brings_an_extractor_that_the_settings_choose(
         await stored("your-tagger")
 
 
-async def test_another_graph_serves_the_memory_of_facts(folders: tuple[Path, Path]) -> None:
+async def test_another_graph_serves_the_memory_of_facts(
+    folders: tuple[Path, Path], move_neighbour_in: MoveIn
+) -> None:
+    move_neighbour_in(*folders)
     own = InMemoryGraph()
 
     assert await found(folders, Parts(replace_graph=lambda _: own)) == (True, True)

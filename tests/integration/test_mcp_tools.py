@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +19,7 @@ from composable_memory import open_memory
 from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
 from composable_memory.mcp_server.server import build_server
 from composable_memory.tools.catalogue import TOOLS
+from tests.integration.graphiti.neighbour import WORD
 from tests.integration.mcp_calls import document, words_only
 from tests.rounds import rounds
 
@@ -136,8 +137,11 @@ async def test_without_a_graph_the_facts_say_how_to_get_one(workspace: Path, sta
     assert "cmem backends list" in told
 
 
-async def test_facts_are_told_with_their_times(tmp_path: Path, state_dir: Path) -> None:
+async def test_facts_are_told_with_their_times(
+    tmp_path: Path, state_dir: Path, move_neighbour_in: Callable[[Path, Path], None]
+) -> None:
     pytest.importorskip("graphiti_core")
+    move_neighbour_in(tmp_path / "notes", state_dir)
     (tmp_path / "config.yaml").write_text(
         "memory: {embedding: {provider: none}, graphiti: {enabled: true}}", encoding="utf-8"
     )
@@ -161,6 +165,7 @@ async def test_facts_are_told_with_their_times(tmp_path: Path, state_dir: Path) 
         then = await asked(client, "memory_facts", asOf="2026-04")
         before = await asked(client, "memory_facts", entity="Ada", asOf="2025")
         nobody = await asked(client, "memory_facts", entity="Zelda")
+        neighbour = await asked(client, "memory_facts", entity=f"{WORD} Mills1")
         wrong = await refused(client, "memory_facts", asOf="lunch")
 
     assert ["Acme" in one["text"] for one in line["facts"]] == [True, False]
@@ -168,7 +173,7 @@ async def test_facts_are_told_with_their_times(tmp_path: Path, state_dir: Path) 
     assert ["Acme" in one["text"] for one in then["facts"]] == [True]
     assert before["facts"] == []
     assert before["warning"]
-    assert nobody["facts"] == []
+    assert (nobody["facts"], neighbour["facts"]) == ([], [])
     assert "cmem ingest" in nobody["warning"]
     assert "asOf" in wrong
 

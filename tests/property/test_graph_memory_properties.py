@@ -20,7 +20,8 @@ from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
 from composable_memory_adapters.extractors.grammar import EXCLUSIVE
 from composable_memory_adapters.extractors.heuristic import read_by_rules
-from tests.integration.graphiti.conftest import _kept_running, graph_parts, shared_graph_dir  # noqa: F401
+from tests.integration.conftest import graph_parts  # noqa: F401
+from tests.integration.graphiti.conftest import _kept_running, shared_graph_dir  # noqa: F401
 
 if TYPE_CHECKING:
     from composable_memory.facts import Fact

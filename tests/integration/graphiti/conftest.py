@@ -1,6 +1,5 @@
 """What tests of the graph memory get: a graph server that all of a run share, and servers of their own."""
 
-import asyncio
 import secrets
 import socket
 import subprocess
@@ -15,7 +14,6 @@ from composable_memory_adapters.graphiti.database import requirements
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.database_store import open_database
 from composable_memory_adapters.graphiti.settings import GraphitiSettings, PrivateServerSettings
-from tests.integration.graphiti.neighbour import SettledNeighbour, settle
 
 START_S = 30.0
 
@@ -37,14 +35,6 @@ def shared_graph_dir() -> Iterator[Path]:
     """Return the folder of the server that `graph_database` starts; each test has a connection of its own."""
     with tempfile.TemporaryDirectory(prefix="cmem-test-graph-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
-
-
-@pytest.fixture(scope="session")
-def graph_parts() -> requirements.Binaries:
-    """Return the server's program and module, or skip where they are not to be had."""
-    pytest.importorskip("falkordb")
-    found = requirements.find_binaries()
-    return found if found is not None else pytest.skip(str(requirements.missing_binaries()))
 
 
 @pytest.fixture(scope="session")
@@ -79,25 +69,6 @@ async def private_database(
     """Return a database with a server of its own, which starts when it is first asked."""
     async with open_database(GraphitiSettings(), data_dir=tmp_path / "graphs") as database:
         yield database
-
-
-@pytest.fixture(scope="session")
-def settled_neighbour(
-    graph_parts: requirements.Binaries, tmp_path_factory: pytest.TempPathFactory
-) -> SettledNeighbour:
-    """Return a workspace with facts of its own, ingested once for all tests."""
-    return asyncio.run(settle(tmp_path_factory.mktemp("neighbour")))
-
-
-@pytest.fixture
-def neighbour(
-    settled_neighbour: SettledNeighbour, workspace: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
-    """Have a second workspace in the state folder; check at the end that neither saw or changed the other."""
-    settled_neighbour.move_in(state_dir)
-    yield
-    monkeypatch.undo()  # a test may have hidden what a graph needs
-    asyncio.run(settled_neighbour.assert_apart(workspace, state_dir))
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,10 @@ from composable_memory.testing import FIXED_NOW, SEED_NOTES
 WORD = "Neighbour"
 EVERYTHING = 10_000
 CONFIG = {"graphiti": {"enabled": True}, "embedding": {"provider": "none"}}
-NOTES = (*SEED_NOTES, "memory/people.md", "memory/places.md", "memory/jobs.md", "memory/homes.md")
+NOTES = (
+    *SEED_NOTES,
+    *(f"memory/{name}.md" for name in ("people", "places", "jobs", "homes", "2026-01-05", "2026-03-01")),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,12 +35,23 @@ class SettledNeighbour:
         shutil.copytree(self.state_dir, state_dir, ignore=unwanted, dirs_exist_ok=True)
 
     async def assert_apart(self, workspace: Path, state_dir: Path) -> None:
-        """Check that nothing happened to the facts of the neighbour, and that the workspace sees none."""
+        """Check that the neighbour has all its facts, and that the workspace sees none, nor loses any.
+
+        The neighbour says all again and takes one of its notes back, of a name that both may have.
+        """
         async with _open(self.workspace, state_dir) as beside:
             await beside.sync()  # which brings back what the test has damaged
             assert await _shown(beside) == self.known
             async with _open(workspace, state_dir) as memory:
-                assert not [text for text in await _shown(memory) if WORD in text]
+                ours = await _shown(memory)
+                answer = await memory.query(f"Who works at {WORD} Mills?", backends=["graphiti"])
+                assert not [
+                    text for text in (*ours, *(one.snippet for one in answer.results)) if WORD in text
+                ]
+                for number, path in enumerate(NOTES):
+                    await beside.ingest_source(path, [_said(number, path)] if number else [])
+                assert await _shown(beside) != self.known
+                assert await _shown(memory) == ours
 
 
 async def settle(folder: Path) -> SettledNeighbour:
@@ -47,15 +61,21 @@ async def settle(folder: Path) -> SettledNeighbour:
         await asyncio.to_thread(made.mkdir)
     async with _open(workspace, state_dir) as memory:
         for number, path in enumerate(NOTES):
-            said = MemoryContentObject(
-                id=f"c{number}",
-                kind="document",
-                text=f"Nerea{number} works at {WORD} Mills{number}.",
-                provenance=MemoryProvenance(source="note", source_id=path, citations=(f"{path}#L1",)),
-                temporal=MemoryTemporalMetadata(observed_at=FIXED_NOW - timedelta(days=number)),
-            )
-            assert (await memory.ingest_source(path, [said]))["graphiti"].stored == 1
+            assert (await memory.ingest_source(path, [_said(number, path)]))["graphiti"].stored == 1
+        await memory.ingest(
+            [MemoryContentObject(id="m1", kind="message", text=f"Ingrid lives in {WORD}ton.")]
+        )
         return SettledNeighbour(workspace=workspace, state_dir=state_dir, known=await _shown(memory))
+
+
+def _said(number: int, path: str) -> MemoryContentObject:
+    return MemoryContentObject(
+        id=f"c{number}",
+        kind="document",
+        text=f"Nerea{number} works at {WORD} Mills{number}.",
+        provenance=MemoryProvenance(source="note", source_id=path, citations=(f"{path}#L1",)),
+        temporal=MemoryTemporalMetadata(observed_at=FIXED_NOW - timedelta(days=number)),
+    )
 
 
 def _open(workspace: Path, state_dir: Path) -> AbstractAsyncContextManager[Memory]:

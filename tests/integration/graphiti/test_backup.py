@@ -23,6 +23,7 @@ from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase
 from composable_memory_adapters.graphiti.database_store import open_database
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from tests.integration.graphiti.conftest import TcpServer
+from tests.integration.graphiti.neighbour import WORD
 from tests.variants import variants
 
 pytest.importorskip("falkordb")
@@ -73,12 +74,16 @@ CHANGED = replace(FIRST[1], text="Mirela works at Initech.")
 LATER = said(JOBS, "Mirela works at Delta Works.", "2026-10-01")
 
 
-class Place:
-    """A workspace with a state folder and settings of its own."""
+MoveIn = Callable[[Path, Path], None]
 
-    def __init__(self, folder: Path, graphiti: Mapping[str, object]) -> None:
+
+class Place:
+    """A workspace with settings of its own, and with a state folder in which there is a neighbour."""
+
+    def __init__(self, folder: Path, graphiti: Mapping[str, object], move_neighbour_in: MoveIn) -> None:
         self.workspace, self.state, self.config = folder / "notes", folder / "state", folder / "config.yaml"
         self.workspace.mkdir(parents=True, exist_ok=True)
+        move_neighbour_in(self.workspace, self.state)
         graphiti = dict(graphiti)
         embedding = graphiti.pop("embedding", "none")
         settings = {
@@ -110,7 +115,9 @@ class Place:
 
     def known(self) -> list[str]:
         """Return all that is known, in words: facts with times and origins, episodes, the life of Mirela."""
-        return self.run(_known)
+        known = self.run(_known)
+        assert not [one for one in known if WORD in one]
+        return known
 
     @property
     def ledger(self) -> Path:
@@ -160,9 +167,14 @@ async def _go_on(memory: Memory) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", variants(KINDS, "with vectors"))
-def test_a_backup_restored_elsewhere_knows_the_same_and_goes_on_the_same(tmp_path: Path, kind: str) -> None:
+def test_a_backup_restored_elsewhere_knows_the_same_and_goes_on_the_same(
+    tmp_path: Path, kind: str, move_neighbour_in: MoveIn
+) -> None:
     settings = KINDS[kind]
-    place, other = Place(tmp_path / "one", settings), Place(tmp_path / "two", settings)
+    place, other = (
+        Place(tmp_path / "one", settings, move_neighbour_in),
+        Place(tmp_path / "two", settings, move_neighbour_in),
+    )
     place.run(_fill)
     before = place.known()
     assert any("Turin" in one for one in before)
@@ -179,12 +191,13 @@ def test_a_backup_restored_elsewhere_knows_the_same_and_goes_on_the_same(tmp_pat
 
 
 @pytest.mark.thorough
-def test_a_fresh_state_folder_gets_all_back(tmp_path: Path) -> None:
-    place = Place(tmp_path / "one", {})
+def test_a_fresh_state_folder_gets_all_back(tmp_path: Path, move_neighbour_in: MoveIn) -> None:
+    place = Place(tmp_path / "one", {}, move_neighbour_in)
     place.run(_fill)
     before = place.known()
     place.done("backup", str(tmp_path / "backup"))
     shutil.rmtree(place.state)
+    move_neighbour_in(place.workspace, place.state)
 
     place.done("restore", str(tmp_path / "backup"))
 
@@ -194,8 +207,13 @@ def test_a_fresh_state_folder_gets_all_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_facts_are_replaced_only_when_that_is_asked_for_and_those_of_others_never(tmp_path: Path) -> None:
-    place, other = Place(tmp_path / "one", {}), Place(tmp_path / "two", {})
+def test_facts_are_replaced_only_when_that_is_asked_for_and_those_of_others_never(
+    tmp_path: Path, move_neighbour_in: MoveIn
+) -> None:
+    place, other = (
+        Place(tmp_path / "one", {}, move_neighbour_in),
+        Place(tmp_path / "two", {}, move_neighbour_in),
+    )
     place.run(_fill)
     before = place.known()
     place.done("backup", str(tmp_path / "backup"))
@@ -218,15 +236,21 @@ def test_facts_are_replaced_only_when_that_is_asked_for_and_those_of_others_neve
 
 
 @pytest.mark.thorough
-def test_what_a_kill_cut_off_is_completed_by_whoever_opens_the_memory_next(tmp_path: Path) -> None:
-    place = Place(tmp_path / "one", {})
+def test_what_a_kill_cut_off_is_completed_by_whoever_opens_the_memory_next(
+    tmp_path: Path, move_neighbour_in: MoveIn
+) -> None:
+    place = Place(tmp_path / "one", {}, move_neighbour_in)
     place.run(_fill)
     before = place.known()
 
     async def as_after_a_kill() -> None:
         async with open_database(GraphitiSettings(), data_dir=place.ledger.parent) as database:
             assert isinstance(database, FalkorDatabase)
-            (group,) = await database.groups()
+            (group,) = [
+                one
+                for one in await database.groups()
+                if await database.read(one, "MATCH (n:Entity) WHERE n.name = $name RETURN n", name=MIRELA)
+            ]
             await database.rename(group, "made")
             await database.write(group, "CREATE (:Episodic {uuid: 'of before', group_id: $group_id})")
             with closing(sqlite3.connect(place.ledger)) as ledger, ledger:
@@ -241,8 +265,10 @@ def test_what_a_kill_cut_off_is_completed_by_whoever_opens_the_memory_next(tmp_p
 
 
 @pytest.mark.thorough
-def test_what_cannot_be_read_is_refused_and_nothing_is_changed(tmp_path: Path) -> None:
-    place = Place(tmp_path / "one", {})
+def test_what_cannot_be_read_is_refused_and_nothing_is_changed(
+    tmp_path: Path, move_neighbour_in: MoveIn
+) -> None:
+    place = Place(tmp_path / "one", {}, move_neighbour_in)
     place.run(_fill)
     before = place.known()
     place.done("backup", str(tmp_path / "backup"))
@@ -261,9 +287,11 @@ def test_what_cannot_be_read_is_refused_and_nothing_is_changed(tmp_path: Path) -
 
 
 def test_what_is_in_the_graph_of_others_is_counted_and_left_to_them(
-    tmp_path: Path, tcp_server: TcpServer
+    tmp_path: Path, tcp_server: TcpServer, move_neighbour_in: MoveIn
 ) -> None:
-    place = Place(tmp_path / "one", {"url": tcp_server.url, "password": tcp_server.password})
+    place = Place(
+        tmp_path / "one", {"url": tcp_server.url, "password": tcp_server.password}, move_neighbour_in
+    )
     place.run(_fill)
 
     document = json.loads(place.done("backup", str(tmp_path / "backup"), "--json"))
@@ -273,8 +301,10 @@ def test_what_is_in_the_graph_of_others_is_counted_and_left_to_them(
 
 
 @pytest.mark.thorough
-def test_in_a_group_of_several_workspaces_facts_are_left_and_counted(tmp_path: Path) -> None:
-    place, other = (Place(tmp_path / name, {"group": "team"}) for name in ("one", "two"))
+def test_in_a_group_of_several_workspaces_facts_are_left_and_counted(
+    tmp_path: Path, move_neighbour_in: MoveIn
+) -> None:
+    place, other = (Place(tmp_path / name, {"group": "team"}, move_neighbour_in) for name in ("one", "two"))
     other.state = place.state
     place.run(_fill)
     place.done("backup", str(tmp_path / "alone"))
