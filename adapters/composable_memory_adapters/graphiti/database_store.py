@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from composable_memory.content import EmbedderInput, Health, MemoryContentObject
+from composable_memory.content import EmbedderInput, Health, MemoryContentObject, MemoryTemporalMetadata
 from composable_memory.errors import (
     BackendError,
     BackendRejected,
@@ -185,8 +185,11 @@ class DatabaseStore(FactReader):
         return result
 
     def _content(self, draft: EpisodeDraft) -> MemoryContentObject:
-        metadata = {"owner": self._settings.ingest.owner, **draft.content.metadata}
-        return replace(draft.content, text=draft.text, metadata=metadata)
+        given = draft.content
+        metadata = {"owner": self._settings.ingest.owner, **given.metadata}
+        # A text without a time was observed when it came in, whenever it is stored, or stored again.
+        temporal = replace(given.temporal or MemoryTemporalMetadata(), observed_at=draft.observed_at)
+        return replace(given, text=draft.text, metadata=metadata, temporal=temporal)
 
     async def _read(self, drafts: Sequence[EpisodeDraft]) -> Added:
         reader = await self._open_reader()

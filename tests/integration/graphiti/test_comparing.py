@@ -5,7 +5,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -158,6 +158,18 @@ async def test_what_a_damaged_journal_lost_is_named_and_comes_back_with_its_time
     async with opened() as memory:
         assert await facts_of(memory) == before
         assert "lost" not in await told(memory)
+
+
+async def test_a_text_without_a_time_holds_from_when_it_came_in_though_it_is_stored_later(
+    opened: Open, state_dir: Path
+) -> None:
+    async with opened() as memory:
+        await memory.ingest([MemoryContentObject(id="m2", kind="message", text="Ingrid lives in Porto.")])
+    remove(state_dir)
+
+    async with opened(NOW + timedelta(days=9)) as memory:
+        await memory.sync()
+        assert [(one.text, one.since) for one in await facts_of(memory)] == [("Ingrid lives in Porto.", NOW)]
 
 
 async def test_status_and_the_commands_of_the_graph_say_that_facts_are_missing(
