@@ -12,8 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 import typer
 from pydantic import JsonValue
 
-from composable_memory.cli.command import Target, command
-from composable_memory.cli.exit_codes import ExitCode
+from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import AsJson
 from composable_memory.cli.output import counted, error, print_json, print_line, warn, warn_degraded
 from composable_memory.cli.render import print_details

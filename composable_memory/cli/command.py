@@ -3,15 +3,15 @@
 import inspect
 from collections.abc import Callable, Coroutine
 from dataclasses import fields, is_dataclass
+from enum import IntEnum
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from composable_memory.cli.caller import CLIENT, environment
-from composable_memory.cli.exit_codes import ExitCode, run
 from composable_memory.cli.options import StateDir, Workspace
+from composable_memory.cli.output import CLIENT, environment, error, print_json
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -53,6 +53,15 @@ class Target:
         """Return a path as whoever gave it means it."""
         client = CLIENT.get()
         return given.expanduser() if client is None else client.path(given)
+
+
+class ExitCode(IntEnum):
+    """How a command ended."""
+
+    FINE = 0
+    FAILED = 1
+    BAD_USAGE = 2
+    DEGRADED = 3
 
 
 Command = Callable[..., Coroutine[Any, Any, ExitCode | None]]
@@ -109,3 +118,38 @@ def _options_of(group: type) -> list[inspect.Parameter]:
 def _order(name: str) -> int:
     """Order parameters for the help: those of the command, those of the target, the last ones."""
     return 2 if name in LAST_OPTIONS else int(name == "target")
+
+
+def run(work: Coroutine[Any, Any, ExitCode | None], *, as_json: bool = False) -> None:
+    """Run a command to its end; an expected error becomes one line, and with `as_json` a document.
+
+    For a client of the server it is only handed over, and the loop of the server runs it.
+
+    Raises:
+        typer.Exit: always otherwise, with the exit code.
+    """
+    outcome = _outcome(work, as_json=as_json)
+    if (client := CLIENT.get()) is not None:
+        client.works.append(outcome)
+        return
+    import asyncio  # late, because help and version do not need it
+
+    raise typer.Exit(asyncio.run(outcome))
+
+
+async def _outcome(work: Coroutine[Any, Any, ExitCode | None], *, as_json: bool) -> ExitCode:
+    """Return how a command ended."""
+    # Imported late, because help and version need none of it.
+    from composable_memory.errors import ComposableMemoryError
+    from composable_memory_feedback.errors import FeedbackError
+    from composable_memory_ops_logs import OpsLogError
+
+    try:
+        return await work or ExitCode.FINE
+    except BrokenPipeError:
+        raise
+    except (ComposableMemoryError, FeedbackError, OpsLogError, OSError) as problem:
+        if as_json:
+            print_json({"error": str(problem)})
+        error(str(problem))
+        return ExitCode.FAILED

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from composable_memory.cli.caller import CLIENT, Client
+from composable_memory.cli.output import CLIENT, Client
 from composable_memory.config.layers import CONFIG_VARIABLE, STATE_VARIABLE
 from composable_memory.json_documents import document
 from composable_memory.registry import Registry

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from composable_memory.cli import completion
-from composable_memory.cli.command import Target, command
-from composable_memory.cli.exit_codes import ExitCode
+from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.logs import LAST, TRACE_HELP, format_score, location, resolve_trace
 from composable_memory.cli.options import AsJson
 from composable_memory.cli.output import counted, print_json, print_line

@@ -15,8 +15,7 @@ from pydantic import JsonValue
 from composable_memory.citations import format_place
 from composable_memory.cli import completion
 from composable_memory.cli.charts import charts_of, print_charts
-from composable_memory.cli.command import Target, command
-from composable_memory.cli.exit_codes import ExitCode
+from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.logs import resolve_trace
 from composable_memory.cli.options import AsJson, Since, parse_time
 from composable_memory.cli.output import (

@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from composable_memory.cli.command import Target, command
-from composable_memory.cli.exit_codes import ExitCode
+from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import AsJson
 from composable_memory.cli.output import counted, one_line, print_json, print_line, warn
 from composable_memory.forget.report import ForgetLine, ForgetPlan, ForgetReport, Holding

@@ -13,8 +13,7 @@ from typing import Annotated
 
 import typer
 
-from composable_memory.cli.command import command
-from composable_memory.cli.exit_codes import ExitCode
+from composable_memory.cli.command import ExitCode, command
 from composable_memory.cli.options import StateDir
 from composable_memory.cli.output import warn
 from composable_memory.config.hooks import HooksSettings

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from composable_memory.cli.command import Target, command
-from composable_memory.cli.exit_codes import ExitCode
+from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import AsJson, NewFolder, Strict
 from composable_memory.cli.output import one_line, print_json, print_line, warn
 from composable_memory.cli.user_settings import enter_section

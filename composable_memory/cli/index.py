@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 from pydantic import JsonValue
 
-from composable_memory.cli.command import Target, command
-from composable_memory.cli.exit_codes import ExitCode
+from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import AsJson, Strict
 from composable_memory.cli.output import (
     counted,

@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 from pydantic import JsonValue
 
-from composable_memory.cli.command import Target, command
-from composable_memory.cli.exit_codes import ExitCode
+from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.ingest_paths import FoundFile, find_files, read_text
 from composable_memory.cli.options import AsJson, Backend, Strict, check_names, parse_moment
 from composable_memory.cli.output import counted, error, print_json, print_line, warn, warn_degraded

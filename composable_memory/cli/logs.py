@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from composable_memory.cli import completion
-from composable_memory.cli.caller import environment
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.log_stats import print_statistics, statistics
 from composable_memory.cli.options import TIME_HELP, AsJson, Limit, Since, WithoutTexts, parse_time
-from composable_memory.cli.output import can_draw, counted, print_json, print_line, warn
+from composable_memory.cli.output import can_draw, counted, environment, print_json, print_line, warn
 from composable_memory.cli.render import print_table
 from composable_memory.errors import ConfigError
 from composable_memory.json_documents import document

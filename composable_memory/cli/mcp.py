@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from composable_memory.cli.exit_codes import ExitCode, run
+from composable_memory.cli.command import ExitCode, run
 from composable_memory.cli.options import Session, StateDir
 from composable_memory.cli.output import error, warn
 from composable_memory.cli.watch import end_signals

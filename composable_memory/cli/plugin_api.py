@@ -5,9 +5,8 @@ named as the command. `cmem --help` imports its module for the help text, unless
 `CommandSpec`. `composable_memory.json_documents` makes the JSON.
 """
 
-from composable_memory.cli.command import Target, command
+from composable_memory.cli.command import ExitCode, Target, command, run
 from composable_memory.cli.command_group import CommandSpec
-from composable_memory.cli.exit_codes import ExitCode, run
 from composable_memory.cli.options import (
     AsJson,
     Backend,

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from composable_memory.cli.command import Target, command
-from composable_memory.cli.exit_codes import ExitCode
+from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import AsJson, FromThen, MaxResults, Now, Strict, UntilThen, moment_of_now
 from composable_memory.cli.output import (
     columns,

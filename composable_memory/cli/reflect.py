@@ -5,8 +5,7 @@ from typing import Annotated
 import typer
 from pydantic import JsonValue
 
-from composable_memory.cli.command import Target, command
-from composable_memory.cli.exit_codes import ExitCode
+from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import AsJson, Now, Strict, moment_of_now
 from composable_memory.cli.output import counted, print_json, print_line, print_text, warn, warn_degraded
 from composable_memory.errors import InvalidArgument

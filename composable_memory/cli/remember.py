@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from composable_memory.cli.command import Target, command
-from composable_memory.cli.exit_codes import ExitCode
+from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import AsJson, Strict
 from composable_memory.cli.output import print_json, print_line, warn, warn_degraded
 from composable_memory.json_documents import document

@@ -15,8 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 from rich.text import Text
 
-from composable_memory.cli.caller import environment, output
-from composable_memory.cli.output import can_draw, format_bytes, plain, print_line
+from composable_memory.cli.output import can_draw, environment, format_bytes, output, plain, print_line
 
 UNBOUNDED = 100_000
 """The width of what is no terminal."""

@@ -6,8 +6,7 @@ import typer
 from pydantic import JsonValue
 
 from composable_memory.citations import format_place
-from composable_memory.cli.command import Target, command
-from composable_memory.cli.exit_codes import ExitCode
+from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import TABLE_HELP, AsJson, Since, parse_time
 from composable_memory.cli.output import counted, error, one_line, print_json, print_line, warn
 from composable_memory.cli.render import print_pairs, print_table

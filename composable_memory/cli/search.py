@@ -11,8 +11,7 @@ from pydantic import JsonValue
 
 from composable_memory.citations import format_place, read_citation
 from composable_memory.cli import completion
-from composable_memory.cli.command import Target, command
-from composable_memory.cli.exit_codes import ExitCode
+from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import (
     AsJson,
     Filters,

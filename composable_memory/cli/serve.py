@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.main import get_group
 
-from composable_memory.cli.command import Target, command
+from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.command_group import CommandGroup
 from composable_memory.cli.command_server import CommandServer
-from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.cli.mcp import Workspaces, named_workspaces, not_installed
 from composable_memory.cli.options import AsJson, StateDir
 from composable_memory.cli.output import error, print_json, warn

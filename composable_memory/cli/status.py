@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel, JsonValue
 
-from composable_memory.cli.command import Target, command
-from composable_memory.cli.exit_codes import ExitCode
+from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import AsJson, Strict
 from composable_memory.cli.output import (
     counted,

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 from pydantic_core import to_jsonable_python
 
-from composable_memory.cli.command import command
-from composable_memory.cli.exit_codes import ExitCode
+from composable_memory.cli.command import ExitCode, command
 from composable_memory.cli.options import AsJson, StateDir
 from composable_memory.cli.output import error, print_json, print_line, warn
 from composable_memory.cli.render import format_setting, print_table

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from composable_memory.cli import app
+from composable_memory.cli.command import ExitCode
 from composable_memory.cli.command_group import all_commands
 from composable_memory.cli.commands import COMMANDS
-from composable_memory.cli.exit_codes import ExitCode
 from composable_memory.json_documents import json_name
 from tests.cli_page import PAGES, examples, keys_in, sections
 
