@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import Context
+from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar
 
 from composable_memory.interfaces import BackendServices, MemorySearchManager, OpenBackend
@@ -177,22 +178,17 @@ async def _hold(
         await release.wait()
 
 
-def lazy_backend(load: Callable[[], OpenBackend]) -> OpenBackend:
-    """Return what opens a backend whose modules `load` imports, in a thread, only when it is opened.
+def lazy_backend(name: str) -> OpenBackend:
+    """Return what opens a backend by a function of this name, imported in a thread when it is first opened.
 
     Listing the backends must not load them, and an import of a second must not hold up the event loop.
 
-        def _load() -> OpenBackend:
-            from my_backend.memory import open_memory
-
-            return open_memory
-
-        spec = BackendSpec(id="mine", open=lazy_backend(_load), …)
+        spec = BackendSpec(id="mine", open=lazy_backend("my_backend.memory:open_memory"), …)
     """
 
     @asynccontextmanager
     async def open_backend(settings: Any, services: BackendServices) -> AsyncIterator[MemorySearchManager]:
-        opener = await asyncio.to_thread(load)
+        opener: OpenBackend = await asyncio.to_thread(resolve_name, name)
         async with opener(settings, services) as memory:
             yield memory
 

@@ -4,17 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from composable_memory.config.trust import anything, only, paths_inside
-from composable_memory.interfaces import BackendSpec, Capability, KeptStore, OpenBackend
+from composable_memory.interfaces import BackendSpec, Capability, KeptStore
 from composable_memory.supervision.resource import lazy_backend
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 
 __all__ = ["BuiltinSettings", "spec"]
-
-
-def _load() -> OpenBackend:
-    from composable_memory_adapters.builtin.backend import open_builtin
-
-    return open_builtin
 
 
 def _kept(state_dir: Path) -> Sequence[KeptStore]:
@@ -27,7 +21,7 @@ spec = BackendSpec(
     id="builtin",
     summary="Markdown notes of the workspace, searched by words and by meaning",
     settings=BuiltinSettings,
-    open=lazy_backend(_load),
+    open=lazy_backend("composable_memory_adapters.builtin.backend:open_builtin"),
     capabilities=frozenset(
         {
             Capability.ANSWER,

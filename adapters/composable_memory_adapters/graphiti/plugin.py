@@ -3,16 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from composable_memory.interfaces import BackendSpec, Capability, KeptStore, OpenBackend
+from composable_memory.interfaces import BackendSpec, Capability, KeptStore
 from composable_memory.supervision.resource import lazy_backend
 from composable_memory_adapters.graphiti.database.requirements import lacking
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
-
-
-def _load() -> OpenBackend:
-    from composable_memory_adapters.graphiti.backend import open_graphiti
-
-    return open_graphiti
 
 
 def _stored_sizes(state_dir: Path) -> Sequence[KeptStore]:
@@ -25,7 +19,7 @@ spec = BackendSpec(
     id="graphiti",
     summary="Facts and relations with the time in which they hold, in a graph",
     settings=GraphitiSettings,
-    open=lazy_backend(_load),
+    open=lazy_backend("composable_memory_adapters.graphiti.backend:open_graphiti"),
     capabilities=frozenset(
         {
             Capability.ANSWER,

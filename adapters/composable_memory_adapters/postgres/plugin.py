@@ -11,19 +11,12 @@ from composable_memory.interfaces import (
     FeedbackServices,
     LogServices,
     LogStore,
-    OpenBackend,
 )
 from composable_memory.supervision.resource import lazy_backend
 from composable_memory_adapters.postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:
     from composable_memory_feedback.store.store import FeedbackStore
-
-
-def _load() -> OpenBackend:
-    from composable_memory_adapters.postgres.backend import open_postgres
-
-    return open_postgres
 
 
 def _missing() -> str | None:
@@ -50,7 +43,7 @@ spec = BackendSpec(
     id="postgres",
     summary="Notes of many machines in a PostgreSQL server with pgvector, searched by words and by meaning",
     settings=PostgresSettings,
-    open=lazy_backend(_load),
+    open=lazy_backend("composable_memory_adapters.postgres.backend:open_postgres"),
     capabilities=frozenset(
         {
             Capability.ANSWER,
