@@ -157,10 +157,10 @@ async def test_what_is_stored_is_a_graph_of_graphiti_core(
         graph_of(graph_database, group_id, embedder), group_id, "c1", fact("Zelda", "KEEPS", "Boat", "c1")
     )
 
-    from composable_memory_adapters.graphiti.library.bridges import Drivers
+    from composable_memory_adapters.graphiti.library.bridges import GroupDriver
     from composable_memory_adapters.graphiti.library.core import EntityEdge, EntityNode, EpisodicNode
 
-    driver = Drivers(graph_database).of(group_id)
+    driver = GroupDriver(graph_database, group_id)
     episode = await EpisodicNode.get_by_uuid(driver, graph_id(group_id, "c1"))
     (edge,) = await EntityEdge.get_by_uuids(driver, episode.entity_edges)
     node = await EntityNode.get_by_uuid(driver, edge.source_node_uuid)

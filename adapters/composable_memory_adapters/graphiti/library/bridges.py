@@ -36,20 +36,6 @@ Statement: TypeAlias = tuple[str, Mapping[str, Any]]
 Answer: TypeAlias = tuple[list[dict[str, object]], list[str], None]
 
 
-class Drivers:
-    """The drivers of the groups of one database."""
-
-    def __init__(self, database: CypherDatabase) -> None:
-        self._database = database
-        self._drivers: dict[str, GroupDriver] = {}
-
-    def of(self, group_id: str) -> "GroupDriver":
-        """Return the driver of a group, always the same one."""
-        if group_id not in self._drivers:
-            self._drivers[group_id] = GroupDriver(self._database, group_id, self)
-        return self._drivers[group_id]
-
-
 class GroupDriver(GraphDriver):  # type: ignore[misc]  # graphiti-core is not typed here
     """Runs graphiti-core's statements in one group.
 
@@ -58,7 +44,7 @@ class GroupDriver(GraphDriver):  # type: ignore[misc]  # graphiti-core is not ty
     which FalkorDB then drops conditions: facts of the future come into the past.
     """
 
-    def __init__(self, database: CypherDatabase, group_id: str, drivers: Drivers) -> None:
+    def __init__(self, database: CypherDatabase, group_id: str) -> None:
         super().__init__()
         self.provider = PROVIDERS[database.kind]
         is_falkordb = self.provider == GraphProvider.FALKORDB
@@ -66,7 +52,6 @@ class GroupDriver(GraphDriver):  # type: ignore[misc]  # graphiti-core is not ty
         self.default_group_id = "_" if is_falkordb else ""
         self._database = group_id  # graphiti-core compares it with the group it is asked for
         self._place = database
-        self._drivers = drivers
 
     async def execute_query(self, cypher_query_: str, **kwargs: Any) -> Answer:
         """Run one statement. Arguments that end in `_` are for the driver, the others for the database."""
@@ -82,7 +67,7 @@ class GroupDriver(GraphDriver):  # type: ignore[misc]  # graphiti-core is not ty
 
     def clone(self, database: str) -> "GroupDriver":
         """Return the driver of another group."""
-        return self._drivers.of(database)
+        return GroupDriver(self._place, database)
 
     async def close(self) -> None:
         """Do nothing: the connection belongs to the database."""
@@ -156,7 +141,7 @@ def _without_empty_vectors(values: Mapping[str, object]) -> dict[str, object]:
 
 
 class EmbedderBridge(EmbedderClient):  # type: ignore[misc]  # graphiti-core is not typed here
-    """Embeds with one of our embedders; without one every vector is empty, which `drivers` stores as none."""
+    """Embeds with one of our embedders; without one every vector is empty, which is stored as none."""
 
     def __init__(self, embedder: EmbedderAdapter | None) -> None:
         self._embedder = embedder

@@ -12,8 +12,8 @@ from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, Added
 from composable_memory_adapters.graphiti.library.bridges import (
-    Drivers,
     EmbedderBridge,
+    GroupDriver,
     NoReranker,
     episodic_node,
 )
@@ -56,7 +56,6 @@ class EpisodeReader:
         timeout_s: float,
     ) -> None:
         self._database = database
-        self._drivers = Drivers(database)
         self._model = model
         self._embedder = embedder
         self._clock = clock
@@ -131,7 +130,7 @@ class EpisodeReader:
         fits = self._embedder is not None and await fits_space(self._database, group_id, self._embedder)
         known = self._graphs.get((group_id, fits))
         if known is None:
-            driver = self._drivers.of(group_id)
+            driver = GroupDriver(self._database, group_id)
             bridge = EmbedderBridge(self._embedder if fits else None)
             with undisturbed():
                 known = Graphiti(

@@ -191,11 +191,11 @@ class GroupRepository:
     async def saver(self) -> "Saver":
         """Return what saves; vectors that would not fit to those in the group are left out."""
         await load()
-        from composable_memory_adapters.graphiti.library.bridges import Drivers, Saver
+        from composable_memory_adapters.graphiti.library.bridges import GroupDriver, Saver
 
         fits = self._embedder is not None and await fits_space(self.database, self.group_id, self._embedder)
         if fits not in self._savers:
-            driver = Drivers(self.database).of(self.group_id)
+            driver = GroupDriver(self.database, self.group_id)
             self._savers[fits] = Saver(driver, self.group_id, self._embedder if fits else None)
         return self._savers[fits]
 
