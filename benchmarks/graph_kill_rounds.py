@@ -92,7 +92,7 @@ def warm_up() -> None:
     """Import what takes seconds, before the first child is there."""
     discover_backends()
     load_extractor()
-    import_module("composable_memory_adapters.graphiti.database.session")
+    import_module("composable_memory_adapters.graphiti.database.connections")
     asyncio.run(loading.load())
 
 

@@ -32,7 +32,7 @@ from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_adapters.graphiti.status import GraphParts, Monitor, ingest_settings
 
 if TYPE_CHECKING:
-    from composable_memory_adapters.graphiti.database.falkor import FalkorCopies
+    from composable_memory_adapters.graphiti.database.graph_copies import FalkorCopies
 
 BATCH_BY_RULES = 50
 PROBE = EmbedderInput(text="ping", kind="query")

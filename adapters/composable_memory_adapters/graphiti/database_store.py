@@ -32,11 +32,8 @@ from composable_memory_adapters.graphiti.database.cypher import (
     ServerAddress,
     ServerHandle,
 )
-from composable_memory_adapters.graphiti.database.falkor import (
-    FalkorCopies,
-    FalkorDatabase,
-    PrivateServerHandle,
-)
+from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase, PrivateServerHandle
+from composable_memory_adapters.graphiti.database.graph_copies import FalkorCopies
 from composable_memory_adapters.graphiti.database.server import JOURNAL_FOLDER, PrivateServer
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, Added, FactAnswer, Question

@@ -14,7 +14,7 @@ from composable_memory.types import (
     MemoryProviderStatus,
     VectorStatus,
 )
-from composable_memory_adapters.graphiti.database.falkor import FalkorCopies
+from composable_memory_adapters.graphiti.database.graph_copies import FalkorCopies
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, Counts, FactStore
 from composable_memory_adapters.graphiti.groups import GroupScope
 from composable_memory_adapters.graphiti.outbox.adoption import Adoption

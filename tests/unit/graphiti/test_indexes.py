@@ -10,7 +10,7 @@ from graphiti_core.driver.driver import GraphProvider
 from graphiti_core.driver.falkordb import STOPWORDS
 from graphiti_core.graph_queries import get_fulltext_indices
 
-from composable_memory_adapters.graphiti.database import neo4j, session
+from composable_memory_adapters.graphiti.database import falkor, neo4j
 
 
 def in_one_line(statements: "list[str] | tuple[str, ...]") -> set[str]:
@@ -18,6 +18,6 @@ def in_one_line(statements: "list[str] | tuple[str, ...]") -> set[str]:
 
 
 def test_full_texts_are_indexed_as_graphiti_core_does() -> None:
-    assert session.STOPWORDS == STOPWORDS
-    assert in_one_line(session.INDEXES) == in_one_line(get_fulltext_indices(GraphProvider.FALKORDB))
+    assert falkor.STOPWORDS == STOPWORDS
+    assert in_one_line(falkor.INDEXES) == in_one_line(get_fulltext_indices(GraphProvider.FALKORDB))
     assert in_one_line(neo4j.INDEXES) == in_one_line(get_fulltext_indices(GraphProvider.NEO4J))

@@ -18,9 +18,9 @@ from composable_memory.errors import (
 from composable_memory_adapters.graphiti.database.connections import (
     NOT_LOST,
     Call,
-    is_missing_graph,
     translated,
 )
+from composable_memory_adapters.graphiti.database.falkor import is_missing_graph
 
 CALL = Call(operation="read the graph", server="falkor://graph:6379", limit_s=60.0)
 

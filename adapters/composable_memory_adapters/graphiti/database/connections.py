@@ -2,8 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from falkordb.asyncio.graph import AsyncGraph
@@ -36,7 +36,7 @@ from composable_memory.errors import (
     BackendTimeout,
     BackendUnavailable,
 )
-from composable_memory_adapters.graphiti.database.cypher import ServerAddress
+from composable_memory_adapters.graphiti.database.cypher import LOADING_S, ConnectionLost, ServerAddress
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 
 TRY_LATER = (BusyLoadingError, ClusterDownError, ClusterError, ReadOnlyError)
@@ -71,21 +71,6 @@ def translated(error: RedisError, call: Call) -> BackendError:
             return BackendRejected(BACKEND_ID, call.operation, status=type(error).__name__, body=message)
 
 
-def exceeds_time_limit(error: BackendError) -> bool:
-    """Return whether a read was refused since the server allows less time than was asked for."""
-    return "TIMEOUT_MAX" in str(error)
-
-
-def is_missing_graph(error: BackendError) -> bool:
-    """Return whether a graph was refused since it is not there."""
-    return re.search("Invalid graph operation on empty key|no such key", str(error)) is not None
-
-
-def is_existing_index(error: BackendError) -> bool:
-    """Return whether an index was refused since it is there."""
-    return re.search("already indexed|Stopwords are already set", str(error)) is not None
-
-
 def _of_response(message: str, call: Call, *, is_passing: bool) -> BackendError:
     if "Query timed out" in message:
         return BackendTimeout(BACKEND_ID, call.operation, limit_s=call.limit_s, elapsed_s=call.limit_s)
@@ -109,29 +94,10 @@ def _unavailable(call: Call, what: str, fix: str) -> BackendUnavailable:
 CONNECTIONS = 16
 CONNECT_S = 10.0
 FREE_CONNECTION_S = 60.0
+LOADING_POLL_S = 0.05
 SCHEMES = {"falkor": "redis", "falkors": "rediss"}
 NOT_LOST = (AuthenticationError, AuthorizationError, BusyLoadingError)
 """What the client counts among lost connections, though the server answered."""
-
-
-class CommandSender(Protocol):
-    """What a graph sends its commands through."""
-
-    async def execute_command(self, *command: object) -> object:
-        """Return the answer to a command."""
-        ...
-
-    def refused(self, error: RedisError) -> BackendError:
-        """Return what a refusal means."""
-        ...
-
-
-class ConnectionLost(Exception):
-    """The connection broke; `was_sent` says whether the server may have got the command."""
-
-    def __init__(self, cause: Exception, *, was_sent: bool) -> None:
-        super().__init__(str(cause))
-        self.was_sent = was_sent
 
 
 class ConnectionPool:
@@ -141,9 +107,11 @@ class ConnectionPool:
     cancelled while they give theirs back. Here a connection is in `_connections` from before it is opened.
     """
 
-    def __init__(self, address: ServerAddress) -> None:
+    def __init__(self, address: ServerAddress, *, server: str, limit_s: float) -> None:
         parts = urlsplit(address.url)
         self.address = address
+        self._server = server
+        self._limit_s = limit_s
         self._is_closed = False
         self._connections: list[AbstractConnection] = []
         self._idle: list[AbstractConnection] = []
@@ -160,13 +128,35 @@ class ConnectionPool:
             retry=Retry(NoBackoff(), 0),  # or a write that was cut off would be done twice
         )
 
-    async def send(self, *command: object) -> object:
-        """Send one command, once, and return the answer.
+    async def ask(self, command: Sequence[object], operation: str) -> object:
+        """Send one command, once, and return the answer; a server that is loading its graphs is waited for.
 
         Raises:
             ConnectionLost: there is no connection, or there is none any more.
-            RedisError: the server refused.
+            BackendError: the server refused.
         """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            while True:
+                try:
+                    return await self._sent(command)
+                except BusyLoadingError:
+                    if loop.time() - began > LOADING_S:
+                        raise
+                await asyncio.sleep(LOADING_POLL_S)
+        except RedisError as error:
+            raise self.refused(error, operation) from error
+
+    def refused(self, error: RedisError, operation: str = "ask the graph") -> BackendError:
+        """Return what a refusal means."""
+        return translated(error, Call(operation, self._server, self._limit_s))
+
+    def graph(self, sender: object, name: str) -> "Graph":
+        """Return a graph of the server that is asked through `sender`."""
+        return Graph(sender, name, self.refused)
+
+    async def _sent(self, command: Sequence[object]) -> object:
         try:
             async with asyncio.timeout(FREE_CONNECTION_S):
                 await self._free.acquire()
@@ -228,9 +218,9 @@ class Graph(AsyncGraph):  # type: ignore[misc]  # the package is an extra, and u
     Each learns anew which number stands for which name: that changes when a graph is removed and made again.
     """
 
-    def __init__(self, server: CommandSender, name: str) -> None:
-        super().__init__(server, name)
-        self._server = server
+    def __init__(self, sender: object, name: str, refused: Callable[[RedisError], BackendError]) -> None:
+        super().__init__(sender, name)
+        self._refused = refused
 
     async def _query(
         self,
@@ -243,7 +233,7 @@ class Graph(AsyncGraph):  # type: ignore[misc]  # the package is an extra, and u
         try:
             return await super()._query(q, written, timeout, read_only)
         except RedisError as error:
-            raise self._server.refused(error) from error
+            raise self._refused(error) from error
 
 
 class _NumberList:

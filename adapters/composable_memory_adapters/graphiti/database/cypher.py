@@ -19,8 +19,20 @@ Row: TypeAlias = Mapping[str, object]
 """One row of an answer, by the names after RETURN; times come as ISO texts."""
 
 
+LOADING_S = 30.0
+"""How long a server may take to read what it keeps on the disk, and to build its indexes."""
+
+
 class CutOff(BackendUnavailable):
     """The connection broke while a statement was under way: nobody knows whether it was done."""
+
+
+class ConnectionLost(Exception):
+    """The connection broke; `was_sent` says whether the server may have got the command."""
+
+    def __init__(self, cause: Exception, *, was_sent: bool) -> None:
+        super().__init__(str(cause))
+        self.was_sent = was_sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

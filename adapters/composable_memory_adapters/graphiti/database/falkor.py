@@ -1,29 +1,65 @@
-"""FalkorDB, private or shared: where its server is, its graphs, one for each group, and copies of these."""
+"""FalkorDB, private or shared: where its server is, and its graphs, one for each group."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from itertools import groupby
-from typing import TYPE_CHECKING, TypeVar
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from composable_memory.content import Health
-from composable_memory.errors import BackendError, BackendUnavailable
+from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable
+from composable_memory.supervision.deadline import deadline
 from composable_memory_adapters.graphiti.database.cypher import (
+    LOADING_S,
+    ConnectionLost,
+    CutOff,
     DatabaseKind,
     Row,
     ServerAddress,
     ServerHandle,
-    batches,
+    plain_map,
+    readable,
 )
 from composable_memory_adapters.graphiti.database.requirements import INSTALL, Reason
-from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, LINES, VECTORS, LinkLine, NodeLine
+from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 
 if TYPE_CHECKING:
-    from composable_memory_adapters.graphiti.database.server import PrivateServer
-    from composable_memory_adapters.graphiti.database.session import Session
+    from falkordb.asyncio.query_result import QueryResult
 
-T = TypeVar("T")
+    from composable_memory_adapters.graphiti.database.connections import ConnectionPool, Graph
+    from composable_memory_adapters.graphiti.database.server import PrivateServer
 
 QUERY_LIMIT_S = 60.0
+INDEX_POLL_S = 0.005
+GRACE_S = 2.0
+INDEX_TRIES = (0.25, 0.75)
+"""Which share of the limit each try to make an index has."""
+WRITE = "GRAPH.QUERY"
+"""The one command that may change something; all others may be sent twice."""
+MAKE_INDEXES = "make the indexes of the graph"
+
+STOPWORDS = (
+    "a is the an and are as at be but by for if in into it no not of on or such "
+    "that their then there these they this to was will with"
+).split()
+"""Those of graphiti-core, so that it finds its own index made when it makes it."""
+
+INDEXES = (
+    # None on times: FalkorDB keeps them as texts, and compares these wrongly by means of a range index.
+    # Ranges first: looking something up fails where the full text of a property was indexed before.
+    "CREATE INDEX FOR (n:Entity) ON (n.uuid, n.group_id, n.name)",
+    "CREATE INDEX FOR (n:Episodic) ON (n.uuid, n.group_id, n.name)",
+    "CREATE INDEX FOR ()-[e:RELATES_TO]-() ON (e.uuid, e.group_id, e.name)",
+    "CREATE INDEX FOR ()-[e:MENTIONS]-() ON (e.uuid, e.group_id)",
+    f"""CREATE FULLTEXT INDEX FOR (n:Episodic) ON (n.content, n.source, n.source_description, n.group_id)
+    OPTIONS {{stopwords: {STOPWORDS}}}""",
+    f"""CREATE FULLTEXT INDEX FOR (n:Entity) ON (n.name, n.summary, n.group_id)
+    OPTIONS {{stopwords: {STOPWORDS}}}""",
+    "CREATE FULLTEXT INDEX FOR ()-[e:RELATES_TO]-() ON (e.name, e.fact, e.group_id)",
+)
+
+UNFINISHED_INDEXES = "CALL db.indexes() YIELD status WHERE status <> 'OPERATIONAL' RETURN status"
+"""Finds the indexes of FalkorDB that are still being built, in the background."""
 
 
 class PrivateServerHandle(ServerHandle):
@@ -51,13 +87,23 @@ class PrivateServerHandle(ServerHandle):
 
 
 class FalkorDatabase:
-    """A FalkorDB server, found and its client loaded when it is first asked. Keeps `CypherDatabase`."""
+    """A FalkorDB server, found and its client loaded when it is first asked. Keeps `CypherDatabase`.
+
+    It reconnects when the server moves, repeats reads, and makes indexes.
+    """
 
     def __init__(self, server: ServerHandle, *, limit_s: float = QUERY_LIMIT_S) -> None:
         self._server = server
         self._limit_s = limit_s
-        self._session: Session | None = None
+        self._client: type[ConnectionPool] | None = None
+        self._pool: ConnectionPool | None = None
+        self._connecting = asyncio.Lock()
+        self._preparing = asyncio.Lock()
+        self._prepared: set[str] = set()
+        self._indexed: set[str] = set()
+        self._read_limit_ms: int | None = _earlier_ms(limit_s)
         self._is_closed = False
+        self._version: str | None = None
 
     @property
     def kind(self) -> DatabaseKind:
@@ -65,46 +111,88 @@ class FalkorDatabase:
         return "falkordb"
 
     async def read(self, group_id: str, cypher: str, **parameters: object) -> list[Row]:
-        """Run a statement that changes nothing."""
-        return await (await self._ready()).read(group_id, cypher, parameters)
+        """Run a statement that changes nothing; a group without a graph has no rows."""
+        known = plain_map({**parameters, "group_id": group_id})
+        try:
+            if group_id not in self._indexed:
+                await self._await_indexes(group_id)
+            rows = _rows(await (await self._graph(group_id)).ro_query(cypher, known, self._read_limit_ms))
+            if group_id in self._indexed:
+                return rows
+        except BackendError as error:
+            if is_missing_graph(error):
+                return []
+            if self._read_limit_ms is None or not exceeds_time_limit(error):
+                raise
+            self._read_limit_ms = None  # the server has a lower limit of its own
+        # Or the answer was that of another server, which has just started.
+        return await self.read(group_id, cypher, **parameters)
 
     async def write(self, group_id: str, cypher: str, **parameters: object) -> list[Row]:
-        """Run a statement that may change the graph.
-
-        Raises:
-            BackendUnavailable: also when it was cut off, so that nobody knows whether it was done.
-        """
-        return await (await self._ready()).write(group_id, cypher, parameters)
+        """Run a statement that may change the graph; it is on the disk when this returns."""
+        known = plain_map({**parameters, "group_id": group_id})
+        await self._prepare(group_id)
+        return _rows(await (await self._graph(group_id)).query(cypher, known))
 
     async def groups(self) -> Sequence[str]:
-        """Return the names of all graphs of the server."""
-        return await (await self._ready()).groups()
+        """Return the names of all graphs."""
+        names = await self.execute_command("GRAPH.LIST")
+        return sorted(str(name) for name in names) if isinstance(names, list) else []
 
     async def drop(self, group_id: str) -> None:
-        """Remove the graph of a group."""
-        await (await self._ready()).drop(group_id)
+        """Remove a graph, if it is there."""
+        self._prepared.discard(group_id)
+        try:
+            await self.execute_command("GRAPH.DELETE", group_id)
+        except BackendError as error:
+            if not is_missing_graph(error):
+                raise
 
     async def rename(self, group_id: str, to: str) -> None:
-        """Let the graph of a group take the place of another one's; one that is not there is fine."""
-        await (await self._ready()).rename(group_id, to)
+        """Let a graph take the place of another at once, if it is there."""
+        try:
+            await self.execute_command("RENAME", group_id, to)
+        except BackendError as error:
+            if not is_missing_graph(error):
+                raise
 
     async def rewrite_journal(self) -> None:
-        """Have the server write its journal anew, so that it says nothing of what was removed since.
+        """Have the server write its journal anew, and wait until the former one is gone."""
+        async with deadline(BACKEND_ID, "write the journal anew", LOADING_S):
+            while await self._is_rewriting():  # noqa: ASYNC110 - one that began before may hold it yet
+                await asyncio.sleep(INDEX_POLL_S)
+            # A server that an earlier version started keeps the latest queries, with all they wrote.
+            await self.execute_command("GRAPH.CONFIG", "SET", "CMD_INFO", "no")
+            for group in await self.groups():
+                await self.execute_command("DEL", f"telemetry{{{group}}}")
+            await self.execute_command("BGREWRITEAOF")
+            while await self._is_rewriting():  # noqa: ASYNC110 - nobody tells when it is done
+                await asyncio.sleep(INDEX_POLL_S)
+            if "aof_last_bgrewrite_status:err" in await self._persistence():
+                problem = "the journal of the graph server could not be written anew"
+                fix = "see that there is room on the disk, then try again"
+                raise BackendUnavailable(BACKEND_ID, problem, fix=fix, operation="forget")
 
-        Raises:
-            BackendError: it does not, or takes too long.
-        """
-        await (await self._ready()).rewrite_journal()
+    async def _is_rewriting(self) -> bool:
+        info = await self._persistence()
+        return "aof_rewrite_in_progress:1" in info or "aof_rewrite_scheduled:1" in info
+
+    async def _persistence(self) -> str:
+        return str(await self.execute_command("INFO", "persistence"))
+
+    async def execute_command(self, *command: object) -> object:
+        """Send a command and return the answer."""
+        return await self._send(command, may_repeat=command[0] != WRITE)
 
     def describe(self) -> Mapping[str, str]:
         """Return kind, place and, once it was asked, version."""
-        version = self._session.version if self._session else None
-        return {"kind": self.kind, "place": self._server.name} | ({"version": version} if version else {})
+        version = {"version": self._version} if self._version else {}
+        return {"kind": self.kind, "place": self._server.name} | version
 
     async def health(self) -> Health:
         """Return whether it answers; a private server is started for that."""
         try:
-            await (await self._ready()).ping()
+            await self.execute_command("PING")
         except BackendError as error:
             return Health(ok=False, message=str(error))
         return Health(ok=True)
@@ -113,126 +201,165 @@ class FalkorDatabase:
         """Close the connections, and stop the server if it is ours."""
         self._is_closed = True
         try:
-            if self._session is not None:
-                await self._session.close()
+            if self._pool is not None:
+                await self._pool.close()
         finally:
             await self._server.close()
 
-    async def _ready(self) -> "Session":
-        self._require_open()
-        if self._session is None:
+    async def _graph(self, group_id: str) -> "Graph":
+        return (await self._connected(None)).graph(self, group_id)
+
+    async def _prepare(self, group_id: str) -> None:
+        """See to it that the graph has its indexes; another process may have removed it meanwhile."""
+        if await self._is_prepared(group_id):
+            return
+        async with self._preparing:
+            if await self._is_prepared(group_id):  # another call was quicker
+                return
+            for statement in INDEXES:
+                await self._make(group_id, statement)
+            await self._await_indexes(group_id)
+            self._prepared.add(group_id)
+
+    async def _is_prepared(self, group_id: str) -> bool:
+        return group_id in self._prepared and bool(await self.execute_command("EXISTS", group_id))
+
+    async def _make(self, group_id: str, statement: str) -> None:
+        """Make an index, unless it is there already.
+
+        The server fills it later, so it answers soon; and twice is as once. So an answer that does not come
+        is not waited for to the end, but asked for again over another connection.
+        """
+        began = asyncio.get_running_loop().time()
+        for share in INDEX_TRIES:
             try:
-                # Starting a server is waiting, loading its client is computing; so they go well together.
-                _, made = await asyncio.gather(self._server.address(), asyncio.to_thread(_load_session))
-            except ImportError as error:
-                what = f"the client of FalkorDB cannot be loaded ({error})"
-                raise BackendUnavailable(BACKEND_ID, what, fix=INSTALL) from error
+                command = (WRITE, group_id, statement)
+                await self._send(command, may_repeat=True, limit_s=share * self._limit_s)
+                return
+            except BackendTimeout:
+                continue
+            except BackendError as error:
+                if not is_existing_index(error):
+                    raise
+                return
+        elapsed_s = asyncio.get_running_loop().time() - began
+        raise BackendTimeout(BACKEND_ID, MAKE_INDEXES, limit_s=self._limit_s, elapsed_s=elapsed_s)
+
+    async def _await_indexes(self, group_id: str) -> None:
+        """Wait until all indexes are in use.
+
+        One that is being built, as some are when a server has just started, finds nothing; and what is
+        written meanwhile may not get into it.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOADING_S):
+                while _rows(await (await self._graph(group_id)).ro_query(UNFINISHED_INDEXES, {})):  # noqa: ASYNC110
+                    await asyncio.sleep(INDEX_POLL_S)  # nobody tells when it is so
+        self._indexed.add(group_id)
+
+    async def _send(
+        self, command: Sequence[object], *, may_repeat: bool, limit_s: float | None = None
+    ) -> object:
+        """Send a command; once more, if the connection was lost and that does no harm."""
+        operation = "write to the graph" if command[0] == WRITE else "read the graph"
+        lost_pool: ConnectionPool | None = None
+        while True:
+            pool = await self._connected(lost_pool)
+            try:
+                async with deadline(BACKEND_ID, operation, limit_s or self._limit_s):
+                    return await pool.ask(command, operation)
+            except ConnectionLost as lost:
+                if lost_pool is not None or (lost.was_sent and not may_repeat):
+                    raise await self._connection_error(lost, operation) from lost
+                lost_pool = pool
+
+    async def _connected(self, lost_pool: "ConnectionPool | None") -> "ConnectionPool":
+        """Return connections; other than the lost ones, if the server has another address by now."""
+        self._require_open()
+        client = self._client or await self._load()
+        async with self._connecting:
+            if self._pool is not None and self._pool is not lost_pool:
+                return self._pool
+            address = await self._server.address()
             self._require_open()
-            if self._session is None:  # or another call was quicker
-                self._session = made(self._server, limit_s=self._limit_s)
-        return self._session
+            if self._pool is not None and self._pool.address == address:
+                return self._pool
+            lost, self._pool = self._pool, client(address, server=self._server.name, limit_s=self._limit_s)
+            await self._begin(self._pool, lost)
+            return self._pool
+
+    async def _load(self) -> "type[ConnectionPool]":
+        """Return the client, and have the server started meanwhile: that is waiting, and this computing."""
+        try:
+            _, client = await asyncio.gather(self._server.address(), asyncio.to_thread(_load_client))
+        except ImportError as error:
+            what = f"the client of FalkorDB cannot be loaded ({error})"
+            raise BackendUnavailable(BACKEND_ID, what, fix=INSTALL) from error
+        self._require_open()
+        self._client = client
+        return client
 
     def _require_open(self) -> None:
         if self._is_closed:
             raise BackendUnavailable(BACKEND_ID, "it was closed", fix="open the memory again")
 
+    async def _begin(self, pool: "ConnectionPool", lost: "ConnectionPool | None") -> None:
+        self._indexed.clear()
+        if lost is not None:
+            await lost.close()
+        # Some users may not ask for this, and what does not work will show when it is used.
+        with contextlib.suppress(BackendError, ConnectionLost):
+            async with deadline(BACKEND_ID, "ask the graph", self._limit_s):
+                self._version = _version(await pool.ask(("MODULE", "LIST"), "ask the graph"))
 
-def _load_session() -> "type[Session]":
-    from composable_memory_adapters.graphiti.database.session import Session
-
-    return Session
-
-
-NODES = """
-MATCH (n) WHERE id(n) > $after
-RETURN id(n) AS id, labels(n) AS labels, properties(n) AS properties ORDER BY id LIMIT $limit
-"""
-LINKS = """
-MATCH (s)-[e]->(t) WHERE id(e) > $after
-RETURN id(e) AS id, type(e) AS type, labels(s)[0] AS source_label, s.uuid AS source,
-  labels(t)[0] AS target_label, t.uuid AS target, properties(e) AS properties ORDER BY id LIMIT $limit
-"""
-ANYTHING = "MATCH (n) WHERE n.uuid IS NOT NULL RETURN n.uuid AS uuid LIMIT 1"
-MAKE_NODES = "UNWIND $rows AS row CREATE (e:{labels}) SET e = row.properties"
-MAKE_LINKS = """
-UNWIND $rows AS row
-MATCH (s:{source_label} {{uuid: row.source}}) MATCH (t:{target_label} {{uuid: row.target}})
-CREATE (s)-[e:{type}]->(t) SET e = row.properties
-"""
-SET_VECTOR = " SET e.{name} = vecf32(row.vector)"
+    async def _connection_error(self, lost: ConnectionLost, operation: str) -> BackendUnavailable:
+        kind = CutOff if lost.was_sent else BackendUnavailable
+        reason = await self._server.reason()
+        if reason is not None:
+            return kind(BACKEND_ID, reason.what, fix=reason.fix, operation=operation)
+        what = f"no connection to {self._server.name}: {str(lost).rstrip('.')}"
+        fix = "whether it was done is not known; try again" if lost.was_sent else "see whether it runs"
+        return kind(BACKEND_ID, what, fix=fix, operation=operation)
 
 
-class FalkorCopies:
-    """The graphs of groups as lines; nobody may write to a group while it is copied or replaced."""
+def _load_client() -> "type[ConnectionPool]":
+    from composable_memory_adapters.graphiti.database.connections import ConnectionPool
 
-    def __init__(self, database: FalkorDatabase) -> None:
-        self._database = database
-
-    async def has_anything(self, group: str) -> bool:
-        """Return whether there is an entity or an episode in a group."""
-        return bool(await self._database.read(group, ANYTHING))
-
-    async def nodes(self, group: str) -> AsyncIterator[list[NodeLine]]:
-        """Yield all nodes."""
-        async for rows in self._pages(group, NODES):
-            yield [NodeLine.model_validate({"group": group, **row}) for row in rows]
-
-    async def links(self, group: str) -> AsyncIterator[list[LinkLine]]:
-        """Yield all relationships."""
-        async for rows in self._pages(group, LINKS):
-            yield [LinkLine.model_validate({"group": group, **row}) for row in rows]
-
-    async def _pages(self, group: str, statement: str) -> AsyncIterator[list[dict[str, object]]]:
-        after: object = -1
-        while rows := await self._database.read(group, statement, after=after, limit=LINES):
-            after = rows[-1]["id"]
-            yield [{name: value for name, value in row.items() if name != "id"} for row in rows]
-
-    async def discard(self, group: str) -> None:
-        """Remove a graph that was being made; one that is not there is fine."""
-        await self._database.drop(group)
-
-    async def make_nodes(self, group: str, nodes: Sequence[NodeLine]) -> None:
-        """Store nodes in the graph of a group, beside what is in it."""
-        for labels, some in _alike(nodes, lambda one: ":".join(one.labels)):
-            rows = [{"properties": one.properties} for one in some]
-            await self._make(group, MAKE_NODES.format(labels=labels), rows)
-
-    async def make_links(self, group: str, links: Sequence[LinkLine]) -> None:
-        """Store relationships between nodes that are there."""
-        for _, some in _alike(links, lambda one: f"{one.type} {one.source_label} {one.target_label}"):
-            rows = [{"source": e.source, "target": e.target, "properties": e.properties} for e in some]
-            first = some[0]
-            statement = MAKE_LINKS.format(
-                type=first.type, source_label=first.source_label, target_label=first.target_label
-            )
-            await self._make(group, statement, rows)
-
-    async def _make(self, group: str, statement: str, rows: Sequence[Mapping[str, object]]) -> None:
-        for name, some in _by_vector(rows):
-            made = statement + SET_VECTOR.format(name=name) if name else statement
-            for batch in batches(some, LINES):
-                await self._database.write(group, made, rows=batch)
-
-    async def put_in_place(self, group: str, staged: str | None) -> None:
-        """Let a graph that was made take the place of a group's at once, or none; twice is as once."""
-        if staged is None:
-            await self._database.drop(group)
-        else:
-            await self._database.rename(staged, group)
+    return ConnectionPool
 
 
-def _alike(lines: Iterable[T], kind: Callable[[T], str]) -> list[tuple[str, list[T]]]:
-    return [(name, list(some)) for name, some in groupby(sorted(lines, key=kind), key=kind)]
+def exceeds_time_limit(error: BackendError) -> bool:
+    """Return whether a read was refused since the server allows less time than was asked for."""
+    return "TIMEOUT_MAX" in str(error)
 
 
-def _by_vector(rows: Sequence[Mapping[str, object]]) -> list[tuple[str, list[dict[str, object]]]]:
-    """Return the rows by the name of the vector among their properties, which is set apart from these."""
-    found: dict[str, list[dict[str, object]]] = {}
-    for row in rows:
-        properties = row["properties"]
-        assert isinstance(properties, Mapping)
-        name = next((one for one in VECTORS if properties.get(one) is not None), "")
-        plain = {key: value for key, value in properties.items() if key not in VECTORS}
-        found.setdefault(name, []).append({**row, "properties": plain, "vector": properties.get(name)})
-    return list(found.items())
+def is_missing_graph(error: BackendError) -> bool:
+    """Return whether a graph was refused since it is not there."""
+    return re.search("Invalid graph operation on empty key|no such key", str(error)) is not None
+
+
+def is_existing_index(error: BackendError) -> bool:
+    """Return whether an index was refused since it is there."""
+    return re.search("already indexed|Stopwords are already set", str(error)) is not None
+
+
+def _earlier_ms(limit_s: float) -> int:
+    """Return a limit for the server that ends a little before ours, so that it is free for the next."""
+    return int(max(limit_s - GRACE_S, limit_s / 2) * 1000)
+
+
+def _rows(result: "QueryResult") -> list[Row]:
+    names = [name for _, name in result.header]
+    return [
+        {name: readable(value) for name, value in zip(names, row, strict=False)} for row in result.result_set
+    ]
+
+
+def _version(modules: object) -> str | None:
+    """Return the version of FalkorDB from the list of a server's modules, which come as lists of pairs."""
+    for module in modules if isinstance(modules, list) else ():
+        facts = dict(zip(module[::2], module[1::2], strict=False))
+        if facts.get("name") == "graph":
+            number = int(facts["ver"])
+            return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+    return None

@@ -15,7 +15,7 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from composable_memory.errors import BackendRejected
-from composable_memory_adapters.graphiti.database.falkor import FalkorCopies
+from composable_memory_adapters.graphiti.database.graph_copies import FalkorCopies
 from composable_memory_adapters.graphiti.episodes import named_in
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, LINES, LinkLine, NodeLine
 from composable_memory_adapters.graphiti.groups import GroupScope, group_of, safe_group_id
