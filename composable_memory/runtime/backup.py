@@ -16,6 +16,7 @@ from dataclasses import field
 from datetime import UTC, datetime
 from hashlib import file_digest
 from importlib.metadata import version
+from io import BytesIO
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -36,6 +37,8 @@ from composable_memory_ops_logs import OpsLogReader
 from composable_memory_ops_logs.line_format import event_to_wire, to_line
 from composable_memory_ops_logs.private_files import replace_file, sync_folder
 from composable_memory_ops_logs.quick_dataclass import dataclass
+from composable_memory_ops_logs.retention import turn_at_chores, write_closed
+from composable_memory_ops_logs.segments import Segment, blocks_of, segments_in
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -375,39 +378,43 @@ def _write_settings(settings: Sequence[tuple[Path, bytes | None]]) -> None:
 
 
 def _restore_traces(traces: Path, log_dir: Path, *, was: str, memory_id: str) -> None:
-    """Put the lines of traces into files of the log by month, behind all others, each line once.
+    """Add the events of traces that the log does not have, in a closed file of their own for each month.
 
-    A month has a file of its own for them, which is written anew and put in its place at once.
+    Files that are there already stay as they are: others may read, compress or delete them meanwhile.
     """
     if not traces.exists():
         return
     newest_first = traces.read_bytes().splitlines()
-    lines = [_Line.read(line, was=was, memory_id=memory_id) for line in newest_first[::-1]]
+    read = [_Line.read(line, was=was, memory_id=memory_id) for line in newest_first[::-1]]
     log_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for month, several in groupby(sorted(lines, key=attrgetter("at")), key=lambda line: line.at[:7]):
-        target = log_dir / f"ops-{month}.jsonl"
-        there = [*map(_Line.read, target.read_bytes().splitlines())] if target.exists() else []
-        known = {line.id for line in there}
-        merged = sorted([*there, *(one for one in several if one.id not in known)], key=attrgetter("at"))
-        content = b"".join(line.text + b"\n" for line in merged)
-        replace_file(target, content, survives="power cut")
+    with turn_at_chores(log_dir, is_patient=True):
+        missing = {one.id: one for one in read if one.at}
+        for event in OpsLogReader(log_dir).events():
+            missing.pop(event.id, None)
+        new = sorted(missing.values(), key=attrgetter("at"))
+        for month, lines in groupby(new, key=lambda line: line.at[:7]):
+            there = [one.number for one in segments_in(log_dir) if one.period == month]
+            target = Segment(month, max(there, default=0) + 1, log_dir).closed_path
+            content = BytesIO(b"".join(line.text + b"\n" for line in lines))
+            for _ in write_closed(target, blocks_of(content)):
+                pass
 
 
 class _Line(NamedTuple):
-    """A line of a log; one that cannot be read has no time, and its text as its id."""
+    """A line of a log; one that cannot be read has neither time nor id."""
 
     at: str
-    id: object
+    id: str
     text: bytes
 
     @classmethod
-    def read(cls, text: bytes, *, was: str = "", memory_id: str = "") -> "_Line":
+    def read(cls, text: bytes, *, was: str, memory_id: str) -> "_Line":
         """Return a line, as one of the memory that it is restored into if it is of the one that `was`."""
         try:
             event = json.loads(text)
-            at, id_, detail = str(event["ts"]), event["id"], event.get("detail")
+            at, id_, detail = str(event["ts"]), str(event["id"]), event.get("detail")
         except (json.JSONDecodeError, KeyError, TypeError):
-            return cls("", text, text)
+            return cls("", "", text)
         if was != memory_id and isinstance(detail, dict) and detail.get("memory") == was:
             detail["memory"] = memory_id
             text = json.dumps(event, separators=(",", ":")).encode()

@@ -6,6 +6,8 @@ import shutil
 import stat
 import subprocess
 import sys
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,8 @@ from composable_memory.cli import app
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import backend_days
 from composable_memory_feedback.store.store import FeedbackStore
+from composable_memory_ops_logs import OpsLogReader
+from composable_memory_ops_logs.retention import Retention
 from tests.installed_packages import install
 from tests.integration.feedback.keeping_backend import ENTRY_POINTS, WORDS
 from tests.integration.feedback.test_cli_feedback import NO_MODEL, QUERIES, Cmem, original
@@ -186,6 +190,31 @@ def test_a_backup_restores_all_that_cannot_be_rebuilt(judged: Place, other: Plac
     replayed = json.loads(other.said("replay", "--weights", "equal", "--json"))
     assert (replayed["total"], replayed["reproduced"]) == (QUERIES, QUERIES), "the judged queries are known"
     assert replayed["judged"]["queries"] == QUERIES
+
+
+def test_restored_traces_stay_in_the_log_each_line_once(judged: Place, other: Place, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    judged.said("backup", str(first))
+    judged.said("search", "where is the pot?")
+    judged.said("feedback", "add", "last", "1", "--relevance", "1")
+    judged.said("backup", str(second))
+
+    for folder in (first, second):
+        other.said("restore", str(folder), "--force")
+        close_files_of_a_month_ago(other.state / "ops-logs")
+    judged.said("restore", str(second), "--force")
+
+    lines = (second / "traces.jsonl").read_text(encoding="utf-8").splitlines()
+    wanted = {json.loads(line)["id"] for line in lines}
+    for place in (judged, other):
+        there = Counter(event.id for event in OpsLogReader(place.state / "ops-logs").events())
+        assert {one: there[one] for one in wanted} == dict.fromkeys(wanted, 1)
+
+
+def close_files_of_a_month_ago(directory: Path) -> None:
+    retention = Retention(directory, retention_days=365, max_bytes=10**9, most_open=10**9)
+    for _ in retention.apply(datetime.now(UTC) + timedelta(days=32)):
+        pass
 
 
 def test_settings_are_restored_where_there_are_none_or_others_may_be_replaced(
