@@ -20,8 +20,8 @@ from composable_memory.paths import leads_outside, problem_with_text
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.filters import filter_results
 from composable_memory.query.routing import BackendHandle
-from composable_memory.supervision.bounded_calls import BoundedCalls, Failure
 from composable_memory.supervision.breaker import BreakerState
+from composable_memory.supervision.deadline import BoundedCalls, Failure
 from composable_memory.types import (
     MAX_SNIPPET_CHARS,
     BackendAnswer,

@@ -16,7 +16,7 @@ CATCH_ALL = {
     "composable_memory.cli.hook": "a hook must not break the agent that calls it, whatever happens",
     "composable_memory.ingest.stage_errors": "a part handed in by a caller may raise anything",
     "composable_memory.supervision.backoff": "which errors may pass, the caller decides; others go on",
-    "composable_memory.supervision.bounded_calls": "the error of a stranger may raise again when it is told",
+    "composable_memory.supervision.deadline": "the error of a stranger may raise again when it is told",
     "composable_memory.runtime.backends": "a plug-in that cannot be opened keeps nobody else out",
     "composable_memory.runtime.blocking": "what ends a thread is raised in the one that waits for it",
     "composable_memory.registry": "the module of a stranger may raise anything when it is imported",

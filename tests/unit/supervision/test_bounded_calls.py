@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable
-from composable_memory.supervision.bounded_calls import BoundedCalls, Failure
-from composable_memory.supervision.deadline import deadline
+from composable_memory.supervision.deadline import BoundedCalls, Failure, deadline
 
 LIMIT_S = 0.01
 

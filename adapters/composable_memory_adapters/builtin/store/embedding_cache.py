@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from composable_memory.errors import BackendTimeout, DimensionMismatch, EmbeddingError
 from composable_memory.interfaces import EmbedderAdapter, SupportsFingerprint
-from composable_memory.supervision.bounded_calls import BoundedCalls, Failure
+from composable_memory.supervision.deadline import BoundedCalls, Failure
 from composable_memory.types import MemoryEmbeddingProbeResult
 from composable_memory.vector_values import EmbedderInput
 from composable_memory_adapters.sqlite_file import Connection
