@@ -1,4 +1,4 @@
-"""Deadlines: for a block of our own code, and for calls of others, which are left behind where they ignore theirs."""
+"""Deadlines: for a block of our own code, and for calls of others, which are left behind once overdue."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
