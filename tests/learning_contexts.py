@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from composable_memory.config.feedback import FeedbackSettings
+from composable_memory.config.settings import FeedbackSettings
 from composable_memory.learning.context import LearningContext
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import OpsLog, utc_now

@@ -16,9 +16,8 @@ import typer
 from composable_memory.cli.command import ExitCode, command
 from composable_memory.cli.options import StateDir
 from composable_memory.cli.output import warn
-from composable_memory.config.hooks import HooksSettings
 from composable_memory.config.layers import default_state_dir, load_settings
-from composable_memory.config.settings import Settings
+from composable_memory.config.settings import HooksSettings, Settings
 from composable_memory.config.workspace_file import WORKSPACE_FILES
 from composable_memory.errors import ComposableMemoryError
 from composable_memory.forget.tombstones import FOLDER, Forgotten

@@ -4,24 +4,198 @@ Nothing is read here; files, variables and their trust are the business of `conf
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
+    AfterValidator,
+    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    SecretStr,
     ValidationError,
     field_validator,
     model_validator,
 )
+from pydantic.alias_generators import to_camel
 
-from composable_memory.config.base_model import SettingsModel
-from composable_memory.config.feedback import FeedbackSettings
-from composable_memory.config.hooks import HooksSettings
 from composable_memory.types import DEFAULT_MAX_RESULTS
+
+if TYPE_CHECKING:
+    from composable_memory_feedback.advice.proposal import AdviceLimits
+
 
 DEFAULT_BACKEND = "builtin"
 """The backend that a memory has without any settings, and the fallback of another one that comes first."""
+
+
+class SettingsModel(BaseModel):
+    """A part of the settings. Keys may be written `like_this` or `likeThis`; unknown keys are errors."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        populate_by_name=True,
+        validate_default=True,
+        allow_inf_nan=False,
+        defer_build=True,  # most parts are only ever validated within the whole
+        hide_input_in_errors=True,  # it may be a key, and what causes an error of ours is shown as well
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_section(cls, data: object) -> object:
+        """Take a section whose keys are all commented out, which YAML reads as null, for an empty one."""
+        return {} if data is None else data
+
+
+class FlushSettings(SettingsModel):
+    """When an agent is asked to write down what must outlast the compaction of its context."""
+
+    enabled: bool = Field(default=True, description="Ask it.")
+    context_window: int = Field(
+        default=200_000, ge=1, description="Tokens of the model's context, where the agent does not tell."
+    )
+    reserve_tokens: int = Field(
+        default=20_000, ge=0, description="Tokens that the agent keeps free for its compaction."
+    )
+    soft_threshold_tokens: int = Field(
+        default=4_000, ge=0, description="So many tokens before compaction the agent is asked."
+    )
+    prompt: str | None = Field(
+        default=None, min_length=1, description="What it is asked; `YYYY-MM-DD` becomes the date."
+    )
+
+
+class HooksSettings(SettingsModel):
+    """What `cmem hook` does for an agent."""
+
+    deadline_ms: int = Field(
+        default=5_000, ge=100, le=600_000, description="How long a hook may take; then the agent goes on."
+    )
+    recap_tokens: int = Field(
+        default=2_000, ge=0, le=2_500, description="Longest recap at the start of a session; 0 gives none."
+    )
+    recap_days: int = Field(default=2, ge=0, le=31, description="How many of the latest days it has.")
+    auto_recall: bool = Field(default=True, description="Look up what is known about each prompt.")
+    recall_tokens: int = Field(
+        default=800, ge=100, le=2_500, description="Longest text that goes before a prompt."
+    )
+    recall_results: int = Field(default=5, ge=1, le=50, description="The most passages in it.")
+    auto_capture: bool = Field(
+        default=False, description="Remember what users say about themselves, by rules, after each turn."
+    )
+    capture_max_chars: int = Field(
+        default=500, ge=50, le=10_000, description="Longer messages are not captured."
+    )
+    session_memory: bool = Field(
+        default=True, description="Write what was said to `memory/` when a session ends."
+    )
+    session_messages: int = Field(
+        default=15, ge=1, le=1_000, description="So many last messages are kept where no model summarises."
+    )
+    flush: FlushSettings = FlushSettings()
+
+
+def _endpoint(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("expected an address such as http://127.0.0.1:8080/v1")
+    if parts.username or parts.password or parts.query:
+        raise ValueError("a secret does not belong in an address, which logs show; use `api_key`")
+    return value.rstrip("/")
+
+
+class JudgeSettings(SettingsModel):
+    """The language model that judges results and proposes weights; without `base_url` there is none."""
+
+    base_url: Annotated[str, AfterValidator(_endpoint)] | None = Field(
+        default=None, description="An endpoint that speaks as OpenAI's does, up to and with `/v1`."
+    )
+    model: str = Field(default="default", min_length=1, description="The model's name at the endpoint.")
+    api_key: SecretStr | None = Field(default=None, description="Its key, if it wants one.")
+    max_tokens: int = Field(default=2048, ge=64, description="Longest answer, in tokens.")
+    timeout_ms: int = Field(default=30_000, ge=100, le=3_600_000, description="How long one answer may take.")
+
+
+class FeedbackSettings(SettingsModel):
+    """What is learnt from how results were used, and how far that may change the weights."""
+
+    enabled: bool = Field(
+        default=False,
+        description="Learn in the background of an open memory: gather signals, judge, advise.",
+    )
+    backend: str | None = Field(
+        default=None,
+        description="The backend that keeps what is learnt, for all who share it; unset, a file here.",
+    )
+    auto_apply: bool = Field(
+        default=False,
+        description="Adopt what passes every check; otherwise advice is only logged.",
+    )
+    advisor: Literal["statistical", "llm", "both"] = Field(
+        default="statistical", description="Who proposes weights: statistics, the language model, or both."
+    )
+    transcripts_dir: Path | None = Field(
+        default=None,
+        description="A folder of transcripts, to see which results answers quote; unset, none are read.",
+    )
+    interval_s: int = Field(
+        default=900, ge=1, le=604_800, description="How long the background rests between rounds."
+    )
+    window_days: int = Field(
+        default=30, ge=1, le=3650, description="How far back judgements count for an advice."
+    )
+    retention_days: int = Field(
+        default=365, ge=1, le=36_500, description="For how many days judgements are kept."
+    )
+    evaluations_per_hour: int = Field(
+        default=20, ge=0, description="How many queries the language model may judge in an hour."
+    )
+    depth: int = Field(
+        default=10, ge=1, le=1000, description="How many results of a ranking count when it is measured."
+    )
+    min_samples: int = Field(default=50, ge=10, description="Judged queries that an advice needs.")
+    min_intent_samples: int = Field(
+        default=40, ge=10, description="Judged queries of one kind that weights for this kind need."
+    )
+    min_weight: float = Field(
+        default=0.1,
+        gt=0,
+        le=1,
+        description="The least weight an advice leaves a backend, where the heaviest has 1.",
+    )
+    max_step: float = Field(
+        default=0.2, gt=0, le=1, description="How far one advice may move a weight, up or down."
+    )
+    golden_tolerance: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="How far nDCG on the golden questions may fall below what was recorded.",
+    )
+    cool_down_hours: float = Field(
+        default=24.0, ge=0, le=8760, description="Least time between two changes that an advisor makes."
+    )
+    llm: JudgeSettings = JudgeSettings()
+
+    @property
+    def limits(self) -> "AdviceLimits":
+        """Return what holds advisors in check."""
+        from composable_memory_feedback.advice.proposal import (
+            AdviceLimits,  # only those who take advice need it
+        )
+
+        return AdviceLimits(
+            min_weight=self.min_weight,
+            max_step=self.max_step,
+            min_samples=self.min_samples,
+            min_intent_samples=self.min_intent_samples,
+            golden_tolerance=self.golden_tolerance,
+        )
 
 
 def _citation_mode(value: object) -> object:

@@ -4,7 +4,7 @@ import json
 from datetime import datetime
 from pathlib import Path
 
-from composable_memory.config.hooks import FlushSettings
+from composable_memory.config.settings import FlushSettings
 from composable_memory.hooks.agent_json import HookCall
 from composable_memory.hooks.fencing import SILENT
 from composable_memory.hooks.session_state import SessionState

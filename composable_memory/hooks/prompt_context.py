@@ -10,7 +10,7 @@ from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from composable_memory.config.hooks import HooksSettings
+from composable_memory.config.settings import HooksSettings
 from composable_memory.errors import ComposableMemoryError
 from composable_memory.hooks.fencing import CAUTION, CLOSING, OPENING, escaped, fence, own_words
 from composable_memory.hooks.session_state import SessionState, digest

@@ -11,8 +11,7 @@ from pathlib import Path
 from shutil import copymode
 from typing import TYPE_CHECKING
 
-from composable_memory.config.feedback import JudgeSettings
-from composable_memory.config.settings import MemorySettings
+from composable_memory.config.settings import JudgeSettings, MemorySettings
 from composable_memory.forget.tombstones import INSTEAD
 from composable_memory.hooks.fencing import escaped, own_words
 from composable_memory.hooks.session_state import SessionState, SessionStates

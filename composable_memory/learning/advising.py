@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from math import inf
 
-from composable_memory.config.feedback import JudgeSettings
+from composable_memory.config.settings import JudgeSettings
 from composable_memory.learning.context import LearningContext
 from composable_memory.learning.logged import judged_cases, window
 from composable_memory.learning.reports import Advice

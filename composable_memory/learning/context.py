@@ -8,8 +8,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
-from composable_memory.config.feedback import FeedbackSettings
 from composable_memory.config.layers import LoadedSettings, validate_backend_options
+from composable_memory.config.settings import FeedbackSettings
 from composable_memory.errors import BackendError, ConfigError
 from composable_memory.forget.tombstones import Forgotten
 from composable_memory.interfaces import Clock, FeedbackServices, HideForgotten, hide_nothing

@@ -8,9 +8,8 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from composable_memory.config.feedback import FeedbackSettings
 from composable_memory.config.layers import default_state_dir, load_settings
-from composable_memory.config.settings import Settings
+from composable_memory.config.settings import FeedbackSettings, Settings
 from composable_memory.interfaces import Clock
 from composable_memory.learning.advising import Advising
 from composable_memory.learning.context import LearningContext

@@ -15,7 +15,7 @@ from posixpath import relpath
 from urllib.parse import quote
 
 from composable_memory.arguments import require
-from composable_memory.config.feedback import JudgeSettings
+from composable_memory.config.settings import JudgeSettings
 from composable_memory.errors import BackendError, ConfigError, MemoryPathError, NoteNotWritten
 from composable_memory.facts import Fact
 from composable_memory.memory_interface import OpenMemory

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import Field
 
-from composable_memory.config.base_model import SettingsModel
+from composable_memory.config.settings import SettingsModel
 from composable_memory.content import EmbedderInput, GraphEdge, GraphNode, GraphQuery, GraphQueryResult
 from composable_memory.errors import BackendUnavailable, MemoryPathError, UnsupportedOperation
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability, EmbedderAdapter

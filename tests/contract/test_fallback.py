@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory.config.base_model import SettingsModel
+from composable_memory.config.settings import SettingsModel
 from composable_memory.errors import BackendUnavailable
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability, MemorySearchManager
 from composable_memory.runtime.failover import FailoverMember, FallbackMemoryManager

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from composable_memory.config.base_model import SettingsModel
+from composable_memory.config.settings import SettingsModel
 from composable_memory.content import IngestReport, IngestWarning, MemoryContentObject
 from composable_memory.errors import BackendRejected
 from composable_memory.facts import Episode, Fact, Forgotten, GraphEntity, Neighbourhood

@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 
 from composable_memory import open_memory
 from composable_memory.cli import app
-from composable_memory.config.base_model import SettingsModel
+from composable_memory.config.settings import SettingsModel
 from composable_memory.errors import BackendUnavailable, InvalidArgument, MemoryPathError, NoteNotWritten
 from composable_memory.forget.report import Forgetting, Holding
 from composable_memory.hooks.capture import capture_turn

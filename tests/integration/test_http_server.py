@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
 from composable_memory import open_memory
-from composable_memory.config.base_model import SettingsModel
+from composable_memory.config.settings import SettingsModel
 from composable_memory.http_server.app import build_app
 from composable_memory.http_server.json_api import SERVED
 from composable_memory.http_server.listening import Access, listening

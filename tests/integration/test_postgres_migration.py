@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from composable_memory import open_memory
 from composable_memory.cli import app
-from composable_memory.config.base_model import SettingsModel
+from composable_memory.config.settings import SettingsModel
 from composable_memory.interfaces import EmbedderServices, EmbedderSpec
 from composable_memory.testing import HashEmbedder
 from composable_memory.types import SyncReport

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from composable_memory import open_memory
 from composable_memory.cli import app
-from composable_memory.config.base_model import SettingsModel
+from composable_memory.config.settings import SettingsModel
 from composable_memory.errors import InvalidArgument
 from composable_memory.facts import Fact, GraphEntity
 from composable_memory.interfaces import BackendSpec, Capability

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory import open_memory
-from composable_memory.config.base_model import SettingsModel
+from composable_memory.config.settings import SettingsModel
 from composable_memory.errors import BackendUnavailable, ConfigError
 from composable_memory.interfaces import (
     BackendServices,

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from composable_memory.config.base_model import SettingsModel
 from composable_memory.config.layers import (
     LoadedSettings,
     checked_settings,
@@ -17,7 +16,7 @@ from composable_memory.config.layers import (
     user_config_path,
     validate_backend_options,
 )
-from composable_memory.config.settings import Settings
+from composable_memory.config.settings import Settings, SettingsModel
 from composable_memory.config.trees import Origin
 from composable_memory.errors import ConfigError
 from composable_memory.interfaces import BackendServices, BackendSpec, MemorySearchManager

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from composable_memory.config.base_model import SettingsModel
+from composable_memory.config.settings import SettingsModel
 from composable_memory.errors import BackendError
 from composable_memory.interfaces import BackendSpec, Capability, EmbedderSpec, MemorySearchManager
 from composable_memory.registry import (

@@ -8,9 +8,14 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from composable_memory.config.base_model import SettingsModel
 from composable_memory.config.layers import checked_settings
-from composable_memory.config.settings import BackendSection, MemorySettings, QuerySettings, Settings
+from composable_memory.config.settings import (
+    BackendSection,
+    MemorySettings,
+    QuerySettings,
+    Settings,
+    SettingsModel,
+)
 from composable_memory.config.trees import Origin, tree_of
 from composable_memory.config.validation import check, is_secret, known_keys
 from composable_memory.errors import ConfigError

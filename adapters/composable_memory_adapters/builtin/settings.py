@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from composable_memory.config.base_model import SettingsModel
+from composable_memory.config.settings import SettingsModel
 from composable_memory.state.folders import file_name_of
 
 DEFAULT_INDEX = "{stateDir}/memory/{agentId}-{workspace}.sqlite"

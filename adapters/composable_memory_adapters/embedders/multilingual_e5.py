@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field
 
-from composable_memory.config.base_model import SettingsModel
+from composable_memory.config.settings import SettingsModel
 from composable_memory.errors import EmbedderUnavailable, EmbeddingError
 from composable_memory.interfaces import EmbedderServices, EmbedderSpec
 from composable_memory.vector_values import EmbedderInput

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 from pydantic import Field
 
-from composable_memory.config.base_model import SettingsModel
+from composable_memory.config.settings import SettingsModel
 from composable_memory.errors import EmbedderUnavailable
 from composable_memory.interfaces import EmbedderServices, EmbedderSpec
 from composable_memory.vector_values import EmbedderInput

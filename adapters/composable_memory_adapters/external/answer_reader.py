@@ -15,7 +15,7 @@ from typing import Literal, cast
 from pydantic import Field, JsonValue
 from pydantic_core import from_json
 
-from composable_memory.config.base_model import SettingsModel
+from composable_memory.config.settings import SettingsModel
 from composable_memory.paths import FOREIGN
 from composable_memory.query.calibration import Calibration, calibrate
 from composable_memory.types import MemorySearchResult, SupportingFact

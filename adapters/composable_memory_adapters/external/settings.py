@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, JsonValue, SecretStr, model_validator
 
-from composable_memory.config.base_model import SettingsModel
+from composable_memory.config.settings import SettingsModel
 from composable_memory.data_files import tables
 from composable_memory_adapters.external.answer_reader import FieldNames
 

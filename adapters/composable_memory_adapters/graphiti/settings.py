@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from composable_memory.config.base_model import SettingsModel
+from composable_memory.config.settings import SettingsModel
 from composable_memory_ops_logs.redaction.secret_names import is_secret_name
 
 DEFAULT_SERVICE_PORT = 8000

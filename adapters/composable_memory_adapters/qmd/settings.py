@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, field_validator
 
-from composable_memory.config.base_model import SettingsModel
+from composable_memory.config.settings import SettingsModel
 from composable_memory.session_keys import SessionPlace, place_of, without_agent
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

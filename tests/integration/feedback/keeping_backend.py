@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from composable_memory.config.base_model import SettingsModel
+from composable_memory.config.settings import SettingsModel
 from composable_memory.errors import BackendError, BackendRejected
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability
 from composable_memory.testing.in_memory import FakeBackend

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from composable_memory import Memory, open_memory
-from composable_memory.config.base_model import SettingsModel
+from composable_memory.config.settings import SettingsModel
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability
 from composable_memory.learning import Learning, open_learning
 from composable_memory.learning.logged import queries_of

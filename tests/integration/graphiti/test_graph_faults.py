@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 
 from benchmarks import graph_kill_rounds
 from composable_memory.cli import app
-from composable_memory.config.base_model import SettingsModel
+from composable_memory.config.settings import SettingsModel
 from composable_memory.content import IngestReport, MemoryContentObject
 from composable_memory.errors import BackendError, ComposableMemoryError
 from composable_memory.interfaces import EmbedderAdapter, EmbedderServices, EmbedderSpec

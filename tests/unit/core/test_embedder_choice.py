@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pydantic import Field, SecretStr
 
-from composable_memory.config.base_model import SettingsModel
 from composable_memory.config.layers import LoadedSettings, load_settings
+from composable_memory.config.settings import SettingsModel
 from composable_memory.errors import ConfigError, EmbedderUnavailable
 from composable_memory.interfaces import EmbedderAdapter, EmbedderServices, EmbedderSpec
 from composable_memory.registry import Found, Offers, Registry

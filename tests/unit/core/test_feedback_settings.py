@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from composable_memory.config.feedback import FeedbackSettings, JudgeSettings
+from composable_memory.config.settings import FeedbackSettings, JudgeSettings
 from composable_memory_feedback.advice.proposal import AdviceLimits
 
 

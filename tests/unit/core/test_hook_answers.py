@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory.config.hooks import FlushSettings, HooksSettings
-from composable_memory.config.settings import MemorySettings
+from composable_memory.config.settings import FlushSettings, HooksSettings, MemorySettings
 from composable_memory.errors import BackendUnavailable
 from composable_memory.forget.statement_matching import statements_of
 from composable_memory.forget.tombstones import Forgotten

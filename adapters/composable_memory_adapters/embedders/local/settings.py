@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import Field, field_validator
 
-from composable_memory.config.base_model import SettingsModel
+from composable_memory.config.settings import SettingsModel
 
 PROVIDER = "local"
 HUB_PREFIX = "hf:"

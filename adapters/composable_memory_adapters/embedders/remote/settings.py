@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
-from composable_memory.config.base_model import SettingsModel
+from composable_memory.config.settings import SettingsModel
 from composable_memory.config.validation import is_secret
 from composable_memory.errors import EmbeddingError
 from composable_memory.interfaces import EmbedderServices
