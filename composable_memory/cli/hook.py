@@ -18,7 +18,7 @@ from composable_memory.cli.options import StateDir
 from composable_memory.cli.output import warn
 from composable_memory.config.layers import default_state_dir, load_settings
 from composable_memory.config.settings import HooksSettings, Settings
-from composable_memory.config.workspace_file import WORKSPACE_FILES
+from composable_memory.config.settings_files import WORKSPACE_FILES
 from composable_memory.errors import ComposableMemoryError
 from composable_memory.forget.tombstones import FOLDER, Forgotten
 from composable_memory.hooks.agent_json import HookCall, answer, read_call

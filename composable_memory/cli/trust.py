@@ -13,11 +13,16 @@ from composable_memory.cli.options import AsJson, StateDir
 from composable_memory.cli.output import error, print_json, print_line, warn
 from composable_memory.cli.render import format_setting, print_table
 from composable_memory.config.layers import checked_settings, default_state_dir, user_config_path
-from composable_memory.config.settings_file import give_consent, revoke_consent
+from composable_memory.config.settings_files import (
+    WORKSPACE_FILES,
+    WorkspaceFile,
+    find_workspace_file,
+    give_consent,
+    revoke_consent,
+)
 from composable_memory.config.trees import names_variables
 from composable_memory.config.trust import Request
 from composable_memory.config.validation import hide, hides, is_secret
-from composable_memory.config.workspace_file import WORKSPACE_FILES, WorkspaceFile, find_workspace_file
 from composable_memory.json_documents import document
 from composable_memory.registry import Registry, discover_backends
 from composable_memory.state.folders import existing_folder, made_folder

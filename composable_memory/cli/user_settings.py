@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from composable_memory.config.layers import user_config_path
 from composable_memory.config.section_text import UnsafeEdit, with_section
-from composable_memory.config.settings_file import read_settings_file
+from composable_memory.config.settings_files import read_settings_file
 from composable_memory.connect.edits import Edit, write
 from composable_memory.errors import ConfigError
 from composable_memory.state.folders import made_folder

@@ -16,14 +16,13 @@ import platformdirs
 from pydantic import BaseModel, SecretStr
 from pydantic_core import to_jsonable_python
 
-from composable_memory.config.sections import check_sections, gather_sections, ids_of_sections
 from composable_memory.config.settings import (
     DEFAULT_BACKEND,
     BackendSection,
     MemorySettings,
     Settings,
 )
-from composable_memory.config.settings_file import read_settings_file
+from composable_memory.config.settings_files import FileLayer, parse_file, read_settings_file, read_workspace
 from composable_memory.config.trees import (
     Leaf,
     Origin,
@@ -35,8 +34,16 @@ from composable_memory.config.trees import (
     plain,
     tree_of,
 )
-from composable_memory.config.validation import check, hide, hides, is_secret, known_keys
-from composable_memory.config.workspace_file import FileLayer, parse_file, read_workspace
+from composable_memory.config.validation import (
+    check,
+    check_sections,
+    gather_sections,
+    hide,
+    hides,
+    ids_of_sections,
+    is_secret,
+    known_keys,
+)
 from composable_memory.errors import ConfigError
 from composable_memory.interfaces import BackendSpec, EmbedderSpec
 from composable_memory.registry import Registry, discover_backends

@@ -25,7 +25,7 @@ from typing import BinaryIO, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from composable_memory.config.layers import user_config_path
-from composable_memory.config.workspace_file import WORKSPACE_FILES
+from composable_memory.config.settings_files import WORKSPACE_FILES
 from composable_memory.errors import BackendUnavailable, ComposableMemoryError, ConfigError, PathRefused
 from composable_memory.interfaces import Capability
 from composable_memory.learning import open_learning

@@ -19,9 +19,9 @@ from composable_memory.config.layers import (
     load_settings,
     validate_backend_options,
 )
-from composable_memory.config.sections import gather_sections
 from composable_memory.config.settings import Settings
 from composable_memory.config.trees import Origin, tree_of
+from composable_memory.config.validation import gather_sections
 from composable_memory.errors import BackendError, BackendUnavailable, ComposableMemoryError, ConfigError
 from composable_memory.interfaces import BackendSpec, Capability
 from composable_memory.registry import discover_backends

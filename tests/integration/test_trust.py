@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from composable_memory.cli import app
 from composable_memory.config.layers import LoadedSettings, load_settings
-from composable_memory.config.settings_file import SettingsFile, consent_to, give_consent, read_settings_file
+from composable_memory.config.settings_files import SettingsFile, consent_to, give_consent, read_settings_file
 from composable_memory.errors import ConfigError
 from composable_memory_ops_logs import utc_now
 from tests.cli_page import assert_documented
