@@ -5,8 +5,7 @@ from dataclasses import field, replace
 from datetime import datetime
 from typing import Literal, TypeAlias, get_args
 
-from composable_memory.arguments import require, require_all, require_text, require_whole
-from composable_memory.errors import InvalidArgument
+from composable_memory.errors import InvalidArgument, require, require_all, require_text, require_whole
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 DEFAULT_MAX_RESULTS = 6

@@ -23,7 +23,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from composable_memory.arguments import require_text
 from composable_memory.citations import Citation, read_citation
 from composable_memory.errors import (
     BackendError,
@@ -31,6 +30,7 @@ from composable_memory.errors import (
     ComposableMemoryError,
     InvalidArgument,
     NoteNotWritten,
+    require_text,
 )
 from composable_memory.forget import target_lines
 from composable_memory.forget.report import ForgetLine, ForgetPlan, ForgetReport, Forgetting, Holding

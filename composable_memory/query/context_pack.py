@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from composable_memory.arguments import require_whole
 from composable_memory.citations import format_place
+from composable_memory.errors import require_whole
 from composable_memory.types import MemorySearchResult, SupportingFact
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

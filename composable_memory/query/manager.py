@@ -9,7 +9,6 @@ from datetime import datetime
 from time import perf_counter
 from typing import Self
 
-from composable_memory.arguments import require, require_all, require_text
 from composable_memory.errors import (
     BackendError,
     BackendTimeout,
@@ -19,6 +18,9 @@ from composable_memory.errors import (
     InvalidArgument,
     MemoryPathError,
     UnsupportedOperation,
+    require,
+    require_all,
+    require_text,
 )
 from composable_memory.forget.tombstones import Forgotten
 from composable_memory.interfaces import (

@@ -6,9 +6,15 @@ from dataclasses import replace
 from datetime import UTC, datetime, time
 from math import ceil
 
-from composable_memory.arguments import require_all, require_text, require_whole
 from composable_memory.citations import read_citation
-from composable_memory.errors import BackendError, ConfigError, InvalidArgument
+from composable_memory.errors import (
+    BackendError,
+    ConfigError,
+    InvalidArgument,
+    require_all,
+    require_text,
+    require_whole,
+)
 from composable_memory.facts import Fact
 from composable_memory.front_matter import front_matter
 from composable_memory.interfaces import SupportsFacts

@@ -14,9 +14,8 @@ from pathlib import Path
 from posixpath import relpath
 from urllib.parse import quote
 
-from composable_memory.arguments import require
 from composable_memory.config.settings import JudgeSettings
-from composable_memory.errors import BackendError, ConfigError, MemoryPathError, NoteNotWritten
+from composable_memory.errors import BackendError, ConfigError, MemoryPathError, NoteNotWritten, require
 from composable_memory.facts import Fact
 from composable_memory.memory_interface import OpenMemory
 from composable_memory.paths import BANK_FOLDER, MAIN_FILES, resolve_memory_file

@@ -9,9 +9,14 @@ from datetime import UTC, date, datetime, time
 from time import perf_counter
 from typing import Any, TypeAlias
 
-from composable_memory.arguments import require, require_all, require_text
 from composable_memory.content import IngestReport, MemoryContentObject
-from composable_memory.errors import ComposableMemoryError, InvalidArgument
+from composable_memory.errors import (
+    ComposableMemoryError,
+    InvalidArgument,
+    require,
+    require_all,
+    require_text,
+)
 from composable_memory.forget.statement_matching import statements_of
 from composable_memory.forget.tombstones import Forgotten, Tombstones
 from composable_memory.forget.workspace_notes import without_lines

@@ -7,11 +7,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from composable_memory.arguments import require_all, require_text
 from composable_memory.citations import cite, is_wanted
 from composable_memory.config.layers import LoadedSettings
 from composable_memory.config.settings import Settings
-from composable_memory.errors import ComposableMemoryError, ConfigError, MemoryPathError
+from composable_memory.errors import (
+    ComposableMemoryError,
+    ConfigError,
+    MemoryPathError,
+    require_all,
+    require_text,
+)
 from composable_memory.forget.tombstones import Forgotten
 from composable_memory.interfaces import (
     BackendSpec,

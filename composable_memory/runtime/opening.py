@@ -9,10 +9,9 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from composable_memory.arguments import require
 from composable_memory.config.layers import LoadedSettings, default_state_dir, load_settings
 from composable_memory.config.settings import MemorySettings, Settings
-from composable_memory.errors import ComposableMemoryError, ConfigError
+from composable_memory.errors import ComposableMemoryError, ConfigError, require
 from composable_memory.forget.tombstones import Forgotten
 from composable_memory.interfaces import (
     BackendServices,
