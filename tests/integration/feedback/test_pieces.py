@@ -8,8 +8,8 @@ import pytest
 
 from composable_memory import open_memory
 from composable_memory.learning import Learning, open_learning
+from composable_memory.learning.judging import named_result
 from composable_memory.learning.logged import judged_cases, queries_of
-from composable_memory.learning.result_selection import named_result
 from composable_memory.tools.search import MemorySearchRequest, memory_search
 from composable_memory_feedback.advice.evidence import score
 from composable_memory_feedback.judgements import JudgementKind
