@@ -2,7 +2,7 @@
 
 import pytest
 
-from composable_memory.retain.same_statement import are_rivals, say_the_same, words_said
+from composable_memory.retain.already_known import are_rivals, say_the_same, words_said
 
 SAME = [
     ("Peter prefers short replies.", "peter prefers short replies"),
