@@ -33,9 +33,10 @@ from composable_memory.ingest.requests import (
     IngestRequest,
     IngestResult,
     MetricEvent,
+    PipelineError,
     Stage,
+    attempt,
 )
-from composable_memory.ingest.stage_errors import PipelineError, attempt
 from composable_memory.interfaces import (
     Clock,
     EmbedderAdapter,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory import errors
-from composable_memory.ingest.stage_errors import PipelineError, attempt, error_of
+from composable_memory.ingest.requests import PipelineError, attempt, error_of
 
 CASES: list[tuple[Exception, str, bool]] = [
     (errors.ConfigError("key", "problem"), "not_configured", False),
