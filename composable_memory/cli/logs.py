@@ -85,7 +85,7 @@ async def show(
     """Draw one trace as a waterfall, or write it as a page in one file, with secrets masked."""
     events = await read_trace(target, trace_id)
     if html is not None:
-        from composable_memory.inspector.answer_page import write_report  # late, as it is seldom asked for
+        from composable_memory.inspector.answer import write_report  # late, as it is seldom asked for
 
         async with target.open() as memory:
             trace = trace_document(events)

@@ -130,7 +130,7 @@ async def search(
         response = await query_cited(memory, request)
         status = memory.status()
         if report is not None:
-            from composable_memory.inspector.answer_page import (
+            from composable_memory.inspector.answer import (
                 write_report,  # late, as it is seldom asked for
             )
 

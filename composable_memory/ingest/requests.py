@@ -63,6 +63,16 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineError:
+    """Why a stage failed; `retryable` says that the same may work later, without anything being changed."""
+
+    code: PipelineErrorCode
+    message: str
+    retryable: bool = False
+    details: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IngestItem:
     """Something to take in, as far as it is known; what is left out is filled in.
 
@@ -163,16 +173,6 @@ class MetricEvent:
     value: float
     ts: datetime
     tags: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineError:
-    """Why a stage failed; `retryable` says that the same may work later, without anything being changed."""
-
-    code: PipelineErrorCode
-    message: str
-    retryable: bool = False
-    details: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 async def attempt(work: Callable[[], Awaitable[T]]) -> T | PipelineError:

@@ -1,13 +1,16 @@
-"""HTML and SVG that are escaped because they are made of elements, and the frame of every page (pure)."""
+"""HTML and SVG that are escaped because they are made of elements; charts, and the frame of pages (pure)."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
 
 VOID = frozenset({"br", "hr", "input", "link", "meta"})
 UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\x7e\xa0-\U0010ffff]|[\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Also what turns the direction of the text around it, and halves of characters."""
+
+HEIGHT = 100.0
+COLOURS = 6
 
 
 class Markup(str):
@@ -69,3 +72,33 @@ def _attribute(name: str, value: object) -> str:
     named = name.rstrip("_").replace("_", "-")
     text = "" if value is True else f'="{join(str(value))}"'
     return f" {named}{text}"
+
+
+def line_chart(
+    title: str,
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    ends: tuple[str, str],
+    most: float,
+) -> Markup:
+    """Return lines over the same time, which go from 0 to `most`: places in it, from 0 to 1, and values."""
+    lines = [
+        el("polyline", points=_points(points, most), class_=f"line k{number % COLOURS}")
+        for number, points in enumerate(series.values())
+    ]
+    grid = [el("path", d=f"M0 {y} H1000", class_="grid") for y in (0, HEIGHT / 2, HEIGHT)]
+    legend = [el("li", name, class_=f"k{number % COLOURS}") for number, name in enumerate(series)]
+    last = ", ".join(f"{name} last {points[-1][1]:.3g}" for name, points in series.items() if points)
+    drawn = el(
+        "svg", grid, lines, role="img", aria_label=f"{title}: {last}", class_="chart",
+        viewBox=f"0 -2 1000 {HEIGHT + 4:g}", preserveAspectRatio="none",
+    )  # fmt: skip
+    caption = el("figcaption", el("strong", title))
+    time = el("div", [el("span", one) for one in ends], class_="ends soft")
+    return el("figure", caption, drawn, time, el("ul", legend, class_="legend"))
+
+
+def _points(points: Sequence[tuple[float, float]], most: float) -> str:
+    places = [(1000 * at, HEIGHT * (1 - min(value / most, 1.0))) for at, value in points]
+    ends = [(places[0][0] + 2, places[0][1])] if len(places) == 1 else []  # a point alone would not be seen
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places + ends)

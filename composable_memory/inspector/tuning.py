@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from composable_memory.citations import format_place
 from composable_memory.inspector.answer import Row, moment, score, table
-from composable_memory.inspector.charts import line_chart
-from composable_memory.inspector.markup import Child, Markup, el
+from composable_memory.inspector.markup import Child, Markup, el, line_chart
 from composable_memory.learning import ReplayRun
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import Dedup, Fusion

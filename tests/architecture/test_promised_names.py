@@ -14,7 +14,7 @@ from composable_memory.config.aliases import ResolvedMemoryBackendConfig
 from composable_memory.config.settings import BackendSection, Settings
 from composable_memory.config.validation import known_keys
 from composable_memory.hooks import recorder, session_events
-from composable_memory.ingest import extract, pipeline, requests, stage_errors
+from composable_memory.ingest import extract, pipeline, requests
 from composable_memory.ingest.requests import STAGES, Stage
 from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.runtime import factory
@@ -130,7 +130,7 @@ FIELDS: Mapping[type, str] = {
     requests.IngestItem: "id kind text metadata",
     requests.IngestRequest: "source session_key trace_id items",
     requests.IngestResult: "run_id batch_id warnings stages errors started_at completed_at",
-    stage_errors.PipelineError: "code message retryable details",
+    requests.PipelineError: "code message retryable details",
     requests.AuditEvent: "id ts actor action session_key trace_id status details",
     requests.MetricEvent: "name value ts tags",
     session_events.PipelineEventEnvelope: "id ts source session_key run_id trace_id stage payload",
@@ -180,7 +180,7 @@ WORDS: Mapping[str, tuple[object, str]] = {
     "artifact": (content.MemoryArtifactKind, "file image audio video link other"),
     "event": (session_events.EventType, "session.start message.received compaction.summary"),
     "sender": (session_events.EventSource, "hook tool system scheduler manual"),
-    "error": (stage_errors.PipelineErrorCode, ERROR_CODES),
+    "error": (requests.PipelineErrorCode, ERROR_CODES),
     "stage": (Stage, "normalize extract enrich entity_extract embed graph index audit"),
 }
 """Kinds of things, and the words for them."""

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from composable_memory import Memory, MemoryContentObject, open_memory
-from composable_memory.inspector.answer_page import write_report
+from composable_memory.inspector.answer import write_report
 from composable_memory.inspector.routes import routes
 from composable_memory_feedback.replay import PolicyChange
 from composable_memory_ops_logs import OpsLogError

@@ -1,8 +1,8 @@
 """What the inspector shows is escaped, and says what the log says."""
 
-from composable_memory.inspector.answer_page import report_page
-from composable_memory.inspector.backends import backend_cards
+from composable_memory.inspector.answer import report_page
 from composable_memory.inspector.markup import Markup, el
+from composable_memory.inspector.pages import backend_cards
 
 FACT = {"text": "Ada runs billing", "time": "since 2026-03-01", "holds": True}
 
