@@ -1,5 +1,6 @@
-"""The JSON API: the tools of an agent as addresses, with the same arguments and the same answers."""
+"""The JSON API: the tools of an agent, and what the log tells of searches, as addresses with the same answers."""
 
+import asyncio
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -11,10 +12,16 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from composable_memory import __version__
-from composable_memory.http_server.traces import TRACE_TOOLS
+from composable_memory.inspector.logged_searches import TracesRequest, logged_searches
+from composable_memory.json_documents import document
 from composable_memory.mcp_server.open_memories import Service, schema_for
+from composable_memory.query.waterfall import trace_document
+from composable_memory.runtime.memory import Memory
 from composable_memory.tools.catalogue import TOOLS
+from composable_memory.tools.document import Document, ErrorReply, Reply, ValueReply
+from composable_memory.tools.explain import TraceId, is_search_of
 from composable_memory.tools.tool import Tool
+from composable_memory_ops_logs import OpsLogReader
 
 BASE = "/api/v1"
 SERVED = (*TOOLS, *TRACE_TOOLS)
@@ -140,3 +147,51 @@ def _parameters(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
         {"name": name, "in": "query", "required": name in required, "schema": one}
         for name, one in schema["properties"].items()
     ]
+
+
+class TraceRequest(Document):
+    """Which search to show."""
+
+    trace_id: TraceId
+
+
+async def list_traces(memory: Memory, request: TracesRequest) -> ValueReply:
+    """List the searches of this memory that the log still has.
+
+    Raises:
+        InvalidArgument: the time is none.
+        OpsLogError: the log cannot be read.
+    """
+    rows = await logged_searches(memory, request)
+    return ValueReply({"traces": [document(one, failed=sorted(one.failed), hidden=None) for one in rows]})
+
+
+async def show_trace(memory: Memory, request: TraceRequest) -> Reply:
+    """Show the events of a search of this memory, and its time line, as `cmem logs show --json` does.
+
+    Raises:
+        OpsLogError: the beginning of the trace id is not unique, or the log cannot be read.
+    """
+    await memory.ops_log.flush()
+    events = await asyncio.to_thread(OpsLogReader(memory.ops_log_dir).trace, request.trace_id)
+    if not is_search_of(memory, events):
+        return ErrorReply(error=f"no search of this memory has the trace id {request.trace_id!r}")
+    return ValueReply(trace_document(events))
+
+
+TRACE_TOOLS = (
+    Tool(
+        name="traces",
+        title="Searches",
+        description="List searches from the log, with how long they took and what they lacked.",
+        run=list_traces,
+        quotes=True,
+    ),
+    Tool(
+        name="trace",
+        title="A search step by step",
+        description="Show the events of one search and its time line.",
+        run=show_trace,
+        quotes=True,
+    ),
+)
