@@ -1,4 +1,4 @@
-"""The JSON API: the tools of an agent, and what the log tells of searches, as addresses with the same answers."""
+"""The JSON API: the tools of an agent and the searches of the log, as addresses with the same answers."""
 
 import asyncio
 from collections.abc import Mapping
@@ -24,7 +24,6 @@ from composable_memory.tools.tool import Tool
 from composable_memory_ops_logs import OpsLogReader
 
 BASE = "/api/v1"
-SERVED = (*TOOLS, *TRACE_TOOLS)
 NAMES = {"memory_context": "pack"}
 """Of tools whose command has another name."""
 JSON = "application/json"
@@ -195,3 +194,5 @@ TRACE_TOOLS = (
         quotes=True,
     ),
 )
+
+SERVED = (*TOOLS, *TRACE_TOOLS)

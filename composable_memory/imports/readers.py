@@ -19,8 +19,7 @@ import pydantic
 from pydantic import AliasChoices, AliasPath, Field
 
 from composable_memory.front_matter import front_matter
-from composable_memory.imports.export_files import ExportedFile, files_of
-from composable_memory.imports.json_elements import Unreadable, elements
+from composable_memory.imports.export_files import ExportedFile, Unreadable, elements, files_of
 from composable_memory.paths import encoding_of, is_note
 from composable_memory.transcripts import messages_of, texts_in
 from composable_memory_ops_logs.quick_dataclass import dataclass

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from composable_memory.imports.json_elements import PIECE, Unreadable, elements
+from composable_memory.imports.export_files import PIECE, Unreadable, elements
 
 DOCUMENTS: Sequence[object] = (
     [],
