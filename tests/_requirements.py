@@ -280,7 +280,7 @@ LEARNING_OUTPUT = "tests/unit/cli/test_learning_output.py::test_"
 
 BACKEND = "composable_memory/testing/contracts/backend.py::BackendContract::test_"
 ANSWER = "composable_memory/testing/contracts/backend.py::AnswerContract::test_"
-READING = "composable_memory/testing/contracts/read_file.py::ReadFileContract::test_"
+READING = "composable_memory/testing/contracts/backend.py::ReadFileContract::test_"
 SYNC = "composable_memory/testing/contracts/sync.py::SyncContract::test_"
 VECTORS = "composable_memory/testing/contracts/stores.py::VectorContract::test_"
 GRAPH = "composable_memory/testing/contracts/stores.py::GraphContract::test_"
@@ -288,7 +288,7 @@ RERANKER = "composable_memory/testing/contracts/reranker.py::RerankerContract::t
 RERANKING = "tests/integration/test_reranking.py::test_"
 INGEST = "composable_memory/testing/contracts/facts.py::IngestContract::test_"
 FACTS = "composable_memory/testing/contracts/facts.py::FactsContract::test_"
-FORGET = "composable_memory/testing/contracts/forgetting.py::ForgetContract::test_"
+FORGET = "composable_memory/testing/contracts/sync.py::ForgetContract::test_"
 EMBEDDER = "composable_memory/testing/contracts/embedder.py::EmbedderContract::test_"
 
 CAPTURE = "tests/unit/core/test_capture.py::test_"

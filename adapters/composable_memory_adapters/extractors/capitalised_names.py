@@ -5,9 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from composable_memory_adapters.extractors.grammar import any_of
-from composable_memory_adapters.extractors.sentence_times import DAY_NAMES, MONTH_NAMES
-from composable_memory_adapters.extractors.word_lists import (
+from composable_memory_adapters.extractors.grammar import (
     ARTICLES,
     EVENT_WORDS,
     FIRST_NAMES,
@@ -20,7 +18,9 @@ from composable_memory_adapters.extractors.word_lists import (
     TECHNOLOGIES,
     TITLES,
     TOOLS,
+    any_of,
 )
+from composable_memory_adapters.extractors.sentence_times import DAY_NAMES, MONTH_NAMES
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 UNSURE = "Concept"

@@ -18,6 +18,7 @@ from composable_memory_adapters.extractors.capitalised_names import UNSURE, Ment
 from composable_memory_adapters.extractors.grammar import (
     EXCLUSIVE,
     KIN,
+    LANGUAGES,
     LIST,
     MARK,
     ONE_HOLDER,
@@ -25,7 +26,6 @@ from composable_memory_adapters.extractors.grammar import (
     any_of,
 )
 from composable_memory_adapters.extractors.sentence_times import Validity
-from composable_memory_adapters.extractors.word_lists import LANGUAGES
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 CONFIDENCE = 0.9

@@ -5,15 +5,13 @@ promises. What is declared must work; what is not declared must be refused. Test
 with pytest-asyncio in mode `auto`, or mark the class with `pytest.mark.asyncio`.
 """
 
-from composable_memory.testing.contracts.backend import AnswerContract, BackendContract
+from composable_memory.testing.contracts.backend import AnswerContract, BackendContract, ReadFileContract
 from composable_memory.testing.contracts.embedder import EmbedderContract
 from composable_memory.testing.contracts.facts import FactsContract, IngestContract
-from composable_memory.testing.contracts.forgetting import ForgetContract
 from composable_memory.testing.contracts.opening import Opener
-from composable_memory.testing.contracts.read_file import ReadFileContract
 from composable_memory.testing.contracts.reranker import RerankerContract
 from composable_memory.testing.contracts.stores import GraphContract, VectorContract
-from composable_memory.testing.contracts.sync import SyncContract, WriteNote
+from composable_memory.testing.contracts.sync import ForgetContract, SyncContract, WriteNote
 
 __all__ = [
     "AnswerContract",

@@ -1,4 +1,4 @@
-"""The contract of a memory with `Capability.SYNC`: its index follows its sources, and nothing gets lost."""
+"""The contracts of memories that sync and that forget: an index follows its sources, and keeps no more."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -8,7 +8,8 @@ from typing import TypeAlias
 import pytest
 
 from composable_memory.errors import BackendUnavailable
-from composable_memory.interfaces import MemorySearchManager, ProgressCallback, SupportsSync
+from composable_memory.forget.report import ForgetLine, Forgetting
+from composable_memory.interfaces import MemorySearchManager, ProgressCallback, SupportsForget, SupportsSync
 from composable_memory.testing.contracts.opening import BackendSuite, OpenBackend, cancel_after, opened
 from composable_memory.types import (
     MemorySearchResult,
@@ -24,6 +25,11 @@ NEW_PATH = "memory/2026-04-01.md"
 NEW_TEXT = "# Wednesday\n\nThe lighthouse keeper's parrot is called Bosun.\n"
 NEW_QUERY = "lighthouse keeper parrot"
 NEW_ANSWER = "Bosun"
+
+PATH = "memory/2026-04-02.md"
+KEPT = "- Anna Bosun works at Beacon Labs."
+GONE = "- Mirela Capstan works at Zanzebrook Labs."
+WANTED = Forgetting(lines=(ForgetLine(path=PATH, start_line=2, end_line=2, text=GONE),))
 
 
 class SyncContract(BackendSuite):
@@ -175,3 +181,39 @@ async def _sync(
 
 async def _best(memory: MemorySearchManager) -> Sequence[MemorySearchResult]:
     return await memory.search(NEW_QUERY, SearchOptions(max_results=3))
+
+
+class ForgetContract(BackendSuite):
+    """What a memory that can forget must do; it needs the fixture `write_note` of `SyncContract` too."""
+
+    async def test_what_is_erased_is_held_no_more_and_the_rest_is(
+        self, open_backend: OpenBackend, write_note: WriteNote
+    ) -> None:
+        """It tells what it holds, which then goes; erasing twice is as good as once."""
+        async with opened(open_backend) as memory:
+            assert isinstance(memory, SupportsForget)
+            await write_note(PATH, f"{KEPT}\n{GONE}\n")
+            await _sync_if_it_can(memory)
+            assert sum(one.count for one in await memory.holdings(WANTED)) > 0
+
+            await write_note(PATH, f"{KEPT}\n")
+            await memory.erase(WANTED)
+            await memory.erase(WANTED)
+
+            found = await memory.search("where does Anna Bosun work?", SearchOptions(max_results=50))
+            assert any("Beacon" in f"{one.snippet} {one.text}" for one in found)
+            assert not any("Zanzebrook" in f"{one.snippet} {one.text}" for one in found)
+
+    async def test_what_was_never_stored_can_be_erased(self, open_backend: OpenBackend) -> None:
+        """There is nothing to tell of it, and nothing goes."""
+        async with opened(open_backend) as memory:
+            assert isinstance(memory, SupportsForget)
+            await _sync_if_it_can(memory)
+
+            assert [one for one in await memory.holdings(WANTED) if one.count] == []
+            await memory.erase(WANTED)
+
+
+async def _sync_if_it_can(memory: MemorySearchManager) -> None:
+    if isinstance(memory, SupportsSync):
+        await memory.sync()

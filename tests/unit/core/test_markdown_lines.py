@@ -15,7 +15,7 @@ from composable_memory.ingest.note_reader import WrittenSource, contents_of
 from composable_memory.markdown_lines import CodeReader, closes_fence, heading_in, opening_fence
 from composable_memory.reflect.entity_pages import own_lines, revised
 from composable_memory.retain.retained_lines import retained_lines
-from composable_memory_adapters.extractors.statements import statements_of
+from composable_memory_adapters.extractors.heuristic import statements_of
 from composable_memory_adapters.text.markdown_outline import outline
 
 LINES = (

@@ -3,7 +3,7 @@
 from typing import Any
 
 from composable_memory.content import MemoryContentObject, MemoryProvenance
-from composable_memory_adapters.extractors.statements import MAX_SENTENCE_CHARS, statements_of
+from composable_memory_adapters.extractors.heuristic import MAX_SENTENCE_CHARS, statements_of
 
 
 def content(text: str, *, kind: str = "document", **fields: Any) -> MemoryContentObject:
