@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from composable_memory.cli import app
 from composable_memory.runtime.opening import open_memory
 from composable_memory_adapters.builtin.sync import synchroniser
-from composable_memory_adapters.text.languages import language_of, language_shares
+from composable_memory_adapters.text.stop_words import language_of, language_shares
 
 _TEXTS = {
     "en": "We moved the release to Friday because the tests of the parser were not ready.",

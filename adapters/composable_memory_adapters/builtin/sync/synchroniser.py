@@ -49,7 +49,7 @@ from composable_memory_adapters.builtin.sync.embedding import (
 from composable_memory_adapters.builtin.sync.indexer import Glance, Indexer, NotesPass
 from composable_memory_adapters.builtin.sync.sync_result import SyncResult
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
-from composable_memory_adapters.text.languages import language_shares
+from composable_memory_adapters.text.stop_words import language_shares
 from composable_memory_ops_logs import (
     EventDetail,
     Status,
