@@ -405,11 +405,6 @@ class _Lane:
         return IndexProblem(self._path, "it is closed; open it again")
 
 
-def data_version(connection: Connection) -> int:
-    """Return a number that is another one once any other connection has stored something."""
-    return int(connection.pragma("data_version"))
-
-
 def _free_pages(connection: Connection) -> int:
     """Return how many pages hold nothing and can be given back."""
     if not connection.pragma("auto_vacuum"):

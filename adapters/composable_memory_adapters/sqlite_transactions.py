@@ -1,4 +1,4 @@
-"""What work on an SQLite file runs in: a write transaction, or a snapshot that can be stopped."""
+"""What work on an SQLite file runs in, a write transaction or a snapshot, and whether others wrote since."""
 
 from __future__ import annotations
 
@@ -67,3 +67,8 @@ def read_transaction(connection: Connection, job: Job) -> Iterator[None]:
 def no_transaction(_connection: Connection, _job: Job) -> Iterator[None]:
     """Run the block as it is: some statements are not allowed in a transaction."""
     yield
+
+
+def data_version(connection: Connection) -> int:
+    """Return a number that is another one once any other connection has stored something."""
+    return int(connection.pragma("data_version"))

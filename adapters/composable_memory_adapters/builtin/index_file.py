@@ -6,6 +6,7 @@ from collections.abc import Set
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -25,14 +26,11 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.builtin.store.index_meta import IndexSnapshot, SyncMark, milliseconds
 from composable_memory_adapters.builtin.sync.sync_scheduler import Debounce
 from composable_memory_adapters.builtin.sync.synchroniser import Synchroniser
-from composable_memory_adapters.sqlite_file import Connection, SqliteFile, data_version
+from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from composable_memory_adapters.builtin.store.rebuild import RebuildCost
-
-_Version = tuple[int, EmbeddingSpace | None]
-"""The version of an index as a connection counts it, and the space that the settings ask for."""
 
 BACKEND_ID = "builtin"
 BACKGROUND_REASONS = frozenset({"search", "session-start", "watch", "interval"})
@@ -75,7 +73,7 @@ class IndexFile:
         self._is_closed = False
         self._is_made = False
         self._counting = asyncio.Lock()
-        self._counted_at: WeakKeyDictionary[Connection, _Version] = WeakKeyDictionary()
+        self._counted_at: WeakKeyDictionary[Connection, rebuild.StockVersion] = WeakKeyDictionary()
         self.space = EmbeddingSpace.of(self._embedder) if self._embedder else None
         self.path = services.state_dir
         self.snapshot = IndexSnapshot()
@@ -136,18 +134,12 @@ class IndexFile:
         if not await self.exists():
             return
         async with self._counting:
-            stock = await self.current("read its index").file.read(self._stock)
+            index = self.current("read its index")
+            stock_of = partial(rebuild.stock, space=index.sync.space, counted_at=self._counted_at)
+            stock = await index.file.read(stock_of, index.sync.rebuild_cost)
             if stock is not None:
-                connection, version, (self.snapshot, self.rebuild_cost) = stock
-                self._counted_at[connection] = version
-
-    def _stock(self, connection: Connection) -> tuple[Connection, _Version, rebuild.Stock] | None:
-        """Return the counts of the index with its version; None if they are as they were read."""
-        sync = self.current("read its index").sync
-        version = data_version(connection), sync.space
-        if self._counted_at.get(connection) == version:
-            return None
-        return connection, version, rebuild.stock(connection, sync.rebuild_cost)
+                self.snapshot, self.rebuild_cost = stock.snapshot, stock.cost
+                self._counted_at[stock.connection] = stock.version
 
     # --- sync ---------------------------------------------------------------------------------------------
 

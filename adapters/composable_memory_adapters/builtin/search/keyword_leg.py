@@ -15,7 +15,8 @@ import orjson
 
 from composable_memory.types import MemorySource
 from composable_memory_adapters.builtin.search.hybrid import CANDIDATES, KeywordHit
-from composable_memory_adapters.sqlite_file import Connection, data_version
+from composable_memory_adapters.sqlite_file import Connection
+from composable_memory_adapters.sqlite_transactions import data_version
 from composable_memory_adapters.text.query_terms import KeywordQuery
 from composable_memory_adapters.text.relevance import PassageMatch, Relevance, rarity
 from composable_memory_ops_logs.quick_dataclass import dataclass

@@ -4,19 +4,23 @@ Readers see the old tables or the new ones, and a killed process leaves the old 
 so none is computed twice. The next process drops what a killed one left behind.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeAlias
 
 from composable_memory_adapters.builtin.store import (
     document_cache,
     embedding_cache,
     index_meta,
+    index_writes,
+    integrity,
     message_times,
     schema,
 )
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
-from composable_memory_adapters.builtin.store.index_meta import REBUILD, IndexSnapshot
+from composable_memory_adapters.builtin.store.index_meta import REBUILD, IndexSnapshot, SyncMark
 from composable_memory_adapters.builtin.store.schema import GENERATION_BITS, LIVE, NEXT, Tables
 from composable_memory_adapters.sqlite_file import Connection
+from composable_memory_adapters.sqlite_transactions import data_version
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 TEXTS_TO_EMBED = """
@@ -72,6 +76,11 @@ class RebuildCost:
         return -(-self.characters // 4)
 
 
+CostOf: TypeAlias = Callable[[Connection], RebuildCost | None]
+StockVersion: TypeAlias = tuple[int, EmbeddingSpace | None]
+"""The version of an index as a connection counts it, and the space that the settings ask for."""
+
+
 def cost(
     connection: Connection, space: EmbeddingSpace | None, recipe: str, *, is_free: bool
 ) -> RebuildCost | None:
@@ -97,12 +106,53 @@ def cost(
     )
 
 
-Stock = tuple[IndexSnapshot, RebuildCost | None]
+class Stock(NamedTuple):
+    """The counts of the index and the cost of a rebuild, both of one moment, with what they depend on."""
+
+    connection: Connection
+    version: StockVersion
+    snapshot: IndexSnapshot
+    cost: RebuildCost | None
 
 
-def stock(connection: Connection, cost_of: Callable[[Connection], RebuildCost | None]) -> Stock:
-    """Return the counts of the index and the cost of a rebuild, both of one moment."""
-    return index_meta.snapshot(connection), cost_of(connection)
+def stock(
+    connection: Connection,
+    cost_of: CostOf,
+    *,
+    space: EmbeddingSpace | None,
+    counted_at: Mapping[Connection, StockVersion],
+) -> Stock | None:
+    """Return the stock of the index; None if nothing has changed since the version it was counted at."""
+    version = data_version(connection), space
+    if counted_at.get(connection) == version:
+        return None
+    return Stock(connection, version, index_meta.snapshot(connection), cost_of(connection))
+
+
+class StoredState(NamedTuple):
+    """What an index says of itself when a sync begins."""
+
+    damage: str | None
+    mark: SyncMark | None
+    is_rebuilding: bool
+    cost: RebuildCost | None
+    recipe: str | None
+    space: EmbeddingSpace | None
+    pending: int
+    """How many passages have no vector, where they are to have one."""
+
+
+def stored_state(connection: Connection, cost_of: CostOf, *, has_vectors: bool) -> StoredState:
+    """Return what an index says of itself; `has_vectors` says whether its passages are to have some."""
+    return StoredState(
+        damage=integrity.damage_noted(connection),
+        mark=index_meta.read_mark(connection),
+        is_rebuilding=is_under_way(connection),
+        cost=cost_of(connection),
+        recipe=index_meta.stored_recipe(connection),
+        space=index_meta.stored_space(connection),
+        pending=index_writes.count_pending(connection, LIVE) if has_vectors else 0,
+    )
 
 
 def begin(connection: Connection, tables: Tables) -> None:

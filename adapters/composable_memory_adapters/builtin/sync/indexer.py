@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import field, replace
 from pathlib import Path
-from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from composable_memory.interfaces import Clock
@@ -29,12 +28,12 @@ from composable_memory_adapters.builtin.notes.note_files import (
     scan,
 )
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_adapters.builtin.store import document_cache, index_writes, message_times
+from composable_memory_adapters.builtin.store import index_writes, message_times
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import milliseconds
-from composable_memory_adapters.builtin.store.index_writes import WriteCount
+from composable_memory_adapters.builtin.store.index_writes import KnownFiles, WriteCount
 from composable_memory_adapters.builtin.store.schema import Tables
-from composable_memory_adapters.sqlite_file import Connection, SqliteFile, data_version
+from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 GROUP_REMOVALS = 200
@@ -129,15 +128,6 @@ class Glance:
     versions: WeakKeyDictionary[Connection, int] = field(default_factory=WeakKeyDictionary)
 
 
-class _Known(NamedTuple):
-    """The files of an index at one version of it, as a connection counts them."""
-
-    connection: Connection
-    version: int
-    files: Mapping[str, FileState]
-    problems: Mapping[str, str]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Indexer:
     """Writes notes into `tables`; new chunks use stored vectors of `space`, by default the index's."""
@@ -161,13 +151,15 @@ class Indexer:
         if paths is not None and (notes := await self._look_at(paths)) is not None:
             return notes
         looked_at = time.monotonic()
-        known = await self.file.read(self._known_if_new)
+        seen = self.glance.versions if self.glance.drafter == self.drafter else {}
+        known = await self.file.read(index_writes.known_files, self.tables, seen=seen)
         found = await asyncio.to_thread(self._scan)
         self.glance.looked_at = looked_at
         if known is None:
             if found is self.glance.scan:
                 return NotesPass(scan=found, incomplete=self.glance.incomplete)
-            known = await self.file.read(self._known)
+            known = await self.file.read(index_writes.known_files, self.tables)
+            assert known is not None
             if self.glance.versions.get(known.connection) != known.version:
                 found = await asyncio.to_thread(self._scan)  # the index was written since
         return await asyncio.to_thread(self._compared, found, known)
@@ -259,15 +251,6 @@ class Indexer:
 
         return await read_next(self.file, notes.changed, notes.done)
 
-    def _known_if_new(self, connection: Connection) -> _Known | None:
-        """Return the files of the index; None if nothing was stored since a look found nothing to do."""
-        is_same = self.glance.versions.get(connection) == data_version(connection)
-        return None if is_same and self.glance.drafter == self.drafter else self._known(connection)
-
-    def _known(self, connection: Connection) -> _Known:
-        files = index_writes.file_states(connection, self.tables)
-        return _Known(connection, data_version(connection), files, document_cache.problems(connection))
-
     def _scan(self) -> ScanReport:
         return scan(
             self.workspace,
@@ -279,7 +262,7 @@ class Indexer:
             before=self.glance.scan,
         )
 
-    def _compared(self, found: ScanReport, known: _Known) -> NotesPass:
+    def _compared(self, found: ScanReport, known: KnownFiles) -> NotesPass:
         gone, problems = gone_notes(found, known.files), known.problems
         notes = NotesPass(
             scan=found,
@@ -294,7 +277,7 @@ class Indexer:
         self._remember(notes, known)
         return notes
 
-    def _remember(self, notes: NotesPass, known: _Known) -> None:
+    def _remember(self, notes: NotesPass, known: KnownFiles) -> None:
         glance = self.glance
         has_news = bool(notes.changed or notes.gone)
         if notes.scan is not glance.scan:

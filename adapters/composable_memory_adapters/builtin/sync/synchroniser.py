@@ -17,7 +17,6 @@ from contextlib import asynccontextmanager
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 from uuid import uuid4
 
 from composable_memory.errors import IndexDamaged, IndexProblem
@@ -37,7 +36,7 @@ from composable_memory_adapters.builtin.store import (
 )
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import LEASE, SyncMark, milliseconds
-from composable_memory_adapters.builtin.store.rebuild import RebuildCost
+from composable_memory_adapters.builtin.store.rebuild import RebuildCost, StoredState
 from composable_memory_adapters.builtin.store.schema import LIVE, NEXT, Tables
 from composable_memory_adapters.builtin.sync.embedding import (
     FEW_TEXTS,
@@ -207,10 +206,12 @@ class _Run:
 
     async def _begin(self) -> None:
         """Repair damage, and compare the index with the settings."""
-        stored = await self._file.read(self._stored)
+        cost_of, has_vectors = self._sync.rebuild_cost, self._sync.space is not None
+        stored_state = partial(rebuild.stored_state, cost_of=cost_of, has_vectors=has_vectors)
+        stored = await self._file.read(stored_state)
         if self._flight.force or stored.damage is not None:
             await self._mend()
-            stored = await self._file.read(self._stored)
+            stored = await self._file.read(stored_state)
         self._mark = self._mark_before = stored.mark
         self.result.languages = self._mark.languages if self._mark else {}
         self.result.is_full = self._flight.force or self._mark is None
@@ -228,18 +229,7 @@ class _Run:
         if (described := found.describe()) is not None:
             self.result.mended = f"the index was damaged, and has been repaired: {described}"
 
-    def _stored(self, connection: Connection) -> "_Stored":
-        return _Stored(
-            damage=integrity.damage_noted(connection),
-            mark=index_meta.read_mark(connection),
-            is_rebuilding=rebuild.is_under_way(connection),
-            cost=self._sync.rebuild_cost(connection),
-            recipe=index_meta.stored_recipe(connection),
-            space=index_meta.stored_space(connection),
-            pending=index_writes.count_pending(connection, LIVE) if self._sync.space else 0,
-        )
-
-    async def _apply_settings(self, stored: "_Stored") -> None:
+    async def _apply_settings(self, stored: StoredState) -> None:
         """Store how the index is made, unless it was made differently: then a rebuild is due."""
         space, recipe = self._sync.space, self._drafter.recipe
         if stored.is_rebuilding:
@@ -481,19 +471,6 @@ class _Run:
         known = self._mark_before.unreadable if self._mark_before else ()
         source = "+".join(self._sync.settings.sources)
         self.result.log_files(self._sync.ops_log, source=source, known=known)
-
-
-class _Stored(NamedTuple):
-    """What an index says of itself when a sync begins."""
-
-    damage: str | None
-    mark: SyncMark | None
-    is_rebuilding: bool
-    cost: RebuildCost | None
-    recipe: str | None
-    space: EmbeddingSpace | None
-    pending: int
-    """How many passages have no vector, where they are to have one."""
 
 
 def _told(mark: SyncMark) -> tuple[object, ...]:
