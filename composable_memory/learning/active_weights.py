@@ -155,7 +155,7 @@ class RecentResults:
         if trace_id not in self._shown:
             return None
         # Few record answers; all others need not wait for what reads logs.
-        from composable_memory_feedback.signals.quoting import ShownText, quoted_places
+        from composable_memory_feedback.quoting import ShownText, quoted_places
 
         query, results = self._shown[trace_id]
         shown = [

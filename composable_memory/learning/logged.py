@@ -14,10 +14,10 @@ from composable_memory.learning.context import LearningContext
 from composable_memory.query.replay import can_be_ranked, is_reproduced
 from composable_memory_feedback.advice.evidence import Case, cases_of
 from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.implicit_feedback import Uses
 from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.logged.logged_query import LoggedAnswer, LoggedQueries
 from composable_memory_feedback.logged.reading import LineTest, QueryStream, oldest_first
-from composable_memory_feedback.signals.implicit_feedback import Uses
 
 STORED_AT_ONCE = 1000
 """So many judgements that use implies are handed on together."""

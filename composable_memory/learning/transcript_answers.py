@@ -13,7 +13,7 @@ from pathlib import Path
 from composable_memory.paths import opened_file
 from composable_memory.transcripts import SPEAKERS, TranscriptMessage, messages_of
 from composable_memory_feedback.logged.logged_query import LoggedAnswer
-from composable_memory_feedback.signals.quoting import ShownText, quoted_places
+from composable_memory_feedback.quoting import ShownText, quoted_places
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_FILE_BYTES = 64 * 1024 * 1024

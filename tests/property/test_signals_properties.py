@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from composable_memory_feedback.implicit_feedback import Uses
 from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.logged.logged_query import (
     LoggedAnswer,
@@ -16,8 +17,7 @@ from composable_memory_feedback.logged.logged_query import (
     RankingPolicy,
 )
 from composable_memory_feedback.logged.reading import TrafficItem
-from composable_memory_feedback.signals.implicit_feedback import Uses
-from composable_memory_feedback.signals.quoting import ShownText, quoted_places
+from composable_memory_feedback.quoting import ShownText, quoted_places
 from composable_memory_feedback.weights import IntentKind
 from composable_memory_ops_logs import OpsEvent, TakenFrom
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from composable_memory_feedback.signals.quoting import ShownText, quoted_places
+from composable_memory_feedback.quoting import ShownText, quoted_places
 from composable_memory_ops_logs import TakenFrom
 
 BACKUP = "The nightly backup of the NAS runs at three o'clock and keeps fourteen copies on the shelf."

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from composable_memory_feedback.implicit_feedback import Uses
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 from composable_memory_feedback.logged.logged_query import (
     LoggedAnswer,
@@ -13,7 +14,6 @@ from composable_memory_feedback.logged.logged_query import (
     RankedHit,
     RankingPolicy,
 )
-from composable_memory_feedback.signals.implicit_feedback import Uses
 from composable_memory_feedback.weights import IntentKind
 from composable_memory_ops_logs import Candidate, TakenFrom
 
