@@ -166,6 +166,20 @@ async def test_a_passage_that_changed_in_the_index_is_not_served_but_named_and_m
         assert (await memory.sync()).problems == ()
 
 
+async def test_passages_whose_rows_an_index_lost_are_missed_and_come_back(handed: BackendServices) -> None:
+    path = await index_of(handed)
+    damage(path, f"DELETE FROM chunks {OF_THE_GATE}")
+
+    async with open_builtin(NO_SYNC, handed) as memory:
+        assert "damaged" in codes(await memory.answer("code of the harbour gate"))
+        assert await memory.check() != ()
+        await memory.sync()
+        answer = await memory.answer("code of the harbour gate")
+
+        assert (codes(answer), answer.results[0].path) == ([], "memory/gate.md")
+        assert await memory.check() == ()
+
+
 async def test_a_process_that_lives_on_mends_what_its_search_came_upon(handed: BackendServices) -> None:
     path = await index_of(handed)
     damage(path, f"UPDATE chunks SET {CHANGES['a digit']} {OF_THE_GATE}")

@@ -31,6 +31,9 @@ SELECT DISTINCT (
 FROM (SELECT (SELECT min(id) FROM chunks) AS first, (SELECT max(id) FROM chunks) AS last), json_each(?2)
 WHERE first IS NOT NULL
 """
+LOST = "SELECT EXISTS (SELECT 1 FROM chunks_fts_docsize WHERE id IN (SELECT value FROM json_each(?)))"
+"""Whether words are indexed of passages that are not there; both are written in one transaction."""
+NO_NAME = "notes whose names are lost"
 TEXTS = "SELECT CAST(text AS BLOB) FROM chunks WHERE id IN (SELECT value FROM json_each(?))"
 PASSAGES_OF_EMBEDDINGS = """
 SELECT embedding_id, id FROM chunks WHERE embedding_id IN (SELECT value FROM json_each(?)) ORDER BY id
@@ -145,8 +148,9 @@ class IndexPassages:
 
     def passages(self, ids: Iterable[int]) -> Passages:
         """Return texts and places of those that are what was written."""
-        rows, damaged = {}, set()
-        for id_, *row in self.connection.execute(PASSAGES, (_json(ids),)):
+        rows, damaged, missing = {}, set(), set(ids)
+        for id_, *row in self.connection.execute(PASSAGES, (_json(missing),)):
+            missing.discard(id_)
             path, source, start_line, end_line, start_char, _, text, _, headings, title = row
             if not schema.is_whole(*row):
                 damaged.add(path)
@@ -162,6 +166,8 @@ class IndexPassages:
                 title=title or "",
                 headings=tuple(headings.split("\n")) if headings else (),
             )
+        if missing and self.connection.execute(LOST, (_json(missing),)).get:
+            damaged.add(NO_NAME)
         return Passages(rows=rows, damaged=frozenset(damaged))
 
     def origins(self, ids: Iterable[int]) -> Mapping[int, Origin]:
