@@ -14,7 +14,7 @@ import orjson
 
 from composable_memory_ops_logs.line_format import is_whole, sealed, to_line
 from composable_memory_ops_logs.retention import lock_file, turn_at_chores, write_closed
-from composable_memory_ops_logs.segments import Segment, blocks_of, closed_blocks, segments_in
+from composable_memory_ops_logs.segments import Segment, blocks_of, closed_blocks, noted_length, segments_in
 
 Mask = Callable[[str], str]
 """Returns a text without what is to go; the same text where nothing is."""
@@ -116,11 +116,13 @@ def _erase_in(segment: Segment, eraser: _Eraser, is_rehearsal: bool) -> int:
         return found
     with suppress(FileNotFoundError), segment.open_path.open("r+b") as file:
         lock_file(file.fileno())
-        if os.fstat(file.fileno()).st_nlink and (changes := eraser.count(blocks_of(file))):
+        if os.fstat(file.fileno()).st_nlink and (
+            changes := eraser.count(blocks_of(file, noted_length(segment)))
+        ):
             found += changes
             if not is_rehearsal:
                 file.seek(0)
-                _write(segment.closed_path, map(eraser.block, blocks_of(file)))
+                _write(segment.closed_path, map(eraser.block, blocks_of(file, noted_length(segment))))
                 segment.open_path.unlink()
     return found
 

@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,6 +13,8 @@ from composable_memory_ops_logs.retention import BINARY, Judged, Retention, lock
 from composable_memory_ops_logs.segments import (
     BLOCK_BYTES,
     Segment,
+    note_length,
+    noted_length,
     segments_in,
 )
 
@@ -28,7 +31,8 @@ class FileSink:
     """Appends lines to `ops-YYYY-MM-DD.NNNN.jsonl` in a directory that is made when first needed.
 
     Several processes may append to the same file: a batch is one write in append mode, under a lock. Its
-    first line says where in the file it begins, so that whole lines that are missing before it are noticed.
+    first line says how much was written to the file before it, and a note beside the file how much in all, so
+    that whole lines that are missing are noticed.
     `retention` compresses files that are full or of an earlier day, and deletes the oldest. Files and
     directory are readable by their owner only, because queries and previews are private.
     """
@@ -87,13 +91,18 @@ class FileSink:
                 if state.st_size == 0:  # just made, after another process had closed that file
                     segment.open_path.unlink()
                 return False
+            written = state.st_size
             if _ends_within_a_line(descriptor):
                 data = b"\n" + data
             elif is_alone:  # where nothing can be locked, it may be written elsewhere
+                written = max(written, noted_length(segment))  # less is there if lines were lost
                 first = data.index(b"\n") + 1
-                data = placed(data[:first], state.st_size) + data[first:]
+                data = placed(data[:first], written) + data[first:]
             if os.write(descriptor, data) < len(data):
                 raise OSError(errno.ENOSPC, "the lines did not fit", str(segment.open_path))
+            if is_alone:
+                with suppress(OSError):  # what is missing later is then told by the next note
+                    note_length(segment, written + len(data))
             return True
         finally:
             os.close(descriptor)

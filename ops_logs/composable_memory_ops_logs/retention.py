@@ -18,6 +18,7 @@ from composable_memory_ops_logs.segments import (
     day_of,
     index_path,
     lines_backwards,
+    noted_length,
     segments_in,
     write_index,
 )
@@ -104,7 +105,7 @@ class Retention:
         """Put a compressed file in the place of an open one."""
         with self._held_open(segment) as file:
             if file is not None and not segment.closed_path.exists():  # somebody may have been killed here
-                yield from write_closed(segment.closed_path, blocks_of(file))
+                yield from write_closed(segment.closed_path, blocks_of(file, noted_length(segment)))
             segment.open_path.unlink(missing_ok=True)
 
     @contextmanager

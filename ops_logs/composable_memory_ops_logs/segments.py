@@ -1,9 +1,11 @@
-"""The files of a log: how they are named, how they are read, and an index beside each that is closed.
+"""The files of a log: how they are named, how they are read, and an index beside each.
 
 A file holds the lines of one UTC day, or of a whole month where an earlier version wrote it. The last one of
 a day is open; closed ones are gzip files of one member for each megabyte, which `zcat` reads as well. An
 index tells of each member from when to when its lines are and of which traces. It is made anew when it is
-missing, or is not of this file; without it all is read. What cannot be read or written raises an `OSError`.
+missing, or is not of this file; without it all is read. Beside an open file it only tells how much was
+written to it, so that lines are missed which its end has lost. What cannot be read or written raises an
+`OSError`.
 """
 
 import os
@@ -14,6 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -90,6 +93,8 @@ def segments_in(directory: Path) -> list[Segment]:
 _MAGIC = b"cmemidx1"
 _HEAD = struct.Struct("<8sIQ32sI")  # magic, checksum of the rest, bytes covered, their last ones, blocks
 _BLOCK = struct.Struct("<QQQQQQ")
+_LENGTH_MAGIC = b"cmemlen1"
+_LENGTH = struct.Struct("<8sQ")  # magic, bytes written to the open file; a checksum of both follows
 _KEY_BYTES = 16
 _ENTRY_BYTES = _KEY_BYTES + 4
 _NO_TRACE = bytes(_KEY_BYTES)
@@ -224,6 +229,29 @@ def read_index(path: Path, file: BinaryIO) -> Index | None:
         return None
 
 
+def note_length(segment: Segment, length: int) -> None:
+    """Note how much was written to an open file, in place: whoever is killed before has noted less."""
+    flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
+    noted = _LENGTH.pack(_LENGTH_MAGIC, length)
+    descriptor = os.open(f"{segment.directory}{os.sep}{segment.stem}.idx", flags, 0o600)
+    try:
+        os.write(descriptor, noted + zlib.crc32(noted).to_bytes(4, "little"))
+    finally:
+        os.close(descriptor)
+
+
+def noted_length(segment: Segment) -> int:
+    """Return how much was written to an open file; 0 where nothing is noted."""
+    try:
+        with index_path(segment.open_path).open("rb", buffering=0) as file:
+            data = file.read(_LENGTH.size + 4)
+        magic, length = _LENGTH.unpack(data[:-4])
+    except (OSError, struct.error):
+        return 0
+    is_sound = magic == _LENGTH_MAGIC and data[-4:] == zlib.crc32(data[:-4]).to_bytes(4, "little")
+    return int(length) if is_sound else 0
+
+
 def _has_lost_blocks(path: Path, file: BinaryIO, found: Index) -> bool:
     """Return whether the index beside a closed file is whole, and of this file when it was longer.
 
@@ -267,7 +295,9 @@ def lines_backwards(
     path, file = opened
     with file:
         if path.suffix != ".gz":
-            yield from _open_lines_backwards(file, os.fstat(file.fileno()).st_size if end is None else end)
+            noted = noted_length(segment)  # first: it may be written to meanwhile
+            size = os.fstat(file.fileno()).st_size
+            yield from _open_lines_backwards(file, *((size, noted) if end is None else (end, 0)))
             return
         index = _index_of(path, file)
         for block in reversed(index.wanted(since_ms=since_ms, until_ms=until_ms, trace=trace)):
@@ -374,10 +404,12 @@ def _read_block(file: BinaryIO, block: Block) -> bytes:
         return DAMAGED
 
 
-def _open_lines_backwards(file: BinaryIO, end: int) -> Iterator[bytes]:
+def _open_lines_backwards(file: BinaryIO, end: int, noted: int) -> Iterator[bytes]:
     """Yield the lines of an open file up to a place, last line first; `DAMAGED` where some are gone."""
-    missing: int | None = None
-    for line in _split_backwards(file, end):
+    lines = _split_backwards(file, end)
+    last = next(lines)  # it is empty unless it was cut, and then tells of that itself
+    missing = noted - end if noted >= end and not last else None
+    for line in chain([last], lines):
         yield line
         end -= len(line)
         if (place := place_of(line)) is not None:
@@ -429,9 +461,13 @@ class BlockWriter:
         return self._builder.index()
 
 
-def blocks_of(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of an open file, about a block at a time, and a damaged one where some are gone."""
+def blocks_of(file: BinaryIO, noted: int = 0) -> Iterator[bytes]:
+    """Yield the lines of an open file, about a block at a time, and a damaged one where some are gone.
+
+    `noted` is how much was written to it.
+    """
     at = missing = 0
+    line = b"\n"
     while block := _whole_lines(file):
         lines: list[bytes] = []
         for line in block.splitlines(keepends=True):
@@ -441,3 +477,5 @@ def blocks_of(file: BinaryIO) -> Iterator[bytes]:
             lines.append(line)
             at += len(line)
         yield b"".join(lines)
+    if at + missing < noted and line.endswith(b"\n"):
+        yield DAMAGED + b"\n"

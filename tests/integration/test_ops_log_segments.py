@@ -80,7 +80,7 @@ def test_a_full_file_is_closed_and_another_one_begun(tmp_path: Path) -> None:
     do_chores(sink)
 
     assert suffixes(tmp_path) == {
-        "0001.jsonl.gz", "0001.idx", "0002.jsonl.gz", "0002.idx", "0003.jsonl", "lock",
+        "0001.jsonl.gz", "0001.idx", "0002.jsonl.gz", "0002.idx", "0003.jsonl", "0003.idx", "lock",
     }  # fmt: skip
     assert all_in(tmp_path) == list(range(40))
     assert gzip.decompress((tmp_path / f"{FILE}.jsonl.gz").read_bytes()).startswith(line(0, chars=4000))
@@ -102,7 +102,7 @@ def test_who_did_not_see_that_a_file_was_closed_goes_on_in_another(tmp_path: Pat
     fill(slow, 2, start=2)
     fill(quick, 2, start=4)
 
-    assert suffixes(tmp_path) == {"0001.jsonl.gz", "0001.idx", "0002.jsonl", "lock"}
+    assert suffixes(tmp_path) == {"0001.jsonl.gz", "0001.idx", "0002.jsonl", "0002.idx", "lock"}
     assert all_in(tmp_path) == list(range(6))
 
 
@@ -338,6 +338,47 @@ def test_whole_lines_that_an_open_file_lost_are_told_of_also_when_it_is_closed(t
         assert FILE in told
         do_chores(sinks[0], DAY + timedelta(days=1))
     assert not path.exists()
+
+
+@pytest.mark.parametrize("left", [7, 0], ids=["some are left", "none is left"])
+def test_whole_lines_that_an_open_file_lost_at_its_end_are_told_of_once_whatever_comes_after(
+    tmp_path: Path, left: int
+) -> None:
+    sink = sink_of(tmp_path)
+    for number in range(12):
+        sink.append(TODAY, [sealed(line(number))])
+    path = tmp_path / f"{FILE}.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:left]))
+
+    def told_of() -> int:
+        page, damage = OpsLogReader(tmp_path).read(), OpsLogReader(tmp_path).damage()
+        assert numbers(page.events)[::-1] == kept
+        assert [FILE in one for one in damage] == [True] * page.bad_lines
+        return page.bad_lines
+
+    kept = [*range(left)]
+    assert told_of() == 1
+    closed = copytree(tmp_path, tmp_path / "closed")
+    do_chores(sink_of(closed), DAY + timedelta(days=1))
+    assert len(OpsLogReader(closed).damage()) == 1
+    for other in (sink, sink_of(tmp_path), sink):
+        other.append(TODAY, [sealed(line(len(kept)))])
+        kept.append(len(kept))
+        assert told_of() == 1
+    do_chores(sink, DAY + timedelta(days=1))
+    assert told_of() == 1
+    assert not path.exists()
+
+
+def test_a_line_that_was_cut_at_the_end_of_an_open_file_counts_once(tmp_path: Path) -> None:
+    for number in range(3):
+        sink_of(tmp_path).append(TODAY, [sealed(line(number))])
+    path = tmp_path / f"{FILE}.jsonl"
+    os.truncate(path, path.stat().st_size - 5)
+    for kept in ([0, 1], [0, 1, 2], [0, 1, 2, 3]):
+        page = OpsLogReader(tmp_path).read()
+        assert (numbers(page.events)[::-1], page.bad_lines) == (kept, 1)
+        sink_of(tmp_path).append(TODAY, [sealed(line(len(kept)))])
 
 
 def test_a_trace_is_found_without_reading_the_rest(two_days: Path) -> None:
