@@ -1,25 +1,45 @@
-"""`cmem backends list`: which backends there are, and what they lack."""
+"""`cmem backends`: list them with what they lack, ask one, and enter one in the user's own settings."""
 
 import asyncio
+import json
+import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 from pydantic import JsonValue
 
-from composable_memory.cli.backend_trials import backends
-from composable_memory.cli.command import Target, command
+from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import AsJson
-from composable_memory.cli.output import print_json, print_line, warn
+from composable_memory.cli.output import counted, error, print_json, print_line, warn, warn_degraded
 from composable_memory.cli.render import print_details
 from composable_memory.cli.status import settings_of, status_of
-from composable_memory.config.layers import LoadedSettings, validate_backend_options
-from composable_memory.errors import ConfigError
+from composable_memory.cli.user_settings import text_of
+from composable_memory.config.layers import (
+    LoadedSettings,
+    default_state_dir,
+    user_config_path,
+    validate_backend_options,
+)
+from composable_memory.config.section_text import UnsafeEdit, as_yaml, with_section
+from composable_memory.connect.edits import Edit, write
+from composable_memory.errors import BackendError, ConfigError
+from composable_memory.interfaces import Capability, SupportsRawAnswer
 from composable_memory.json_documents import document
 from composable_memory.registry import FoundBackend, Registry, discover_backends
-from composable_memory.types import MemoryProviderStatus
+from composable_memory.runtime.memory import Memory
+from composable_memory.runtime.opening import open_memory
+from composable_memory.state.folders import made_folder
+from composable_memory.types import MemoryProviderStatus, MemorySearchResult, QueryResponse
+
+MOST_RAW = 4_000
+"""Characters of a raw answer that are shown."""
 
 app = typer.Typer()
+backends = typer.Typer(help="Inspect the backends, and add one.", no_args_is_help=True)
 app.add_typer(backends, name="backends")
 
 
@@ -111,3 +131,238 @@ def _print_backend(one: Mapping[str, Any]) -> None:
         f"{one['id']}  {'enabled' if one['enabled'] else role}",
         {name: value for name, value in rows if value not in (None, [], {})},
     )
+
+
+# --- trying and adding one ----------------------------------------------------------------------------------
+
+
+@command(backends, "test", epilog='Example: cmem backends test wiki "when was the pump replaced?"')
+async def backends_test(
+    target: Target,
+    backend_id: Annotated[str, typer.Argument(metavar="ID", help="The backend to ask.")],
+    query: Annotated[str, typer.Argument(metavar="QUESTION", help="What to ask it.")],
+    *,
+    as_json: AsJson = False,
+) -> ExitCode:
+    """Ask one backend: its raw answer, what is read from it, how long it took, and what was dropped."""
+    async with target.open() as memory:
+        if lost := _why_lost(memory, backend_id):
+            error(lost)
+            return ExitCode.FAILED
+        raw, problem = await _raw_answer(memory, backend_id, query)
+        response, took_ms = await _answer(memory, backend_id, query)
+    if as_json:
+        results = [document(one) for one in response.results]
+        found = document(
+            raw=raw, problem=problem, results=results, degraded=response.degraded, took_ms=round(took_ms, 1)
+        )
+        print_json(found)
+    else:
+        if raw is not None:
+            shown = raw if isinstance(raw, str) else json.dumps(raw, ensure_ascii=False, indent=2)
+            print_line(f"Raw answer ({len(shown):,} characters):")
+            print_line(shown[:MOST_RAW] + ("…" if len(shown) > MOST_RAW else ""))
+            print_line()
+        _print_results(response, took_ms)
+    if problem:
+        error(problem)
+    warn_degraded(response.degraded)
+    return ExitCode.FAILED if problem or not response.results else ExitCode.FINE
+
+
+@command(
+    backends,
+    "add",
+    epilog="Example: cmem backends add graph --preset graphiti-mcp --url http://localhost:8000/mcp",
+)
+async def backends_add(
+    target: Target,
+    backend_id: Annotated[str, typer.Argument(metavar="ID", help="A name of your choice for it.")],
+    *,
+    kind: Annotated[Literal["mcp", "http"], typer.Option("--kind", help="What it is.")] = "mcp",
+    start: Annotated[
+        str | None, typer.Option("--command", metavar="COMMAND", help="What starts the server.")
+    ] = None,
+    url: Annotated[str | None, typer.Option("--url", metavar="URL", help="Where it answers.")] = None,
+    preset: Annotated[
+        str | None, typer.Option("--preset", metavar="NAME", help="A memory whose settings are known.")
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--env",
+            metavar="NAME=VARIABLE",
+            help="A variable of the server, or a header, and your variable that holds its value; repeatable.",
+        ),
+    ] = None,
+    more: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=JSON", help="Another key of its section; repeatable."),
+    ] = None,
+    question: Annotated[
+        str | None,
+        typer.Option("--question", metavar="TEXT", help="What to try it with; unset, you are asked."),
+    ] = None,
+    all_workspaces: Annotated[
+        bool, typer.Option("--all-workspaces", help="Enter it for all your workspaces, not for this one.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    as_json: AsJson = False,
+) -> ExitCode:
+    """Add a foreign memory: ask it a question, show what is found, and enter it in your own settings file.
+
+    What has to be known of it, such as which of its tools searches, is found out where no preset says it.
+    It is entered for the workspace alone, and everything else in the file stays as it is. `--env` names
+    variables, never values.
+    """
+    variables = dict(_pair(one, "--env") for one in env or ())
+    section: dict[str, JsonValue] = {"kind": kind}
+    section |= {"preset": preset} if preset else {}
+    section |= {"command": [*shlex.split(start)]} if start else {}
+    section |= {"url": url} if url else {}
+    section |= {"env" if kind == "mcp" else "headers_env": dict(variables)} if variables else {}
+    section |= {name: _json(value) for name, value in (_pair(one, "--set") for one in more or ())}
+    file = await asyncio.to_thread(user_config_path(os.environ).resolve)  # it may be a link
+    before = await asyncio.to_thread(text_of, file)
+    folder = None if all_workspaces else await asyncio.to_thread(target.path(target.workspace).resolve)
+    await asyncio.to_thread(
+        _entered, before, file, backend_id, section, folder
+    )  # what cannot be is told first
+    if question is None and as_json:
+        raise typer.BadParameter("--json needs a --question")
+    question = question or typer.prompt("A question that it can answer", err=True)
+    trial = await _tried(target, backend_id, section, question)
+    if not (isinstance(trial, str) or trial.response.results or preset or "ask_by" in section):
+        by_words = await _tried(target, backend_id, {**section, "ask_by": "words"}, question)
+        if not isinstance(by_words, str) and by_words.response.results:
+            trial = by_words
+    if isinstance(trial, str):
+        error(trial)
+        return ExitCode.FAILED
+    response, took_ms = trial.response, trial.took_ms
+    section = section if preset else {**trial.found, **trial.section}
+    after = None
+    if response.results:
+        after = await asyncio.to_thread(_entered, before, file, backend_id, section, folder)
+    if not as_json:
+        _print_results(response, took_ms)
+        place = f"workspaces, {folder}, backends" if folder else "memory.backends"
+        print_line(f"For {file}, under {place}:", bold=True)
+        print_line(as_yaml(backend_id, section))
+    warn_degraded(response.degraded)
+    is_done = after is not None and (yes or not as_json)
+    if is_done:
+        if not yes:
+            typer.confirm("Write this?", abort=True, err=True)
+        state = await asyncio.to_thread(made_folder, target.state_dir or default_state_dir(os.environ))
+        await asyncio.to_thread(write, Edit(path=file, before=before, after=after), state, is_private=True)
+    if as_json:
+        results = [document(one) for one in response.results]
+        print_json(document(section=section, results=results, written=is_done))
+    elif is_done:
+        print_line(f"{backend_id} is added, for {folder or 'all your workspaces'}.")
+    if not response.results:
+        advice = "correct what failed" if response.degraded else "ask another question"
+        error(f"{backend_id}: nothing was found, so it is not added; {advice}")
+    elif after is None:
+        warn(f"{file} cannot be changed without a risk for what is in it; enter these lines yourself")
+    return ExitCode.FAILED if after is None else ExitCode.FINE
+
+
+class _Trial(NamedTuple):
+    """What a backend with a section answers, and the settings that it found out by itself."""
+
+    section: Mapping[str, JsonValue]
+    found: Mapping[str, JsonValue]
+    response: QueryResponse
+    took_ms: float
+
+
+async def _tried(
+    target: Target, backend_id: str, section: Mapping[str, JsonValue], question: str
+) -> _Trial | str:
+    """Return how a question goes, or why the backend cannot be opened."""
+    config = {"backends": {backend_id: section}}
+    async with open_memory(target.workspace, target.state_dir, config, long_lived=False) as memory:
+        if lost := _why_lost(memory, backend_id):
+            return lost
+        found = await _found_settings(memory, backend_id, question)
+        response, took_ms = await _answer(memory, backend_id, question)
+    return _Trial(section, found, response, took_ms)
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, mark, value = text.partition("=")
+    if not (name and mark and value):
+        raise typer.BadParameter(f"{option} takes a name and a value with = between, not {text!r}")
+    return name, value
+
+
+def _json(text: str) -> JsonValue:
+    try:
+        value: JsonValue = json.loads(text)
+    except ValueError:
+        return text
+    return value
+
+
+def _entered(
+    text: str | None, file: Path, backend_id: str, section: Mapping[str, JsonValue], workspace: Path | None
+) -> str | None:
+    """Return the text of the settings file with one more backend; None if that is not safe.
+
+    Raises:
+        ConfigError: the file cannot be read, or the backend is there already.
+    """
+    try:
+        return with_section(text or "", file, backend_id, section, workspace)
+    except UnsafeEdit:
+        return None
+
+
+async def _found_settings(memory: Memory, backend_id: str, query: str) -> Mapping[str, JsonValue]:
+    backend = memory.manager.backends_with(Capability.RAW_ANSWER).get(backend_id)
+    if not isinstance(backend, SupportsRawAnswer):
+        return {}
+    try:
+        return await backend.found_settings(query)
+    except BackendError:  # the answer that is shown next names it
+        return {}
+
+
+def _why_lost(memory: Memory, backend_id: str) -> str | None:
+    """Return why a backend could not be opened."""
+    lost = next((one for one in memory.unavailable() if one.backend_id == backend_id), None)
+    return f"{backend_id}: {lost.reason}" if lost else None
+
+
+async def _answer(memory: Memory, backend_id: str, query: str) -> tuple[QueryResponse, float]:
+    """Return what one backend answers, and how many milliseconds that took."""
+    started = perf_counter()
+    response = await memory.query(query, backends=[backend_id], min_score=0.0)
+    return response, (perf_counter() - started) * 1000
+
+
+async def _raw_answer(memory: Memory, backend_id: str, query: str) -> tuple[JsonValue, str | None]:
+    """Return what the backend answers before it is read, None if it cannot show that, or its failure."""
+    backend = memory.manager.backends_with(Capability.RAW_ANSWER).get(backend_id)
+    if not isinstance(backend, SupportsRawAnswer):
+        return None, None
+    try:
+        return await backend.raw_answer(query), None
+    except BackendError as failed:
+        return None, str(failed)
+
+
+def _print_results(response: QueryResponse, took_ms: float) -> None:
+    print_line(f"{counted(len(response.results), 'result')} in {took_ms:.0f} ms:")
+    for one in response.results:
+        _print_result(one)
+
+
+def _print_result(one: MemorySearchResult) -> None:
+    known = document(one, snippet=None, text=None, score=None, highlights=None, source_backend=None)
+    print_line(f"{one.score:.2f}  {one.citation or one.path}")
+    print_details("", {name: value for name, value in known.items() if value not in (0, "", [], {})})
+    print_line(f"  {one.snippet}")
+    print_line()
