@@ -44,7 +44,7 @@ from composable_memory.testing import HashEmbedder  # noqa: E402
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase  # noqa: E402
 from composable_memory_adapters.graphiti.database_store import open_database  # noqa: E402
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id  # noqa: E402
-from composable_memory_adapters.graphiti.library.loading import load  # noqa: E402
+from composable_memory_adapters.graphiti.library import load  # noqa: E402
 from composable_memory_adapters.graphiti.settings import GraphitiSettings, LlmSettings  # noqa: E402
 from tests.integration.graphiti.chat_endpoint import Call, ChatEndpoint, Reply  # noqa: E402
 

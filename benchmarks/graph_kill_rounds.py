@@ -27,7 +27,7 @@ from benchmarks.kill_rounds import Nursery, nurse, tell_all
 from composable_memory.content import MemoryContentObject
 from composable_memory.registry import discover_backends, load_extractor
 from composable_memory.runtime.opening import Memory, open_memory
-from composable_memory_adapters.graphiti.library import loading
+from composable_memory_adapters.graphiti.library import load
 
 KINDS = ("process", "server")
 CONFIG = {"graphiti": {"enabled": True}, "embedding": {"provider": "none"}, "builtin": {"enabled": False}}
@@ -93,7 +93,7 @@ def warm_up() -> None:
     discover_backends()
     load_extractor()
     import_module("composable_memory_adapters.graphiti.database.connections")
-    asyncio.run(loading.load())
+    asyncio.run(load())
 
 
 async def disturb(

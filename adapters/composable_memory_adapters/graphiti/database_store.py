@@ -37,7 +37,7 @@ from composable_memory_adapters.graphiti.database.graph_copies import FalkorCopi
 from composable_memory_adapters.graphiti.database.server import JOURNAL_FOLDER, PrivateServer
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, Added, FactAnswer, Question
-from composable_memory_adapters.graphiti.library import loading, vectors
+from composable_memory_adapters.graphiti.library import load, vectors
 from composable_memory_adapters.graphiti.library.vectors import space_of, stored_space
 from composable_memory_adapters.graphiti.reading.browsing import FactReader
 from composable_memory_adapters.graphiti.reading.search import search
@@ -292,7 +292,7 @@ class DatabaseStore(FactReader):
     async def _open_reader(self) -> "EpisodeReader":
         async with self._opening:
             if self._reader is None:
-                await loading.load()
+                await load()
                 from composable_memory_adapters.graphiti.library.episode_reader import open_reader
 
                 opening = open_reader(

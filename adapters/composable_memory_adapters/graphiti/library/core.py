@@ -1,8 +1,8 @@
-"""The one door to graphiti-core: what we use of it. Importing it takes seconds, see `loading`."""
+"""The one door to graphiti-core: what we use of it. Importing it takes seconds, see `load`."""
 
 import logging
 
-from composable_memory_adapters.graphiti.library.loading import undisturbed
+from composable_memory_adapters.graphiti.library import undisturbed
 
 with undisturbed():
     from graphiti_core import Graphiti

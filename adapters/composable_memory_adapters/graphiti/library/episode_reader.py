@@ -11,6 +11,7 @@ from composable_memory.supervision.deadline import deadline
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID, Added
+from composable_memory_adapters.graphiti.library import undisturbed
 from composable_memory_adapters.graphiti.library.bridges import (
     EmbedderBridge,
     GroupDriver,
@@ -19,7 +20,6 @@ from composable_memory_adapters.graphiti.library.bridges import (
 )
 from composable_memory_adapters.graphiti.library.chat import ChatModel, endpoint_of
 from composable_memory_adapters.graphiti.library.core import EpisodeType, Graphiti, GraphitiError
-from composable_memory_adapters.graphiti.library.loading import undisturbed
 from composable_memory_adapters.graphiti.library.vectors import fits_space
 from composable_memory_adapters.graphiti.settings import LlmSettings
 from composable_memory_feedback.chat import ChatClient, Pace

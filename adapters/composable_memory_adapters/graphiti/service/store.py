@@ -20,7 +20,7 @@ from composable_memory.errors import (
 from composable_memory.facts import Episode, Fact, Forgotten, GraphEntity, Neighbourhood
 from composable_memory.interfaces import BackendServices, Clock
 from composable_memory.supervision.tasks import all_of
-from composable_memory.types import Degradation, Origin
+from composable_memory.types import Degradation
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
 from composable_memory_adapters.graphiti.fact_stores import (
     BACKEND_ID,
@@ -34,7 +34,7 @@ from composable_memory_adapters.graphiti.fact_stores import (
 from composable_memory_adapters.graphiti.groups import default_group, group_of
 from composable_memory_adapters.graphiti.reading.fact_scoring import RankScoring, best_first
 from composable_memory_adapters.graphiti.reading.question_words import question_words
-from composable_memory_adapters.graphiti.reading.rows import since
+from composable_memory_adapters.graphiti.reading.rows import since, with_origins
 from composable_memory_adapters.graphiti.service.client import GraphitiClient
 from composable_memory_adapters.graphiti.service.episode_lookup import (
     Origins,
@@ -273,7 +273,7 @@ class ServiceStore:
         except BackendError as error:
             lost = Degradation(backend_id=BACKEND_ID, code="failed", reason=f"facts without sources: {error}")
             return list(facts), (lost,)
-        return [replace(fact, origins=_origins_of(fact, origins[fact.group_id])) for fact in facts], ()
+        return [with_origins(fact, origins[fact.group_id]) for fact in facts], ()
 
     async def _about(self, group_id: str, entity: str, limit: int) -> list[Fact]:
         wanted = entity.casefold()
@@ -340,10 +340,6 @@ def _key(draft: EpisodeDraft) -> str:
 
 def _episodes_of(facts: Sequence[Fact], group_id: str) -> list[str]:
     return [one for fact in facts if fact.group_id == group_id for one in fact.episodes]
-
-
-def _origins_of(fact: Fact, origins: Mapping[str, Origin]) -> tuple[Origin, ...]:
-    return tuple(dict.fromkeys(origins[one] for one in fact.episodes if one in origins))
 
 
 async def _each(items: Iterable[T], ask: Callable[[T], Awaitable[R]]) -> tuple[R, ...]:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from composable_memory.facts import Forgotten
 from composable_memory.interfaces import EmbedderAdapter
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row, batches
+from composable_memory_adapters.graphiti.library import load
 from composable_memory_adapters.graphiti.library.graph_records import (
     EntityRecord,
     FactRecord,
     entity_record,
     fact_record,
 )
-from composable_memory_adapters.graphiti.library.loading import load
 from composable_memory_adapters.graphiti.library.vectors import fits_space
 from composable_memory_adapters.graphiti.writing import graph_statements
 from composable_memory_adapters.graphiti.writing.superseding import retired_facts, with_ends

@@ -40,6 +40,7 @@ from composable_memory_adapters.qmd.transport.replies import (
     TOOL,
     UNKNOWN_COLLECTION,
     arguments_of,
+    decoded,
     error_text,
     has_failed,
     hits_of,
@@ -288,12 +289,7 @@ def _hits_in(reply: Reply, server: str) -> list[Hit]:
 
 def _values_in(stdout: str) -> Iterator[object]:
     """Yield the JSON values that begin a line."""
-    decoder = json.JSONDecoder()
-    for match in islice(_ANSWER.finditer(stdout), MAX_VALUES):
-        try:
-            yield decoder.raw_decode(stdout, match.start())[0]
-        except (ValueError, RecursionError):
-            continue
+    return decoded(stdout, (match.start() for match in islice(_ANSWER.finditer(stdout), MAX_VALUES)))
 
 
 def _failure(reply: Reply, answer: object, server: str) -> BackendError:

@@ -194,12 +194,13 @@ def _array_in(stdout: str) -> list[object] | None:
 
 
 def _arrays_in(stdout: str) -> Iterator[object]:
-    yield from _decoded(stdout, [0])
+    yield from decoded(stdout, [0])
     starts = (match.start() for match, _ in zip(_ARRAY.finditer(stdout), range(MAX_ARRAYS), strict=False))
-    yield from _decoded(stdout, starts)
+    yield from decoded(stdout, starts)
 
 
-def _decoded(text: str, starts: Iterable[int]) -> Iterator[object]:
+def decoded(text: str, starts: Iterable[int]) -> Iterator[object]:
+    """Yield the JSON values that begin at these places of a text, as far as they are some."""
     decoder = json.JSONDecoder()
     for start in starts:
         try:

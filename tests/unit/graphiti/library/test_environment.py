@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from composable_memory_adapters.graphiti.library.loading import undisturbed
+from composable_memory_adapters.graphiti.library import undisturbed
 from tests.architecture.sources import HOUSES
 from tests.variants import variants
 
@@ -17,7 +17,7 @@ pytest.importorskip("graphiti_core")
 PROGRAM = """
 import asyncio, json, os
 before = dict(os.environ)
-from composable_memory_adapters.graphiti.library.loading import load
+from composable_memory_adapters.graphiti.library import load
 asyncio.run(load())
 from graphiti_core.embedder.client import EMBEDDING_DIM
 print(json.dumps([before == dict(os.environ), EMBEDDING_DIM, "PLANTED" in os.environ]))
@@ -68,7 +68,7 @@ def test_a_missing_package_is_told_with_what_to_install(package: str, tmp_path: 
 import asyncio, sys
 sys.modules[{package!r}] = None
 from composable_memory.errors import BackendUnavailable
-from composable_memory_adapters.graphiti.library.loading import load
+from composable_memory_adapters.graphiti.library import load
 try:
     asyncio.run(load())
 except BackendUnavailable as error:
