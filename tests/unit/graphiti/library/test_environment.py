@@ -77,4 +77,4 @@ except BackendUnavailable as error:
     run = run_python(program, tmp_path)
 
     assert package in run.stdout, run.stderr
-    assert "pip install 'composable-memory[graphiti]'" in run.stdout
+    assert "composable-memory[graphiti]" in run.stdout
