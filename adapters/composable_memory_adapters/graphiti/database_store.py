@@ -265,10 +265,6 @@ class DatabaseStore(FactReader):
         """Return whether the database answers."""
         return await self._database.health()
 
-    async def close(self) -> None:
-        """Let go of the database; calling this again does nothing."""
-        await self._stack.aclose()
-
     # --- what is opened late --------------------------------------------------------------------------------
 
     def _adapter(self, group_id: str) -> GraphAdapter:

@@ -235,7 +235,3 @@ class FactStore(Protocol):
     async def health(self) -> Health:
         """Return whether the place answers; never raises for one that is down."""
         ...
-
-    async def close(self) -> None:
-        """Let go of it; calling this again does nothing."""
-        ...
