@@ -11,7 +11,7 @@ from typing import Literal
 
 from composable_memory.cli.output import print_line
 from composable_memory.cli.render import print_table, sparkline
-from composable_memory.cli.weight_tables import SETTINGS
+from composable_memory.cli.weights import SETTINGS
 from composable_memory_feedback.judgements import BackendDay, total_of
 from composable_memory_feedback.store.stored_values import WeightChange
 from composable_memory_feedback.weights import IntentKind, WeightTable

@@ -10,7 +10,7 @@ from composable_memory.cli.command import Target, command
 from composable_memory.cli.options import TABLE_HELP, AsJson
 from composable_memory.cli.output import print_json, print_line, warn
 from composable_memory.cli.render import print_pairs
-from composable_memory.cli.weight_tables import format_table, format_time, opened_learning, table_document
+from composable_memory.cli.weights import format_table, format_time, opened_learning, table_document
 from composable_memory.json_documents import document
 from composable_memory_feedback.experiments import ExperimentStatus
 from composable_memory_feedback.metrics import Interval

@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from composable_memory.cli import completion
 from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.logs import LAST, TRACE_HELP, format_score, location, resolve_trace
-from composable_memory.cli.options import AsJson
+from composable_memory.cli.options import AsJson, complete_notes, complete_traces
 from composable_memory.cli.output import counted, print_json, print_line
 from composable_memory.tools.document import ErrorReply
 from composable_memory.tools.explain import MemoryExplainRequest, memory_explain
@@ -25,7 +24,7 @@ Row = Mapping[str, object]
 async def explain(
     target: Target,
     trace_id: Annotated[
-        str, typer.Argument(metavar="TRACE_ID", help=TRACE_HELP, autocompletion=completion.traces)
+        str, typer.Argument(metavar="TRACE_ID", help=TRACE_HELP, autocompletion=complete_traces)
     ] = LAST,
     *,
     why_not: Annotated[
@@ -34,7 +33,7 @@ async def explain(
             "--why-not",
             metavar="PLACE",
             help="Why did this note, or a.md#L3-L7 of it, not come up?",
-            autocompletion=completion.notes,
+            autocompletion=complete_notes,
         ),
     ] = None,
     as_json: AsJson = False,

@@ -13,11 +13,10 @@ import typer
 from pydantic import JsonValue
 
 from composable_memory.citations import format_place
-from composable_memory.cli import completion
 from composable_memory.cli.charts import charts_of, print_charts
 from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.logs import resolve_trace
-from composable_memory.cli.options import AsJson, Since, parse_time
+from composable_memory.cli.options import AsJson, Since, complete_traces, parse_time
 from composable_memory.cli.output import (
     counted,
     error,
@@ -29,14 +28,14 @@ from composable_memory.cli.output import (
 )
 from composable_memory.cli.pictures import SUFFIXES, write_picture
 from composable_memory.cli.render import print_pairs, print_table
-from composable_memory.cli.weight_tables import (
+from composable_memory.cli.weights import (
     ALL_QUESTIONS,
     HOW_TO_JUDGE,
     format_time,
     format_weights,
     opened_learning,
+    weights_document,
 )
-from composable_memory.cli.weights import weights_document
 from composable_memory.json_documents import document
 from composable_memory.learning import EvaluationRun, Learning, LearningStats, WeightsReport
 from composable_memory_feedback.judgements import BackendDay, Judgement, JudgementKind, KindGroup, total_of
@@ -72,7 +71,7 @@ async def add(
         typer.Argument(
             metavar="TRACE_ID",
             help="The trace id of the search, a unique prefix of it, or last.",
-            autocompletion=completion.traces,
+            autocompletion=complete_traces,
         ),
     ],
     result: Annotated[

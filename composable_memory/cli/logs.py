@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from composable_memory.cli import completion
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.log_stats import print_statistics, statistics
-from composable_memory.cli.options import TIME_HELP, AsJson, Limit, Since, WithoutTexts, parse_time
+from composable_memory.cli.options import (
+    TIME_HELP,
+    AsJson,
+    Limit,
+    Since,
+    WithoutTexts,
+    complete_traces,
+    parse_time,
+)
 from composable_memory.cli.output import can_draw, counted, environment, print_json, print_line, warn
 from composable_memory.cli.render import print_table
 from composable_memory.errors import ConfigError
@@ -72,7 +79,7 @@ async def show(
     target: Target,
     trace_id: Annotated[
         str,
-        typer.Argument(metavar="TRACE_ID", help=TRACE_HELP, autocompletion=completion.traces),
+        typer.Argument(metavar="TRACE_ID", help=TRACE_HELP, autocompletion=complete_traces),
     ] = LAST,
     *,
     html: Annotated[

@@ -10,7 +10,7 @@ from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import TABLE_HELP, AsJson, Since, parse_time
 from composable_memory.cli.output import counted, error, one_line, print_json, print_line, warn
 from composable_memory.cli.render import print_pairs, print_table
-from composable_memory.cli.weight_tables import (
+from composable_memory.cli.weights import (
     HOW_TO_JUDGE,
     format_gain,
     format_table,

@@ -10,7 +10,6 @@ import typer
 from pydantic import JsonValue
 
 from composable_memory.citations import format_place, read_citation
-from composable_memory.cli import completion
 from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import (
     AsJson,
@@ -23,6 +22,7 @@ from composable_memory.cli.options import (
     Weak,
     WithoutTexts,
     check_names,
+    complete_notes,
     moment_of_now,
 )
 from composable_memory.cli.output import (
@@ -226,7 +226,7 @@ async def get(
         typer.Argument(
             metavar="PATH",
             help="The file as search prints it, or a citation with line numbers.",
-            autocompletion=completion.notes,
+            autocompletion=complete_notes,
         ),
     ],
     *,

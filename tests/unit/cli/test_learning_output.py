@@ -13,13 +13,13 @@ from composable_memory.cli.experiment import experiment_document, print_experime
 from composable_memory.cli.feedback import print_evaluation, print_outcome, print_stats
 from composable_memory.cli.replay import print_report as print_replay
 from composable_memory.cli.replay import print_reproduced
-from composable_memory.cli.weight_tables import (
+from composable_memory.cli.weights import (
     format_gain,
     format_table,
     format_weight,
     format_weights,
+    print_report,
 )
-from composable_memory.cli.weights import print_report
 from composable_memory.learning import (
     Advice,
     EvaluationRun,
