@@ -12,24 +12,25 @@ from composable_memory.cli.options import AsJson, Since, parse_time
 from composable_memory.cli.output import counted, error, one_line, print_json, print_line, warn
 from composable_memory.cli.render import print_table
 from composable_memory.cli.weights import (
+    ACTOR,
     ALL_QUESTIONS,
     HOW_TO_JUDGE,
+    NONE,
     format_gain,
     format_range,
     format_weight,
     format_weights,
     opened_learning,
     table_document,
+    warn_if_set_aside,
 )
 from composable_memory.json_documents import document
 from composable_memory.learning import Advice
 from composable_memory_feedback.advice.proposal import BackendAdvice, Proposal
 from composable_memory_feedback.weights import kinds_of
 
-ACTOR = "cli"
 REFUSED = "refused"
 """How the note begins that says what is wrong with the reply of a model."""
-NONE = "-"
 
 app = typer.Typer()
 
@@ -66,8 +67,7 @@ async def advise(
         print_advice(advice, applied)
     if not advice.cases:
         warn(f"hint: no judged queries yet: {HOW_TO_JUDGE}")
-    if report.set_aside:
-        warn(report.set_aside)
+    warn_if_set_aside(report)
     if apply_ and (refusal := _refusal(advice)):
         error(f"the weights stay as they are: {refusal}")
         return ExitCode.FAILED

@@ -34,6 +34,7 @@ from composable_memory.cli.weights import (
     format_time,
     format_weights,
     opened_learning,
+    warn_if_set_aside,
     weights_document,
 )
 from composable_memory.json_documents import document
@@ -247,8 +248,7 @@ async def stats(target: Target, *, since: Since = None, as_json: AsJson = False)
     else:
         print_stats(found, learning.backends)
     _warn_if_unjudged(found, start)
-    if found.weights.set_aside:
-        warn(found.weights.set_aside)
+    warn_if_set_aside(found.weights)
 
 
 @command(feedback, "plot", epilog="Example: cmem feedback plot --since 90d --output quality.svg")

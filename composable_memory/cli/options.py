@@ -187,9 +187,12 @@ WithoutTexts = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
-    """The options that say which notes may come up."""
+class Asked:
+    """The options that say who is asked, how much is wanted, and which notes may come up."""
 
+    max_results: MaxResults = None
+    weak: Weak = False
+    backend: OnlyBackends = None
     since: FromThen = None
     until: UntilThen = None
     path: Paths = None
@@ -197,6 +200,7 @@ class Filters:
     source: Source = None
     type_: Types = None
     now: Now = None
+    session: Session = None
 
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")

@@ -13,13 +13,9 @@ from composable_memory.citations import format_place, read_citation
 from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import (
     AsJson,
-    Filters,
-    MaxResults,
-    OnlyBackends,
+    Asked,
     Query,
-    Session,
     Strict,
-    Weak,
     WithoutTexts,
     check_names,
     complete_notes,
@@ -80,7 +76,6 @@ async def search(
     target: Target,
     query: Query,
     *,
-    max_results: MaxResults = None,
     min_score: Annotated[
         float | None,
         typer.Option(
@@ -91,13 +86,11 @@ async def search(
             help="Drop results scoring lower, from 0 to 1; one with every word is kept.",
         ),
     ] = None,
-    weak: Weak = False,
-    backend: OnlyBackends = None,
+    asked: Asked,
     explain: Annotated[
         bool,
         typer.Option("--explain", help="Show how each result was ranked, what was dropped, and why."),
     ] = False,
-    filters: Filters,
     lines: Annotated[
         int | None,
         typer.Option("--lines", metavar="N", min=1, help="Show of each result only the N best lines."),
@@ -110,21 +103,11 @@ async def search(
         ),
     ] = None,
     without_texts: WithoutTexts = False,
-    session: Session = None,
     strict: Strict = False,
     as_json: AsJson = False,
 ) -> ExitCode:
     """Search all memories and show the best passages."""
-    wanted = _checked(query, filters)
-    request = MemorySearchRequest(
-        query=query,
-        max_results=max_results,
-        min_score=min_score,
-        weak=weak or None,
-        session_key=session,
-        backends=tuple(backend) if backend else None,
-        **wanted,
-    )
+    request = MemorySearchRequest(query=query, min_score=min_score, **_checked(query, asked))
     async with target.open() as memory:
         check_names(memory, request.backends or ())
         response = await query_cited(memory, request)
@@ -175,28 +158,15 @@ async def pack(
             help="The most tokens to return, roughly; instead of --max-chars.",
         ),
     ] = None,
-    max_results: MaxResults = None,
-    weak: Weak = False,
-    backend: OnlyBackends = None,
-    filters: Filters,
-    session: Session = None,
+    asked: Asked,
     strict: Strict = False,
     as_json: AsJson = False,
 ) -> ExitCode:
     """Combine the best notes and facts into one text, with their sources."""
-    wanted = _checked(query, filters)
+    wanted = _checked(query, asked)
     if max_chars is not None and max_tokens is not None:
         raise typer.BadParameter("give --max-chars or this, not both", param_hint="--max-tokens")
-    request = MemoryContextPackRequest(
-        query=query,
-        max_chars=max_chars,
-        max_tokens=max_tokens,
-        max_results=max_results,
-        weak=weak or None,
-        session_key=session,
-        backends=tuple(backend) if backend else None,
-        **wanted,
-    )
+    request = MemoryContextPackRequest(query=query, max_chars=max_chars, max_tokens=max_tokens, **wanted)
     async with target.open() as memory:
         check_names(memory, request.backends or ())
         reply = await memory_context_pack(memory, request)
@@ -257,14 +227,14 @@ async def get(
     return ExitCode.FINE
 
 
-def _checked(query: str, filters: Filters) -> dict[str, Any]:
-    """Return the fields of a request that filter, as far as they are given.
+def _checked(query: str, asked: Asked) -> dict[str, Any]:
+    """Return the fields of a request that these options fill, as far as they are given.
 
     Raises:
         typer.BadParameter: a time is none, there or in the query, or there is nothing to look for.
     """
-    moment = moment_of_now(filters.now)
-    since, until, present = filters.since, filters.until, moment or datetime.now(UTC)
+    moment = moment_of_now(asked.now)
+    since, until, present = asked.since, asked.until, moment or datetime.now(UTC)
     try:
         read_filters(query, present)
         first = parse_since(since, present, "--since") if since is not None else None
@@ -275,16 +245,22 @@ def _checked(query: str, filters: Filters) -> dict[str, Any]:
         hint = error.argument if error.argument.startswith("--") else "QUERY"
         raise typer.BadParameter(str(error), param_hint=hint) from error
     lists = {
-        "paths": filters.path,
-        "tags": filters.tag,
-        "sources": (filters.source,) if filters.source else None,
-        "types": filters.type_,
+        "paths": asked.path,
+        "tags": asked.tag,
+        "sources": (asked.source,) if asked.source else None,
+        "types": asked.type_,
     }
     given: dict[str, Any] = {name: tuple(values) for name, values in lists.items() if values}
     given |= {name: value for name, value in (("since", since), ("until", until)) if value}
     if not (query.strip() or given):
         raise typer.BadParameter("the query is blank; say what to look for", param_hint="QUERY")
-    return given | ({"now": moment} if moment else {})
+    return given | {
+        "max_results": asked.max_results,
+        "weak": asked.weak or None,
+        "session_key": asked.session,
+        "backends": tuple(asked.backend) if asked.backend else None,
+        **({"now": moment} if moment else {}),
+    }
 
 
 # --- as JSON ------------------------------------------------------------------------------------------------

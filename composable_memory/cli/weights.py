@@ -51,7 +51,7 @@ async def show(target: Target, *, as_json: AsJson = False) -> None:
         print_json(weights_document(report))
     else:
         print_report(report, _backends_of(learning, report))
-    _warn_if_set_aside(report)
+    warn_if_set_aside(report)
 
 
 @command(weights, "set", epilog="Example: cmem weights set builtin=0.6 graphiti=0.3 --intent time")
@@ -154,7 +154,7 @@ def _print_changed(report: WeightsReport, learning: Learning, *, as_json: bool) 
     else:
         print_line(_format_active(report), bold=True)
         _print_weights(report.table, _backends_of(learning, report))
-    _warn_if_set_aside(report)
+    warn_if_set_aside(report)
     if report.experiment:
         since = format_time(report.experiment.started_at)
         warn(f"an experiment runs since {since}, and its two tables rank: `cmem experiment status`")
@@ -178,7 +178,8 @@ def _print_weights(table: WeightTable, backends: Sequence[str], *, beside: Weigh
     print_table(rows, head=head, right=range(1, len(head)))
 
 
-def _warn_if_set_aside(report: WeightsReport) -> None:
+def warn_if_set_aside(report: WeightsReport) -> None:
+    """Print to stderr why adopted weights are not active, if they are not."""
     if report.set_aside:
         warn(report.set_aside)
 
