@@ -10,7 +10,6 @@ from composable_memory.facts import Fact
 from composable_memory_adapters.graphiti.fact_stores import ScoredFact
 from composable_memory_adapters.graphiti.reading.fact_scoring import (
     MIN_SCORE,
-    Candidate,
     Relevance,
     best_first,
     rarity,
@@ -33,7 +32,7 @@ def relevance(question: str, *, facts: int = 10, **frequencies: int) -> Relevanc
 
 
 def score(question: str, fact: Fact = FACT, cosine: float | None = None, **frequencies: int) -> float:
-    return relevance(question, **frequencies).of(Candidate(fact=fact, cosine=cosine)).score
+    return relevance(question, **frequencies).of(fact, cosine).score
 
 
 def test_all_words_are_worth_one_and_half_of_them_a_half() -> None:
@@ -63,9 +62,9 @@ def test_names_and_relation_count_as_words_of_a_fact() -> None:
 
 
 def test_exact_means_every_content_word() -> None:
-    assert relevance("Does Ann drink tea?").of(Candidate(fact=FACT)).exact
-    assert not relevance("Does Ann drink coffee?").of(Candidate(fact=FACT)).exact
-    assert not relevance("🎉").of(Candidate(fact=FACT)).exact
+    assert relevance("Does Ann drink tea?").of(FACT).exact
+    assert not relevance("Does Ann drink coffee?").of(FACT).exact
+    assert not relevance("🎉").of(FACT).exact
 
 
 def test_likeness_starts_above_chance_and_ends_before_sameness() -> None:
@@ -111,9 +110,7 @@ def test_confidence_is_worth_half_of_the_score(confidence: float | None, expecte
 )
 def test_what_does_not_hold_counts_half(fact: Fact) -> None:
     assert score("tea", fact) == pytest.approx(0.5)
-    assert replace(relevance("tea"), holds=lambda _: True).of(Candidate(fact=fact)).score == pytest.approx(
-        1.0
-    )
+    assert replace(relevance("tea"), holds=lambda _: True).of(fact).score == pytest.approx(1.0)
 
 
 def test_a_word_that_every_fact_holds_still_counts() -> None:

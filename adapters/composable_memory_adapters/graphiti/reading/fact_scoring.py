@@ -33,14 +33,6 @@ SPAN = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A fact that was found, and the cosine between its vector and the question's, where both have one."""
-
-    fact: Fact
-    cosine: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Relevance:
     """Scores facts for one question.
 
@@ -66,16 +58,15 @@ class Relevance:
         object.__setattr__(self, "_rarities", rarities)
         object.__setattr__(self, "_expected", self._most_that_is_expected())
 
-    def of(self, candidate: Candidate) -> ScoredFact:
-        """Return the fact with its score.
+    def of(self, fact: Fact, cosine: float | None = None) -> ScoredFact:
+        """Return a fact with its score; `cosine` is between its vector and the question's, if both have one.
 
         score = (share of words and likeness, weighed) * (0.5 + 0.5 * confidence) * superseded factor
         """
-        fact = candidate.fact
         share, is_exact = self._words_held(fact)
         score = share
-        if candidate.cosine is not None:
-            score += self.vector_weight * (self.likeness(candidate.cosine) - share)
+        if cosine is not None:
+            score += self.vector_weight * (self.likeness(cosine) - share)
         if fact.confidence is not None:
             score *= 0.5 + 0.5 * min(1.0, max(0.0, fact.confidence))
         if not self.holds(fact):
@@ -138,26 +129,13 @@ HALF_PLACE = 10
 """The place, counted from 0, that is worth half of what the first is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankScoring:
-    """Scores the facts that a service brings for one question.
+def score_by_place(fact: Fact, place: int, words: Sequence[QuestionWord], *, factor: float) -> ScoredFact:
+    """Return a fact that a service brought with its score in [0, 1], by its place in the list, from 0.
 
-    The score of what does not hold, by `holds`, at the time asked about is multiplied by `superseded_factor`.
+    score = (0.4 / (1 + place / 10) + 0.6 * share of the words that it holds) * factor
     """
-
-    words: Sequence[QuestionWord]
-    superseded_factor: float
-    holds: Callable[[Fact], bool]
-
-    def of(self, fact: Fact, place: int) -> ScoredFact:
-        """Return a fact with its score, in [0, 1], by its place in the service's list, counted from 0.
-
-        score = (0.4 / (1 + place / 10) + 0.6 * share of the words that it holds) * superseded factor
-        """
-        held_words = FactWords.of((fact.text, fact.relation))
-        held = sum(map(held_words.hold, self.words))
-        share = held / len(self.words) if self.words else 0.0
-        score = PLACE_WEIGHT / (1 + place / HALF_PLACE) + (1 - PLACE_WEIGHT) * share
-        if not self.holds(fact):
-            score *= self.superseded_factor
-        return ScoredFact(fact=fact, score=score, exact=bool(self.words) and held == len(self.words))
+    held_words = FactWords.of((fact.text, fact.relation))
+    held = sum(map(held_words.hold, words))
+    share = held / len(words) if words else 0.0
+    score = PLACE_WEIGHT / (1 + place / HALF_PLACE) + (1 - PLACE_WEIGHT) * share
+    return ScoredFact(fact=fact, score=score * factor, exact=bool(words) and held == len(words))

@@ -9,9 +9,9 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
 
 from composable_memory_adapters.text import stop_words
+from composable_memory_adapters.text.forms import pairs
 from composable_memory_adapters.text.query_terms import question_language, says_nothing
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -151,8 +151,8 @@ def most_selective(words: Sequence[QuestionWord], frequencies: Mapping[str, int]
 
 def _words_in(part: str, whole: str, *, is_english: bool) -> Iterator[QuestionWord]:
     if _RUN.match(part):
-        pairs = _pairs(_folded(part))
-        yield from (QuestionWord(text=pair) for pair in [p for p in pairs if not says_nothing(p)] or pairs)
+        found = pairs(_folded(part))
+        yield from (QuestionWord(text=pair) for pair in [p for p in found if not says_nothing(p)] or found)
         return
     text = _folded(part)
     is_open = not (is_english and part.isascii()) and len(text) >= MIN_OPEN_LETTERS and text.isalpha()
@@ -185,13 +185,9 @@ def _all_words(text: str) -> Iterator[str]:
         folded = _folded(part)
         if _RUN.match(part):
             yield from folded
-            yield from _pairs(folded)
+            yield from pairs(folded)
         else:
             yield folded
-
-
-def _pairs(run: str) -> list[str]:
-    return [first + second for first, second in pairwise(run)] or [run]
 
 
 def _folded(word: str) -> str:

@@ -38,7 +38,6 @@ from composable_memory_adapters.graphiti.reading.fact_candidates import Candidat
 from composable_memory_adapters.graphiti.reading.fact_scoring import (
     BASELINE_COSINE,
     MIN_SCORE,
-    Candidate,
     Relevance,
     best_first,
 )
@@ -147,17 +146,16 @@ def _scored(
         superseded_factor=settings.superseded_factor,
         holds=question.is_true_of,
     )
-    candidates = (one for group, part in found.items() for one in _candidates(group, part))
-    return [relevance.of(candidate) for candidate in candidates if _is_visible(candidate.fact, question)]
+    facts = (one for group, part in found.items() for one in _facts(group, part))
+    return [relevance.of(fact, cosine) for fact, cosine in facts if _is_visible(fact, question)]
 
 
-def _candidates(group_id: str, found: Candidates) -> Iterator[Candidate]:
+def _facts(group_id: str, found: Candidates) -> Iterator[tuple[Fact, float | None]]:
+    """Yield the facts of a group, each with the cosine between its vector and the question's."""
     labels = {node.id: node.label for node in found.nodes}
     for edge in found.edges:
         cosine = edge.properties.get("cosine")
-        yield Candidate(
-            fact=fact_in(edge, group_id, labels), cosine=cosine if isinstance(cosine, float) else None
-        )
+        yield fact_in(edge, group_id, labels), cosine if isinstance(cosine, float) else None
 
 
 def _is_visible(fact: Fact, question: Question) -> bool:
@@ -217,13 +215,10 @@ async def find_passages(
         return []
     groups = [*dict.fromkeys(question.groups)]
     found = await all_of(*(_of_group(database, group, question, words) for group in groups))
-    frequencies: Counter[str] = Counter()
-    for one in found:
-        frequencies.update(one.frequencies)
     relevance = Relevance(
         words=words,
         facts=sum(one.episodes for one in found),
-        frequencies=frequencies,
+        frequencies=_total(one.frequencies for one in found),
         vector_weight=0.0,
         superseded_factor=1.0,
         holds=question.is_true_of,
@@ -289,7 +284,7 @@ def _best_of(row: Row, found: _Found, relevance: Relevance) -> ScoredPassage | N
             target="",
             confidence=CONFIDENCE,
         )
-        scored = relevance.of(Candidate(fact=fact))
+        scored = relevance.of(fact)
         if scored.score >= MIN_SCORE and (best is None or scored.score > best.score):
             best = ScoredPassage(
                 episode_id=text_in(row["id"]),

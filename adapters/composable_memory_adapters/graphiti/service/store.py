@@ -32,7 +32,7 @@ from composable_memory_adapters.graphiti.fact_stores import (
     ScoredFact,
 )
 from composable_memory_adapters.graphiti.groups import default_group, group_of
-from composable_memory_adapters.graphiti.reading.fact_scoring import RankScoring, best_first
+from composable_memory_adapters.graphiti.reading.fact_scoring import best_first, score_by_place
 from composable_memory_adapters.graphiti.reading.question_words import question_words
 from composable_memory_adapters.graphiti.reading.rows import since, with_origins
 from composable_memory_adapters.graphiti.service.client import GraphitiClient
@@ -256,13 +256,18 @@ class ServiceStore:
 
     async def _scored(self, group_id: str, question: Question) -> list[ScoredFact]:
         """Score facts; those that do not hold at the time asked about come lower."""
-        placing = RankScoring(
-            words=question_words(question.text),
-            superseded_factor=self._superseded_factor,
-            holds=question.is_true_of,
-        )
+        words = question_words(question.text)
         found = await self._asked(group_id, question.text, max(CANDIDATES, question.limit))
-        return [placing.of(fact, place) for place, fact in enumerate(found) if question.admits(fact)]
+        return [
+            score_by_place(
+                fact,
+                place,
+                words,
+                factor=1.0 if question.is_true_of(fact) else self._superseded_factor,
+            )
+            for place, fact in enumerate(found)
+            if question.admits(fact)
+        ]
 
     async def _with_origins(self, facts: Sequence[Fact]) -> tuple[list[Fact], tuple[Degradation, ...]]:
         try:
