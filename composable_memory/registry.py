@@ -7,10 +7,10 @@ name is the spec's id. One that cannot be imported is listed with its reason and
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field, replace
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from composable_memory.entry_points import by_precedence
+from composable_memory.entry_points import offered, package_of
 from composable_memory.errors import BackendError, ConfigError
 from composable_memory.interfaces import (
     CAPABILITY_PROTOCOLS,
@@ -85,8 +85,7 @@ class _Unseen(Generic[SpecT]):
 
     @property
     def origin(self) -> str:
-        owner = self.entry.dist
-        package = f"{owner.name} {owner.version}" if owner else "unknown package"
+        package = " ".join(package_of(self.entry.dist)).strip() or "unknown package"
         return f"{package}, {self.entry.value}"
 
     def imported(self) -> Found[SpecT]:
@@ -184,12 +183,11 @@ def discover_backends(
     Reads files, so call it in a thread where an event loop runs. A backend or a provider is imported when
     somebody looks at it; there are many, and a memory has few.
     """
-    installed = entry_points()
     return Registry(
-        backends=_found(BackendSpec, extra, installed.select(group=BACKEND_GROUP)),
-        kinds=_found(BackendSpec, (), installed.select(group=KIND_GROUP)),
-        embedders=_found(EmbedderSpec, embedders, installed.select(group=EMBEDDER_GROUP)),
-        orders=dict(_orders(installed.select(group=ORDER_GROUP))),
+        backends=_found(BackendSpec, extra, BACKEND_GROUP),
+        kinds=_found(BackendSpec, (), KIND_GROUP),
+        embedders=_found(EmbedderSpec, embedders, EMBEDDER_GROUP),
+        orders=dict(_orders()),
     )
 
 
@@ -212,11 +210,11 @@ def _require(manager: object, protocol: type, backend_id: str, claim: str) -> No
         raise BackendError(backend_id, "open", f"it {claim}, but has no {', '.join(missing)}")
 
 
-def _found(kind: type[SpecT], extra: Iterable[SpecT], installed: Iterable[EntryPoint]) -> Offers[SpecT]:
+def _found(kind: type[SpecT], extra: Iterable[SpecT], group: str) -> Offers[SpecT]:
     offers: list[Found[SpecT] | _Unseen[SpecT]] = [
         _inspected(kind, spec.id, "registered directly", spec) for spec in extra
     ]
-    offers += [_Unseen(kind=kind, entry=entry) for entry in by_precedence(installed)]
+    offers += [_Unseen(kind=kind, entry=entry) for entry in offered(group)]
     first: dict[str, Found[SpecT] | _Unseen[SpecT]] = {}
     for offer in offers:
         first.setdefault(offer.id, offer)
@@ -225,9 +223,9 @@ def _found(kind: type[SpecT], extra: Iterable[SpecT], installed: Iterable[EntryP
     )
 
 
-def _orders(installed: Iterable[EntryPoint]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _orders() -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield every order that can be loaded, ours last, so that nobody replaces them."""
-    for entry in reversed(by_precedence(installed)):
+    for entry in reversed(offered(ORDER_GROUP)):
         with suppress(Exception):  # the module of a stranger may raise anything
             yield entry.name, tuple(entry.load())
 
@@ -252,11 +250,12 @@ def find_extractor(name: str) -> EntryPoint:
     Raises:
         ConfigError: no installed package offers one of this name.
     """
-    offered = entry_points(group=EXTRACTOR_GROUP)
-    if name not in offered.names:
-        names = ", ".join(sorted(offered.names)) or "none"
-        raise ConfigError("extractor", f"no installed package offers {name!r}; offered are {names}")
-    return offered[name]
+    installed = offered(EXTRACTOR_GROUP)
+    for entry in installed:
+        if entry.name == name:
+            return entry
+    names = ", ".join(sorted(entry.name for entry in installed)) or "none"
+    raise ConfigError("extractor", f"no installed package offers {name!r}; offered are {names}")
 
 
 def load_extractor(name: str = "heuristic") -> EntityExtractor:
@@ -288,7 +287,7 @@ def load_reranker(id_: str) -> RerankerSpec:
 
 
 def _load(kind: type[SpecT], group: str, id_: str, *, setting: str) -> SpecT:
-    offers = _found(kind, (), entry_points(group=group))
+    offers = _found(kind, (), group)
     found = offers.of(id_)
     if found is None:
         known = ", ".join(offers.ids) or "none"

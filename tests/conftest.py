@@ -22,6 +22,7 @@ from blockbuster import BlockBuster, BlockBusterFunction
 from composable_memory.interfaces import BackendServices, EmbedderServices
 from composable_memory.testing import FIXED_NOW, SEED_NOTES
 from composable_memory.testing.contracts.opening import COVERAGE
+from composable_memory.vector_values import EmbedderInput
 from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_adapters.rerankers import spec as late_interaction
@@ -204,10 +205,14 @@ def rerank_extra(monkeypatch: pytest.MonkeyPatch) -> None:
             pytest.fail(f"{missing}; `make test` puts it where tests find it")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def word_vectors() -> Iterator[WordLlamaEmbedder]:
-    """Return the packaged embedder, loaded once for all tests that have no wish beside its vectors."""
+    """Return the packaged embedder, loaded once for the memories of all tests: a process shares its model.
+
+    Each of hundreds of tests would load it again, for as long as the rest of many of them takes.
+    """
     embedder = WordLlamaEmbedder()
+    asyncio.run(embedder.embed(EmbedderInput(text="")))
     yield embedder
     asyncio.run(embedder.close())
 

@@ -79,11 +79,9 @@ class CommandGroup(TyperGroup):
         return command.load() if isinstance(command, _Listed) else command
 
     def _add_installed(self) -> None:
-        from importlib.metadata import entry_points  # most commands do not need them
+        from composable_memory.entry_points import offered  # most commands do not need them
 
-        from composable_memory.entry_points import by_precedence
-
-        for entry in by_precedence(entry_points(group=ENTRY_POINTS)):
+        for entry in offered(ENTRY_POINTS):
             if entry.name not in self.commands:
                 self.commands[entry.name] = _offered(entry, entry.load)
 

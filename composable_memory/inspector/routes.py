@@ -4,7 +4,6 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
@@ -12,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from composable_memory.entry_points import by_precedence
+from composable_memory.entry_points import offered
 from composable_memory.errors import ComposableMemoryError
 from composable_memory.inspector.asking_again import asked_on_another_day
 from composable_memory.inspector.markup import asset, el
@@ -130,8 +129,10 @@ async def _graph(page: Inspector, _: Request, form: dict[str, str]) -> Response 
     near = await page.memory.facts_of().neighbourhood(about)
 
     def draw() -> str | None:
-        found = by_precedence(entry_points(group=PAGES, name="graph"))
-        return found[0].load()(near, centre=about, now=utc_now()) if found else None
+        for entry in offered(PAGES):
+            if entry.name == "graph":
+                return str(entry.load()(near, centre=about, now=utc_now()))
+        return None
 
     html = await asyncio.to_thread(draw)
     if html is None:

@@ -163,18 +163,20 @@ class TestByAddress(ByAddress, SharedGraph): ...
 class TestByAddressFacts(ByAddress, ChangingGraph): ...
 
 
+@pytest.fixture(scope="class")
+def _dropped_connections_are_collected() -> Iterator[None]:
+    yield
+    gc.collect()
+
+
 # A call that is cancelled just when its connection is made leaves that to the garbage collector: anyio's
-# `connect_tcp` drops what it has by then. It is collected here, and not in the test of somebody else.
+# `connect_tcp` drops what it has by then. It is collected here, and not in the tests of somebody else.
+@pytest.mark.usefixtures("_dropped_connections_are_collected")
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 class Served(GraphitiSuite):
     """A Graphiti REST service, which takes episodes now and reads them later."""
 
     knows_entities = False
-
-    @pytest.fixture(autouse=True)
-    def _dropped_connections_are_collected(self) -> Iterator[None]:
-        yield
-        gc.collect()
 
     @pytest.fixture
     async def service(self) -> AsyncIterator[GraphService]:

@@ -75,6 +75,14 @@ def test_a_backend_of_an_installed_package_is_found(site: Site) -> None:
     assert found.origin == "acme 1.0, acme_of_this_test:notes"
 
 
+def test_a_package_that_is_installed_meanwhile_is_found(site: Site) -> None:
+    site.install("acme", module=MODULE, notes="notes")
+    backend("notes")
+    site.install("zeta", module=MODULE, needy="needy")
+
+    assert backend("needy").spec is not None
+
+
 def test_a_provider_of_an_installed_package_is_found(site: Site) -> None:
     site.install("acme", module=MODULE, group=EMBEDDER_GROUP, vectors="vectors")
     registry = discover_backends()
