@@ -66,9 +66,9 @@ def are_within(highlights: object, length: int) -> TypeGuard[tuple[Span, ...]]:
     try:
         for span in highlights:
             begin, end = span
-            if not (
-                type(begin) is int and type(end) is int and type(span) is tuple and reached <= begin < end
-            ):
+            if not (span.__class__ is tuple and begin.__class__ is end.__class__ is int):
+                return False
+            if not reached <= begin < end:
                 return False
             reached = end
     except (TypeError, ValueError):  # it is no pair

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from math import isfinite
-from operator import attrgetter, le
+from operator import le
 from sys import float_info
 from types import NoneType
 from typing import TypeGuard, TypeVar, get_args
@@ -234,24 +234,29 @@ def _are_plain(results: Sequence[MemorySearchResult], *, is_on_scale: bool) -> b
     if not results:
         return True
     lowest, highest = (0.0, 1.0) if is_on_scale else (-float_info.max, float_info.max)
-    (
-        paths, snippets, texts, scores, starts, ends, within_lines, metadata, sources, origins, citations,
-        highlights,
-    ) = zip(*map(_SAID, results), strict=True)  # fmt: skip
+    # A comprehension for each attribute takes half the time of `attrgetter` with all of them, and `zip`.
+    paths = [one.path for one in results]
+    snippets = [one.snippet for one in results]
+    texts = [one.text for one in results]
+    scores = [one.score for one in results]
+    starts = [one.start_line for one in results]
+    ends = [one.end_line for one in results]
+    within_lines = [one.start_char for one in results]
+    metadata = [one.metadata for one in results]
     if not (
         {str}.issuperset(map(type, (*paths, *snippets, *texts)))
         and {int}.issuperset(map(type, (*starts, *ends, *within_lines)))
         and {float}.issuperset(map(type, scores))
         and {dict}.issuperset(map(type, metadata))
-        and {str, NoneType}.issuperset(map(type, citations))
+        and {str, NoneType}.issuperset([type(one.citation) for one in results])
         and all(map(lowest.__le__, scores))
         and all(map(highest.__ge__, scores))  # nor is any of them no number
         and min(starts) >= 0 <= min(within_lines)
         and all(map(le, starts, ends))
         and max(lengths := [*map(len, snippets)]) <= MAX_SNIPPET_CHARS
-        and all(map(SOURCES.__contains__, sources))
-        and all(one is None or _is_origin(one) for one in origins)
-        and all(map(are_within, highlights, lengths))
+        and all(one.source in SOURCES for one in results)
+        and all(one.origin is None or _is_origin(one.origin) for one in results)
+        and all(map(are_within, [one.highlights for one in results], lengths))
         and all(map(_is_name_inside, paths))
     ):
         return False
@@ -261,12 +266,6 @@ def _are_plain(results: Sequence[MemorySearchResult], *, is_on_scale: bool) -> b
     except ValueError:  # half a surrogate pair, or a value that is none of JSON
         return False
     return True
-
-
-_SAID = attrgetter(
-    "path", "snippet", "text", "score", "start_line", "end_line", "start_char", "metadata", "source",
-    "origin", "citation", "highlights",
-)  # fmt: skip
 
 
 def _trimmed(result: MemorySearchResult, is_on_scale: bool) -> MemorySearchResult:

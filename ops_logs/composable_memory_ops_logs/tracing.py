@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from uuid import UUID
 
 _trace_id: ContextVar[str | None] = ContextVar("composable_memory_trace_id", default=None)
 _session_key: ContextVar[str | None] = ContextVar("composable_memory_session_key", default=None)
@@ -52,16 +51,17 @@ def new_id() -> str:
     try:
         own = _spare.pop()
     except IndexError:
-        many = os.urandom(_AT_ONCE * _BYTES)
-        own, *others = (many[at : at + _BYTES] for at in range(0, len(many), _BYTES))
+        many = os.urandom(_AT_ONCE * _BYTES).hex()
+        own, *others = (many[at : at + 2 * _BYTES] for at in range(0, len(many), 2 * _BYTES))
         _spare.extend(others)
-    return str(UUID(bytes=own, version=4))
+    variant = "89ab"[int(own[16], 16) % 4]  # `UUID` says the same in three times the time
+    return f"{own[:8]}-{own[8:12]}-4{own[13:16]}-{variant}{own[17:20]}-{own[20:]}"
 
 
 _BYTES = 16
 _AT_ONCE = 64
 # A query needs half a dozen. Where it asks the system for each, the thread of the log steps in at each, and
 # keeps the interpreter for milliseconds.
-_spare: list[bytes] = []
+_spare: list[str] = []
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_spare.clear)
