@@ -1,6 +1,6 @@
-"""How an answer came about, as HTML: its results, what made each score, the steps, what was left out (pure).
+"""How an answer came about, as HTML: its results, what made each score, the steps, what was left out.
 
-All of it is made of what `memory_explain` says of a search as a whole.
+All of it is made of what `memory_explain` says of a search as a whole; it can be written as a page to attach.
 """
 
 import asyncio
