@@ -13,10 +13,16 @@ from starlette.routing import BaseRoute, Route
 
 from composable_memory.entry_points import offered
 from composable_memory.errors import ComposableMemoryError
-from composable_memory.inspector.asking_again import asked_on_another_day
 from composable_memory.inspector.markup import asset, el
 from composable_memory.inspector.pages import RATINGS, Inspector
-from composable_memory.inspector.tuning import change_of, days_of, judged_view, ranking_view, weights_of
+from composable_memory.inspector.tuning import (
+    asked_on_another_day,
+    change_of,
+    days_of,
+    judged_view,
+    ranking_view,
+    weights_of,
+)
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLogError, utc_now
 
