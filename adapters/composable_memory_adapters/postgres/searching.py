@@ -104,7 +104,7 @@ async def passing(
     return await asyncio.to_thread(newest_first, rows, days)
 
 
-KEYWORD_ENGINE = "sparsevec"
+KEYWORD_ENGINE = "postings"
 VECTOR_ENGINE = "pgvector"
 
 NEAREST = """

@@ -45,7 +45,7 @@ MARGIN_S = 30.0
 """So much later than the server's own limit a statement is given up: the network is gone."""
 
 OLDEST_PGVECTOR = (0, 7)
-"""The first with sparse vectors."""
+"""Earlier ones were not tried."""
 
 EXTENSION = """
 SELECT nspname, extversion, has_schema_privilege(pg_namespace.oid, 'USAGE')
@@ -73,7 +73,6 @@ SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full"
 PARAMETERS = ("host", "port", "user", "password", "sslmode", "sslrootcert")
 
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
-BINARY_TYPES = ("vector", "sparsevec")
 
 _GONE = (
     OSError,
@@ -379,7 +378,7 @@ class Server:
         # By SET LOCAL, which a coordinator of Citus hands on to its workers, as it does not `set_config`.
         await connection.execute(
             f"SET LOCAL cmem.tenant = '{int(tenant)}';"
-            f"SET LOCAL statement_timeout = {int(limit_s * 1000)}; {self._search_path()}"
+            f"SET LOCAL statement_timeout = {int(limit_s * 1000)}; SET LOCAL jit = off; {self._search_path()}"
         )
         name = await connection.fetchval("SELECT name FROM workspaces WHERE tenant = $1", tenant)
         if name != self._names.get(tenant):
@@ -496,8 +495,7 @@ class Server:
             fix = "install a newer one and run ALTER EXTENSION vector UPDATE"
             raise BackendUnavailable(self._id, problem, fix=fix, operation="connect")
         self._extension = place
-        for name in BINARY_TYPES:
-            await connection.set_type_codec(name, schema=place, encoder=bytes, decoder=bytes, format="binary")
+        await connection.set_type_codec("vector", schema=place, encoder=bytes, decoder=bytes, format="binary")
 
     @contextmanager
     def _translated(self, operation: str, limit_s: float) -> "Iterator[None]":

@@ -60,11 +60,6 @@ class PostgresSettings(SettingsModel):
     statement_timeout_ms: int = Field(
         default=10_000, ge=1, le=3_600_000, description="How long a question may take on the server."
     )
-    exact_limit: int = Field(
-        default=20_000,
-        ge=0,
-        description="Most passages of a workspace whose words are all looked at; a larger one is indexed.",
-    )
     log_days: int = Field(
         default=90,
         ge=1,

@@ -23,7 +23,7 @@ from composable_memory_adapters.postgres.server import Connection, Record, Serve
 from composable_memory_adapters.postgres.writing import COUNT_PENDING
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-STATE = "SELECT revision, space, is_indexed FROM workspace_states WHERE tenant = $1"
+STATE = "SELECT revision, space FROM workspace_states WHERE tenant = $1"
 COUNTS = """
 SELECT (SELECT count(*) FROM notes WHERE tenant = $1), count(*),
   coalesce(sum(length), 0), coalesce(sum(tokens), 0),
@@ -76,8 +76,6 @@ class WorkspaceState:
 
     revision: int
     space: str | None
-    is_indexed: bool
-    """Whether it has postings."""
     notes: int
     passages: int
     length: int
@@ -97,7 +95,7 @@ class WorkspaceState:
 
 async def read_state(connection: Connection, tenant: int, *, known: WorkspaceState | None) -> WorkspaceState:
     """Return the state of a workspace; what is `known` of the same revision is not read again."""
-    revision, space, is_indexed = await connection.fetchrow(STATE, tenant) or (0, None, False)
+    revision, space = await connection.fetchrow(STATE, tenant) or (0, None)
     if known is not None and known.revision == revision:
         return known
     notes, passages, length, tokens, transcripts, said = await connection.fetchrow(COUNTS, tenant)
@@ -105,7 +103,6 @@ async def read_state(connection: Connection, tenant: int, *, known: WorkspaceSta
     return WorkspaceState(
         revision=revision,
         space=space,
-        is_indexed=is_indexed,
         notes=notes,
         passages=passages,
         length=length,

@@ -23,7 +23,7 @@ from composable_memory_adapters.builtin.notes.note_files import ScanReport, scan
 from composable_memory_adapters.builtin.notes.sessions import growth_limits, transcripts_folder
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace, answer_within, pack
-from composable_memory_adapters.postgres import upkeep, writing
+from composable_memory_adapters.postgres import writing
 from composable_memory_adapters.postgres.passage_tokens import vector_of
 from composable_memory_adapters.postgres.server import Server, again
 from composable_memory_adapters.postgres.settings import PostgresSettings
@@ -80,7 +80,6 @@ class Syncing:
         self._services = services
         self._space = space
         self._workspace = workspace
-        self._exact_limit = settings.exact_limit
         self.owner = settings.owner
         """The name under which the folder syncs; None until it has, where the settings give none."""
 
@@ -110,7 +109,6 @@ class Syncing:
             run.add(await self._server.write("sync", remove, tenant=tenant))
         flight.mark_notes_indexed()
         await self._embed(tenant, run, flight)
-        await self._keep_up(tenant, run)
         return _report(run, flight)
 
     async def _look(self, tenant: int, owner: str, flight: Flight) -> _Run:
@@ -154,18 +152,6 @@ class Syncing:
         from composable_memory_adapters.builtin.sync.document_texts import read_next
 
         return await read_next(None, changed, done)
-
-    async def _keep_up(self, tenant: int, run: _Run) -> None:
-        """Make or drop the postings of a workspace that has grown or shrunk; without, it answers as well."""
-        limit = self._exact_limit
-        due = partial(upkeep.is_due, tenant=tenant, limit=limit)
-        if await self._server.read("sync", due, tenant=tenant):
-            keep_up = partial(upkeep.keep_up, tenant=tenant, limit=limit)
-            try:
-                while await self._server.write("index the words", keep_up, tenant=tenant):
-                    pass  # others write meanwhile
-            except BackendError as error:
-                run.problems.append(str(error))
 
     # --- vectors ------------------------------------------------------------------------------------------
 

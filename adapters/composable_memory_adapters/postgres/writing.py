@@ -1,22 +1,23 @@
 """What a sync writes: files with their passages, words and vectors, each file whole in one transaction.
 
 A writer first raises the revision of its workspace, which locks it: writers take turns, so nobody overtakes
-another between looking and writing, and counts of words are exact. A question reads beside them.
+another between looking and writing. A question reads beside them.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from datetime import UTC, datetime
 
 from composable_memory_adapters.builtin.notes.changed_notes import FileDraft, FileState
 from composable_memory_adapters.builtin.notes.fields import keyword_row
+from composable_memory_adapters.builtin.search.keyword_leg import FIELD_WEIGHTS
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.chunking import Chunk
 from composable_memory_adapters.postgres.passage_tokens import PassageWords, words_of
-from composable_memory_adapters.postgres.server import Connection
+from composable_memory_adapters.postgres.server import Connection, Record
 from composable_memory_adapters.text.compounds import long_words
 from composable_memory_adapters.text.forms import Stemmer
+from composable_memory_adapters.text.relevance import K1, B
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 LOCK = """
@@ -57,53 +58,64 @@ STORED = """
 SELECT path, start_line, end_line, start_char, hash, headings FROM passages
 WHERE tenant = $1 AND path = ANY ($2) ORDER BY id
 """
+NEXT_PASSAGES = """
+UPDATE workspace_states SET next_passage = next_passage + $2 WHERE tenant = $1 RETURNING next_passage - $2
+"""
 # Taken before the statement that stores them: of Citus, each server would count by itself.
-NEXT_IDS = "SELECT nextval($1::text::regclass) FROM generate_series(1, $2::int)"
+NEXT_IDS = "SELECT nextval('vectors_id_seq') FROM generate_series(1, $1::int)"
 PUT_PASSAGE = """
 INSERT INTO passages (tenant, id, path, start_line, end_line, start_char, hash, headings, text)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 """
 PUT_WORDS = """
-INSERT INTO passage_words (tenant, id, source, length, tokens, weights, words)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
+INSERT INTO passage_words (tenant, id, source, length, tokens, words) VALUES ($1, $2, $3, $4, $5, $6)
 """
-IS_INDEXED = "SELECT is_indexed FROM workspace_states WHERE tenant = $1"
-HAS_POSTINGS = "SELECT is_indexed OR indexed_to > 0 FROM workspace_states WHERE tenant = $1"
-PUT_POSTINGS = """
-INSERT INTO postings (tenant, word, block, ids)
-SELECT $1::int, word, id / 4096 AS block, array_agg(DISTINCT id)
-FROM passage_words, unnest(string_to_array(words, ' ')) AS word
-WHERE tenant = $1 AND id = ANY ($2) AND word NOT IN ('', E'\\n')
+# BM25 of a word is computed for texts of 100 tokens: how long they are on average moves as notes come and go,
+# and what is chosen by it is scored again.
+PUT_POSTINGS = f"""
+INSERT INTO postings (tenant, word, block, passages, places, weights)
+SELECT $1, word, id / 4096 AS block, count(*), array_agg((id % 4096)::smallint ORDER BY id),
+  array_agg(({K1 + 1} * times / (times + {K1} * ({1 - B} + {B} * tokens / 100.0)))::real ORDER BY id)
+FROM (
+  SELECT id, tokens, word, sum(counts) AS times
+  FROM passage_words,
+    unnest(string_to_array(words, E'\\n'), ARRAY{[*FIELD_WEIGHTS]}) AS line (field, counts),
+    unnest(string_to_array(field, ' ')) AS word
+  WHERE tenant = $1 AND id = ANY ($2) AND word <> '' GROUP BY id, tokens, word
+) AS of_passages
 GROUP BY word, block
-ON CONFLICT (tenant, word, block) DO UPDATE SET ids = postings.ids || excluded.ids
-"""
-# A row without passages would still have the word.
-DROP_EMPTY_POSTINGS = """
-DELETE FROM postings USING (
-  SELECT DISTINCT word, id / 4096 AS block FROM passage_words, unnest(string_to_array(words, ' ')) AS word
-  WHERE tenant = $1 AND id = ANY ($2)
-) AS gone
-WHERE postings.tenant = $1 AND postings.word = gone.word AND postings.block = gone.block AND ids <@ $2
+ON CONFLICT (tenant, word, block) DO UPDATE SET passages = postings.passages + excluded.passages,
+  places = postings.places || excluded.places, weights = postings.weights || excluded.weights
+"""  # noqa: S608 - our own text
+TAKE_OUT_OF_POSTINGS = """
+WITH changed AS (
+  UPDATE postings SET passages = rest.passages, places = rest.places, weights = rest.weights
+  FROM (
+    SELECT word, id / 4096 AS block, array_agg(DISTINCT (id % 4096)::smallint) AS places
+    FROM passage_words, unnest(string_to_array(words, ' ')) AS word
+    WHERE tenant = $1 AND id = ANY ($2) GROUP BY word, block
+  ) AS gone
+  JOIN postings AS old ON old.tenant = $1 AND old.word = gone.word AND old.block = gone.block,
+  LATERAL (
+    SELECT count(*) AS passages, coalesce(array_agg(place), '{}') AS places,
+      coalesce(array_agg(weight), '{}') AS weights
+    FROM unnest(old.places, old.weights) AS one (place, weight) WHERE place <> ALL (gone.places)
+  ) AS rest
+  WHERE postings.tenant = $1 AND postings.word = gone.word AND postings.block = gone.block
+  RETURNING postings.word, postings.block, postings.passages
+)
+SELECT word, block FROM changed WHERE passages = 0
 """
 DELETE_POSTINGS = """
-UPDATE postings SET ids = ARRAY(SELECT one FROM unnest(ids) AS one WHERE one <> ALL ($2))
-FROM (
-  SELECT DISTINCT word, id / 4096 AS block FROM passage_words, unnest(string_to_array(words, ' ')) AS word
-  WHERE tenant = $1 AND id = ANY ($2)
-) AS gone
-WHERE postings.tenant = $1 AND postings.word = gone.word AND postings.block = gone.block
+DELETE FROM postings USING unnest($2::text[], $3::bigint[]) AS gone (its_word, its_block)
+WHERE tenant = $1 AND word = its_word AND block = its_block
 """
 DELETE_PASSAGES = "DELETE FROM passages WHERE tenant = $1 AND path = ANY ($2) RETURNING id, hash, text"
-DELETE_WORDS = "DELETE FROM passage_words WHERE tenant = $1 AND id = ANY ($2) RETURNING words"
-COUNT_WORDS = """
-INSERT INTO vocabulary (tenant, word, passages) SELECT $1, * FROM unnest($2::text[], $3::int[])
-ON CONFLICT (tenant, word) DO UPDATE SET passages = vocabulary.passages + excluded.passages
-"""
-FORGET_WORDS = "DELETE FROM vocabulary WHERE tenant = $1 AND word = ANY ($2) AND passages <= 0"
+DELETE_WORDS = "DELETE FROM passage_words WHERE tenant = $1 AND id = ANY ($2)"
 PUT_LONG_WORDS = """
 INSERT INTO long_words (tenant, backwards) SELECT $1, * FROM unnest($2::text[]) ON CONFLICT DO NOTHING
 """
-USED_WORDS = "SELECT word FROM vocabulary WHERE tenant = $1 AND word = ANY ($2)"
+USED_WORDS = "SELECT DISTINCT word FROM postings WHERE tenant = $1 AND word = ANY ($2)"
 DELETE_LONG_WORDS = "DELETE FROM long_words WHERE tenant = $1 AND backwards = ANY ($2)"
 DELETE_UNUSED_VECTORS = """
 DELETE FROM vectors WHERE tenant = $1 AND hash = ANY ($2) AND NOT EXISTS (
@@ -271,7 +283,7 @@ async def remove_files(connection: Connection, tenant: int, owner: str, paths: S
     await connection.execute(LOCK, tenant)
     await connection.execute(DELETE_COPIES, tenant, owner, paths)
     gone = [row["path"] for row in await connection.fetch(NOBODYS, tenant, paths)]
-    await _clean_up(connection, tenant, *await _taken_out(connection, tenant, gone))
+    await _clean_up(connection, tenant, await _taken_out(connection, tenant, gone))
     await connection.execute(DELETE_NOTES, tenant, gone)
     await connection.execute(DELETE_TIMES, tenant, gone)
     await connection.execute(READ_AGAIN, tenant, paths)
@@ -295,10 +307,11 @@ async def _replace_notes(
         for one in files
         if one.draft.key in anew or places[one.draft.key] != [_place(chunk) for chunk in one.chunks]
     ]
-    counts, hashes, texts = await _taken_out(connection, tenant, [one.draft.key for one in changed])
+    gone = await _taken_out(connection, tenant, [one.draft.key for one in changed])
     new = [(one, chunk, words) for one in changed for chunk, words in zip(one.chunks, one.words, strict=True)]
     written.passages += len(new)
-    ids = [row[0] for row in await connection.fetch(NEXT_IDS, "passage_ids", len(new))] if new else []
+    first = await connection.fetchval(NEXT_PASSAGES, tenant, len(new))
+    ids = range(first, first + len(new))
     await connection.executemany(
         PUT_PASSAGE,
         [
@@ -309,53 +322,37 @@ async def _replace_notes(
     await connection.executemany(
         PUT_WORDS,
         [
-            (tenant, id_, one.draft.source, words.length, words.tokens, words.weights, words.words)
+            (tenant, id_, one.draft.source, words.length, words.tokens, words.words)
             for id_, (one, _, words) in zip(ids, new, strict=True)
         ],
     )
-    if new and await connection.fetchval(IS_INDEXED, tenant):
-        await connection.execute(PUT_POSTINGS, tenant, ids)
-    for _, _, words in new:
-        counts.update(words.different)
-    await _clean_up(connection, tenant, counts, hashes, texts)
+    await connection.execute(PUT_POSTINGS, tenant, ids)
+    await _clean_up(connection, tenant, gone)
     backwards = sorted({word[::-1] for word in long_words(chunk.text for _, chunk, _ in new)})
     await connection.execute(PUT_LONG_WORDS, tenant, backwards)
 
 
-async def _taken_out(
-    connection: Connection, tenant: int, paths: Sequence[str]
-) -> tuple[Counter[str], list[str], list[str]]:
-    """Remove passages; return how often each word went, as numbers below 0, and hashes and texts."""
-    counts: Counter[str] = Counter()
-    if not paths:
-        return counts, [], []
-    gone = await connection.fetch(DELETE_PASSAGES, tenant, paths)
+async def _taken_out(connection: Connection, tenant: int, paths: Sequence[str]) -> list[Record]:
+    """Remove passages with their words; return them."""
+    gone: list[Record] = await connection.fetch(DELETE_PASSAGES, tenant, paths)
     ids = [row["id"] for row in gone]
-    if ids and await connection.fetchval(HAS_POSTINGS, tenant):
-        await connection.execute(DROP_EMPTY_POSTINGS, tenant, ids)
-        await connection.execute(DELETE_POSTINGS, tenant, ids)
-    for (words,) in await connection.fetch(DELETE_WORDS, tenant, ids):
-        counts.subtract({*words.split()})
-    return counts, [row["hash"] for row in gone], [row["text"] for row in gone]
+    if ids:
+        empty = await connection.fetch(TAKE_OUT_OF_POSTINGS, tenant, ids)
+        if empty:
+            await connection.execute(DELETE_POSTINGS, tenant, *zip(*empty, strict=True))
+        await connection.execute(DELETE_WORDS, tenant, ids)
+    return gone
 
 
-async def _clean_up(
-    connection: Connection,
-    tenant: int,
-    counts: Mapping[str, int],
-    hashes: Sequence[str],
-    texts: Sequence[str],
-) -> None:
-    """Count words anew, and remove long words and vectors that only passages had which went."""
-    await _count_words(connection, tenant, counts)
-    await _forget_long_words(connection, tenant, texts)
-    await connection.execute(DELETE_UNUSED_VECTORS, tenant, hashes)
+async def _clean_up(connection: Connection, tenant: int, gone: Sequence[Record]) -> None:
+    """Remove the long words and vectors that only passages had which went."""
+    if gone:
+        await _forget_long_words(connection, tenant, [row["text"] for row in gone])
+        await connection.execute(DELETE_UNUSED_VECTORS, tenant, [row["hash"] for row in gone])
 
 
 async def _forget_long_words(connection: Connection, tenant: int, texts: Sequence[str]) -> None:
     """Remove the long words of texts that went, unless another passage has them, in whatever form."""
-    if not texts:
-        return
     tokens = await asyncio.to_thread(_tokens_of_long_words, texts)
     used = await connection.fetch(USED_WORDS, tenant, [*{one for some in tokens.values() for one in some}])
     known = {row["word"] for row in used}
@@ -366,13 +363,6 @@ async def _forget_long_words(connection: Connection, tenant: int, texts: Sequenc
 def _tokens_of_long_words(texts: Sequence[str]) -> dict[str, list[str]]:
     stemmer = Stemmer()
     return {word: [*stemmer.of_forms(word)] for word in long_words(texts)}
-
-
-async def _count_words(connection: Connection, tenant: int, counts: Mapping[str, int]) -> None:
-    changed = sorted(word for word, count in counts.items() if count)
-    if changed:
-        await connection.execute(COUNT_WORDS, tenant, changed, [counts[word] for word in changed])
-        await connection.execute(FORGET_WORDS, tenant, [word for word in changed if counts[word] < 0])
 
 
 def _copy(tenant: int, owner: str, draft: FileDraft) -> tuple[object, ...]:
@@ -449,7 +439,7 @@ async def write_vectors(
     await connection.execute(LOCK, tenant)
     if await connection.fetchval(SPACE, tenant) != space:
         return False
-    ids = await connection.fetch(NEXT_IDS, "vectors_id_seq", len(vectors))
+    ids = await connection.fetch(NEXT_IDS, len(vectors))
     rows = [(tenant, hash_, one, id_) for (hash_, one), (id_,) in zip(vectors.items(), ids, strict=True)]
     await connection.executemany(PUT_VECTOR, rows)
     return True

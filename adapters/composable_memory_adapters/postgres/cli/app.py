@@ -103,8 +103,7 @@ async def status(
         print_line(f"{server.address} answers: PostgreSQL {facts['server']}, pgvector {vectors}.")
         print_line(f"The tables in {server.schema} are of version {version}, known is {schema.VERSION}.")
         if found:
-            how = "searched by an index of its words" if found["is_indexed"] else "searched without an index"
-            print_line(f"The workspace {found['name']!r} has {found['passages']} passages, {how}.")
+            print_line(f"The workspace {found['name']!r} has {found['passages']} passages.")
     if facts["bypasses"]:
         warn("this role passes by row-level security; let the memory connect as one that does not")
 
@@ -157,15 +156,15 @@ async def leave(
         warn("hint: nothing was removed; add --yes to remove them")
 
 
-async def _found(target: Target, server: Server) -> dict[str, str | int | bool] | None:
-    """Return name and size of the workspace, and whether it is indexed; None where there is none."""
+async def _found(target: Target, server: Server) -> dict[str, str | int] | None:
+    """Return name and size of the workspace; None where there is none."""
     try:
         name, tenant = await tenant_of(target, server)
     except ConfigError:  # or there is no state folder, since nothing was indexed here yet
         return None
     look = partial(read_state, tenant=tenant, known=None)
     state = await server.read("look at the workspace", look, tenant=tenant)
-    return {"name": name, "passages": state.passages, "is_indexed": state.is_indexed}
+    return {"name": name, "passages": state.passages}
 
 
 async def tenant_of(target: Target, server: Server) -> tuple[str, int]:
