@@ -109,6 +109,11 @@ def place_of(line: bytes) -> int | None:
     return int(found[1]) if found and is_whole(line) else None
 
 
+def is_sealed(line: bytes) -> bool:
+    """Return whether a line has a checksum; those of earlier versions have none."""
+    return line.rfind(_CHECKSUM, max(0, len(line) - _CHECKSUM_BYTES)) >= 0
+
+
 def is_whole(line: bytes) -> bool:
     """Return whether a line is as it was written, as far as its checksum tells, or its end if it has none."""
     end = line.rfind(_CHECKSUM, max(0, len(line) - _CHECKSUM_BYTES))

@@ -14,7 +14,7 @@ import orjson
 
 from composable_memory_ops_logs.errors import OpsLogError
 from composable_memory_ops_logs.events import OpsEvent, Status
-from composable_memory_ops_logs.line_format import format_time, is_whole
+from composable_memory_ops_logs.line_format import format_time, is_sealed, is_whole
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.segments import (
     FIRST_MS,
@@ -298,7 +298,7 @@ class _Scan:
 
     def _is_of_others(self, line: bytes) -> bool:
         """Tell of a line as we write it whether it is of a trace that is not wanted."""
-        if self.wanted.traces is None:
+        if self.wanted.traces is None or not is_sealed(line):  # it may be damaged: it must be read
             return False
         named = _TRACE_OF.match(line)
         return named is not None and named[1].decode() not in self.wanted.traces

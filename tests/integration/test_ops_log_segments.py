@@ -381,6 +381,15 @@ def test_a_line_that_was_cut_at_the_end_of_an_open_file_counts_once(tmp_path: Pa
         sink_of(tmp_path).append(TODAY, [sealed(line(len(kept)))])
 
 
+def test_a_line_that_lost_its_checksum_and_is_no_event_is_told_of(tmp_path: Path) -> None:
+    lines = [sealed(line(number)) for number in range(3)]
+    lines[1] = lines[1].replace(b'"crc32":', b'"crc32";')
+    (tmp_path / f"{FILE}.jsonl").write_bytes(b"".join(lines))
+
+    assert OpsLogReader(tmp_path).read().bad_lines == 1
+    assert len(OpsLogReader(tmp_path).damage()) == 1
+
+
 def test_a_trace_is_found_without_reading_the_rest(two_days: Path) -> None:
     closed = two_days / f"{FILE}.jsonl.gz"
     whole = closed.read_bytes()
