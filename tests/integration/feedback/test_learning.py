@@ -227,7 +227,9 @@ async def test_a_query_is_judged_over_http(place: Place) -> None:
     assert [one.state for one in run.outcomes] == ["judged"]
     assert (run.left, run.stopped) == (0, None)
     assert (stats.evaluations, stats.input_tokens, stats.quota_left) == (1, 900, 19)
-    assert "sesame" not in "".join(one.read_text(encoding="utf-8") for one in memory.ops_log_dir.iterdir())
+    assert "sesame" not in "".join(
+        one.read_text(encoding="utf-8") for one in memory.ops_log_dir.glob("*.jsonl")
+    )
 
 
 async def test_a_judged_query_is_not_judged_again(place: Place) -> None:
