@@ -50,7 +50,9 @@ _SIGNS = Pattern(
     re.VERBOSE,
 )
 # Most assignments are as plain as this, and need no other look at what stands between and behind.
-_PLAIN = Pattern(r"(?P<sign>=|:[ ]?)(?P<plain>[a-z0-9]{5,64})(?=\s|\Z)(?![ ]{0,2}[=|])")
+_PLAIN = Pattern(
+    r"""(?P<sign>[:=][ ]?)(?P<plain>[a-z0-9]{5,64}|[a-z0-9]{1,3})(?=[\s"`<>]|\Z)(?![ ]{0,2}[=|])"""
+)
 _PROSE = Pattern(
     rf"""{_ABOUT}(?:(?P<is>[ ]{{1,2}}(?:{VERBS.replace(" ", "[ ]")})(?:[ ](?:now|still|currently|just
     |also|jetzt|nun|neu|ahora|maintenant|adesso|agora))?[ ]?:?[ ]{{1,2}}{_OPEN})
@@ -106,20 +108,25 @@ def _behind(sort: str, text: Text, match: re.Match[str]) -> Iterable[Span]:
     join = (_PLAIN.match(low, end) if may_be_plain else None) or _joined(low, end, sort)
     if join is None or (first == ":" and text.raw[place - 1 : place] == "$"):
         return ()
-    more = match["more"] or ""
+    more, kind = match["more"], join.lastgroup or ""
     if more and not is_open_ending(more):
         return ()
-    if join.lastgroup == "far" and join[0].split()[0].rstrip(":=") in HARMLESS_ENDINGS:
+    if kind == "far" and join[0].split()[0].rstrip(":=") in HARMLESS_ENDINGS:
         return ()
-    stem = name[: len(name) - len(more)]
+    stem = name.removesuffix(more) if more else name
     ident = run_before(text.raw, place) + text.raw[place : place + len(stem)]
     strength = strength_of(sort, text, place, ident, stem)
     if not strength:
         return ()
     if sort == "code":
-        return _code_values(text, join.lastgroup or "", join.end(), stem)
+        return _code_values(text, kind, join.end(), stem)
     in_flag = ident[0] == "-" or name in _DIRECTIVES
-    return _values(text, sort, place, join, 1 if more else strength, in_flag)
+    strength = 1 if more else strength
+    if kind != "plain":
+        return _values(text, sort, place, join, strength, in_flag)
+    start, end = join.span(kind)
+    given = Given(text.raw[start:end], "sign", join["sign"], strength, False, in_flag, low, end)
+    return (Span(start, end),) if _JUDGES[sort](given) else ()
 
 
 def _old_and_new(text: Text, changed: re.Match[str]) -> Iterator[Span]:
@@ -140,12 +147,8 @@ def _values(
     text: Text, sort: str, place: int, join: re.Match[str], strength: int, in_flag: bool
 ) -> Sequence[Span]:
     low, end, kind, sign = text.low, join.end(), join.lastgroup or "", join[0]
-    if kind == "plain":
-        start, end = join.span(kind)
-        given = Given(text.raw[start:end], "sign", join["sign"], strength, False, in_flag, low, end)
-        return (Span(start, end),) if _JUDGES[sort](given) else ()
-    first = low[end : end + 1]
     if kind in _BEFORE_A_LINE:
+        first = low[end : end + 1]
         block = _BLOCK.match(low, end) if kind == "sign" and first in {"|", ">"} else None
         if block is not None or kind == "eol" or first in {"\r", "\n"} or (kind == "sign" and not first):
             return _on_next_line(text, sort, block.end() if block else end, strength)

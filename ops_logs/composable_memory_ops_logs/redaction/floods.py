@@ -23,7 +23,7 @@ class Flood:
         self.end = end
         self.next_cut = start + _REACH
         self._stretch = 2 * piece * -(-_LONGEST // piece)
-        self._last: tuple[int, int, list[int]] | None = None
+        self._last: tuple[int, list[int]] | None = None
 
     @classmethod
     def at(cls, raw: str, start: int) -> Self | None:
@@ -37,19 +37,18 @@ class Flood:
             end, step = (end + step, step * 2) if is_same and end + step <= len(raw) else (end, step // 2)
         return cls(start, piece, end) if end - start > 3 * _REACH else None
 
-    def cut(self, place: int, found: list[Span], read: list[int]) -> int | None:
+    def cut(self, found: list[Span], read: list[int]) -> int:
         """Repeat what was found since the last cut if all rules stand as they stood there.
 
-        Returns the place to go on from, with `read` as it is there; None to go on reading here.
+        Returns the place to go on from, with `read` as it is there.
         """
-        beyond = self.end - _REACH
+        place, length, beyond = self.next_cut, self._stretch, self.end - _REACH
         standing = [one if one >= beyond else max(one - place, -_SAMPLE) for one in read]
-        start, count, before = self._last or (place, 0, [])
-        length = self._stretch
+        count, before = self._last or (0, [])
         times = (beyond - place) // length
-        if place != start + length or standing != before or times <= 0:
-            self._last, self.next_cut = (place, len(found), standing), place + length
-            return None
+        if standing != before or times <= 0:
+            self._last, self.next_cut = (len(found), standing), place + length
+            return place
         found += [
             Span(span.start + shift, span.end + shift, span.is_token)
             for shift in range(length, length * (times + 1), length)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from composable_memory_ops_logs.redaction.patterns import Pattern
-from composable_memory_ops_logs.redaction.scanner import ANY, JUDGED, TRAILING, Rule, Span, Text, runs
+from composable_memory_ops_logs.redaction.scanner import JUDGED, TRAILING, Rule, Span, Text, runs
 from composable_memory_ops_logs.redaction.secret_values import (
     is_code,
     is_given,
@@ -116,10 +116,11 @@ _LOOSE_KINDS = bytes(
 )
 
 
-def _loose_secrets(text: Text, word: re.Match[str]) -> Iterator[Span]:
+def find_loose(text: Text) -> Iterator[Span]:
     """Yield what looks random soon after the words key, token or secret, on the same line."""
     low = text.low
-    for start, end in runs(text.raw, _LOOSE_KINDS, 20, word.start()):
+    words = [place for place in map(low.find, _LOOSE_WORDS) if place >= 0]
+    for start, end in runs(text.raw, _LOOSE_KINDS, 20, min(words)) if words else ():
         line = low[max(low.rfind("\n", max(0, start - 160), start) + 1, start - 160) : start]
         run = text.raw[start:end]
         assigned = run.rpartition("=")[0] if "=" in run.rstrip("=") else ""
@@ -135,7 +136,6 @@ def _loose_secrets(text: Text, word: re.Match[str]) -> Iterator[Span]:
         after = text.raw[start : start + len(token) + 2]
         if len(token) >= 20 and is_random(token, is_strict=True) and not is_masked(after):
             yield Span(start, start + len(token))
-    yield Span(len(low), len(low))
 
 
 _SUM = Pattern(r"(?:sha|md)-?[0-9]{1,3}[:= -]{1,2}\Z")
@@ -145,5 +145,4 @@ PROSE_RULES = (
     *map(_far_rule, FAR_NAMES),
     Rule(_LOGIN_WORDS, _LOGIN, _login_secrets),
     Rule(_ADMIN_WORDS, _ADMIN, _admin_secrets),
-    Rule(_LOOSE_WORDS, ANY, _loose_secrets),
 )

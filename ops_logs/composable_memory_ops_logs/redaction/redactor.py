@@ -6,8 +6,7 @@ the text as it was written and the places that they find are masked at once, so 
 is linear in the text.
 """
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import overload
 
 from composable_memory_ops_logs.events import JsonValue
@@ -17,8 +16,8 @@ from composable_memory_ops_logs.redaction.command_secrets import COMMAND_RULES
 from composable_memory_ops_logs.redaction.floods import Flood
 from composable_memory_ops_logs.redaction.numbers import NUMBER_RULES, find_numbers
 from composable_memory_ops_logs.redaction.patterns import Pattern
-from composable_memory_ops_logs.redaction.prose import PROSE_RULES
-from composable_memory_ops_logs.redaction.scanner import Span, Text, WordScanner
+from composable_memory_ops_logs.redaction.prose import PROSE_RULES, find_loose
+from composable_memory_ops_logs.redaction.scanner import Rule, Span, Text, WordScanner
 from composable_memory_ops_logs.redaction.secret_names import is_secret_name
 from composable_memory_ops_logs.redaction.secret_tables import TABLE_RULES
 from composable_memory_ops_logs.redaction.secret_values import is_masked
@@ -34,7 +33,9 @@ _LEAST_SHOWN = 20
 
 def redact(text: str) -> str:
     """Return the text with every secret masked: `***`, or `first6…last4` of a token with a known prefix."""
-    spans = sorted(span for span in _found(Text.of(text)) if _is_unmasked(text, span))
+    spans = sorted(span for span in _found(Text.of(text)) if span.end > span.start)
+    if "…" in text:
+        spans = [span for span in spans if not _is_end_of_masked(text, span)]
     if not spans:
         return text
     parts: list[str] = []
@@ -96,10 +97,10 @@ RULES = (
     *TABLE_RULES,
     *NUMBER_RULES,
 )
-_BY_WORD: dict[str, list[tuple[int, Pattern, Callable[[Text, re.Match[str]], Iterable[Span]], int]]] = {}
-for _number, (_words, _pattern, _secrets, _as_written) in enumerate(RULES):
-    for _word in _words:
-        _BY_WORD.setdefault(_word, []).append((_number, _pattern, _secrets, 0 if _as_written else 1))
+_BY_WORD: dict[str, list[int]] = {}
+for _number, _rule in enumerate(RULES):
+    for _word in _rule.words:
+        _BY_WORD.setdefault(_word, []).append(_number)
 _SCANNER = WordScanner(_BY_WORD)
 
 
@@ -107,6 +108,7 @@ def _found(text: Text) -> Iterator[Span]:
     """Yield the secrets in a text, which is read once for all words that announce one."""
     yield from find_tokens(text)
     yield from find_numbers(text)
+    yield from find_loose(text)
     yield from _announced(text)
 
 
@@ -115,42 +117,44 @@ def _announced(text: Text) -> list[Span]:
     found: list[Span] = []
     read = [0] * len(RULES)
     flood: Flood | None = None
-    next_look = 0
-    start: int | None = 0
-    while start is not None:
-        resume, start = start, None
-        for place, word in _SCANNER.places(text.low, resume):
-            if place < resume:
-                continue
-            if place >= next_look:
-                if flood is None:
-                    flood = Flood.at(text.raw, place)
-                elif place >= flood.end:
-                    flood = None
-                else:
-                    start = flood.cut(place, found, read)
-                next_look = flood.next_cut if flood else place + _LOOK_EVERY
-                if start is not None:
-                    break
-            for number, pattern, secrets, form in _BY_WORD[word]:
-                if place >= read[number] and (match := pattern.match(text[form], place)):
-                    for span in secrets(text, match):
-                        read[number] = span.end
-                        if span.end > span.start:
-                            found.append(span)
+    start = 0
+    while start < len(text.low):
+        flood = flood or Flood.at(text.raw, start)
+        stop = flood.next_cut if flood else start + _LOOK_EVERY
+        for number, places in _SCANNER.places(text.low, start, stop).items():
+            read[number] = _ask(RULES[number], text, sorted(places), read[number], found)
+        if flood is None or stop >= flood.end:
+            start, flood = stop, None
+        else:
+            start = flood.cut(found, read)
     return found
 
 
-_LOOK_EVERY = 1024
-"""After how many characters a text is looked at for a flood of equal pieces."""
+_LOOK_EVERY = 8192
+"""After how many characters a text is looked at for a flood of equal pieces.
+
+So much each rule reads before the next one does: what it needs stays in the caches of the processor
+meanwhile, which saves a quarter of the time.
+"""
 
 
-def _is_unmasked(text: str, span: Span) -> bool:
-    """Return whether a span is not empty and no end of a token that was masked before."""
+def _ask(rule: Rule, text: Text, places: Iterable[int], read: int, found: list[Span]) -> int:
+    """Add what a rule finds at some places, and return how far it has read."""
+    match_at, written = rule.pattern.match, text.raw if rule.as_written else text.low
+    for place in places:
+        if place >= read and (match := match_at(written, place)):
+            for span in rule.secrets(text, match):
+                read = span.end
+                if read > span.start:
+                    found.append(span)
+    return read
+
+
+def _is_end_of_masked(text: str, span: Span) -> bool:
+    """Return whether a span is one of the ends of a token that was masked before."""
     size = span.end - span.start
-    return size > 0 and not (
-        (size <= 6 and text[span.end : span.end + 1] == "…")
-        or (size <= 4 and text[span.start - 1 : span.start] == "…")
+    return (size <= 6 and text[span.end : span.end + 1] == "…") or (
+        size <= 4 and text[span.start - 1 : span.start] == "…"
     )
 
 

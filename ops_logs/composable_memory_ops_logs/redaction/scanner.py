@@ -1,11 +1,11 @@
 """What the rules for secrets work with: a text in its simple form, spans, and the words that start a rule."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from heapq import merge
-from itertools import chain
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.patterns import Pattern
 
 JUDGED = 128
@@ -27,7 +27,8 @@ class Span(NamedTuple):
     is_token: bool = False
 
 
-class Text(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Text:
     """A text, and the same without capitals and typographic signs; both have the same length."""
 
     raw: str
@@ -120,10 +121,6 @@ _ANCHORS = "kjqxz={$vwpcufymgh:b"
 """Letters and signs that are rare in prose and in logs: only where one stands a word is looked for."""
 
 
-Place = tuple[int, str]
-"""Where a word stands, and the word."""
-
-
 class WordScanner:
     """Finds which words stand where in a text, all of them in one pass.
 
@@ -132,26 +129,24 @@ class WordScanner:
     that hold some.
     """
 
-    def __init__(self, words: Iterable[str]) -> None:
-        every = sorted(set(words), key=lambda word: (len(word), word))
-        ascii_words = [word for word in every if word.isascii()]
-        usual = [word for word in ascii_words if set(word) & set(_ANCHORS)]
-        self._plain = [word for word in ascii_words if word not in usual]
-        self._usual, self._ascii = _Anchored(usual), _Anchored(ascii_words)
-        self._foreign = _Anchored([word for word in every if not word.isascii()])
+    def __init__(self, rules: Mapping[str, Sequence[int]]) -> None:
+        """Make the scanner of words, each of which announces the rules of some numbers."""
+        ascii_words = [word for word in rules if word.isascii()]
+        usual = [word for word in ascii_words if not set(word).isdisjoint(_ANCHORS)]
+        self._plain = set(ascii_words) - set(usual)
+        self._usual, self._ascii = _Anchored(usual, rules), _Anchored(ascii_words, rules)
+        self._foreign = _Anchored([word for word in rules if not word.isascii()], rules)
+        self._reach = max(map(len, rules))
 
-    def places(self, low: str, start: int = 0) -> Iterator[Place]:
-        """Yield where which word stands from a place on, or soon before it.
-
-        That is in the order of the text, but for words that overlap.
-        """
-        has_plain = any(map(low.__contains__, self._plain))
-        places = (self._ascii if has_plain else self._usual).places(low, start)
-        if low.isascii():
-            return places
-        foreign = self._foreign.places(low, start)
-        first = next(foreign, None)
-        return places if first is None else merge(places, chain([first], foreign))
+    def places(self, low: str, start: int, stop: int) -> dict[int, list[int]]:
+        """Return where words of each rule stand whose anchors stand in a part of a text."""
+        found: defaultdict[int, list[int]] = defaultdict(list)
+        reach = stop + self._reach
+        has_plain = any(low.find(word, start, reach) >= 0 for word in self._plain)
+        (self._ascii if has_plain else self._usual).look(low, start, stop, reach, found)
+        if not low.isascii():
+            self._foreign.look(low, start, stop, reach, found)
+        return found
 
 
 _Standing = tuple[str, int]
@@ -164,15 +159,16 @@ class _Anchored:
     Where words overlap, as in `passphrase` or `otpass`, the longest text that they can make comes first.
     """
 
-    def __init__(self, words: Sequence[str]) -> None:
-        """Make the pattern of words that are sorted by their length."""
+    def __init__(self, words: Iterable[str], rules: Mapping[str, Sequence[int]]) -> None:
+        words = sorted(words, key=lambda word: (len(word), word))
         anchored: dict[str, set[_Standing]] = {}
         for word in words:
             shortest = next(one for one in words if one in word)
             anchor = _anchor(shortest)
             place = word.index(shortest) + shortest.index(anchor)
             anchored.setdefault(anchor, set()).add((word, place))
-        self._groups: list[list[_Standing]] = [[]]  # they are counted from 1
+        self._rules = rules
+        self._groups: list[list[tuple[int, int]]] = [[]]  # they are counted from 1
         branches = [
             f"{re.escape(anchor)}(?={self._tree(_joined(own), own)})"
             for anchor, own in sorted(anchored.items(), key=lambda one: -_ANCHORS.find(one[0]))
@@ -188,16 +184,20 @@ class _Anchored:
         ends = following.pop("", set())
         branches = [re.escape(sign) + self._tree(own, words, depth + 1) for sign, own in following.items()]
         for text, offset in sorted(ends, key=lambda end: -end[1]):
-            self._groups.append([word for word in words if _is_within(word, (text, offset))])
+            within = [word for word in words if _is_within(word, (text, offset))]
+            self._groups.append([(place, rule) for word, place in within for rule in self._rules[word]])
             branches.append((f"(?<={re.escape(text)})" if offset else "") + "()")
         return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
 
-    def places(self, low: str, start: int = 0) -> Iterator[Place]:
-        """Yield where which word stands from a place on."""
-        for match in self._pattern.finditer(low, start):
-            place = match.start()
-            for word, offset in self._groups[match.lastindex or 0]:
-                yield place - offset, word
+    def look(self, low: str, start: int, stop: int, reach: int, found: dict[int, list[int]]) -> None:
+        """Add to each rule where its words stand; what follows them is seen up to `reach`."""
+        groups = self._groups
+        for match in self._pattern.finditer(low, start, reach):
+            anchor = match.start()
+            if anchor >= stop:
+                break
+            for before, rule in groups[match.lastindex or 0]:
+                found[rule].append(anchor - before)
 
 
 def _anchor(word: str) -> str:
@@ -237,7 +237,7 @@ def places(text: str, word: str) -> Iterator[int]:
         place = text.find(word, place + len(word))
 
 
-def runs(text: str, kinds: bytes, least: int, start: int = 0) -> Iterator[tuple[int, int]]:
+def runs(text: str, kinds: bytes, least: int, start: int) -> Iterator[tuple[int, int]]:
     """Yield where so many characters of a kind stand in a row, from `start` on."""
     data = text.encode("latin-1", "replace").translate(kinds) + b" "
     end = start

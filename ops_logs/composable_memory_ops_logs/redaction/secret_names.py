@@ -3,7 +3,7 @@
 import re
 
 from composable_memory_ops_logs.redaction.patterns import Pattern
-from composable_memory_ops_logs.redaction.scanner import Text, run_before
+from composable_memory_ops_logs.redaction.scanner import WORD_CHARS, Text, run_before
 from composable_memory_ops_logs.redaction.secret_vocabulary import (
     CODES_AFTER,
     FAR_NAMES,
@@ -93,7 +93,7 @@ def strength_of(sort: str, text: Text, place: int, ident: str, name: str) -> int
 
     `ident` is the whole identifier, which ends with the name that stands at `place`.
     """
-    left = ident[: len(ident) - len(name)]
+    left = ident[: -len(name)]
     if sort == "password":
         return _strength_of_password(text, place, left, name)
     is_word = ident.isalpha() and ident.islower() and ident.isascii()
@@ -101,7 +101,7 @@ def strength_of(sort: str, text: Text, place: int, ident: str, name: str) -> int
     before = ""
     if not left.strip("_-"):
         part = text.low[max(0, place - len(left) - 30) : place - len(left)].rstrip(" -")
-        before = run_before(part, len(part))
+        before = part[len(part.rstrip(WORD_CHARS)) :]
     if sort == "code":
         return _strength_of_code(text, name, place, left, words[-2] if len(words) > 1 else before)
     return _strength_of_key(words, before, name.rstrip(_ENDING)) if name.isascii() else 1

@@ -41,7 +41,7 @@ _SEGMENTS = Pattern(r"[a-z]+|[A-Z]+|[0-9]+|[^A-Za-z0-9]+")
 _UUID = Pattern(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z", re.IGNORECASE)
 _BASE32 = Pattern(r"[A-Z2-7]{16,128}\Z")
 _HEX = Pattern(r"(?:0x)?[0-9a-fA-F]+\Z")
-_ALNUM_PARTS = Pattern(r"[A-Za-z0-9+/]+")
+_ALNUM_PARTS = Pattern(r"[A-Za-z0-9+/]{8,}")
 _PATH = Pattern(
     r"(?:[a-z]+://|[~.]{0,2}/|[A-Za-z]:\\)|[\w.-]{1,64}(?:/(?=[\w.-]{0,64}[a-z]{3})[\w.-]{1,64}){1,16}\Z|[\w-]+\.(?:md|py|js|ts"
     r"|json|ya?ml|txt|log|toml|pem|html?|csv|sh|go|rs|com|org|net|io|dev|ai)\b"
