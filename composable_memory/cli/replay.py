@@ -19,7 +19,6 @@ from composable_memory.cli.weights import (
     table_document,
 )
 from composable_memory.json_documents import document
-from composable_memory.learning import ReplayRun
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.replay import Judged, Move, PolicyChange, QueryReplay, ReplayReport
 
@@ -107,7 +106,7 @@ async def replay(
     elif found.total:
         print_reproduced(found)
         if not is_proof:
-            print_report(found.report)
+            print_report(found)
     for reason, count in found.incomplete.items():
         warn(f"note: {counted(count, 'query', 'queries')} left out: {reason}")
     if not found.total:
@@ -116,7 +115,7 @@ async def replay(
         )
         error(f"there is no query {when}in the log that could be replayed; {advice}")
         return ExitCode.FAILED
-    if not is_proof and found.report.judged is None:
+    if not is_proof and found.judged is None:
         warn(f"hint: none of these queries is judged, so nothing says which is better; {HOW_TO_JUDGE}")
     if not found.not_reproduced:
         return ExitCode.FINE
@@ -124,20 +123,20 @@ async def replay(
     return ExitCode.FAILED if is_proof else ExitCode.FINE
 
 
-def _replay_document(run: ReplayRun) -> dict[str, JsonValue]:
+def _replay_document(report: ReplayReport) -> dict[str, JsonValue]:
     """Return a replay as JSON: how exact it was, what changes, and what the judgements say of it.
 
     `queries` holds those that change most, at most as many as were asked for; `changed` counts all that do.
     """
-    report, change = run.report, run.report.change
+    change = report.change
     changes = document(table=table_document(change.table), fusion=change.fusion, dedup=change.dedup)
     return document(
         k=report.k,
         change=changes | {"dropped": sorted(change.dropped)},
-        total=run.total,
-        reproduced=run.reproduced,
-        not_reproduced=run.not_reproduced,
-        incomplete=run.incomplete,
+        total=report.total,
+        reproduced=report.reproduced,
+        not_reproduced=report.not_reproduced,
+        incomplete=report.incomplete,
         changed=report.changed,
         queries=[*map(_query_document, report.queries)],
         judged=report.judged,
@@ -153,7 +152,6 @@ def _query_document(one: QueryReplay) -> dict[str, JsonValue]:
         query=one.query.query,
         intent=one.query.intent,
         overlap=one.overlap,
-        kendall=one.kendall,
         ndcg_before=one.ndcg_before,
         ndcg_after=one.ndcg_after,
         moves=[*map(_move_document, one.moves)],
@@ -166,13 +164,13 @@ def _move_document(move: Move) -> dict[str, JsonValue]:
     return hit | document(move=move.kind, before=move.before, after=move.after)
 
 
-def print_reproduced(run: ReplayRun) -> None:
+def print_reproduced(report: ReplayReport) -> None:
     """Print how many logged rankings come out as they were."""
-    if run.reproduced == run.total:
-        whole = f"all {run.total} logged rankings" if run.total > 1 else "the logged ranking"
+    if report.reproduced == report.total:
+        whole = f"all {report.total} logged rankings" if report.total > 1 else "the logged ranking"
         print_line(f"Ranked again as then, {whole} came out as logged, to the byte.")
     else:
-        which = f"{run.reproduced} of {run.total} logged rankings"
+        which = f"{report.reproduced} of {report.total} logged rankings"
         print_line(f"Ranked again as then, {which} came out as logged.", bold=True)
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from composable_memory.citations import format_place
 from composable_memory.inspector.answer import Row, moment, score, table
 from composable_memory.inspector.markup import Child, Markup, el, line_chart
-from composable_memory.learning import ReplayRun
 from composable_memory.learning.logged import queries_of
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import Dedup, Fusion
@@ -107,13 +106,13 @@ def weights_of(form: Mapping[str, str]) -> dict[str, float]:
     }
 
 
-def ranking_view(run: ReplayRun, k: int) -> Markup:
+def ranking_view(report: ReplayReport, k: int) -> Markup:
     """Return what becomes of one search."""
-    if not run.total:
+    if not report.total:
         return el("p", "The log does not tell enough of this search to rank it again.", class_="problem")
-    if not run.report.queries:
+    if not report.queries:
         return el("p", f"The first {k} results stay as they are.")
-    one = run.report.queries[0]
+    one = report.queries[0]
     return el("div", el("p", f"{len(one.moves)} results move", _gain(one)), _ranking(one))
 
 
@@ -129,9 +128,9 @@ def _row(now: str, hit: RankedHit, before: int | None) -> Sequence[Child]:
     return now, then, el("code", format_place(hit)), hit.backend, score(hit.score)
 
 
-def judged_view(run: ReplayRun, base: str) -> Markup:
+def judged_view(report: ReplayReport, base: str) -> Markup:
     """Return what judged queries say of a change."""
-    report, judged = run.report, run.report.judged
+    judged = report.judged
     changed = f"{report.changed} of {report.total} rankings change in their first {report.k}."
     if judged is None:
         advice = "Judge results with 1 to 3 on the page of a search, or run "
@@ -207,7 +206,7 @@ def choice(label: str, name: str, options: Sequence[tuple[str, str]], form: Mapp
 
 async def asked_on_another_day(
     memory: "Memory", trace_id: str, change: PolicyChange, *, days: int, k: int
-) -> ReplayRun:
+) -> ReplayReport:
     """Return what becomes of a logged question that is asked `days` later, or earlier, under a change.
 
     The first `k` results are compared with those of the log, as they were ranked then.
@@ -215,15 +214,12 @@ async def asked_on_another_day(
     before = (await queries_of(memory.context, traces=[trace_id])).queries
     after = await _asked(memory, trace_id, timedelta(days=days)) if before else None
     if after is None:
-        return ReplayRun(
-            report=ReplayReport(change=change, k=k, total=0, changed=0, queries=()), reproduced=0, total=0
-        )
+        return ReplayReport(change=change, k=k, total=0, changed=0, queries=())
     ranker = Replayer()
     then, now = ranker(before[0], before[0].policy)[:k], ranker(after, changed(after, change))[:k]
     one = compared(after, then, now)
-    shown = (one,) if one.is_changed else ()
-    report = ReplayReport(change=change, k=k, total=1, changed=len(shown), queries=shown)
-    return ReplayRun(report=report, reproduced=1, total=1)
+    shown = (one,) if one.moves else ()
+    return ReplayReport(change=change, k=k, total=1, changed=len(shown), queries=shown)
 
 
 async def _asked(memory: "Memory", trace_id: str, later: timedelta) -> LoggedQuery | None:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
         GoldenRun,
         LearningStats,
         QuestionScore,
-        ReplayRun,
     )
     from composable_memory.learning.service import Learning, open_learning
 
@@ -25,7 +24,6 @@ __all__ = [
     "LearningStats",
     "OutcomeCallback",
     "QuestionScore",
-    "ReplayRun",
     "TextReader",
     "WeightsReport",
     "open_learning",
@@ -35,7 +33,7 @@ _MODULES = {
     "active_weights": "WeightsReport",
     "judging": "OutcomeCallback TextReader",
     "service": "Learning open_learning",
-    "reports": "Advice EvaluationRun GoldenRun LearningStats QuestionScore ReplayRun",
+    "reports": "Advice EvaluationRun GoldenRun LearningStats QuestionScore",
 }
 """A search needs only the weights in force, in a tenth of the time."""
 

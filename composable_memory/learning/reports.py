@@ -9,7 +9,6 @@ from composable_memory_feedback.advice.proposal import Proposal, Verdict
 from composable_memory_feedback.golden import GoldenComparison, GoldenScore
 from composable_memory_feedback.judgements import BackendDay, JudgementKind
 from composable_memory_feedback.judging import EvaluationOutcome
-from composable_memory_feedback.replay import ReplayReport
 from composable_memory_feedback.store.stored_values import Evaluation
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -62,21 +61,6 @@ class LearningStats:
     failed_evaluations: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayRun:
-    """A replay, and how exactly the log allowed it.
-
-    Of `total` queries that the log tells completely, `reproduced` gave the logged ranking to the byte when
-    they were ranked as then. `incomplete` counts, by reason, what could not be used.
-    """
-
-    report: ReplayReport
-    reproduced: int
-    total: int
-    not_reproduced: tuple[str, ...] = ()
-    incomplete: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,6 @@ from composable_memory.learning.experimenting import Experimenting
 from composable_memory.learning.golden_questions import GoldenQuestions
 from composable_memory.learning.judging import Judging
 from composable_memory.learning.logged import judged_cases, streamed, telling_judgements
-from composable_memory.learning.reports import ReplayRun
 from composable_memory.learning.weight_tables import WeightTables
 from composable_memory.query.ranking import LiveWeights
 from composable_memory.query.replay import Replayer
@@ -30,7 +30,7 @@ from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.logged.logged_query import LoggedQuery
 from composable_memory_feedback.logged.reading import QueryStream
-from composable_memory_feedback.replay import GateVerdict, PolicyChange, gate, replay
+from composable_memory_feedback.replay import GateVerdict, PolicyChange, ReplayReport, gate, replay
 from composable_memory_feedback.store.export_import import Imported
 from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_ops_logs import utc_now
@@ -41,7 +41,7 @@ class Learning:
     """Judges, replays, advises and compares; changes weights only when told to.
 
         table = await memory.learning.weights.named("builtin=1,qmd=0.5")
-        run = await memory.learning.replay(PolicyChange(table=table))
+        report = await memory.learning.replay(PolicyChange(table=table))
 
     Every method, here and of the parts, may raise `FeedbackError` (there is no log, the store cannot be used,
     or what is asked cannot be done) and `OpsLogError` (the log cannot be read). `live` is told of every
@@ -76,7 +76,7 @@ class Learning:
         keep: int = 100,
         traces: Collection[str] | None = None,
         latest_judged: int | None = None,
-    ) -> ReplayRun:
+    ) -> ReplayReport:
         """Rank logged queries again as they were and under a change, and compare with the judgements.
 
         With `traces` it is the queries of these, with `latest_judged` the last so many judged ones. The
@@ -198,7 +198,7 @@ async def open_learning(
 
 def _replayed(
     queries: QueryStream, *, judgements: Sequence[Judgement], change: PolicyChange, depth: int, keep: int
-) -> ReplayRun:
+) -> ReplayReport:
     ranker, evidence, other = Replayer(keeps=1), evidence_of(judgements), []
 
     def checked() -> Iterator[LoggedQuery | Case]:
@@ -210,10 +210,4 @@ def _replayed(
             yield (case_of(query, known) if known else None) or query
 
     report = replay(checked(), change, ranker=ranker, k=depth, keep=keep)
-    return ReplayRun(
-        report=report,
-        reproduced=report.total - len(other),
-        total=report.total,
-        not_reproduced=tuple(reversed(other)),
-        incomplete=queries.incomplete,
-    )
+    return replace(report, not_reproduced=tuple(reversed(other)), incomplete=queries.incomplete)

@@ -1,17 +1,25 @@
-"""Rank logged queries as they were and under a change, and score both by what is known."""
+"""Rank logged queries as they were and under a change: where results go, and what judgements say of it."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from itertools import combinations
 from typing import Literal
 
-from composable_memory_feedback.advice.estimating import Comparison, Imputation, Rankings, compare
+from composable_memory_feedback.advice.estimating import Imputation, Rankings, compare
 from composable_memory_feedback.advice.evidence import Case
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit, Ranker, RankingPolicy
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import IntentKind, WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
+
+LEAST_CASES = 10
+"""An interval over fewer judged queries says nothing that a gate could stand on."""
+_SLACK = 100
+"""So many more queries are gathered before the less important ones are let go."""
+ALLOWANCE = 0.5
+"""How far what unjudged results are estimated to contribute may be wrong, as a share of it."""
+TOLERANCE = 1e-9
+"""Scores that differ by less are equal; it covers what floating point loses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,23 +61,15 @@ class QueryReplay:
     """One query before and after a change, cut to the top k.
 
     `moves` stand in the order after the change, what is out last. `overlap` is the share of results that both
-    have; `kendall` is Kendall's tau of those, from -1 (reversed) to 1 (same order). The nDCG values are None
-    where the query was not judged.
+    have. The nDCG values are None where the query was not judged.
     """
 
     query: LoggedQuery
-    before: tuple[RankedHit, ...]
     after: tuple[RankedHit, ...]
     moves: tuple[Move, ...]
     overlap: float
-    kendall: float
     ndcg_before: float | None = None
     ndcg_after: float | None = None
-
-    @property
-    def is_changed(self) -> bool:
-        """Return whether any result stands elsewhere."""
-        return bool(self.moves)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,9 @@ class Judged:
 class ReplayReport:
     """Logged queries under a change; `judged` is None where none of them was judged.
 
-    Of `total` queries the top k of `changed` ones changed; `queries` holds those that were to be kept.
+    Of `total` queries that the log tells completely, the top k of `changed` ones changed; `queries` holds
+    those that were to be kept. `not_reproduced` are the traces of those that did not give the logged ranking
+    to the byte when they were ranked as then. `incomplete` counts, by reason, what could not be used.
     """
 
     change: PolicyChange
@@ -103,6 +105,13 @@ class ReplayReport:
     changed: int
     queries: tuple[QueryReplay, ...]
     judged: Judged | None = None
+    not_reproduced: tuple[str, ...] = ()
+    incomplete: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def reproduced(self) -> int:
+        """Return how many queries gave the logged ranking again."""
+        return self.total - len(self.not_reproduced)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,72 +127,6 @@ class GateVerdict:
     cases: int
     reason: str
     coverage: float = 1.0
-
-
-def compared(query: LoggedQuery, before: Sequence[RankedHit], after: Sequence[RankedHit]) -> QueryReplay:
-    """Compare two rankings of a query; results are the same when they share a key.
-
-    A result may be represented by another of its duplicates, so its own key is tried before the others'.
-    """
-    came_from = _came_from([one.keys for one in before], [one.keys for one in after])
-    longest = max(len(before), len(after))
-    return QueryReplay(
-        query=query,
-        before=tuple(before),
-        after=tuple(after),
-        moves=tuple(_moves(before, after, came_from)),
-        overlap=len(came_from) / longest if longest else 1.0,
-        kendall=_kendall([came_from[place] for place in sorted(came_from)]),
-    )
-
-
-def _came_from(before: Sequence[Sequence[str]], after: Sequence[Sequence[str]]) -> dict[int, int]:
-    """Return by place after where each common result, of these keys, stood before, both from 0."""
-    free = dict(enumerate(before))
-    found: dict[int, int] = {}
-
-    def pair(place: int, old: int | None) -> None:
-        if old is not None:
-            found[place] = old
-            del free[old]
-
-    stood = {keys[0]: at for at, keys in enumerate(before)}
-    for place, keys in enumerate(after):
-        pair(place, stood.pop(keys[0], None))
-    for place, keys in enumerate(after):
-        if place not in found:
-            pair(place, next((at for at, old in free.items() if not set(old).isdisjoint(keys)), None))
-    return found
-
-
-def _moves(
-    before: Sequence[RankedHit], after: Sequence[RankedHit], came_from: dict[int, int]
-) -> Iterator[Move]:
-    """Yield what moved in the order after, then what is out in the order before."""
-    for place, hit in enumerate(after):
-        old = came_from.get(place)
-        if old != place:
-            yield Move(hit=hit, before=None if old is None else old + 1, after=place + 1)
-    stayed = set(came_from.values())
-    for place, hit in enumerate(before):
-        if place not in stayed:
-            yield Move(hit=hit, before=place + 1, after=None)
-
-
-def _kendall(order: Sequence[int]) -> float:
-    """Return Kendall's tau (1938) of a list of former places; 1 where there are fewer than two."""
-    pairs = list(combinations(order, 2))
-    return 2 * sum(one < other for one, other in pairs) / len(pairs) - 1 if pairs else 1.0
-
-
-LEAST_CASES = 10
-"""An interval over fewer judged queries says nothing that a gate could stand on."""
-_SLACK = 100
-"""So many more queries are gathered before the less important ones are let go."""
-ALLOWANCE = 0.5
-"""How far what unjudged results are estimated to contribute may be wrong, as a share of it."""
-TOLERANCE = 1e-9
-"""Scores that differ by less are equal; it covers what floating point loses."""
 
 
 def changed(query: LoggedQuery, change: PolicyChange) -> RankingPolicy:
@@ -216,7 +159,8 @@ def replay(
     Raises:
         FeedbackError: The change names a backend that none of the queries asked.
     """
-    judged_ones: list[tuple[Case, QueryReplay]] = []
+    cases: list[Case] = []
+    pairs: list[Rankings] = []
     found: list[QueryReplay] = []
     backends: set[str] = set()
     total = changes = 0
@@ -227,24 +171,24 @@ def replay(
         total += 1
         if changes_nothing and not isinstance(item, Case):
             continue
-        one = _compare(query, change, ranker, k)
-        changes += one.is_changed
+        policy = changed(query, change)
+        before = ranker(query, query.policy)[:k]
+        after = before if policy == query.policy else ranker(query, policy)[:k]
         if isinstance(item, Case):
-            judged_ones.append((item, one))
-        elif one.is_changed:
+            cases.append(item)
+            pairs.append((before, after))
+        elif (one := compared(query, before, after)).moves:
+            changes += 1
             found.append(one)
             if len(found) > 2 * keep + _SLACK:
                 found = by_importance(found)[:keep]
     _refuse_strangers(backends, change)
     judged = None
-    if judged_ones:
-        judged_ones.sort(key=lambda one: one[0].query.at)
-        cases = [case for case, _ in judged_ones]
-        pairs = [(one.before, one.after) for _, one in judged_ones]
-        scores = compare(cases, pairs, imputation=Imputation(cases, ranker), k=k)
-        judged = _judged(cases, scores, _coverage(cases, pairs))
-        scored = zip(judged_ones, scores.before.tolist(), scores.after.tolist(), strict=True)
-        found += [replace(one, ndcg_before=before, ndcg_after=after) for (_, one), before, after in scored]
+    if cases:
+        order = sorted(range(len(cases)), key=lambda at: cases[at].query.at)
+        judged, scored = _judged([cases[at] for at in order], [pairs[at] for at in order], ranker, k)
+        found += scored
+        changes += len(scored)
     return ReplayReport(
         change=change,
         k=k,
@@ -255,14 +199,24 @@ def replay(
     )
 
 
+def compared(query: LoggedQuery, before: Sequence[RankedHit], after: Sequence[RankedHit]) -> QueryReplay:
+    """Compare two rankings of a query; results are the same when they share a key.
+
+    A result may be represented by another of its duplicates, so its own key is tried before the others'.
+    """
+    came_from = _came_from([one.keys for one in before], [one.keys for one in after])
+    longest = max(len(before), len(after))
+    return QueryReplay(
+        query=query,
+        after=tuple(after),
+        moves=tuple(_moves(before, after, came_from)),
+        overlap=len(came_from) / longest if longest else 1.0,
+    )
+
+
 def by_importance(queries: Iterable[QueryReplay]) -> list[QueryReplay]:
-    """Return the queries that change: first by how much nDCG does, then by how many results go."""
-    return sorted((one for one in queries if one.is_changed), key=_importance)
-
-
-def _importance(one: QueryReplay) -> tuple[float, float, float, float]:
-    gain = (one.ndcg_after or 0.0) - (one.ndcg_before or 0.0)
-    return -abs(gain), one.overlap, one.kendall, -one.query.at.timestamp()
+    """Return the queries that change: first by how much nDCG does, then by how many results go and move."""
+    return sorted((one for one in queries if one.moves), key=_importance)
 
 
 def gate(
@@ -307,6 +261,44 @@ def gate(
     )
 
 
+def _came_from(before: Sequence[Sequence[str]], after: Sequence[Sequence[str]]) -> dict[int, int]:
+    """Return by place after where each common result, of these keys, stood before, both from 0."""
+    free = dict(enumerate(before))
+    found: dict[int, int] = {}
+
+    def pair(place: int, old: int | None) -> None:
+        if old is not None:
+            found[place] = old
+            del free[old]
+
+    stood = {keys[0]: at for at, keys in enumerate(before)}
+    for place, keys in enumerate(after):
+        pair(place, stood.pop(keys[0], None))
+    for place, keys in enumerate(after):
+        if place not in found:
+            pair(place, next((at for at, old in free.items() if not set(old).isdisjoint(keys)), None))
+    return found
+
+
+def _moves(
+    before: Sequence[RankedHit], after: Sequence[RankedHit], came_from: dict[int, int]
+) -> Iterator[Move]:
+    """Yield what moved in the order after, then what is out in the order before."""
+    for place, hit in enumerate(after):
+        old = came_from.get(place)
+        if old != place:
+            yield Move(hit=hit, before=None if old is None else old + 1, after=place + 1)
+    stayed = set(came_from.values())
+    for place, hit in enumerate(before):
+        if place not in stayed:
+            yield Move(hit=hit, before=place + 1, after=None)
+
+
+def _importance(one: QueryReplay) -> tuple[float, float, int, float]:
+    gain = (one.ndcg_after or 0.0) - (one.ndcg_before or 0.0)
+    return -abs(gain), one.overlap, -len(one.moves), -one.query.at.timestamp()
+
+
 def _refuse_strangers(known: Collection[str], change: PolicyChange) -> None:
     strangers = sorted(change.dropped.difference(known)) if known else []
     if strangers:
@@ -317,6 +309,31 @@ def _refuse_strangers(known: Collection[str], change: PolicyChange) -> None:
         )
 
 
+def _judged(
+    cases: Sequence[Case], pairs: Sequence[Rankings], ranker: Ranker, k: int
+) -> tuple[Judged, list[QueryReplay]]:
+    """Return what the judgements say of a change, and the queries that it changes with their scores."""
+    found = compare(cases, pairs, imputation=Imputation(cases, ranker), k=k)
+    total = float(found.weights.sum())
+    places = {kind: [at for at, case in enumerate(cases) if case.query.intent is kind] for kind in IntentKind}
+    judged = Judged(
+        queries=len(cases),
+        effective=total**2 / float((found.weights**2).sum()),
+        ndcg_before=float(found.weights @ found.before) / total,
+        ndcg_after=float(found.weights @ found.after) / total,
+        difference=found.interval(allowance=ALLOWANCE),
+        coverage=_coverage(cases, pairs),
+        by_intent={kind: found.interval(own, allowance=ALLOWANCE) for kind, own in places.items() if own},
+    )
+    scored = [
+        replace(compared(case.query, *pair), ndcg_before=before, ndcg_after=after)
+        for case, pair, before, after in zip(
+            cases, pairs, found.before.tolist(), found.after.tolist(), strict=True
+        )
+    ]
+    return judged, [one for one in scored if one.moves]
+
+
 def _coverage(cases: Sequence[Case], pairs: Sequence[Rankings]) -> float:
     """Return the share of what stands there after a change that was judged."""
     known = [
@@ -324,27 +341,6 @@ def _coverage(cases: Sequence[Case], pairs: Sequence[Rankings]) -> float:
         for case, (_, after) in zip(cases, pairs, strict=True)
     ]
     return sum(known) / len(known)
-
-
-def _compare(query: LoggedQuery, change: PolicyChange, ranker: Ranker, k: int) -> QueryReplay:
-    policy = changed(query, change)
-    before = tuple(ranker(query, query.policy)[:k])
-    after = before if policy == query.policy else tuple(ranker(query, policy)[:k])
-    return compared(query, before, after)
-
-
-def _judged(cases: Sequence[Case], found: Comparison, coverage: float) -> Judged:
-    total = float(found.weights.sum())
-    places = {kind: [at for at, case in enumerate(cases) if case.query.intent is kind] for kind in IntentKind}
-    return Judged(
-        queries=len(cases),
-        effective=total**2 / float((found.weights**2).sum()),
-        ndcg_before=float(found.weights @ found.before) / total,
-        ndcg_after=float(found.weights @ found.after) / total,
-        difference=found.interval(allowance=ALLOWANCE),
-        coverage=coverage,
-        by_intent={kind: found.interval(own, allowance=ALLOWANCE) for kind, own in places.items() if own},
-    )
 
 
 def _reason(passed: bool, difference: Interval, cases: int, tolerance: float) -> str:

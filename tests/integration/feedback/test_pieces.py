@@ -72,17 +72,17 @@ async def test_a_judgement_of_one_piece_says_nothing_of_the_others(asked: Asked)
         query = await logged(learning)
         judgement = await learning.judging.judge(asked.trace_id, second, relevance=1.0)
         (case,) = await judged_cases(learning.context)
-        run = await learning.replay(PolicyChange(fusion="rrf"), keep=10)
+        report = await learning.replay(PolicyChange(fusion="rrf"), keep=10)
 
     assert (judgement.key, judgement.rank) == (query.shown[1].key, 2)
     assert {one.path for one in query.shown} == {"memory/log.md"}
     assert case.evidence.keys() == {query.shown[1].key}
     # The piece that was judged stands second: of its gain the first, which nobody judged, has none.
     assert score(query.shown, case.evidence, k=5) == pytest.approx(1 / 1.58496, abs=1e-3)
-    assert (run.reproduced, run.total) == (1, 1)
-    assert run.report.judged is not None
-    assert run.report.judged.ndcg_before < 1.0
-    assert run.report.judged.coverage == pytest.approx(1 / len(query.shown))
+    assert (report.reproduced, report.total) == (1, 1)
+    assert report.judged is not None
+    assert report.judged.ndcg_before < 1.0
+    assert report.judged.coverage == pytest.approx(1 / len(query.shown))
 
 
 async def test_each_piece_is_named_as_it_is_printed(asked: Asked) -> None:

@@ -112,23 +112,23 @@ def test_a_table_gives_the_weights_for_the_kind_of_the_question() -> None:
 def test_equal_rankings_have_no_moves() -> None:
     way = way_between(hits("abc"), hits("abc"))
 
-    assert (way.moves, way.overlap, way.kendall) == ((), 1.0, 1.0)
+    assert (way.moves, way.overlap) == ((), 1.0)
 
 
 def test_every_result_that_stands_elsewhere_is_a_move() -> None:
     assert moves(hits("abc"), hits("bad")) == [("b", "up"), ("a", "down"), ("d", "in"), ("c", "out")]
 
 
-def test_a_reversed_ranking_has_a_tau_of_minus_1() -> None:
+def test_a_reversed_ranking_has_all_results_in_common() -> None:
     way = way_between(hits("abcd"), hits("dcba"))
 
-    assert (way.overlap, way.kendall) == (1.0, -1.0)
+    assert way.overlap == 1.0
 
 
 def test_rankings_without_a_common_result_share_nothing() -> None:
     way = way_between(hits("ab"), hits("cd"))
 
-    assert (way.overlap, way.kendall) == (0.0, 1.0)
+    assert way.overlap == 0.0
 
 
 def test_a_place_that_another_duplicate_stands_for_has_not_moved() -> None:
@@ -149,8 +149,7 @@ def test_a_replay_tells_which_queries_change_and_how() -> None:
     report = replay(queries, LESS_BAD, ranker=plain_ranker, k=3, keep=100)
 
     (first,) = report.queries
-    assert (report.total, report.changed, first.is_changed) == (2, 1, True)
-    assert [one.path for one in first.before] == ["x.md", "a.md", "y.md"]
+    assert (report.total, report.changed) == (2, 1)
     assert [one.path for one in first.after] == ["a.md", "b.md", "x.md"]
     assert Move(hit=first.after[0], before=2, after=1) == first.moves[0]
     assert report.judged is None
