@@ -62,12 +62,9 @@ def clamp_steps(
     it stands if that is lower already: a weight of 0 that a person set is only raised by a proposal that does
     so. A row of which every weight is 0 proposes nothing; where every current weight is 0, steps count from
     equal weights. With `samples`, a kind with fewer than `min_intent_samples` keeps the weights it has.
-    Backends that are not in `backends` keep their proportion; one that the current table does not know
-    either is left out.
+    Others than `backends` are left out.
     """
-    notes = [
-        f"{one}: left out, it is no backend of this memory" for one in _strangers(table, current, backends)
-    ]
+    notes: list[str] = []
     clamp = _Clamp(table=table, current=current, limits=limits, backends=tuple(backends), notes=notes)
     weights = clamp.row(None)
     rows = {kind: clamp.row_of_kind(kind, samples) for kind in kinds_of(table, current)}
@@ -121,10 +118,10 @@ class _Clamp:
             return self.row(kind)
         needed = self.limits.min_intent_samples
         self.notes.append(f"{kind} questions keep their weights: {found} of {needed} are judged")
-        return self._kept_row(kind) if kind in self.current.by_intent else None
+        return self.current.proportions(self.backends, kind) if kind in self.current.by_intent else None
 
     def row(self, kind: IntentKind | None) -> Row:
-        """Return the weights after one step for questions of a kind, with the backends that are not asked."""
+        """Return the weights after one step for questions of a kind."""
         wanted = self.table.proportions(self.backends, kind)
         present = self.current.proportions(self.backends, kind)
         if not any(wanted.values()):
@@ -132,24 +129,12 @@ class _Clamp:
                 self.notes.append(
                     f"every weight{_of(kind)} was 0, which proposes nothing; they stay as they are"
                 )
-            return self._kept_row(kind)
+            return present
         if not any(present.values()):
             present = dict.fromkeys(self.backends, 1.0)
         stepped = _step(wanted, present, self.limits)
         self.notes.extend(self._cuts(kind, wanted, present, stepped))
-        return stepped | self._others(kind)
-
-    def _kept_row(self, kind: IntentKind | None) -> Row:
-        """Return the current weights for questions of a kind, the heaviest of `backends` as 1."""
-        return self.current.proportions(self.backends, kind) | self._others(kind)
-
-    def _others(self, kind: IntentKind | None) -> Row:
-        named = {one for row in (self.current.weights, *self.current.by_intent.values()) for one in row}
-        heaviest = max((self.current.of(one, kind) for one in self.backends), default=0.0) or 1.0
-        return {
-            one: min(MOST, self.current.of(one, kind) / heaviest)
-            for one in sorted(named.difference(self.backends))
-        }
+        return stepped
 
     def _cuts(self, kind: IntentKind | None, wanted: Row, present: Row, stepped: Row) -> Iterator[str]:
         for one in self.backends:
@@ -193,11 +178,6 @@ def _bounds(weight: float, limits: AdviceLimits) -> tuple[float, float]:
 def _within(value: float, bounds: tuple[float, float]) -> float:
     low, high = bounds
     return max(low, min(high, value))
-
-
-def _strangers(table: WeightTable, current: WeightTable, backends: Sequence[str]) -> list[str]:
-    named = {one for row in (table.weights, *table.by_intent.values()) for one in row}
-    return sorted(named.difference(backends, current.weights))
 
 
 def _of(kind: IntentKind | None) -> str:

@@ -79,18 +79,18 @@ async def propose(
 
     `worst` are cases that were answered badly, with their nDCG.
 
-    The backends that it may speak of are those of `current` and `days`. A reply that names another one, that
+    The backends that it may speak of are those of `current`. A reply that names another one, that
     holds a weight which is no number from 0 to 1, that takes a backend below the least weight, or that
     changes nothing, is refused as a whole: the proposal then is the current table, without changes, and its
     first note begins with "refused". Steps that are too large are left to the guardrails.
 
-    A model cannot tell how sure it is: there is no gain, and the confidence of each change is 0. The sample
-    size is that of the backend that was judged most.
+    A model cannot tell how sure it is, so there is no gain. The sample size is that of the backend that was
+    judged most.
 
     Raises:
         FeedbackError: nothing was judged that advice could rest on, or the model gives no answer.
     """
-    backends = sorted({*current.weights, *(day.backend for day in days)})
+    backends = sorted(current.weights)
     before = current.proportions(backends)
     sample_size = max((record_of(days, backend).queries for backend in backends), default=0)
     if not sample_size and not worst:
@@ -126,7 +126,6 @@ async def propose(
             current=before[one],
             suggested=after[one],
             sample_size=record.queries,
-            confidence=0.0,
             rationale=read.reason_for(one),
         )
         for one, record in ((one, record_of(days, one)) for one in backends)

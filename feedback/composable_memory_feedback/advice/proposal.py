@@ -43,8 +43,8 @@ class AdviceLimits:
 class BackendAdvice:
     """What is proposed for one backend, over all questions or for those of one kind.
 
-    `plausible` is the 95 % interval of the best weight, where an advisor can tell; `confidence` is from 0
-    to 1. Without words of the advisor on this weight, `rationale` is empty.
+    `plausible` is the 95 % interval of the best weight, where an advisor can tell. Without words of the
+    advisor on this weight, `rationale` is empty.
     """
 
     backend: str
@@ -52,7 +52,6 @@ class BackendAdvice:
     current: float = 0.0
     suggested: float = 0.0
     sample_size: int = 0
-    confidence: float | None = None
     rationale: str = ""
     plausible: Interval | None = None
 

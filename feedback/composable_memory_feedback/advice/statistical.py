@@ -176,12 +176,10 @@ class _Study:
 
     def table(self, choice: _Choice, now: datetime) -> WeightTable:
         """Return a choice as a table; kinds that nothing new is known of keep what they have."""
-        heaviest = max((self.current[one] for one in self.backends), default=1.0) or 1.0
-        others = {one: weight / heaviest for one, weight in self.current.weights.items()}
         kept = {kind: vector_of(self.current, self.backends, kind) for kind in self.current.by_intent}
         rows = {**kept, **choice.by_intent}
         by_intent = {kind: self._by_backend(row) for kind, row in rows.items() if row != choice.overall}
-        weights = {**others, **self._by_backend(choice.overall)}
+        weights = self._by_backend(choice.overall)
         return WeightTable.fixed(weights, by_intent=by_intent, reason=REASON, made_at=now)
 
     def compare(self, changes: Sequence[tuple[Vector, Vector]]) -> Comparison:
@@ -245,60 +243,45 @@ def _folds(intents: Sequence[IntentKind], random: np.random.Generator) -> NDArra
     return folds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Belief:
-    """Where the best weight of one backend lies, and the share of plausible tables that raise or lower it."""
-
-    plausible: Interval
-    raised: float
-    lowered: float
-
-
-def _beliefs(study: _Study) -> dict[tuple[IntentKind | None, str], _Belief]:
+def _plausible(study: _Study) -> dict[tuple[IntentKind | None, str], Interval]:
     """Return where the best weights lie when cases get random weights, by kind and backend."""
     random = np.random.default_rng(SEED + 1)
     draws = [study.choose(random.standard_exponential(len(study.intents))) for _ in range(POSTERIOR_DRAWS)]
-    found: dict[tuple[IntentKind | None, str], _Belief] = {}
+    found: dict[tuple[IntentKind | None, str], Interval] = {}
     for kind in (None, *study.members):
         drawn = np.array([one.overall if kind is None else one.by_intent[kind] for one in draws])
-        present = vector_of(study.current, study.backends, kind)
-        for backend, values, before in zip(study.backends, drawn.T, present, strict=True):
+        for backend, values in zip(study.backends, drawn.T, strict=True):
             low, high = np.quantile(values, (0.025, 0.975))
-            found[kind, backend] = _Belief(
-                plausible=Interval(mean=float(values.mean()), low=float(low), high=float(high)),
-                raised=float((values > before).mean()),
-                lowered=float((values < before).mean()),
-            )
+            found[kind, backend] = Interval(mean=float(values.mean()), low=float(low), high=float(high))
     return found
 
 
 def _changes(study: _Study, table: WeightTable) -> Iterator[BackendAdvice]:
     """Yield what changes, first over all questions, then for each kind; weights with the heaviest as 1."""
-    beliefs, backends = _beliefs(study), study.backends
+    plausible, backends = _plausible(study), study.backends
     for kind in (None, *sorted(table.by_intent)):
         before, after = vector_of(study.current, backends, kind), vector_of(table, backends, kind)
         own = [case for case in study.cases if kind is None or case.query.intent is kind]
         for backend, old, new in zip(backends, before, after, strict=True):
             if abs(new - old) > LEAST_CHANGE:
-                belief = beliefs.get((kind, backend))
+                span = plausible.get((kind, backend))
                 yield BackendAdvice(
                     backend=backend,
                     intent=kind,
                     current=old,
                     suggested=new,
                     sample_size=len(own),
-                    confidence=0.0 if belief is None else belief.raised if new > old else belief.lowered,
-                    rationale=_reason(kind, old, new, len(own), belief),
-                    plausible=belief.plausible if belief else None,
+                    rationale=_reason(kind, old, new, len(own), span),
+                    plausible=span,
                 )
 
 
-def _reason(kind: IntentKind | None, old: float, new: float, count: int, belief: _Belief | None) -> str:
+def _reason(kind: IntentKind | None, old: float, new: float, count: int, plausible: Interval | None) -> str:
     where = f"{count} judged {kind} questions" if kind else f"{count} judged questions"
     text = f"{'raise' if new > old else 'lower'} it from {old:.2f} to {new:.2f}: over {where}"
-    if belief is None:
+    if plausible is None:
         return f"{text} the rankings are better so"
-    low, high = f"{belief.plausible.low:.2f}", f"{belief.plausible.high:.2f}"
+    low, high = f"{plausible.low:.2f}", f"{plausible.high:.2f}"
     if low == high:
         return f"{text} the best weight is {low} (95 %, where the heaviest backend has 1)"
     return f"{text} the best weight lies between {low} and {high} (95 %)"

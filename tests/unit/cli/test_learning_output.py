@@ -69,7 +69,6 @@ PROPOSAL = Proposal(
             current=0.25,
             suggested=9.0,
             sample_size=60,
-            confidence=0.9,
             rationale="it is\nread more",
             plausible=Interval(mean=0.9, low=0.8, high=1.0),
         ),

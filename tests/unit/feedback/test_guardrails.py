@@ -120,16 +120,6 @@ def test_a_backend_that_nobody_knows_is_left_out() -> None:
     result = clamped(proposed, table(1.0, 1.0, 1.0))
 
     assert row(1.0, 0.9, 1.0) == result.table.weights
-    assert result.adjustments == ("evil: left out, it is no backend of this memory",)
-
-
-def test_a_backend_that_is_not_asked_now_keeps_its_proportion() -> None:
-    current = WeightTable.fixed({"builtin": 0.5, "qmd": 0.5, "absent": 0.25}, made_at=NOW)
-    proposed = WeightTable.fixed({"builtin": 1.0, "qmd": 0.9}, made_at=NOW)
-
-    result = clamp_steps(proposed, current=current, limits=LIMITS, backends=["builtin", "qmd"])
-
-    assert result.table.weights == {"builtin": 1.0, "qmd": 0.9, "absent": 0.5}
 
 
 def test_a_kind_steps_from_what_it_had() -> None:

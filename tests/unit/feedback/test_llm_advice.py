@@ -90,7 +90,7 @@ async def test_a_good_proposal_names_weights_reasons_and_what_they_rest_on() -> 
     assert proposal.table.reason == "llm: trust qmd more"
     (change,) = proposal.changes
     assert (change.backend, change.intent, change.current) == ("qmd", None, 0.5)
-    assert (change.sample_size, change.confidence) == (60, 0.0)
+    assert change.sample_size == 60
     assert change.rationale == "its precision is higher"
     assert (proposal.advisor, proposal.sample_size, proposal.gain) == ("llm", 60, None)
     assert proposal.notes == ("scripted read 700 tokens and wrote 70",)

@@ -136,7 +136,6 @@ def test_with_perfect_knowledge_the_best_weights_lie_where_the_truth_is() -> Non
     for change in found.changes:
         assert change.plausible is not None
         assert change.plausible.high < 0.7
-        assert (change.confidence or 0.0) > 0.9
 
 
 def test_kinds_of_questions_with_opposite_truths_get_weights_of_their_own() -> None:
@@ -197,11 +196,6 @@ def test_proportions_of_the_current_weights_are_what_counts() -> None:
     cases, few = learnt()[0][:20], advised(learnt()[0][:20])
     tenfold = WeightTable.fixed(dict.fromkeys(BACKENDS, 10.0), made_at=BEGINNING)
     assert advised(cases, tenfold).table.weights == few.table.weights
-
-
-def test_weights_of_backends_that_are_not_asked_keep_their_proportion() -> None:
-    current = WeightTable.fixed({"builtin": 2.0, "graphiti": 2.0, "qmd": 2.0, "old": 1.0}, made_at=BEGINNING)
-    assert advised(learnt()[0][:20], current).table.weights["old"] == 0.5
 
 
 def test_current_weights_of_zero_everywhere_are_no_trouble() -> None:
