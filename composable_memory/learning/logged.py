@@ -17,7 +17,7 @@ from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.implicit_feedback import Uses
 from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.logged.logged_query import LoggedAnswer, LoggedQueries
-from composable_memory_feedback.logged.reading import LineTest, QueryStream, oldest_first
+from composable_memory_feedback.logged.reading import LineTest, QueryStream
 
 STORED_AT_ONCE = 1000
 """So many judgements that use implies are handed on together."""
@@ -69,7 +69,7 @@ async def queries_of(
     traces: Collection[str] | None = None,
 ) -> LoggedQueries:
     """Return the logged queries of this memory together, oldest first, or those of some traces."""
-    return await streamed(context, _together, since=since, until=until, traces=traces)
+    return await streamed(context, QueryStream.together, since=since, until=until, traces=traces)
 
 
 async def from_log(context: LearningContext, read: Callable[[Path], T]) -> T:
@@ -127,11 +127,6 @@ def _sizes(folder: Path) -> Hashable:
 def _exact_cases(logged: LoggedQueries, judgements: Sequence[Judgement]) -> list[Case]:
     """Return the judged queries; what is not ranked again as it was would say nothing of other weights."""
     return [case for case in cases_of(logged.queries, judgements) if is_reproduced(case.query)]
-
-
-def _together(stream: QueryStream) -> LoggedQueries:
-    queries = oldest_first(stream)
-    return LoggedQueries(queries=queries, incomplete=stream.incomplete)
 
 
 async def _log(context: LearningContext) -> Path:

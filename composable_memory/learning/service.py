@@ -210,4 +210,4 @@ def _replayed(
             yield (case_of(query, known) if known else None) or query
 
     report = replay(checked(), change, ranker=ranker, k=depth, keep=keep)
-    return replace(report, not_reproduced=tuple(reversed(other)), incomplete=queries.incomplete)
+    return replace(report, not_reproduced=tuple(reversed(other)), incomplete=dict(queries.incomplete))

@@ -5,7 +5,7 @@ between its `query.start` and its `query.merged`; when its start is met, all tha
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -55,8 +55,8 @@ class QueryStream:
     """The complete queries that began from `since` to `until`, both inclusive, newest first, one at a time.
 
     `memory` is the mark of the memory that must have been asked; None takes all. With `traces` only their
-    lines are looked at. What `wants` refuses is passed over without a count, and what cannot be ranked is
-    counted.
+    lines are looked at. What `wants` refuses is passed over without a count. What cannot be used, or not be
+    ranked, is counted in `incomplete` by the reason, as far as was read.
 
     Raises:
         OpsLogError: the directory or a file in it cannot be read, as the queries are taken; that it is
@@ -75,100 +75,80 @@ class QueryStream:
         wants: LineTest | None = None,
         can_be_ranked: Callable[[LoggedQuery], bool] = lambda _: True,
     ) -> None:
-        self._directory = directory
-        self._reading = _Reading(
-            EventFilter(start=since, end=until, traces=traces), memory, wants, can_be_ranked
-        )
-        self._memory = memory
-
-    @property
-    def incomplete(self) -> Mapping[str, int]:
-        """Return how many could not be used, by the reason, as far as was read."""
-        return dict(self._reading.incomplete)
+        self.incomplete: Counter[str] = Counter()
+        self._directory, self._memory = directory, memory
+        self._wanted = EventFilter(start=since, end=until, traces=traces)
+        self._wants, self._can_be_ranked = wants, can_be_ranked
+        self._open: dict[tuple[str, str], list[OpsEvent]] = {}
+        """The lines of each query whose start is still to come."""
+        self._made: set[tuple[str, str]] = set()
 
     def __iter__(self) -> Iterator[LoggedQuery]:
-        for event in _newest_first(self._directory, self._reading):
-            if (query := self._reading.query_of(event)) is not None:
+        for event in self._newest_first():
+            if (query := self._completed_by(event)) is not None:
                 yield query
-        self._reading.finish()
 
     def with_traffic(self) -> Iterator[TrafficItem]:
         """Yield the queries, and the reads and answers of the same time among them."""
-        reading, memory = self._reading, self._memory
-        for event in _newest_first(self._directory, reading):
+        for event in self._newest_first():
             if event.action == "memory.read":
-                reads = reading.others_of(event, read_from)
-                yield from (one for one in reads if memory is None or one.memory in (None, memory))
+                reads = self._others(event, read_from)
+                yield from (
+                    one for one in reads if self._memory is None or one.memory in (None, self._memory)
+                )
             elif event.action == "answer.given":
-                yield from reading.others_of(event, answer_from)
-            elif (query := reading.query_of(event)) is not None:
+                yield from self._others(event, answer_from)
+            elif (query := self._completed_by(event)) is not None:
                 yield query
-        reading.finish()
 
+    def together(self) -> LoggedQueries:
+        """Return all of the queries, oldest first."""
+        queries = [*self][::-1]  # so that those of one moment stand in the order of writing
+        ordered = tuple(sorted(queries, key=lambda query: query.at))
+        return LoggedQueries(queries=ordered, incomplete=dict(self.incomplete))
 
-def read_queries(
-    directory: Path,
-    *,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    memory: str | None = None,
-) -> LoggedQueries:
-    """Return the queries of a `QueryStream` together, oldest first.
+    def _newest_first(self) -> Iterator[OpsEvent]:
+        """Yield the events of the time that is wanted and of a query's length around it."""
+        earliest = _moved(self._wanted.start, -LONGEST_QUERY)
+        latest = _moved(self._wanted.end, LONGEST_QUERY)
+        too_old = 0
+        # Of lines that are passed over nobody can tell that they are too old, so the reader has to.
+        traces = self._wanted.traces
+        wanted = EventFilter(start=None if traces is None else earliest, end=latest, traces=traces)
+        reader = OpsLogReader(self._directory, on_bad_line=self._count_bad_line, as_written=True)
+        for event in reader.events(wanted):
+            if earliest is None or event.ts >= earliest:
+                too_old = 0
+                yield event
+            elif (too_old := too_old + 1) == _PATIENCE_LINES:
+                break
+        for lines in self._open.values():  # their starts are not there
+            if self._wanted.matches(lines[-1]):
+                self.incomplete[LINES_MISSING] += 1
+        self._open.clear()
 
-    Raises:
-        OpsLogError: the directory or a file in it cannot be read; that it is missing is no error.
-        ValueError: a time has no time zone.
-    """
-    stream = QueryStream(directory, since=since, until=until, memory=memory)
-    queries = oldest_first(stream)
-    return LoggedQueries(queries=queries, incomplete=stream.incomplete)
+    def _count_bad_line(self) -> None:
+        self.incomplete[BAD_LINES] += 1
 
-
-class _Reading:
-    """One pass over a log, newest event first: gathers the lines of each query until its start is met."""
-
-    def __init__(
-        self,
-        wanted: EventFilter,
-        memory: str | None,
-        wants: LineTest | None,
-        can_be_ranked: Callable[[LoggedQuery], bool],
-    ) -> None:
-        self.wanted, self._memory, self._wants, self._can_be_ranked = wanted, memory, wants, can_be_ranked
-        self.incomplete: Counter[str] = Counter()
-        self._open: dict[tuple[str, str], list[OpsEvent]] = {}
-        self._made: set[tuple[str, str]] = set()
-
-    def query_of(self, event: OpsEvent) -> LoggedQuery | None:
+    def _completed_by(self, event: OpsEvent) -> LoggedQuery | None:
         """Take in an event; return the query that it completes, if that one is wanted and can be used."""
         if event.action in _STEPS:
             self._open.setdefault(_name(event), []).append(event)
         elif event.action == "query.start":
             rest = self._open.pop(_name(event), [])[::-1]
-            if self._is_wanted(event) and (self._wants is None or self._wants(event, rest)):
+            if self._wanted.matches(event) and (self._wants is None or self._wants(event, rest)):
                 return self._query(event, rest)
         return None
 
-    def others_of(self, event: OpsEvent, read: Callable[[OpsEvent], Read]) -> list[Read]:
+    def _others(self, event: OpsEvent, read: Callable[[OpsEvent], Read]) -> list[Read]:
         """Return what an event of another kind says, if it is wanted and can be understood."""
-        if not self._is_wanted(event):
+        if not self._wanted.matches(event):
             return []
         try:
             return [read(event)]
         except ValueError:
             self.incomplete[NOT_UNDERSTOOD] += 1
             return []
-
-    def count_bad_line(self) -> None:
-        """Count a line that is no event."""
-        self.incomplete[BAD_LINES] += 1
-
-    def finish(self) -> None:
-        """Count the queries whose start is not there."""
-        for events in self._open.values():
-            if self._is_wanted(events[-1]):
-                self.incomplete[LINES_MISSING] += 1
-        self._open.clear()
 
     def _query(self, event: OpsEvent, rest: list[OpsEvent]) -> LoggedQuery | None:
         """Make the query that begins with an event; count why it cannot be made."""
@@ -193,25 +173,21 @@ class _Reading:
             self.incomplete[NOT_UNDERSTOOD] += 1
         return None
 
-    def _is_wanted(self, event: OpsEvent) -> bool:
-        return self.wanted.matches(event)
 
+def read_queries(
+    directory: Path,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    memory: str | None = None,
+) -> LoggedQueries:
+    """Return the queries of a `QueryStream` together, oldest first.
 
-def _newest_first(directory: Path, reading: _Reading) -> Iterator[OpsEvent]:
-    """Yield the events of the time that is wanted and of a query's length around it."""
-    earliest = _moved(reading.wanted.start, -LONGEST_QUERY)
-    latest = _moved(reading.wanted.end, LONGEST_QUERY)
-    too_old = 0
-    # Of lines that are passed over nobody can tell that they are too old, so the reader has to.
-    traces = reading.wanted.traces
-    wanted = EventFilter(start=None if traces is None else earliest, end=latest, traces=traces)
-    reader = OpsLogReader(directory, on_bad_line=reading.count_bad_line, as_written=True)
-    for event in reader.events(wanted):
-        if earliest is None or event.ts >= earliest:
-            too_old = 0
-            yield event
-        elif (too_old := too_old + 1) == _PATIENCE_LINES:
-            return
+    Raises:
+        OpsLogError: the directory or a file in it cannot be read; that it is missing is no error.
+        ValueError: a time has no time zone.
+    """
+    return QueryStream(directory, since=since, until=until, memory=memory).together()
 
 
 def _moved(at: datetime | None, by: timedelta) -> datetime | None:
@@ -226,9 +202,3 @@ def _name(event: OpsEvent) -> tuple[str, str]:
     """Return the trace and the id of the query that a line is of."""
     query_id = event.detail.get("queryId", "") if isinstance(event.detail, Mapping) else ""
     return event.trace_id, query_id if isinstance(query_id, str) else repr(query_id)
-
-
-def oldest_first(newest_first: Iterable[LoggedQuery]) -> tuple[LoggedQuery, ...]:
-    """Return queries as a stream yields them in the order of time."""
-    ordered = [*newest_first][::-1]  # so that those of one moment stand in the order of writing
-    return tuple(sorted(ordered, key=lambda query: query.at))
