@@ -13,8 +13,7 @@ from composable_memory.cli.output import print_line
 from composable_memory.cli.render import print_table, sparkline
 from composable_memory.cli.weights import SETTINGS
 from composable_memory_feedback.judgements import BackendDay, total_of
-from composable_memory_feedback.store.stored_values import WeightChange
-from composable_memory_feedback.weights import IntentKind, WeightTable
+from composable_memory_feedback.weights import IntentKind, WeightChange, WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 DAY = timedelta(days=1)

@@ -16,8 +16,13 @@ from composable_memory.json_documents import document
 from composable_memory.learning import Learning, WeightsReport, open_learning
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.store.stored_values import WeightChange
-from composable_memory_feedback.weights import IntentKind, WeightTable, kinds_of, same_proportions
+from composable_memory_feedback.weights import (
+    IntentKind,
+    WeightChange,
+    WeightTable,
+    kinds_of,
+    same_proportions,
+)
 
 HOW_TO_JUDGE = "run `cmem feedback evaluate`, or `cmem feedback add TRACE_ID 1 --relevance 1`"
 ALL_QUESTIONS = "all"

@@ -21,8 +21,7 @@ from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHi
 from composable_memory_feedback.logged.reading import read_queries
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.replay import PolicyChange, QueryReplay, ReplayReport, changed, compared
-from composable_memory_feedback.store.stored_values import WeightChange
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import WeightChange, WeightTable
 from composable_memory_ops_logs import OpsLog, OpsLogReader, trace
 
 if TYPE_CHECKING:

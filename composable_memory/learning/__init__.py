@@ -6,14 +6,9 @@ from composable_memory_ops_logs.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from composable_memory.learning.active_weights import WeightsReport
-    from composable_memory.learning.judging import OutcomeCallback, TextReader
-    from composable_memory.learning.reports import (
-        Advice,
-        EvaluationRun,
-        GoldenRun,
-        LearningStats,
-        QuestionScore,
-    )
+    from composable_memory.learning.advising import Advice
+    from composable_memory.learning.golden_questions import GoldenRun, QuestionScore
+    from composable_memory.learning.judging import EvaluationRun, LearningStats, OutcomeCallback, TextReader
     from composable_memory.learning.service import Learning, open_learning
 
 __all__ = [
@@ -31,9 +26,10 @@ __all__ = [
 
 _MODULES = {
     "active_weights": "WeightsReport",
-    "judging": "OutcomeCallback TextReader",
+    "advising": "Advice",
+    "golden_questions": "GoldenRun QuestionScore",
+    "judging": "EvaluationRun LearningStats OutcomeCallback TextReader",
     "service": "Learning open_learning",
-    "reports": "Advice EvaluationRun GoldenRun LearningStats QuestionScore",
 }
 """A search needs only the weights in force, in a tenth of the time."""
 

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
 from composable_memory.learning.context import LearningContext
 from composable_memory.query.ranking import ActiveWeights, LiveWeights
@@ -20,23 +19,16 @@ from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import AnswerGiven, ErrorInfo, OpsLog, OpsLogError, trace
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-if TYPE_CHECKING:
-    from composable_memory_feedback.experiments import Experiment
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WeightsReport:
+class WeightsReport(ActiveWeights):
     """The weights in force, and those of the settings.
 
-    `since` is when an adopted table came into force; None where the settings' own are. `set_aside` says why
-    an adopted table is not in force.
+    `since` is when an adopted table came into force; None where the settings' own are.
     """
 
-    table: WeightTable
     base: WeightTable
     since: datetime | None = None
-    set_aside: str | None = None
-    experiment: "Experiment | None" = None
 
 
 async def active_weights(context: LearningContext) -> WeightsReport:
@@ -68,7 +60,7 @@ async def activate(context: LearningContext, live: LiveWeights | None) -> Weight
     """
     report = await active_weights(context)
     if live is not None:
-        live.put(ActiveWeights(table=report.table, experiment=report.experiment, set_aside=report.set_aside))
+        live.put(report)
     return report
 
 

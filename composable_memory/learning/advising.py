@@ -11,11 +11,10 @@ from math import inf
 from composable_memory.config.settings import JudgeSettings
 from composable_memory.learning.context import LearningContext
 from composable_memory.learning.logged import judged_cases, window
-from composable_memory.learning.reports import Advice
 from composable_memory.learning.weight_tables import WeightTables
 from composable_memory.query.replay import Replayer
 from composable_memory_feedback.advice.evidence import Case, score
-from composable_memory_feedback.advice.proposal import AdvisorChoice, Objection, Proposal
+from composable_memory_feedback.advice.proposal import AdvisorChoice, Objection, Proposal, Verdict
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenRecord, compare_golden
 from composable_memory_feedback.guardrails import HARDLY, Clamped, check, clamp_steps
@@ -37,6 +36,15 @@ TAKEN_BACK = Objection(
 )
 
 Pace = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """A proposal, what the guardrails say of it, and how many judged queries it rests on."""
+
+    proposal: Proposal
+    verdict: Verdict
+    cases: int
 
 
 @asynccontextmanager

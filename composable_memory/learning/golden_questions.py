@@ -8,7 +8,6 @@ from typing import Protocol
 
 from composable_memory.learning.context import LearningContext
 from composable_memory.learning.logged import queries_of
-from composable_memory.learning.reports import GoldenRun, QuestionScore
 from composable_memory.learning.weight_tables import WeightTables
 from composable_memory.query.replay import Replayer
 from composable_memory.types import QueryResponse
@@ -16,12 +15,41 @@ from composable_memory_feedback.golden import (
     GoldenComparison,
     GoldenQuestion,
     GoldenRecord,
+    GoldenScore,
     compare_golden,
     score_golden,
     score_hits,
 )
 from composable_memory_feedback.logged.logged_query import LoggedQuery
 from composable_memory_ops_logs import redact
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionScore:
+    """How one golden question was answered; `first_rank` is the place of the first right result, from 1."""
+
+    id: str
+    question: str
+    recall: float
+    mrr: float
+    ndcg: float
+    first_rank: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenRun:
+    """What the golden questions say of the memory as it is.
+
+    `floor` compares with the answers that were kept before; None where none were. `unanswered` names
+    questions that no backend could be asked; `kept` is how many are kept as the floor from now on.
+    """
+
+    score: GoldenScore
+    questions: tuple[QuestionScore, ...]
+    floor: GoldenComparison | None = None
+    unanswered: tuple[str, ...] = ()
+    kept: int = 0
 
 
 class Asked(Protocol):

@@ -4,12 +4,13 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from heapq import nsmallest
 from operator import itemgetter
 from pathlib import Path
+from statistics import fmean
 from typing import TypeVar
 
 from composable_memory.citations import read_citation
@@ -17,13 +18,18 @@ from composable_memory.learning.active_weights import WeightsReport
 from composable_memory.learning.advising import language_model
 from composable_memory.learning.context import LearningContext
 from composable_memory.learning.logged import from_log, signals_of, streamed, window
-from composable_memory.learning.reports import EvaluationRun, LearningStats
 from composable_memory.learning.transcript_answers import answers_in_transcripts, quotes_in_transcripts
 from composable_memory.learning.weight_tables import WeightTables
 from composable_memory.query.replay import Replayer
 from composable_memory_feedback.advice.evidence import EvidenceOfQuery, QueryKey, evidence_of
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.judgements import Judgement, JudgementKind, backend_days
+from composable_memory_feedback.judgements import (
+    BackendDay,
+    Evaluation,
+    Judgement,
+    JudgementKind,
+    backend_days,
+)
 from composable_memory_feedback.judging import EvaluationOutcome, Evaluator
 from composable_memory_feedback.language_model import LanguageModel
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit
@@ -66,6 +72,47 @@ class Unjudged:
     def key(self) -> QueryKey:
         """Return the trace id and the query id."""
         return self.query.trace_id, self.query.query_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationRun:
+    """What an evaluation brought.
+
+    `signals` counts the judgements that use implied. `left` queries are not judged yet; `stopped` says why
+    the run ended before all were.
+    """
+
+    signals: int
+    outcomes: tuple[EvaluationOutcome, ...] = ()
+    left: int = 0
+    stopped: str | None = None
+
+    @property
+    def evaluations(self) -> list[Evaluation]:
+        """Return what was written down of the queries that the model was asked about."""
+        return [one.evaluation for one in self.outcomes if one.evaluation]
+
+    @property
+    def precision(self) -> float | None:
+        """Return the mean over the queries that were judged; None where none was."""
+        judged = [one.precision for one in self.evaluations if one.error is None and one.judged_count]
+        return fmean(judged) if judged else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearningStats:
+    """What is known about the quality of the answers, and what finding it out has cost."""
+
+    weights: WeightsReport
+    quota_left: int
+    """How many queries a language model may still judge within this hour."""
+    days: tuple[BackendDay, ...] = ()
+    kinds: Mapping[JudgementKind, int] = field(default_factory=dict)
+    judged_queries: int = 0
+    evaluations: int = 0
+    failed_evaluations: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
 
 
 class Judging:

@@ -13,9 +13,15 @@ from composable_memory_feedback.advice.proposal import Proposal
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import compare_golden
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.store.stored_values import WeightAction, WeightChange
 from composable_memory_feedback.store.weights import SETTINGS
-from composable_memory_feedback.weights import IntentKind, WeightTable, is_weight, same_proportions
+from composable_memory_feedback.weights import (
+    IntentKind,
+    WeightAction,
+    WeightChange,
+    WeightTable,
+    is_weight,
+    same_proportions,
+)
 from composable_memory_ops_logs import WeightsChanged, redact
 
 

@@ -72,6 +72,31 @@ class Judgement:
         return place_key(self.path, self.start_line, self.end_line, self.start_char)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """One call of a model that judged one query: what came of it, and what it cost.
+
+    `precision` and `mean_relevance` are over the results that were judged, 0 where none was. `error` says why
+    a call brought no judgements.
+    """
+
+    trace_id: str
+    query_id: str
+    query: str
+    """The beginning of the question, without secrets."""
+    at: datetime
+    model: str
+    precision: float = 0.0
+    mean_relevance: float = 0.0
+    used_count: int = 0
+    judged_count: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    duration_ms: float = 0.0
+    error: str | None = None
+    suggestions: tuple[str, ...] = ()
+
+
 KindGroup = Literal["judged", "implicit"]
 """Judged by somebody (a person, a model), or inferred from what happened."""
 

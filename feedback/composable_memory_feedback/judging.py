@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.judgements import RELEVANT, Judgement, JudgementKind
+from composable_memory_feedback.judgements import RELEVANT, Evaluation, Judgement, JudgementKind
 from composable_memory_feedback.language_model import (
     SHORT_TEXT,
     ChatReply,
@@ -33,7 +33,6 @@ from composable_memory_feedback.language_model import (
 )
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit
 from composable_memory_feedback.store.store import FeedbackStore
-from composable_memory_feedback.store.stored_values import Evaluation
 from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.events import JsonValue
 from composable_memory_ops_logs.quick_dataclass import dataclass

@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import sha256
 from math import isfinite
+from typing import Literal
 
+from composable_memory_feedback.metrics import Interval
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 
@@ -101,6 +103,37 @@ class WeightTable:
             made_at=made_at or datetime.now(UTC),
             reason=reason,
         )
+
+
+WeightAction = Literal["adopt", "rollback", "reset"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredWeights:
+    """The table in force, since when, and the weights of the settings that it was adopted over."""
+
+    table: WeightTable
+    base: Mapping[str, float]
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightChange:
+    """One line of the history of weights.
+
+    `version` came into force and `replaced` went out of it; None stands for the weights of the settings,
+    and then `weights` and `by_intent` are empty.
+    """
+
+    version: str | None
+    at: datetime
+    actor: str
+    action: WeightAction
+    reason: str
+    weights: Mapping[str, float] = field(default_factory=dict)
+    by_intent: Mapping[IntentKind, Mapping[str, float]] = field(default_factory=dict)
+    replaced: str | None = None
+    gain: Interval | None = None
 
 
 def kinds_of(*tables: WeightTable) -> tuple[IntentKind, ...]:

@@ -20,10 +20,9 @@ from pydantic import (
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.experiments import Experiment
 from composable_memory_feedback.golden import GoldenQuestion
-from composable_memory_feedback.judgements import JudgementKind
+from composable_memory_feedback.judgements import Evaluation, JudgementKind
 from composable_memory_feedback.logged.logged_query import LoggedQuery
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.store.stored_values import Evaluation
 from composable_memory_feedback.weights import IntentKind, WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

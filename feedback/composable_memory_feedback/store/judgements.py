@@ -8,10 +8,9 @@ from datetime import datetime, timedelta
 from sqlite3 import Row
 
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.judgements import RELEVANT, Judgement, JudgementKind
+from composable_memory_feedback.judgements import RELEVANT, Evaluation, Judgement, JudgementKind
 from composable_memory_feedback.store.codecs import EVALUATIONS, plain_text, time_of, time_text
 from composable_memory_feedback.store.database import Database
-from composable_memory_feedback.store.stored_values import Evaluation
 from composable_memory_feedback.weights import IntentKind
 
 BEGINNING = ""

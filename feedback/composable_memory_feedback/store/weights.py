@@ -16,8 +16,7 @@ from composable_memory_feedback.store.codecs import (
     time_text,
 )
 from composable_memory_feedback.store.database import Database
-from composable_memory_feedback.store.stored_values import StoredWeights, WeightChange
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import StoredWeights, WeightChange, WeightTable
 
 SETTINGS = "settings"
 """What `rollback` takes for the weights of the settings."""

@@ -23,8 +23,7 @@ from composable_memory.cli.pictures import write_picture
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import BackendDay, KindGroup
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.store.stored_values import WeightAction, WeightChange
-from composable_memory_feedback.weights import IntentKind, WeightTable
+from composable_memory_feedback.weights import IntentKind, WeightAction, WeightChange, WeightTable
 
 NOW = datetime(2026, 5, 11, tzinfo=UTC)
 START = NOW - timedelta(days=10)

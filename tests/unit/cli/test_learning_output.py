@@ -31,7 +31,7 @@ from composable_memory.learning import (
 from composable_memory_feedback.advice.proposal import BackendAdvice, Objection, Proposal, Verdict
 from composable_memory_feedback.experiments import Experiment, ExperimentStatus
 from composable_memory_feedback.golden import GoldenComparison, GoldenScore
-from composable_memory_feedback.judgements import BackendDay, JudgementKind
+from composable_memory_feedback.judgements import BackendDay, Evaluation, JudgementKind
 from composable_memory_feedback.judging import EvaluationOutcome
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit, RankingPolicy
 from composable_memory_feedback.metrics import Interval
@@ -43,7 +43,6 @@ from composable_memory_feedback.replay import (
     ReplayReport,
     by_importance,
 )
-from composable_memory_feedback.store.stored_values import Evaluation
 from composable_memory_feedback.weights import IntentKind, WeightTable
 
 NOW = datetime(2026, 5, 11, 12, tzinfo=UTC)

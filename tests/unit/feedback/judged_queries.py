@@ -6,11 +6,10 @@ from datetime import UTC, datetime
 from threading import current_thread, main_thread
 
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.judgements import Judgement
+from composable_memory_feedback.judgements import Evaluation, Judgement
 from composable_memory_feedback.language_model import ChatReply
 from composable_memory_feedback.logged.logged_query import LoggedList, LoggedQuery, RankedHit, RankingPolicy
 from composable_memory_feedback.store.store import FeedbackStore
-from composable_memory_feedback.store.stored_values import Evaluation
 from composable_memory_feedback.weights import IntentKind
 from composable_memory_ops_logs import Candidate
 from composable_memory_ops_logs.events import JsonValue

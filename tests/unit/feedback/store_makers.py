@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from composable_memory_feedback.judgements import Judgement, JudgementKind
+from composable_memory_feedback.judgements import Evaluation, Judgement, JudgementKind
 from composable_memory_feedback.logged.logged_query import (
     LoggedExperiment,
     LoggedList,
@@ -10,7 +10,6 @@ from composable_memory_feedback.logged.logged_query import (
     RankedHit,
     RankingPolicy,
 )
-from composable_memory_feedback.store.stored_values import Evaluation
 from composable_memory_feedback.weights import IntentKind, WeightTable
 from composable_memory_ops_logs import Candidate, TakenFrom
 

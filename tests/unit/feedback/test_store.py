@@ -10,9 +10,8 @@ import pytest
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenPlace, GoldenQuestion, GoldenRecord
-from composable_memory_feedback.judgements import BackendDay, JudgementKind, backend_days
+from composable_memory_feedback.judgements import BackendDay, Evaluation, JudgementKind, backend_days
 from composable_memory_feedback.store.store import FeedbackStore
-from composable_memory_feedback.store.stored_values import Evaluation
 from composable_memory_feedback.weights import IntentKind
 from tests.unit.feedback.store_makers import DAY, HOUR, NOON, evaluation, judgement, logged_query, table
 

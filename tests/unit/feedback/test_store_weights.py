@@ -7,8 +7,7 @@ import pytest
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.store.store import FeedbackStore
-from composable_memory_feedback.store.stored_values import StoredWeights, WeightChange
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import StoredWeights, WeightChange, WeightTable
 from tests.unit.feedback.store_makers import HOUR, NOON, table
 
 BASE = {"builtin": 0.7, "graphiti": 0.3}
