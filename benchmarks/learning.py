@@ -26,7 +26,7 @@ import asyncio
 import random
 import sys
 import tempfile
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -326,7 +326,7 @@ class Learner:
         current = self._start
         for step in range(MOST_STEPS):
             proposal = self._proposal(self._cases, current, is_clamped=True)
-            if objections := CHECK(proposal, backends=self._bench.third.backends).objections:
+            if objections := CHECK(proposal, backends=self._bench.third.backends):
                 return current, f"{step} steps, {objections[0].code}: {expected(proposal)}"
             current = proposal.table
         return current, f"{MOST_STEPS} steps"
@@ -340,16 +340,15 @@ class Learner:
             seen.append(first.destination or first.table)
             cases = self._bench.cases(self._chosen, [*seen, self._start])
             proposal = self._proposal(cases, current, is_clamped=True)
-            if objections := CHECK(proposal, backends=self._bench.third.backends).objections:
+            if objections := CHECK(proposal, backends=self._bench.third.backends):
                 return current, f"{step} steps, {objections[0].code}: {expected(proposal)}"
             current = proposal.table
         return current, f"{MOST_STEPS} steps"
 
     def _proposal(self, cases: Sequence[Case], current: WeightTable, *, is_clamped: bool) -> Proposal:
         backends, ranks = self._bench.third.backends, self._bench.ranks
-        samples = Counter(case.query.intent for case in cases)
-        clamped = partial(clamp_steps, current=current, limits=LIMITS, backends=backends, samples=samples)
-        cut = (lambda table: clamped(table).table) if is_clamped else (lambda table: table)
+        clamped = partial(clamp_steps, current=current, limits=LIMITS, backends=backends)
+        cut = clamped if is_clamped else (lambda table: table)
         return ADVISE(cases, current=current, backends=backends, ranker=ranks, clamp_steps=cut)
 
 

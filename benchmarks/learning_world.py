@@ -18,6 +18,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import mean, pstdev
@@ -155,18 +156,14 @@ def best_first(scores: Mapping[str, float]) -> dict[str, float]:
 
 def proposal_of(cases: Sequence[Case], current: WeightTable) -> Proposal:
     """Advise as the product does."""
-    backends, samples = list(current.weights), Counter(case.query.intent for case in cases)
-
-    def step(table: WeightTable) -> WeightTable:
-        return clamp_steps(table, current=current, limits=LIMITS, backends=backends, samples=samples).table
-
+    backends = list(current.weights)
     return advise(
         cases,
         current=current,
         backends=backends,
         ranker=plain_ranker,
         limits=LIMITS,
-        clamp_steps=step,
+        clamp_steps=partial(clamp_steps, current=current, limits=LIMITS, backends=backends),
         now=BEGINNING,
     )
 
@@ -256,13 +253,8 @@ def loop(name: str, world: World, start: WeightTable, seed: int, chosen: argpars
 
 def objections_to(proposal: Proposal) -> list[str]:
     """What speaks against adopting a proposal, as codes, by the rules for a person who applies it."""
-    verdict = check(
-        proposal,
-        limits=LIMITS,
-        golden=None,
-        backends=list(proposal.current.weights),
-    )
-    return [one.code for one in verdict.objections]
+    objections = check(proposal, limits=LIMITS, golden=None, backends=list(proposal.current.weights))
+    return [one.code for one in objections]
 
 
 def floor_under(golden: Asked, table: WeightTable, current: WeightTable) -> list[str]:

@@ -3141,7 +3141,7 @@ INTERFACES = document(
             decided("own:learning:samples", "10 samples, trusted fully from 50 on",
                     "min_samples, and min_intent_samples for a kind of question",
                     f"{GUARDRAILS}too_few_samples_say_how_many_are_missing",
-                    f"{GUARDRAILS}a_kind_with_too_few_samples_keeps_what_it_has",
+                    f"{STATISTICS}a_kind_with_too_few_questions_gets_no_weights_of_its_own",
                     f"{LEARNING_LOOP}too_few_judgements_bring_no_proposal"),
             kept("own:learning:gain", "the whole interval of the gain is above nothing",
                  f"{GUARDRAILS}without_a_sure_gain_nothing_changes",

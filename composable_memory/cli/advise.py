@@ -58,7 +58,7 @@ async def advise(
     async with opened_learning(target) as learning:
         advice = await learning.advising.advise("llm" if llm else None, since=start)
         applied = None
-        if apply_ and advice.verdict.is_allowed:
+        if apply_ and advice.is_allowed:
             applied = (await learning.advising.apply(advice, actor=ACTOR)).version
         report = await learning.weights.report()
     if as_json:
@@ -77,7 +77,7 @@ async def advise(
 def _refusal(advice: Advice) -> str | None:
     """Return why a change was refused; that the current weights proved to be the best is no refusal."""
     is_proven = advice.proposal.gain is not None
-    grave = [one.text for one in advice.verdict.objections if one.code != "no-change" or not is_proven]
+    grave = [one.text for one in advice.objections if one.code != "no-change" or not is_proven]
     grave += [note for note in advice.proposal.notes if note.startswith(REFUSED)]
     return grave[0] if grave else None
 
@@ -102,9 +102,8 @@ def _advice_document(advice: Advice, applied: str | None) -> dict[str, JsonValue
     return document(
         proposal=proposal_document(advice.proposal),
         cases=advice.cases,
-        allowed=advice.verdict.is_allowed,
-        objections=advice.verdict.objections,
-        adjustments=advice.verdict.adjustments,
+        allowed=advice.is_allowed,
+        objections=advice.objections,
         applied=applied,
     )
 
@@ -128,25 +127,23 @@ def proposal_document(proposal: Proposal) -> dict[str, JsonValue]:
 
 def print_advice(advice: Advice, applied: str | None = None) -> None:
     """Print a proposal, its gain and its reasons; then what speaks against it, or how it is adopted."""
-    proposal, verdict = advice.proposal, advice.verdict
+    proposal = advice.proposal
     queries = counted(proposal.sample_size, "judged query", "judged queries")
     print_line(f"Advice of the {proposal.advisor} advisor, from {queries} with a relevant result", bold=True)
     _print_weights([*_weights(proposal)])
     print_line()
     _print_gain(proposal)
-    for text in verdict.adjustments:
-        print_line(f"Held in check: {one_line(text)}", dim=True)
     for text in proposal.notes:
-        if not any(text in one.text for one in verdict.objections):
+        if not any(text in one.text for one in advice.objections):
             print_line(f"Note: {one_line(text)}", dim=True)
     print_line()
     if applied:
         print_line(f"Adopted as {applied}; `cmem weights rollback` takes it back.", bold=True)
-    elif verdict.is_allowed:
+    elif advice.is_allowed:
         print_line("Nothing speaks against it; the same command with --apply adopts it.", bold=True)
     else:
         print_line("Against it:", bold=True)
-        for objection in verdict.objections:
+        for objection in advice.objections:
             print_line(f"  - {one_line(objection.text)}")
 
 

@@ -1,7 +1,6 @@
 """Ask an advisor for weights, check the proposal, and let a replay decide what it is worth."""
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,10 +13,10 @@ from composable_memory.learning.logged import judged_cases, window
 from composable_memory.learning.weight_tables import WeightTables
 from composable_memory.query.replay import Replayer
 from composable_memory_feedback.advice.evidence import Case, score
-from composable_memory_feedback.advice.proposal import AdvisorChoice, Objection, Proposal, Verdict
+from composable_memory_feedback.advice.proposal import AdvisorChoice, Objection, Proposal
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenRecord, compare_golden
-from composable_memory_feedback.guardrails import HARDLY, Clamped, check, clamp_steps
+from composable_memory_feedback.guardrails import HARDLY, check, clamp_steps
 from composable_memory_feedback.judgements import Judgement, backend_days
 from composable_memory_feedback.language_model import LanguageModel
 from composable_memory_feedback.metrics import Interval
@@ -40,11 +39,16 @@ Pace = Callable[[], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """A proposal, what the guardrails say of it, and how many judged queries it rests on."""
+    """A proposal, what speaks against adopting it, and how many judged queries it rests on."""
 
     proposal: Proposal
-    verdict: Verdict
+    objections: tuple[Objection, ...] = ()
     cases: int
+
+    @property
+    def is_allowed(self) -> bool:
+        """Return whether nothing speaks against adopting it."""
+        return not self.objections
 
 
 @asynccontextmanager
@@ -125,8 +129,8 @@ class Advising:
         Raises:
             FeedbackError: something speaks against it, or the weights changed after it was made.
         """
-        if not advice.verdict.is_allowed:
-            against = "; ".join(one.text for one in advice.verdict.objections)
+        if not advice.is_allowed:
+            against = "; ".join(one.text for one in advice.objections)
             raise FeedbackError("the weights stay as they are", subject=against, advice="see `cmem advise`")
         return await self._tables.adopt_proposal(advice.proposal, actor=actor)
 
@@ -187,7 +191,7 @@ class Advising:
             backends=self._context.backends,
             ranker=Replayer(),
             limits=self._context.settings.limits,
-            clamp_steps=lambda table: self._clamped(table, known).table,
+            clamp_steps=lambda table: self._clamped(table, known),
             k=self._context.settings.depth,
             now=now,
             pace=pace,
@@ -199,8 +203,7 @@ class Advising:
 
         Where it goes further than one step, all of the way is replayed as well.
         """
-        clamped = self._clamped(raw.table, known)
-        table = clamped.table
+        table = self._clamped(raw.table, known)
         proposal = replace(
             raw,
             table=table,
@@ -210,32 +213,30 @@ class Advising:
         if not same_proportions(table, raw.table, backends=self._context.backends, tolerance=HARDLY):
             way = self._gain(known.cases, known.current, raw.table)
             proposal = replace(proposal, destination=raw.table, destination_gain=way)
-        return self._checked(known, proposal, clamped.adjustments)
+        return self._checked(known, proposal)
 
-    def _checked(self, known: _Known, proposal: Proposal, adjustments: Sequence[str] = ()) -> Advice:
+    def _checked(self, known: _Known, proposal: Proposal) -> Advice:
         backends, golden = self._context.backends, None
         if known.golden:
             golden = compare_golden(
                 known.golden, None, proposal.table, Replayer(), k=self._context.settings.depth
             )
-        verdict = check(
+        objections = check(
             proposal,
             limits=self._context.settings.limits,
             golden=golden,
             backends=backends,
-            adjustments=adjustments,
         )
         if any(same_proportions(proposal.table, one, backends=backends) for one in known.taken_back):
-            verdict = replace(verdict, objections=(*verdict.objections, TAKEN_BACK))
-        return Advice(proposal=proposal, verdict=verdict, cases=len(known.cases))
+            objections = (*objections, TAKEN_BACK)
+        return Advice(proposal=proposal, objections=objections, cases=len(known.cases))
 
-    def _clamped(self, table: WeightTable, known: _Known) -> Clamped:
+    def _clamped(self, table: WeightTable, known: _Known) -> WeightTable:
         return clamp_steps(
             table,
             current=self._full(known.current),
             limits=self._context.settings.limits,
             backends=self._context.backends,
-            samples=Counter(case.query.intent for case in known.cases),
         )
 
     def _gain(self, cases: Sequence[Case], current: WeightTable, table: WeightTable) -> Interval | None:
@@ -272,16 +273,16 @@ class Advising:
                 suggested=proposal.table.weights,
                 sample_size=proposal.sample_size,
                 gain=[] if gain is None else [gain.mean, gain.low, gain.high],
-                objections=[one.text for one in advice.verdict.objections],
+                objections=[one.text for one in advice.objections],
             ),
-            status="success" if advice.verdict.is_allowed else "partial",
+            status="success" if advice.is_allowed else "partial",
         )
 
 
 def _promise(advice: Advice) -> tuple[bool, float]:
     """Order advice: first whether it may be adopted, then what it gains at least in the end."""
     gain = advice.proposal.destination_gain or advice.proposal.gain
-    return advice.verdict.is_allowed, -inf if gain is None else gain.low
+    return advice.is_allowed, -inf if gain is None else gain.low
 
 
 def _taken_back(store: FeedbackStore) -> list[WeightTable]:

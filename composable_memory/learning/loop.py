@@ -97,7 +97,7 @@ class LearningLoop:
         if judged is None or mark == self._done.get("advise") or (adopts and await self._cools_down()):
             return
         advice = await self._learning.advising.advise(automatic=True, pace=self._rest)
-        if adopts and advice.verdict.is_allowed:
+        if adopts and advice.is_allowed:
             await self._learning.weights.adopt_proposal(advice.proposal, actor=ACTOR)
         self._done["advise"] = mark
 

@@ -5,23 +5,15 @@ A proposal that turns the order round therefore arrives over several changes: fi
 up to the heaviest, then another one leads.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil
 from typing import TypeAlias
 
-from composable_memory_feedback.advice.proposal import AdviceLimits, Objection, Proposal, Verdict
+from composable_memory_feedback.advice.proposal import AdviceLimits, Objection, Proposal
 from composable_memory_feedback.golden import GoldenComparison
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.weights import (
-    SAME,
-    IntentKind,
-    WeightTable,
-    are_same,
-    kinds_of,
-    same_proportions,
-)
-from composable_memory_ops_logs.quick_dataclass import dataclass
+from composable_memory_feedback.weights import IntentKind, WeightTable, are_same, kinds_of, same_proportions
 
 Row: TypeAlias = dict[str, float]
 """A weight per backend, for questions of one kind or for all."""
@@ -37,42 +29,29 @@ MOST_WORTH_JUDGING = 10_000
 """A gain that it takes more judged queries than these to see is none to wait for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clamped:
-    """A table within the limits, with the heaviest weight 1, and what was cut down for that, in words.
-
-    `table` is the current one itself where nothing is left of a proposal.
-    """
-
-    table: WeightTable
-    adjustments: tuple[str, ...] = ()
-
-
 def clamp_steps(
-    table: WeightTable,
-    *,
-    current: WeightTable,
-    limits: AdviceLimits,
-    backends: Sequence[str],
-    samples: Mapping[IntentKind, int] | None = None,
-) -> Clamped:
+    table: WeightTable, *, current: WeightTable, limits: AdviceLimits, backends: Sequence[str]
+) -> WeightTable:
     """Return the nearest table that is one allowed step from the current one, over all kinds of questions.
 
     No weight of `backends` moves by more than `max_step`, and none falls below `min_weight`, or below where
     it stands if that is lower already: a weight of 0 that a person set is only raised by a proposal that does
     so. A row of which every weight is 0 proposes nothing; where every current weight is 0, steps count from
-    equal weights. With `samples`, a kind with fewer than `min_intent_samples` keeps the weights it has.
-    Others than `backends` are left out.
+    equal weights. Others than `backends` are left out. Where nothing is left of a proposal, it is the current
+    table itself.
     """
-    notes: list[str] = []
-    clamp = _Clamp(table=table, current=current, limits=limits, backends=tuple(backends), notes=notes)
-    weights = clamp.row(None)
-    rows = {kind: clamp.row_of_kind(kind, samples) for kind in kinds_of(table, current)}
-    by_intent = {kind: row for kind, row in rows.items() if row is not None and not are_same(row, weights)}
+
+    def stepped(kind: IntentKind | None) -> Row:
+        wanted, present = (one.proportions(backends, kind) for one in (table, current))
+        if not any(wanted.values()):
+            return present
+        return _step(wanted, present if any(present.values()) else dict.fromkeys(backends, 1.0), limits)
+
+    weights = stepped(None)
+    rows = {kind: stepped(kind) for kind in kinds_of(table, current)}
+    by_intent = {kind: row for kind, row in rows.items() if not are_same(row, weights)}
     result = replace(table, weights=weights, by_intent=by_intent)
-    if same_proportions(result, current, backends=backends):
-        result = current
-    return Clamped(table=result, adjustments=tuple(notes))
+    return current if same_proportions(result, current, backends=backends) else result
 
 
 def check(
@@ -81,8 +60,7 @@ def check(
     limits: AdviceLimits,
     golden: GoldenComparison | None,
     backends: Sequence[str] | None = None,
-    adjustments: Sequence[str] = (),
-) -> Verdict:
+) -> tuple[Objection, ...]:
     """Return what speaks against adopting a proposal that was clamped to one step, the gravest first.
 
     The expected gain must be above 0 with its whole interval, of the step or of all of the way that it leads,
@@ -90,63 +68,12 @@ def check(
     names. `golden` is None where there are no golden questions.
     """
     backends = backends or sorted({*proposal.current.weights, *proposal.table.weights})
-    objections = [*_no_change(proposal, backends)]
-    if not objections:
-        objections += _too_few(proposal, limits)
-        objections += _no_gain(proposal)
-        objections += _below_floor(golden, limits)
-    return Verdict(objections=tuple(objections), adjustments=tuple(adjustments))
+    if objections := tuple(_no_change(proposal, backends)):
+        return objections
+    return (*_too_few(proposal, limits), *_no_gain(proposal), *_below_floor(golden, limits))
 
 
 # --- one step -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Clamp:
-    """Steps from the current weights towards the proposed ones, row by row, and notes what it cuts."""
-
-    table: WeightTable
-    current: WeightTable
-    limits: AdviceLimits
-    backends: tuple[str, ...]
-    notes: list[str]
-
-    def row_of_kind(self, kind: IntentKind, samples: Mapping[IntentKind, int] | None) -> Row | None:
-        """Return the weights of a kind; with too few samples those it has, None being the common ones."""
-        found = self.limits.min_intent_samples if samples is None else samples.get(kind, 0)
-        if kind not in self.table.by_intent or found >= self.limits.min_intent_samples:
-            return self.row(kind)
-        needed = self.limits.min_intent_samples
-        self.notes.append(f"{kind} questions keep their weights: {found} of {needed} are judged")
-        return self.current.proportions(self.backends, kind) if kind in self.current.by_intent else None
-
-    def row(self, kind: IntentKind | None) -> Row:
-        """Return the weights after one step for questions of a kind."""
-        wanted = self.table.proportions(self.backends, kind)
-        present = self.current.proportions(self.backends, kind)
-        if not any(wanted.values()):
-            if any(present.values()):
-                self.notes.append(
-                    f"every weight{_of(kind)} was 0, which proposes nothing; they stay as they are"
-                )
-            return present
-        if not any(present.values()):
-            present = dict.fromkeys(self.backends, 1.0)
-        stepped = _step(wanted, present, self.limits)
-        self.notes.extend(self._cuts(kind, wanted, present, stepped))
-        return stepped
-
-    def _cuts(self, kind: IntentKind | None, wanted: Row, present: Row, stepped: Row) -> Iterator[str]:
-        for one in self.backends:
-            if abs(wanted[one] - stepped[one]) < HARDLY:
-                continue
-            change = f"{one}{_of(kind)}: {stepped[one]:.3g} rather than {wanted[one]:.3g}"
-            if abs(abs(stepped[one] - present[one]) - self.limits.max_step) < SAME:
-                yield f"{change}; a weight moves by at most {self.limits.max_step:g} at a time"
-            elif stepped[one] > wanted[one] and stepped[one] <= self.limits.min_weight:
-                yield f"{change}; every backend keeps at least {self.limits.min_weight:g} of the heaviest"
-            else:
-                yield f"{change}; the heaviest weight is 1 before and after"
 
 
 def _step(wanted: Row, present: Row, limits: AdviceLimits) -> Row:
@@ -178,10 +105,6 @@ def _bounds(weight: float, limits: AdviceLimits) -> tuple[float, float]:
 def _within(value: float, bounds: tuple[float, float]) -> float:
     low, high = bounds
     return max(low, min(high, value))
-
-
-def _of(kind: IntentKind | None) -> str:
-    return "" if kind is None else f" for {kind} questions"
 
 
 # --- what speaks against it ---------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def proportion(table: WeightTable, backend: str, kind: IntentKind | None) -> flo
 def test_no_weight_moves_farther_than_a_step(
     proposed: WeightTable, current: WeightTable, limits: AdviceLimits
 ) -> None:
-    table = clamp_steps(proposed, current=current, limits=limits, backends=BACKENDS).table
+    table = clamp_steps(proposed, current=current, limits=limits, backends=BACKENDS)
 
     for kind in KINDS:
         for one in BACKENDS:
@@ -47,7 +47,7 @@ def test_no_weight_moves_farther_than_a_step(
 
 @given(proposed=TABLES, current=TABLES, limits=LIMITS)
 def test_no_backend_disappears(proposed: WeightTable, current: WeightTable, limits: AdviceLimits) -> None:
-    table = clamp_steps(proposed, current=current, limits=limits, backends=BACKENDS).table
+    table = clamp_steps(proposed, current=current, limits=limits, backends=BACKENDS)
 
     for kind in KINDS:
         for one in BACKENDS:
@@ -59,20 +59,20 @@ def test_no_backend_disappears(proposed: WeightTable, current: WeightTable, limi
 def test_clamping_twice_is_clamping_once_but_for_rounding(
     proposed: WeightTable, current: WeightTable, limits: AdviceLimits
 ) -> None:
-    once = clamp_steps(proposed, current=current, limits=limits, backends=BACKENDS).table
-    twice = clamp_steps(once, current=current, limits=limits, backends=BACKENDS).table
+    once = clamp_steps(proposed, current=current, limits=limits, backends=BACKENDS)
+    twice = clamp_steps(once, current=current, limits=limits, backends=BACKENDS)
 
     assert same_proportions(once, twice, backends=BACKENDS, tolerance=ROUNDED)
 
 
 @given(current=TABLES, limits=LIMITS)
 def test_proposing_the_current_table_changes_nothing(current: WeightTable, limits: AdviceLimits) -> None:
-    assert current is clamp_steps(current, current=current, limits=limits, backends=BACKENDS).table
+    assert current is clamp_steps(current, current=current, limits=limits, backends=BACKENDS)
 
 
 @given(proposed=TABLES, current=TABLES, limits=LIMITS)
 def test_every_weight_is_a_number(proposed: WeightTable, current: WeightTable, limits: AdviceLimits) -> None:
-    table = clamp_steps(proposed, current=current, limits=limits, backends=BACKENDS).table
+    table = clamp_steps(proposed, current=current, limits=limits, backends=BACKENDS)
 
     assert all(
         isfinite(weight) for row in (table.weights, *table.by_intent.values()) for weight in row.values()

@@ -85,17 +85,3 @@ class Objection:
 
     code: ObjectionCode
     text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What the guardrails say of a proposal: adopted only without objections."""
-
-    objections: tuple[Objection, ...] = ()
-    adjustments: tuple[str, ...] = ()
-    """What was cut down before, in words."""
-
-    @property
-    def is_allowed(self) -> bool:
-        """Return whether nothing speaks against adopting it."""
-        return not self.objections

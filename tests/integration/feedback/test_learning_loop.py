@@ -94,8 +94,8 @@ async def test_what_somebody_took_back_is_not_adopted_again_by_itself(judged: Pl
         wanted = await memory.learning.advising.advise()
 
     assert again.proposal.table.weights == adopted.weights
-    assert "taken-back" in [one.code for one in again.verdict.objections]
-    assert wanted.verdict.is_allowed
+    assert "taken-back" in [one.code for one in again.objections]
+    assert wanted.is_allowed
 
 
 async def test_without_leave_nothing_is_adopted_however_good_it_is(judged: Place) -> None:

@@ -81,7 +81,7 @@ async def test_a_model_that_is_right_is_heard(judged: Place) -> None:
         advice = await memory.learning.advising.advise("llm")
         adopted = await memory.learning.advising.apply(advice)
 
-    assert advice.verdict.objections == ()
+    assert advice.objections == ()
     assert adopted["sure"] > SETTINGS["sure"]
 
 
@@ -182,7 +182,7 @@ async def test_advice_below_the_golden_floor_is_not_applied(judged: Place) -> No
         with pytest.raises(FeedbackError, match="golden questions fall"):
             await memory.learning.advising.apply(advice)
 
-        assert [one.code for one in advice.verdict.objections] == ["golden-floor"]
+        assert [one.code for one in advice.objections] == ["golden-floor"]
         assert in_force(memory) == SETTINGS
 
 

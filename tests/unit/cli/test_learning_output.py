@@ -28,7 +28,7 @@ from composable_memory.learning import (
     QuestionScore,
     WeightsReport,
 )
-from composable_memory_feedback.advice.proposal import BackendAdvice, Objection, Proposal, Verdict
+from composable_memory_feedback.advice.proposal import BackendAdvice, Objection, Proposal
 from composable_memory_feedback.experiments import Experiment, ExperimentStatus
 from composable_memory_feedback.golden import GoldenComparison, GoldenScore
 from composable_memory_feedback.judgements import BackendDay, Evaluation, JudgementKind
@@ -155,13 +155,12 @@ def test_a_memory_without_backends_has_no_table(printed: Printed) -> None:
 # --- advice -------------------------------------------------------------------------------------------------
 
 
-def advice(*objections: Objection, adjustments: tuple[str, ...] = ()) -> Advice:
-    verdict = Verdict(objections=objections, adjustments=adjustments)
-    return Advice(proposal=PROPOSAL, verdict=verdict, cases=60)
+def advice(*objections: Objection) -> Advice:
+    return Advice(proposal=PROPOSAL, objections=objections, cases=60)
 
 
 def test_an_advice_shows_the_table_that_the_guardrails_left_and_the_reasons(printed: Printed) -> None:
-    print_advice(advice(adjustments=("graph: 1 rather than 9",)))
+    print_advice(advice())
 
     lines = printed()
     assert lines[1:6] == [
@@ -175,7 +174,6 @@ def test_an_advice_shows_the_table_that_the_guardrails_left_and_the_reasons(prin
     for fact in (
         "+0.012 (+0.004 .. +0.020)",
         "time questions: +0.100 (+0.000 .. +0.200)",
-        "graph: 1 rather than 9",
         "60 cases",
         "--apply",
     ):
@@ -209,7 +207,7 @@ def test_an_advice_that_was_adopted_names_the_way_back(printed: Printed) -> None
 def test_an_advice_that_nobody_could_replay_has_no_gain(printed: Printed) -> None:
     bare = replace(PROPOSAL, gain=None, gain_by_intent={}, changes=(), notes=())
 
-    print_advice(Advice(proposal=bare, verdict=Verdict(), cases=0))
+    print_advice(Advice(proposal=bare, cases=0))
 
     (line,) = (line for line in printed() if line[:2] == ["Expected", "gain"])
     assert "unknown," in line
