@@ -218,9 +218,7 @@ class Advising:
     def _checked(self, known: _Known, proposal: Proposal) -> Advice:
         backends, golden = self._context.backends, None
         if known.golden:
-            golden = compare_golden(
-                known.golden, None, proposal.table, Replayer(), k=self._context.settings.depth
-            )
+            golden = compare_golden(known.golden, proposal.table, Replayer(), k=self._context.settings.depth)
         objections = check(
             proposal,
             limits=self._context.settings.limits,

@@ -88,7 +88,7 @@ class GoldenQuestions:
         if keep and records:
             await self._context.stored(lambda store: store.put_golden(records))
         return GoldenRun(
-            score=await asyncio.to_thread(score_golden, records, weights=None, ranker=Replayer(), k=k),
+            score=await asyncio.to_thread(score_golden, records, ranker=Replayer(), k=k),
             questions=tuple(_scored(record, k) for record in records),
             floor=floor,
             unanswered=tuple(one.id for trace_id, one in traces.items() if trace_id not in asked),
@@ -98,7 +98,7 @@ class GoldenQuestions:
     async def _floor(self, records: Sequence[GoldenRecord], k: int) -> GoldenComparison:
         """Return what the kept answers scored, and what the weights now in force make of them."""
         table = (await self._tables.report()).table
-        return await asyncio.to_thread(compare_golden, records, None, table, Replayer(), k=k)
+        return await asyncio.to_thread(compare_golden, records, table, Replayer(), k=k)
 
 
 def _masked(question: GoldenQuestion) -> GoldenQuestion:

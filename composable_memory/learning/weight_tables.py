@@ -185,7 +185,7 @@ class WeightTables:
         if not records:
             return
         golden = await asyncio.to_thread(
-            compare_golden, records, None, table, Replayer(), k=self._context.settings.depth
+            compare_golden, records, table, Replayer(), k=self._context.settings.depth
         )
         tolerance = self._context.settings.golden_tolerance
         if golden.falls_by_more_than(tolerance):

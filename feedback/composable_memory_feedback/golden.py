@@ -82,7 +82,7 @@ class GoldenScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldenComparison:
-    """Golden scores under two tables; `worse` names the questions whose nDCG falls."""
+    """Golden scores as they were asked, and as proposed; `worse` names the questions whose nDCG falls."""
 
     current: GoldenScore
     proposed: GoldenScore
@@ -147,33 +147,26 @@ def score_hits(hits: Sequence[RankedHit], expected: Sequence[GoldenPlace], k: in
     )
 
 
-def score_golden(
-    records: Sequence[GoldenRecord], *, weights: WeightTable | None, ranker: Ranker, k: int = 10
-) -> GoldenScore:
-    """Score all golden questions under a table, or under the weights they were asked with (None).
+def score_golden(records: Sequence[GoldenRecord], *, ranker: Ranker, k: int = 10) -> GoldenScore:
+    """Score all golden questions under the weights they were asked with.
 
     What each backend reaches alone is the same under every table: its own candidates, all others dropped.
     """
-    scores = _scores(records, weights, ranker, k)
+    scores = _scores(records, None, ranker, k)
     backends = sorted({one for record in records for one in record.query.backends})
     alone = {one: _mean([_score_alone(record, one, ranker, k) for record in records]) for one in backends}
     return replace(_mean(scores), by_backend=alone)
 
 
 def compare_golden(
-    records: Sequence[GoldenRecord],
-    current: WeightTable | None,
-    proposed: WeightTable,
-    ranker: Ranker,
-    *,
-    k: int = 10,
+    records: Sequence[GoldenRecord], table: WeightTable, ranker: Ranker, *, k: int = 10
 ) -> GoldenComparison:
-    """Score all golden questions under two tables; `current` None is as they were asked.
+    """Score all golden questions under the weights they were asked with, and under a table.
 
     Without the scores of single backends, which no table changes.
     """
-    before = _scores(records, current, ranker, k)
-    after = _scores(records, proposed, ranker, k)
+    before = _scores(records, None, ranker, k)
+    after = _scores(records, table, ranker, k)
     pairs = zip(records, before, after, strict=True)
     worse = [record.question.id for record, one, other in pairs if other.ndcg < one.ndcg - TOLERANCE]
     return GoldenComparison(current=_mean(before), proposed=_mean(after), worse=tuple(worse))

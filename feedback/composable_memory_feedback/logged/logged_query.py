@@ -108,13 +108,11 @@ class LoggedQuery:
     lists: tuple[LoggedList, ...]
     near: frozenset[tuple[int, int]]
     shown: tuple[RankedHit, ...]
-    weights_version: str = ""
     manager: str = "composite"
     memory: str | None = None
     """The mark of the memory that was asked, where several share one log."""
     session_key: str | None = None
     experiment: LoggedExperiment | None = None
-    degraded: tuple[str, ...] = ()
     written: Any = field(default=None, repr=False, compare=False)
     """The `ShortRanking` of the log, for the comparison to the byte; None where it was left out."""
 

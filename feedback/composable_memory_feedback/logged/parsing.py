@@ -38,7 +38,6 @@ class QueryStartLine(Line):
 
     query: str
     active_backends: list[str]
-    weights_version: str | int | None = None
     manager: str
     query_id: Annotated[str, Field(min_length=1)]
     memory: str | None = None
@@ -89,13 +88,6 @@ class ExperimentLine(Line):
     teams: list[Literal["a", "b", "-"]]
 
 
-class DegradedLine(Line):
-    """A backend that answered with less than it can."""
-
-    backend: str
-    reason: str
-
-
 class MergedLine(Line):
     """A `query.merged` in the short form, with all that `ShortRanking` makes candidates of.
 
@@ -109,7 +101,6 @@ class MergedLine(Line):
     max_results: Annotated[int, Field(ge=1)]
     depth: Annotated[int, Field(ge=1)]
     rrf_k: Count
-    degraded: list[DegradedLine] = []
     intent_kind: str | None = None
     experiment: ExperimentLine | None = None
     backends: list[ShortAnswer]
@@ -200,12 +191,10 @@ def query_from(event: OpsEvent, start: QueryStartLine, rest: Sequence[OpsEvent])
         lists=lists,
         near=near,
         shown=shown,
-        weights_version="" if start.weights_version is None else str(start.weights_version),
         manager=start.manager,
         memory=start.memory,
         session_key=_session(event),
         experiment=_experiment(merged),
-        degraded=tuple(f"{one.backend}: {one.reason}" for one in merged.degraded),
         written=ranking,
     )
 

@@ -121,11 +121,9 @@ def logged_query(query_id: str = "q1") -> LoggedQuery:
                 others=("c.md:1:2",),
             ),
         ),
-        weights_version="v1",
         memory="home",
         session_key="agent:main:main",
         experiment=LoggedExperiment(
             id="e1", weights_a={"builtin": 1.0}, weights_b={}, seed=2**40, teams=("a", "b")
         ),
-        degraded=("graphiti",),
     )

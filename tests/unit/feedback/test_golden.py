@@ -1,6 +1,7 @@
 """Golden questions: how they are read, and how a ranking is scored by them."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -195,12 +196,18 @@ def test_one_passage_with_two_answers_is_a_perfect_ranking() -> None:
     assert (score.recall, score.ndcg) == (1.0, 1.0)
 
 
-def record(name: str, answer: str, intent: IntentKind = IntentKind.GENERAL) -> GoldenRecord:
-    """A question that `good` answers and `bad` is wrong about, with equal weights."""
+def record(
+    name: str,
+    answer: str,
+    intent: IntentKind = IntentKind.GENERAL,
+    *,
+    weights: Mapping[str, float] = {"good": 1.0, "bad": 1.0},
+) -> GoldenRecord:
+    """A question that `good` answers and `bad` is wrong about, as it was asked under weights."""
     lists = {"good": {answer: 0.8, "z.md": 0.1}, "bad": {"x.md": 0.9, "y.md": 0.7}}
     return GoldenRecord(
         question=GoldenQuestion(id=name, question=name, expected=(GoldenPlace(path=answer),)),
-        query=logged(lists, intent=intent),
+        query=logged(lists, intent=intent, weights=weights),
     )
 
 
@@ -208,7 +215,7 @@ RECORDS = [record("one", "a.md"), record("two", "b.md", IntentKind.TIME)]
 
 
 def test_golden_questions_are_scored_as_they_were_asked_and_for_each_backend_alone() -> None:
-    score = score_golden(RECORDS, weights=None, ranker=plain_ranker)
+    score = score_golden(RECORDS, ranker=plain_ranker)
 
     assert (score.recall, score.mrr, score.questions) == (1.0, 0.5, 2)
     assert pytest.approx(RELEVANT_SECOND) == score.ndcg
@@ -216,9 +223,9 @@ def test_golden_questions_are_scored_as_they_were_asked_and_for_each_backend_alo
 
 
 def test_a_backend_of_weight_0_shows_what_it_can_alone() -> None:
-    off = WeightTable.fixed({"good": 0.0})
+    off = {"good": 0.0, "bad": 1.0}
 
-    score = score_golden(RECORDS, weights=off, ranker=plain_ranker)
+    score = score_golden([record("one", "a.md", weights=off)], ranker=plain_ranker)
 
     assert (score.recall, score.by_backend["good"].recall) == (0.0, 1.0)
 
@@ -227,14 +234,15 @@ def test_a_backend_that_was_not_asked_finds_nothing_for_that_question() -> None:
     query = logged({"bad": {"x.md": 0.9}})
     records = [RECORDS[0], replace(RECORDS[1], query=query)]
 
-    assert score_golden(records, weights=None, ranker=plain_ranker).by_backend["good"].recall == 0.5
+    assert score_golden(records, ranker=plain_ranker).by_backend["good"].recall == 0.5
 
 
 def test_a_comparison_names_the_questions_that_get_worse() -> None:
-    current = WeightTable.fixed({"bad": 0.5})
+    asked = {"good": 1.0, "bad": 0.5}
+    records = [record("one", "a.md", weights=asked), record("two", "b.md", IntentKind.TIME, weights=asked)]
     proposed = WeightTable.fixed({"bad": 0.5}, by_intent={IntentKind.TIME: {"bad": 1.0}})
 
-    found = compare_golden(RECORDS, current, proposed, plain_ranker)
+    found = compare_golden(records, proposed, plain_ranker)
 
     assert (found.worse, found.current.mrr, found.proposed.mrr) == (("two",), 1.0, 0.75)
     assert found.falls_by_more_than(0.0)
@@ -242,14 +250,12 @@ def test_a_comparison_names_the_questions_that_get_worse() -> None:
 
 
 def test_an_equal_table_is_no_fall() -> None:
-    table = WeightTable.fixed({"bad": 0.7})
-
-    found = compare_golden(RECORDS, table, table, plain_ranker)
+    found = compare_golden(RECORDS, WeightTable.fixed({"good": 0.7, "bad": 0.7}), plain_ranker)
 
     assert (found.worse, found.falls_by_more_than(0.0)) == ((), False)
 
 
 def test_no_questions_make_no_floor() -> None:
-    found = compare_golden([], None, WeightTable.fixed({}), plain_ranker)
+    found = compare_golden([], WeightTable.fixed({}), plain_ranker)
 
     assert (found.current.questions, found.falls_by_more_than(0.0)) == (0, False)
