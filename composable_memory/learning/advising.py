@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from math import inf
 
 from composable_memory.config.settings import JudgeSettings
@@ -113,13 +114,13 @@ class Advising:
             FeedbackError: there is no log or store, or the language model is missing or fails.
         """
         known = await self._known(since, automatic)
-        match advisor or self._context.settings.advisor:
-            case "llm":
-                advice = await self._from_model(known)
-            case "both":
-                advice = await self._from_both(known, pace)
-            case _:
-                advice = await self._from_statistics(known, pace)
+        chosen = advisor or self._context.settings.advisor
+        if chosen == "llm":
+            advice = await self._from_model(known)
+        else:
+            advice = await asyncio.to_thread(self._computed, known, pace)
+        if chosen == "both":
+            advice = await self._surer(advice, known)
         self._tell(advice)
         return advice
 
@@ -146,54 +147,47 @@ class Advising:
             )
         )
         judgements, golden, taken_back = read or ((), (), ())
+        # It lists every enabled backend, and no other.
+        current = replace(report.table, weights={one: report.table[one] for one in context.backends})
         return _Known(
-            cases=cases, judgements=judgements, golden=golden, current=report.table, taken_back=taken_back
+            cases=cases, judgements=judgements, golden=golden, current=current, taken_back=taken_back
         )
 
-    async def _from_statistics(self, known: _Known, pace: Pace) -> Advice:
-        return await asyncio.to_thread(self._computed, known, pace)
-
-    async def _from_model(self, known: _Known) -> Advice:
-        raw = await self._ask_model(known)
-        return await asyncio.to_thread(self._judged, known, raw)
-
-    async def _from_both(self, known: _Known, pace: Pace) -> Advice:
+    async def _surer(self, computed: Advice, known: _Known) -> Advice:
         """Return the advice that surely gains more, of what may be adopted if anything may."""
-        computed = await self._from_statistics(known, pace)
         try:
             return max(computed, await self._from_model(known), key=_promise)
         except FeedbackError as error:
             notes = (*computed.proposal.notes, f"the language model advised nothing: {error}")
             return replace(computed, proposal=replace(computed.proposal, notes=notes))
 
-    async def _ask_model(self, known: _Known) -> Proposal:
+    async def _from_model(self, known: _Known) -> Advice:
         from composable_memory_feedback.advice.llm import propose
 
-        limits = self._context.settings.limits
         worst = await asyncio.to_thread(self._worst, known.cases)
         async with language_model(self._context.settings.llm) as model:
-            return await propose(
+            raw = await propose(
                 model,
-                current=self._full(known.current),
+                current=known.current,
                 days=backend_days(known.judgements),
                 worst=worst,
-                limits=limits,
+                limits=self._context.settings.limits,
                 clock=self._context.clock,
             )
+        return await asyncio.to_thread(self._judged, known, raw)
 
     def _computed(self, known: _Known, pace: Pace) -> Advice:
-        now, current = self._context.clock(), self._full(known.current)
         from composable_memory_feedback.advice import statistical  # brings numpy
 
         proposal = statistical.advise(
             known.cases,
-            current=current,
+            current=known.current,
             backends=self._context.backends,
             ranker=Replayer(),
             limits=self._context.settings.limits,
-            clamp_steps=lambda table: self._clamped(table, known),
+            clamp_steps=partial(self._clamped, known.current),
             k=self._context.settings.depth,
-            now=now,
+            now=self._context.clock(),
             pace=pace,
         )
         return self._checked(known, proposal)
@@ -203,15 +197,10 @@ class Advising:
 
         Where it goes further than one step, all of the way is replayed as well.
         """
-        table = self._clamped(raw.table, known)
-        proposal = replace(
-            raw,
-            table=table,
-            gain=self._gain(known.cases, known.current, table),
-            sample_size=len(known.cases),
-        )
+        table = self._clamped(known.current, raw.table)
+        proposal = replace(raw, table=table, gain=self._gain(known, table), sample_size=len(known.cases))
         if not same_proportions(table, raw.table, backends=self._context.backends, tolerance=HARDLY):
-            way = self._gain(known.cases, known.current, raw.table)
+            way = self._gain(known, raw.table)
             proposal = replace(proposal, destination=raw.table, destination_gain=way)
         return self._checked(known, proposal)
 
@@ -219,40 +208,23 @@ class Advising:
         backends, golden = self._context.backends, None
         if known.golden:
             golden = compare_golden(known.golden, proposal.table, Replayer(), k=self._context.settings.depth)
-        objections = check(
-            proposal,
-            limits=self._context.settings.limits,
-            golden=golden,
-            backends=backends,
-        )
+        limits = self._context.settings.limits
+        objections = check(proposal, limits=limits, golden=golden, backends=backends)
         if any(same_proportions(proposal.table, one, backends=backends) for one in known.taken_back):
             objections = (*objections, TAKEN_BACK)
         return Advice(proposal=proposal, objections=objections, cases=len(known.cases))
 
-    def _clamped(self, table: WeightTable, known: _Known) -> WeightTable:
-        return clamp_steps(
-            table,
-            current=self._full(known.current),
-            limits=self._context.settings.limits,
-            backends=self._context.backends,
-        )
+    def _clamped(self, current: WeightTable, table: WeightTable) -> WeightTable:
+        limits = self._context.settings.limits
+        return clamp_steps(table, current=current, limits=limits, backends=self._context.backends)
 
-    def _gain(self, cases: Sequence[Case], current: WeightTable, table: WeightTable) -> Interval | None:
+    def _gain(self, known: _Known, table: WeightTable) -> Interval | None:
         """Return what replaying the judged queries says of a table; None where there are too few."""
-        if len(cases) < LEAST_CASES:
+        if len(known.cases) < LEAST_CASES:
             return None
-        verdict = gate(
-            cases,
-            PolicyChange(table=current),
-            PolicyChange(table=table),
-            ranker=Replayer(),
-            k=self._context.settings.depth,
-        )
-        return verdict.difference
-
-    def _full(self, table: WeightTable) -> WeightTable:
-        """Return a table that lists every enabled backend, and no other."""
-        return replace(table, weights={one: table[one] for one in self._context.backends})
+        before, after = PolicyChange(table=known.current), PolicyChange(table=table)
+        depth = self._context.settings.depth
+        return gate(known.cases, before, after, ranker=Replayer(), k=depth).difference
 
     def _worst(self, cases: Sequence[Case]) -> list[tuple[Case, float]]:
         """Return the queries that were answered worst, with their nDCG."""

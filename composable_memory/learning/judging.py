@@ -184,9 +184,7 @@ class Judging:
         signals = await self.gather()
         most = self._context.settings.evaluations_per_hour + 1  # the one too many tells of the quota
         most = most if limit is None else min(limit, most)
-        waiting, left = await (
-            self._unjudged_under(advice, since, most) if advice else self._never_judged(since, most)
-        )
+        waiting, left = await self._waiting(advice, since, most)
         run = EvaluationRun(signals=signals, left=left)
         if not left:
             return replace(run, stopped=ALL_ADVISED if advice else "no query is left to judge")
@@ -234,33 +232,29 @@ class Judging:
                 return replace(run, stopped=f"the last {GIVE_UP_AFTER} evaluations failed")
         return run
 
-    async def _never_judged(self, since: datetime | None, most: int) -> tuple[list[Unjudged], int]:
-        first = since or self._context.clock() - DEFAULT_SPAN
-        done = await self._context.stored_if_any(lambda store: store.judged_queries(first))
-        failed = await self._failures(first)
-        return await streamed(
-            self._context,
-            lambda queries: _in_turn(never_judged(queries, done or ()), failed, most),
-            since=first,
-        )
-
-    async def _unjudged_under(
-        self, table: WeightTable, since: datetime | None, most: int
+    async def _waiting(
+        self, advice: WeightTable | None, since: datetime | None, most: int
     ) -> tuple[list[Unjudged], int]:
-        first, depth = window(self._context, since), self._context.settings.depth
-        judgements = await self._context.stored_if_any(lambda store: store.judgements(since=first)) or []
-        traces = {one.trace_id for one in judgements}
-        failed = await self._failures(first)
-        return await streamed(
-            self._context,
-            lambda queries: _in_turn(unjudged_under(table, queries, judgements, depth=depth), failed, most),
-            since=first,
-            traces=traces,
+        """Return what a model is to judge next, and how much is left in all."""
+        context, depth = self._context, self._context.settings.depth
+        first = window(context, since) if advice else since or context.clock() - DEFAULT_SPAN
+        known = await context.stored_if_any(
+            lambda store: (
+                store.judgements(since=first) if advice else [],
+                store.judged_queries(first),
+                store.evaluations(first),
+            )
         )
+        judgements, done, evaluations = known or ((), (), ())
+        failed = Counter((one.trace_id, one.query_id) for one in evaluations if one.error)
 
-    async def _failures(self, since: datetime) -> Counter[QueryKey]:
-        evaluations = await self._context.stored_if_any(lambda store: store.evaluations(since))
-        return Counter((one.trace_id, one.query_id) for one in evaluations or () if one.error)
+        def select(queries: Iterable[LoggedQuery]) -> tuple[list[Unjudged], int]:
+            if advice is None:
+                return _in_turn(never_judged(queries, done), failed, most)
+            return _in_turn(unjudged_under(advice, queries, judgements, depth=depth), failed, most)
+
+        traces = {one.trace_id for one in judgements} if advice else None
+        return await streamed(context, select, since=first, traces=traces)
 
     async def _texts(self, unjudged: Unjudged, read: TextReader) -> Mapping[str, str]:
         texts: dict[str, str] = {}
