@@ -169,7 +169,7 @@ def _outcome_document(outcome: EvaluationOutcome) -> dict[str, JsonValue]:
     """Return one query that was put to the model as JSON; `problem` says why there are no judgements."""
     found = outcome.evaluation
     if found is None:
-        empty = document(judged=0, used=0, input_tokens=0, output_tokens=0, duration_ms=0.0, suggestions=())
+        empty = document(judged=0, used=0, input_tokens=0, output_tokens=0, duration_ms=0.0)
         return document(state=outcome.state, problem=outcome.problem) | empty
     means = {} if found.judged_count else {"precision": None, "mean_relevance": None}
     known = document(found, at=None, model=None, error=None, used_count=None, judged_count=None, **means)

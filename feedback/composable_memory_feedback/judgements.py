@@ -94,7 +94,6 @@ class Evaluation:
     output_tokens: int = 0
     duration_ms: float = 0.0
     error: str | None = None
-    suggestions: tuple[str, ...] = ()
 
 
 KindGroup = Literal["judged", "implicit"]

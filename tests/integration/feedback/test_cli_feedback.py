@@ -221,12 +221,11 @@ def verdicts() -> tuple[int, str]:
             "resultIndex": number,
             "relevanceScore": score,
             "wasUsed": False,
-            "wouldBeUseful": score > 0.5,
             "rationale": "x",
         }
         for number, score in enumerate((0.1, 0.2, 0.9))
     ]
-    return 200, json.dumps({"judgments": given, "systemSuggestions": []})
+    return 200, json.dumps({"judgments": given})
 
 
 def test_an_evaluation_tells_each_query_and_what_it_cost(asked: tuple[Cmem, str]) -> None:

@@ -1,7 +1,7 @@
 """Logged queries to be judged, a model that says what it is told to, and a store in memory."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from threading import current_thread, main_thread
 
@@ -127,20 +127,19 @@ def logged_query(*shown: RankedHit, query: str = "where is the boat?", stand_in:
     )
 
 
-def judgments(*scores: float, suggestions: Sequence[str] = (), **more: object) -> str:
+def judgments(*scores: float, **more: object) -> str:
     """Return a well-formed reply that gives the results these scores, in turn."""
     items = [
         {
             "resultIndex": index,
             "relevanceScore": score,
             "wasUsed": score > 0.7,
-            "wouldBeUseful": score > 0.5,
             "rationale": f"result {index} was judged",
             **more,
         }
         for index, score in enumerate(scores)
     ]
-    return json.dumps({"judgments": items, "systemSuggestions": list(suggestions)})
+    return json.dumps({"judgments": items})
 
 
 def _candidate(one: RankedHit, rank: int) -> Candidate:

@@ -63,7 +63,6 @@ def evaluation(query: str = "q1", at: datetime = NOON) -> Evaluation:
         input_tokens=900,
         output_tokens=80,
         duration_ms=412.5,
-        suggestions=("split the long notes",),
     )
 
 

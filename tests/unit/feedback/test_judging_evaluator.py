@@ -42,15 +42,13 @@ async def test_a_judged_query_is_stored_under_its_trace() -> None:
 async def test_the_evaluation_records_sums_and_cost() -> None:
     store = ShelfStore()
 
-    await evaluator(ScriptedModel(judgments(0.9, 0.4, suggestions=["hint"])), store).evaluate(
-        QUERY, texts={}, answer="Bergen"
-    )
+    await evaluator(ScriptedModel(judgments(0.9, 0.4)), store).evaluate(QUERY, texts={}, answer="Bergen")
 
     kept = store.finished[1]
     assert (kept.precision, kept.used_count, kept.judged_count) == (0.5, 1, 2)
     assert kept.mean_relevance == pytest.approx(0.65)
     assert (kept.input_tokens, kept.output_tokens, kept.duration_ms) == (700, 70, 12.5)
-    assert (kept.error, kept.suggestions) == (None, ("hint",))
+    assert kept.error is None
 
 
 async def test_a_relevance_of_exactly_one_half_is_not_relevant() -> None:
