@@ -54,7 +54,7 @@ from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory_feedback.advice.evidence import Case, cases_of
 from composable_memory_feedback.advice.proposal import AdviceLimits, Proposal
 from composable_memory_feedback.advice.statistical import advise
-from composable_memory_feedback.guardrails import check, clamp_steps
+from composable_memory_feedback.guardrails import check
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit, RankingPolicy
 from composable_memory_feedback.logged.reading import read_queries
@@ -64,7 +64,7 @@ from composable_memory_ops_logs import OpsLog
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SEED = 7
 LIMITS = AdviceLimits()
-ADVISE = partial(advise, limits=LIMITS, now=NOW)
+ADVISE = partial(advise, now=NOW)
 CHECK = partial(check, limits=LIMITS, golden=None)
 MOST_STEPS = 10
 START_S = 30.0
@@ -347,9 +347,8 @@ class Learner:
 
     def _proposal(self, cases: Sequence[Case], current: WeightTable, *, is_clamped: bool) -> Proposal:
         backends, ranks = self._bench.third.backends, self._bench.ranks
-        clamped = partial(clamp_steps, current=current, limits=LIMITS, backends=backends)
-        cut = clamped if is_clamped else (lambda table: table)
-        return ADVISE(cases, current=current, backends=backends, ranker=ranks, clamp_steps=cut)
+        limits = LIMITS if is_clamped else replace(LIMITS, max_step=1.0)
+        return ADVISE(cases, current=current, backends=backends, ranker=ranks, limits=limits)
 
 
 def expected(proposal: Proposal) -> str:

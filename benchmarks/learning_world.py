@@ -18,7 +18,6 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import mean, pstdev
@@ -34,7 +33,7 @@ from composable_memory_feedback.advice.evidence import (  # noqa: E402
 )
 from composable_memory_feedback.advice.proposal import AdviceLimits, Proposal  # noqa: E402
 from composable_memory_feedback.advice.statistical import advise, coarse  # noqa: E402
-from composable_memory_feedback.guardrails import check, clamp_steps  # noqa: E402
+from composable_memory_feedback.guardrails import check  # noqa: E402
 from composable_memory_feedback.logged.logged_query import LoggedQuery  # noqa: E402
 from composable_memory_feedback.replay import PolicyChange, gate  # noqa: E402
 from composable_memory_feedback.weights import WeightTable  # noqa: E402
@@ -163,7 +162,6 @@ def proposal_of(cases: Sequence[Case], current: WeightTable) -> Proposal:
         backends=backends,
         ranker=plain_ranker,
         limits=LIMITS,
-        clamp_steps=partial(clamp_steps, current=current, limits=LIMITS, backends=backends),
         now=BEGINNING,
     )
 

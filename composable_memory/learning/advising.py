@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from math import inf
 
 from composable_memory.config.settings import JudgeSettings
@@ -14,10 +13,10 @@ from composable_memory.learning.logged import judged_cases, window
 from composable_memory.learning.weight_tables import WeightTables
 from composable_memory.query.replay import Replayer
 from composable_memory_feedback.advice.evidence import Case, score
-from composable_memory_feedback.advice.proposal import AdvisorChoice, Objection, Proposal
+from composable_memory_feedback.advice.proposal import HARDLY, AdvisorChoice, Objection, Proposal, clamp_steps
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenRecord, compare_golden
-from composable_memory_feedback.guardrails import HARDLY, check, clamp_steps
+from composable_memory_feedback.guardrails import check
 from composable_memory_feedback.judgements import Judgement, backend_days
 from composable_memory_feedback.language_model import LanguageModel
 from composable_memory_feedback.metrics import Interval
@@ -185,7 +184,6 @@ class Advising:
             backends=self._context.backends,
             ranker=Replayer(),
             limits=self._context.settings.limits,
-            clamp_steps=partial(self._clamped, known.current),
             k=self._context.settings.depth,
             now=self._context.clock(),
             pace=pace,
@@ -197,9 +195,10 @@ class Advising:
 
         Where it goes further than one step, all of the way is replayed as well.
         """
-        table = self._clamped(known.current, raw.table)
+        backends, limits = self._context.backends, self._context.settings.limits
+        table = clamp_steps(raw.table, current=known.current, limits=limits, backends=backends)
         proposal = replace(raw, table=table, gain=self._gain(known, table), sample_size=len(known.cases))
-        if not same_proportions(table, raw.table, backends=self._context.backends, tolerance=HARDLY):
+        if not same_proportions(table, raw.table, backends=backends, tolerance=HARDLY):
             way = self._gain(known, raw.table)
             proposal = replace(proposal, destination=raw.table, destination_gain=way)
         return self._checked(known, proposal)
@@ -213,10 +212,6 @@ class Advising:
         if any(same_proportions(proposal.table, one, backends=backends) for one in known.taken_back):
             objections = (*objections, TAKEN_BACK)
         return Advice(proposal=proposal, objections=objections, cases=len(known.cases))
-
-    def _clamped(self, current: WeightTable, table: WeightTable) -> WeightTable:
-        limits = self._context.settings.limits
-        return clamp_steps(table, current=current, limits=limits, backends=self._context.backends)
 
     def _gain(self, known: _Known, table: WeightTable) -> Interval | None:
         """Return what replaying the judged queries says of a table; None where there are too few."""

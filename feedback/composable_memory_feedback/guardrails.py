@@ -1,57 +1,15 @@
-"""Guardrails for advisors: limit a proposed table to a small safe step, and check what speaks against it.
-
-Only the proportions of weights matter to a ranking, so all limits are read with the heaviest backend as 1.
-A proposal that turns the order round therefore arrives over several changes: first the lighter backends come
-up to the heaviest, then another one leads.
-"""
+"""Guardrails for advisors: what speaks against adopting a proposal."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from math import ceil
-from typing import TypeAlias
 
 from composable_memory_feedback.advice.proposal import AdviceLimits, Objection, Proposal
 from composable_memory_feedback.golden import GoldenComparison
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.weights import IntentKind, WeightTable, are_same, kinds_of, same_proportions
+from composable_memory_feedback.weights import same_proportions
 
-Row: TypeAlias = dict[str, float]
-"""A weight per backend, for questions of one kind or for all."""
-
-
-DECIMALS = 4
-"""Weights are rounded to so many decimals; less changes no ranking that anyone could tell apart."""
-HARDLY = 10.0**-DECIMALS
-"""Weights that differ by less are left as they are."""
-MOST = 1e9
-"""No proportion is taken to be larger, so that no division overflows."""
 MOST_WORTH_JUDGING = 10_000
 """A gain that it takes more judged queries than these to see is none to wait for."""
-
-
-def clamp_steps(
-    table: WeightTable, *, current: WeightTable, limits: AdviceLimits, backends: Sequence[str]
-) -> WeightTable:
-    """Return the nearest table that is one allowed step from the current one, over all kinds of questions.
-
-    No weight of `backends` moves by more than `max_step`, and none falls below `min_weight`, or below where
-    it stands if that is lower already: a weight of 0 that a person set is only raised by a proposal that does
-    so. A row of which every weight is 0 proposes nothing; where every current weight is 0, steps count from
-    equal weights. Others than `backends` are left out. Where nothing is left of a proposal, it is the current
-    table itself.
-    """
-
-    def stepped(kind: IntentKind | None) -> Row:
-        wanted, present = (one.proportions(backends, kind) for one in (table, current))
-        if not any(wanted.values()):
-            return present
-        return _step(wanted, present if any(present.values()) else dict.fromkeys(backends, 1.0), limits)
-
-    weights = stepped(None)
-    rows = {kind: stepped(kind) for kind in kinds_of(table, current)}
-    by_intent = {kind: row for kind, row in rows.items() if not are_same(row, weights)}
-    result = replace(table, weights=weights, by_intent=by_intent)
-    return current if same_proportions(result, current, backends=backends) else result
 
 
 def check(
@@ -71,43 +29,6 @@ def check(
     if objections := tuple(_no_change(proposal, backends)):
         return objections
     return (*_too_few(proposal, limits), *_no_gain(proposal), *_below_floor(golden, limits))
-
-
-# --- one step -----------------------------------------------------------------------------------------------
-
-
-def _step(wanted: Row, present: Row, limits: AdviceLimits) -> Row:
-    """Return the allowed row that comes nearest to `wanted`; both have 1 as their largest, and so has it.
-
-    The backend that leads is the one that is wanted most of those that a step can bring to 1. What is wanted
-    is scaled so that this one stands at 1, which keeps the proportions of all that stays within its bounds.
-    """
-    bounds = {one: _bounds(weight, limits) for one, weight in present.items()}
-    reaching = [one for one in present if bounds[one][1] >= 1.0]
-    leader = max(reaching, key=lambda one: (wanted[one], present[one]))
-    scale = min(MOST, 1.0 / wanted[leader]) if wanted[leader] > 1.0 / MOST else 1.0
-    stepped = {one: _within(_near(wanted[one] * scale, present[one]), bounds[one]) for one in present}
-    return stepped | {leader: 1.0}
-
-
-def _near(wanted: float, present: float) -> float:
-    """Round a weight, but leave one that hardly differs from the present one where it is."""
-    return present if abs(wanted - present) < HARDLY else round(wanted, DECIMALS)
-
-
-def _bounds(weight: float, limits: AdviceLimits) -> tuple[float, float]:
-    """Return how low and how high a weight may go, rounded so that 0.7 - 0.2 is 0.5."""
-    low = max(weight - limits.max_step, min(weight, limits.min_weight))
-    high = min(1.0, weight + limits.max_step)
-    return round(low, 12), round(high, 12)
-
-
-def _within(value: float, bounds: tuple[float, float]) -> float:
-    low, high = bounds
-    return max(low, min(high, value))
-
-
-# --- what speaks against it ---------------------------------------------------------------------------------
 
 
 def _no_change(proposal: Proposal, backends: Sequence[str]) -> Iterator[Objection]:

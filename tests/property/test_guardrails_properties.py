@@ -6,8 +6,7 @@ from math import isfinite
 from hypothesis import given
 from hypothesis import strategies as st
 
-from composable_memory_feedback.advice.proposal import AdviceLimits
-from composable_memory_feedback.guardrails import clamp_steps
+from composable_memory_feedback.advice.proposal import AdviceLimits, clamp_steps
 from composable_memory_feedback.weights import IntentKind, WeightTable, same_proportions
 
 BACKENDS = ("builtin", "graphiti", "qmd")

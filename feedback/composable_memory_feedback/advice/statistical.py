@@ -14,6 +14,7 @@ and Bengio 2003).
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
+from functools import partial
 from itertools import product
 from math import exp, log
 from random import Random
@@ -23,14 +24,12 @@ from numpy.typing import NDArray
 
 from composable_memory_feedback.advice.estimating import Comparison, Imputation, compare, counts_of
 from composable_memory_feedback.advice.evidence import Case, CaseScores
-from composable_memory_feedback.advice.proposal import AdviceLimits, BackendAdvice, Proposal
+from composable_memory_feedback.advice.proposal import AdviceLimits, BackendAdvice, Proposal, clamp_steps
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit, Ranker
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import IntentKind, WeightTable, same_proportions
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-ClampSteps = Callable[[WeightTable], WeightTable]
-"""Cuts a table down to what may be adopted."""
 Floats = NDArray[np.float64]
 
 RIDGE = 0.5
@@ -66,7 +65,6 @@ def advise(
     backends: Sequence[str],
     ranker: Ranker,
     limits: AdviceLimits,
-    clamp_steps: ClampSteps,
     k: int = 10,
     now: datetime,
     pace: Callable[[], None] = lambda: None,
@@ -104,11 +102,12 @@ def advise(
         pace=pace,
     )
     wanted = study.table(study.choose(), now)
-    table = clamp_steps(wanted)
+    step = partial(clamp_steps, current=current, limits=limits, backends=backends)
+    table = step(wanted)
     if same_proportions(table, current, backends=backends, tolerance=ROUNDED):
         table = current
         notes += ("no other table within the limits ranks better",)
-    gain, gain_by_intent = _gain(study, lambda choice: clamp_steps(study.table(choice, now)))
+    gain, gain_by_intent = _gain(study, lambda choice: step(study.table(choice, now)))
     goes_on = not same_proportions(wanted, table, backends=backends, tolerance=ROUNDED)
     destination_gain = _gain(study, lambda choice: study.table(choice, now))[0] if goes_on else None
     return replace(

@@ -7,9 +7,15 @@ from math import inf, nan
 
 import pytest
 
-from composable_memory_feedback.advice.proposal import AdviceLimits, BackendAdvice, ObjectionCode, Proposal
+from composable_memory_feedback.advice.proposal import (
+    AdviceLimits,
+    BackendAdvice,
+    ObjectionCode,
+    Proposal,
+    clamp_steps,
+)
 from composable_memory_feedback.golden import GoldenComparison, GoldenScore
-from composable_memory_feedback.guardrails import check, clamp_steps
+from composable_memory_feedback.guardrails import check
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import IntentKind, WeightTable
 

@@ -1,7 +1,7 @@
 """The advisor that replays, in a world whose truth is known and on small cases by hand."""
 
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 
 import pytest
 
@@ -15,7 +15,7 @@ from composable_memory_feedback.advice.statistical import (
     positive,
     vector_of,
 )
-from composable_memory_feedback.guardrails import check, clamp_steps
+from composable_memory_feedback.guardrails import check
 from composable_memory_feedback.weights import IntentKind, WeightTable
 from tests.unit.feedback.worlds import (
     BACKENDS,
@@ -29,15 +29,8 @@ from tests.unit.feedback.worlds import (
 )
 
 LIMITS = AdviceLimits()
+AT_ONCE = AdviceLimits(max_step=1.0)
 SAME_FOR_ALL = dict.fromkeys(IntentKind, (0.7, 0.2, 0.2))
-
-
-def clamped(table: WeightTable) -> WeightTable:
-    return clamp_steps(table, current=EQUAL, limits=LIMITS, backends=BACKENDS)
-
-
-def unclamped(table: WeightTable) -> WeightTable:
-    return table
 
 
 def advised(cases: list[Case], current: WeightTable = EQUAL, **others: object) -> Proposal:
@@ -45,8 +38,7 @@ def advised(cases: list[Case], current: WeightTable = EQUAL, **others: object) -
         "current": current,
         "backends": BACKENDS,
         "ranker": plain_ranker,
-        "limits": LIMITS,
-        "clamp_steps": unclamped,
+        "limits": AT_ONCE,
         "now": BEGINNING,
     }
     return advise(cases, **(options | others))  # type: ignore[arg-type]
@@ -67,7 +59,7 @@ def test_a_world_is_learnt_and_the_learnt_weights_are_truly_better() -> None:
 def test_a_step_tells_where_it_leads_and_what_all_of_the_way_gains() -> None:
     cases, whole = learnt()
 
-    step = advised(cases, clamp_steps=clamped)
+    step = advised(cases, limits=LIMITS)
 
     assert (whole.destination, whole.destination_gain) == (None, None)
     assert step.destination is not None
@@ -84,8 +76,7 @@ def test_steps_that_change_no_ranking_are_taken_where_all_of_the_way_surely_gain
     for _ in range(3):
         queries = [logged(lists, at=at, weights=current.weights) for at in range(50)]
         cases = true_cases([(query, {key_of("answer"): 1.0}) for query in queries])
-        step = partial(clamp_steps, current=current, limits=LIMITS, backends=backends)
-        proposal = advised(cases, current, backends=backends, clamp_steps=step)
+        proposal = advised(cases, current, backends=backends, limits=LIMITS)
         objections = check(
             proposal,
             limits=LIMITS,
@@ -104,7 +95,7 @@ def test_the_interval_of_the_gain_holds_the_truth_in_worlds_of_its_own() -> None
     held = 0
     for seed in range(5):
         world = World(seed + 40, judged_by_model=1.0)
-        proposal = advised(cases_of(*world.serve(40)), clamp_steps=clamped)
+        proposal = advised(cases_of(*world.serve(40)), limits=LIMITS)
         assert proposal.gain is not None
         held += proposal.gain.low <= world.gain(proposal.table, EQUAL, count=300) <= proposal.gain.high
     assert held >= 4
@@ -117,7 +108,7 @@ def test_the_same_arguments_give_the_same_proposal() -> None:
 
 def test_what_is_proposed_has_passed_the_guardrail() -> None:
     cases, _ = learnt()
-    proposal = advised(cases[:30], clamp_steps=clamped)
+    proposal = advised(cases[:30], limits=LIMITS)
     assert proposal.table.weights == {"builtin": 1.0, "graphiti": 0.8, "qmd": 0.8}
 
 
