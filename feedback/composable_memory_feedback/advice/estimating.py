@@ -3,7 +3,7 @@
 A ranking that was never shown holds results nobody judged. To count them 0 would favour what was shown, and
 to give them what shown ones are worth would favour what was not: they were not shown because they scored low.
 So their worth is a logistic regression on what decided whether a result was shown: the calibrated score that
-each backend gave it, 0 where it did not find it. Given these, whether it was judged tells no more
+each backend gave it, and which backends did not find it. Given these, whether it was judged tells no more
 (missing at random; Little and Rubin 2002). How much else is known to be relevant for the question counts as
 well. Questions of one kind have coefficients of their own, held near those of all. A use counts as often as
 `evidence` boosts it.
@@ -150,10 +150,11 @@ def _scores_by_key(query: LoggedQuery, ranker: Ranker) -> Mapping[str, Mapping[s
 
 
 def _row(case: Case, key: str, scores: Mapping[str, float], backends: Sequence[str]) -> list[float]:
-    """Return what is known of a candidate: 1, what else is relevant, and the score of each backend."""
+    """Return what is known of a candidate: 1, what else is relevant, a score and a gap for each backend."""
     own = case.evidence.get(key)
     known = sum(one.relevance for one in case.evidence.values()) - (own.relevance if own else 0.0)
-    return [1.0, min(MOST_KNOWN, known), *(scores.get(backend, 0.0) for backend in backends)]
+    given = [(scores.get(backend, 0.0), float(backend not in scores)) for backend in backends]
+    return [1.0, min(MOST_KNOWN, known), *(value for pair in given for value in pair)]
 
 
 def _worth_by(told: Mapping[str, float]) -> Worth:
