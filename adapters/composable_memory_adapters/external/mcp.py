@@ -17,11 +17,7 @@ INSTALL = "run `pip install 'composable-memory[mcp]'`"
 
 
 def _missing() -> str | None:
-    return (
-        None
-        if find_spec("mcp")
-        else "the package mcp is not installed; run `pip install 'composable-memory[mcp]'`"
-    )
+    return None if find_spec("mcp") else f"the package mcp is not installed; {INSTALL}"
 
 
 @asynccontextmanager

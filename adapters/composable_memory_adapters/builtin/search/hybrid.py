@@ -27,9 +27,6 @@ WEIGHT_OF_LACK = 0.7
 CANDIDATES = 48
 """Passages to take from each leg. More changes no measured result; fewer than the caller wants is too few."""
 
-MIN_SCORE = 0.1
-"""Cuts answers to clear nonsense and to questions in another language; exact hits should be spared."""
-
 TELLING_LEAD = 0.3
 """How far an ordinary passage has to be behind the nearest, as a share, before vectors count in full."""
 

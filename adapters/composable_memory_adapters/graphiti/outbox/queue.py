@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import cast
 
 from composable_memory.interfaces import Clock
 from composable_memory.supervision.lease import Lease, LeaseRow
@@ -30,8 +30,6 @@ from composable_memory_adapters.graphiti.outbox.storage import OutboxFile
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.tracing import current_trace_id
-
-T = TypeVar("T")
 
 MAX_PAUSE_S = 3600.0
 ERROR_CHARS = 500
