@@ -1,19 +1,30 @@
-"""`cmem backup` and `cmem restore`: copies what cannot be rebuilt, and takes it in again."""
+"""`cmem backup`, `restore`, `export` and `import`: out for oneself or for other programs, and in again."""
 
+import asyncio
 import os
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from composable_memory.cli.command import Target, command
-from composable_memory.cli.options import AsJson, NewFolder
-from composable_memory.cli.output import print_json, print_line
+from composable_memory.cli.command import ExitCode, Target, command
+from composable_memory.cli.options import AsJson, NewFolder, Strict
+from composable_memory.cli.output import one_line, print_json, print_line, warn
+from composable_memory.cli.user_settings import enter_section
+from composable_memory.config.layers import default_state_dir, user_config_path
+from composable_memory.imports.importing import import_export
 from composable_memory.json_documents import document
 from composable_memory.runtime import backup as runtime
 from composable_memory.runtime.backup import BackupReport
+from composable_memory.runtime.export import export_memory
 
 app = typer.Typer()
+
+MOST_TOLD = 20
+"""So many of the records that were left out are named; `--json` names all."""
+
+Origin = Literal["mem0", "basic-memory", "chatgpt", "claude", "obsidian", "openclaw", "letta"]
 
 
 @command(app, "backup", epilog="Example: cmem backup ~/backups/notes-2026-07-02")
@@ -56,3 +67,80 @@ def _print_report(found: BackupReport, headline: str, *, as_json: bool) -> None:
     for part, counts in found.parts.items():
         contents = ", ".join(f"{count} {what}" for what, count in counts.items()) or "nothing"
         print_line(f"  {part}: {contents}")
+
+
+@command(app, "export", epilog="Example: cmem export ~/notes-2026-07-02")
+async def export(
+    target: Target,
+    folder: NewFolder,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Export notes, facts, judgements and weights for other programs to read."""
+    async with target.open() as memory:
+        counts = await export_memory(memory, folder)
+    if as_json:
+        print_json({"folder": str(folder), "parts": dict(counts)})
+    else:
+        print_line(f"Exported to {folder}: {', '.join(f'{count} {one}' for one, count in counts.items())}.")
+
+
+@command(app, "import", epilog="Example: cmem import chatgpt ~/Downloads/chatgpt.zip --dry-run")
+async def import_(
+    target: Target,
+    origin: Annotated[Origin, typer.Argument(help="What the export comes from.")],
+    export: Annotated[
+        Path, typer.Argument(metavar="FILE_OR_DIR", exists=True, help="The export; a ZIP is read as it is.")
+    ],
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be imported.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Have conversations searched, without asking.")
+    ] = False,
+    strict: Strict = False,
+    as_json: AsJson = False,
+) -> ExitCode:
+    """Import what another memory has exported, as notes and transcripts.
+
+    Where conversations are not searched yet, asks whether to search them, and enters that in your settings.
+    """
+    async with target.open() as memory:
+        done = await import_export(memory, origin, export, dry_run=dry_run)
+        is_searched = "sessions" in memory.status().sources or "conversation" not in done.found
+    if not is_searched and not dry_run and (yes or (not as_json and sys.stdin.isatty() and _wants_them())):
+        is_searched = await _have_them_searched(target)
+    if as_json:
+        print_json(document(done))
+    else:
+        counts = ", ".join(f"{one}: {count}" for one, count in (*done.found.items(), *done.outcomes.items()))
+        print_line(f"{'Would import' if dry_run else 'Imported'} from {origin}: {counts or 'nothing'}.")
+        for example in done.examples:
+            print_line(f"  {one_line(example, 110)}", dim=True)
+    conflicts = [f"conflict: {one}: changed here and there; it stays as it is here" for one in done.conflicts]
+    problems = [f"left out: {one}" for one in done.problems[:MOST_TOLD]]
+    if more := len(done.problems) - len(problems):
+        problems.append(f"left out: {more} more; --json names them")
+    hint = f"set `memory.builtin.sources: [memory, sessions]` in {user_config_path(os.environ)}"
+    hints = [] if is_searched else [f"hint: to have the conversations searched, {hint}"]
+    if not (done.found or problems):
+        hints.append(f"hint: none of its files has a name that an export of {origin} has; see docs/moving.md")
+    for line in (*problems, *conflicts, *hints):
+        warn(line)
+    if not done.found:
+        return ExitCode.FAILED
+    return ExitCode.DEGRADED if strict and (problems or conflicts) else ExitCode.FINE
+
+
+def _wants_them() -> bool:
+    question = "Conversations are not searched yet. Search them, in all your workspaces?"
+    return typer.confirm(question, default=True, err=True)
+
+
+async def _have_them_searched(target: Target) -> bool:
+    """Enter transcripts as a source in the own settings, and index them; return whether they are one."""
+    state = target.state_dir or default_state_dir(os.environ)
+    if not await asyncio.to_thread(enter_section, "builtin", {"sources": ["memory", "sessions"]}, state):
+        return False
+    async with target.open() as memory:
+        await memory.sync(reason="import")
+        return "sessions" in memory.status().sources
