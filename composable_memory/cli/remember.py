@@ -1,4 +1,4 @@
-"""`cmem remember`: retains a sentence in the note of the day."""
+"""`cmem remember` and `cmem forget`: writes into the note of the day, and removes from every store."""
 
 import sys
 from typing import Annotated
@@ -7,7 +7,9 @@ import typer
 
 from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import AsJson, Strict
-from composable_memory.cli.output import print_json, print_line, warn, warn_degraded
+from composable_memory.cli.output import counted, one_line, print_json, print_line, warn, warn_degraded
+from composable_memory.forget.report import ForgetLine, ForgetPlan, ForgetReport, Holding
+from composable_memory.interfaces import Capability
 from composable_memory.json_documents import document
 from composable_memory.retain.retained_lines import MemoryType
 
@@ -68,3 +70,87 @@ async def remember(
 
 def _read_stdin() -> str:
     return sys.stdin.buffer.read().decode("utf-8-sig", "replace")
+
+
+@command(app, "forget", epilog="Example: cmem forget 'memory/2026-05-03.md#L3' --yes")
+async def forget(
+    target: Target,
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET", help="A place (PATH#L3 or PATH:3-7), the id of a line (^m4k29x), or a query."
+        ),
+    ],
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it is only shown.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Forget every line that fits a query, not only a single one.")
+    ] = False,
+    as_json: AsJson = False,
+) -> ExitCode:
+    """Forget lines of notes, with all that any store holds of them. Exits with 1 if nothing was removed."""
+    async with target.open() as memory:
+        plan = await memory.plan_forgetting(what, everything=everything)
+        report = await memory.forget(plan) if yes and plan.token else None
+        keeps_facts = bool(memory.manager.backends_with(Capability.FACTS))
+    if as_json:
+        print_json(document(plan=plan, report=report))
+    if report is None:
+        if not as_json:
+            _print_plan(plan)
+            if keeps_facts and not plan.lines:
+                warn("hint: no note holds what `cmem ingest --text` stored; see `cmem graph forget`")
+        return ExitCode.FAILED
+    if not as_json:
+        _print_report(report)
+    if report.plan is not None:
+        return ExitCode.FAILED
+    return ExitCode.FINE if report.is_done else ExitCode.DEGRADED
+
+
+def _print_plan(plan: ForgetPlan) -> None:
+    if plan.candidates:
+        print_line(f"{counted(len(plan.candidates), 'line')} may be meant; choose by place:", bold=True)
+        _print_lines(plan.candidates)
+        warn("hint: name one, as in `cmem forget PATH#L3 --yes`; --all shows what would go with all of them")
+    elif not plan.lines:
+        print_line("Nothing that is noted says so.")
+    else:
+        print_line(f"Would forget {counted(len(plan.lines), 'line')}:", bold=True)
+        _print_lines(plan.lines)
+        _print_stores(plan.stores)
+        warn("hint: nothing was removed; add --yes to forget this for good")
+
+
+def _print_report(report: ForgetReport) -> None:
+    if report.plan is not None:
+        warn("the notes changed meanwhile; nothing was removed")
+        _print_plan(report.plan)
+        return
+    gone = [line for line in report.lines if not line.stays]
+    print_line(f"Forgot {counted(len(gone), 'line')}:", bold=True)
+    for line in gone:
+        print_line(f"  {line.citation}")
+    for line in report.lines:
+        if line.stays:
+            warn(f"{line.citation} is hidden from now on, and still in its file: {line.stays}")
+    _print_stores(report.stores)
+    for one in report.pending:
+        warn(f"{one.store} has yet to forget it: {one.pending}; it does when the memory is opened next")
+
+
+def _print_lines(lines: tuple[ForgetLine, ...]) -> None:
+    for line in lines:
+        copy = " (says the same)" if line.is_copy else ""
+        print_line(f"  {line.citation}{copy}: {one_line(line.text, 90)}")
+        if line.stays:
+            print_line(f"    would be hidden, not removed: {line.stays}")
+
+
+def _print_stores(stores: tuple[Holding, ...]) -> None:
+    for one in stores:
+        if not one.pending:
+            shown = ", ".join(one_line(text, 40) for text in one.examples[:3])
+            examples = f" ({shown})" if shown else ""
+            stays = f"; stays: {one.stays}" if one.stays else ""
+            print_line(f"  {one.store}: {one.count} {one.what}{examples}{stays}")
