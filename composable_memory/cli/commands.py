@@ -13,7 +13,7 @@ COMMANDS = {
     "get": ("search", "Show a memory file, or some of its lines."),
     "explain": ("explain", "Say in words how a search came to its answer."),
     "recall": ("recall", "Show what is known of somebody, or of a time."),
-    "reflect": ("reflect", "Propose pages on facts, opinions and entities from what the notes retain."),
+    "reflect": ("recall", "Propose pages on facts, opinions and entities from what the notes retain."),
     "ingest": ("ingest", "Extract facts from notes or a text and store them."),
     "remember": ("remember", "Write a fact, an experience or an opinion into the note of the day."),
     "forget": ("remember", "Forget lines of notes, with all that any store holds of them."),
