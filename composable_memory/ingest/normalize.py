@@ -166,12 +166,16 @@ def origin_of(content: MemoryContentObject) -> Origin | None:
 
     Read are `path`, `start_line` and `end_line` of its metadata, else its first citation.
     """
-    path = content.metadata.get("path")
-    if isinstance(path, str) and path.strip():
-        first = _line(content.metadata, "start_line", "startLine")
-        last = _line(content.metadata, "end_line", "endLine")
-        return Origin(path=path, start_line=first, end_line=max(first, last) if first else 0)
-    return origin_of_provenance(content.provenance)
+    return origin_in(content.metadata) or origin_of_provenance(content.provenance)
+
+
+def origin_in(metadata: Mapping[str, JsonValue]) -> Origin | None:
+    """Return the file and the lines that metadata name; None if they name none."""
+    path = metadata.get("path")
+    if not isinstance(path, str) or not path.strip():
+        return None
+    first, last = _line(metadata, "start_line", "startLine"), _line(metadata, "end_line", "endLine")
+    return Origin(path=path, start_line=first, end_line=max(first, last) if first else 0)
 
 
 def origin_of_provenance(provenance: MemoryProvenance | None) -> Origin | None:

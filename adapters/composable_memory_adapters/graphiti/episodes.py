@@ -13,6 +13,7 @@ from composable_memory.content import (
     MemoryContentObject,
     MemoryProvenance,
 )
+from composable_memory.ingest.normalize import origin_in
 from composable_memory.types import JsonValue, Origin
 from composable_memory_adapters.graphiti.observed_times import Times
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -266,17 +267,7 @@ def _origin_in(content: MemoryContentObject) -> Origin | None:
     """Return where a content was taken from: by its first citation, else by its metadata."""
     citations = content.provenance.citations if content.provenance else ()
     cited = origin_of(citations[0]) if citations else None
-    path = content.metadata.get("path")
-    if cited is not None or not isinstance(path, str) or not path:
-        return cited
-    start = _line(content.metadata, "start_line", "startLine")
-    end = _line(content.metadata, "end_line", "endLine")
-    return Origin(path=path, start_line=start, end_line=max(start, end) if start else 0)
-
-
-def _line(metadata: Mapping[str, JsonValue], *names: str) -> int:
-    found = next((metadata[name] for name in names if name in metadata), 0)
-    return found if isinstance(found, int) and found > 0 else 0
+    return cited or origin_in(content.metadata)
 
 
 def _source_of(content: MemoryContentObject) -> EpisodeSource:

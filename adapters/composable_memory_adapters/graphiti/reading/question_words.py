@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from composable_memory_adapters.text import stop_words
-from composable_memory_adapters.text.forms import pairs
+from composable_memory_adapters.text.forms import folded, pairs
 from composable_memory_adapters.text.query_terms import question_language, says_nothing
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -182,20 +182,17 @@ def _all_words(text: str) -> Iterator[str]:
         yield from _ASCII_WORD.findall(_CLITIC.sub(" ", text).lower())
         return
     for part in _PARTS.findall(_CLITIC.sub(" ", unicodedata.normalize("NFC", text))):
-        folded = _folded(part)
+        bare = _folded(part)
         if _RUN.match(part):
-            yield from folded
-            yield from pairs(folded)
+            yield from bare
+            yield from pairs(bare)
         else:
-            yield folded
+            yield bare
 
 
 def _folded(word: str) -> str:
     """Return a word in lower case, in ordinary width and without accents."""
-    if word.isascii():
-        return word.lower()
-    bare = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", word).casefold())
-    return unicodedata.normalize("NFC", "".join(char for char in bare if not "\u0300" <= char <= "\u036f"))
+    return folded(unicodedata.normalize("NFKC", word))
 
 
 @lru_cache(maxsize=16_384)
