@@ -21,6 +21,7 @@ from composable_memory_adapters.graphiti.fact_results import (
     cited_episode,
     episode_page,
     fact_page,
+    group_in,
     ids_in,
     passage_result,
 )
@@ -152,15 +153,34 @@ class FactQueries(OpenGraph):
     ) -> MemoryFileSlice:
         """Return the page of a fact, with its history and its sources, or the text of an episode.
 
-        What is not there has no text, and neither has what is in a group that is not ours to read.
+        Of the file of another workspace it is what the graph has of the lines. What is not there has no text,
+        and neither has what is in a group that is not ours to read.
         """
         self._require_open("read a fact")
-        ids = ids_in(rel_path)
-        if ids is None:
+        group, ids = group_in(rel_path), ids_in(rel_path)
+        if group is None:
             raise MemoryPathError(rel_path, "it is no fact", allowed=[f"{PATH_ROOT}/<group>/<id>"])
-        is_readable = self._parts.scope.may_read(ids[0]) and await self._has_facts()
-        text = await self._page(*ids) if is_readable else ""
-        return MemoryFileSlice(text=excerpt(text, from_line, lines), path=rel_path)
+        if not self._parts.scope.may_read(group) or not await self._has_facts():
+            text = ""
+        elif ids:
+            text = excerpt(await self._page(*ids), from_line, lines)
+        else:
+            text = await self._said_in(group, rel_path, from_line or 1, lines or MAX_FACTS)
+        return MemoryFileSlice(text=text, path=rel_path)
+
+    async def _said_in(self, group_id: str, path: str, first: int, count: int) -> str:
+        """Return what the graph has of lines of a file of another workspace."""
+        found = await self._parts.store.episodes([group_id], limit=MAX_FACTS)
+        places = [(one, one.origin) for one in (cited_episode(one, self._parts.scope) for one in found)]
+        said = [
+            (place.start_line, episode.text.strip())
+            for episode, place in places
+            if place
+            and place.path == path
+            and place.start_line < first + count
+            and first <= (place.end_line or MAX_FACTS)
+        ]
+        return "\n\n".join(text for _, text in sorted(said))
 
     async def _page(self, group_id: str, own_id: str) -> str:
         fact = await self._parts.store.fact(group_id, own_id)

@@ -14,6 +14,7 @@ from composable_memory_adapters.graphiti.groups import GroupScope
 PATH_ROOT = "graphiti"
 
 _PATH = re.compile(rf"{PATH_ROOT}/([A-Za-z0-9_-]+)/([A-Za-z0-9-]+)")
+_CITED = re.compile(rf"{PATH_ROOT}/([A-Za-z0-9_-]+)/.+")
 
 
 def fact_path(group_id: str, fact_id: str) -> str:
@@ -25,6 +26,12 @@ def ids_in(path: str) -> tuple[str, str] | None:
     """Return the ids of the group and of the fact or episode that a path names, or None for other paths."""
     match = _PATH.fullmatch(path)
     return (match[1], match[2]) if match else None
+
+
+def group_in(path: str) -> str | None:
+    """Return the group of a path as `cited_origin` gives it to the file of another workspace."""
+    match = _CITED.fullmatch(path)
+    return match[1] if match and ".." not in path.split("/") else None
 
 
 def cited(fact: Fact, scope: GroupScope) -> Fact:
