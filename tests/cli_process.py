@@ -28,6 +28,7 @@ _PROCESSES.set_forkserver_preload(
         "composable_memory.runtime.opening",
         "composable_memory_adapters.builtin.backend",
         "composable_memory_adapters.embedders.wordllama",
+        "tests.loaded_vectors",
     ]
 )
 
@@ -38,7 +39,7 @@ def run_cli(
     environ: Mapping[str, str] | None = None,
     text: str = "",
 ) -> "subprocess.CompletedProcess[str]":
-    """Run `cmem` in a process that is forked where its modules are loaded; `text` is its stdin.
+    """Run `cmem` in a process forked where its modules and word vectors are loaded; `text` is its stdin.
 
     All else is as in a process of its own: the streams, the folder, the variables, and how it ends.
     """

@@ -73,7 +73,7 @@ class Place:
 
     def counts(self) -> tuple[int, int]:
         """Return how many commands were answered, and how many declined."""
-        self.told = json.loads(self.asked("serve", "status", "--json")[1])
+        self.told = json.loads(self.alone("serve", "status", "--json")[1])
         return self.told["answered"], self.told["declined"]
 
     def write(self, path: str, text: str) -> None:
@@ -434,7 +434,7 @@ def test_one_server_at_a_time_in_the_background_until_it_is_stopped(place: Place
     try:
         assert (code, json.loads(told)["running"]) == (0, True)
         for again in ([], ["--background"]):
-            code, _, problem = place.asked("serve", *again)
+            code, _, problem = place.alone("serve", *again)
             assert (code, str(json.loads(told)["pid"]) in problem) == (1, True)
         assert place.asked("search", PORT)[0] == 0
         assert place.counts()[0] == 1
@@ -444,8 +444,8 @@ def test_one_server_at_a_time_in_the_background_until_it_is_stopped(place: Place
         os.kill(process, signal.SIGCONT)
         assert (code, "does not answer" in problem) == (1, True)
     finally:
-        assert place.asked("serve", "stop")[0] == 0
-    assert place.asked("serve", "stop")[0] == 1
+        assert place.alone("serve", "stop")[0] == 0
+    assert place.alone("serve", "stop")[0] == 1
 
 
 @pytest.mark.thorough
