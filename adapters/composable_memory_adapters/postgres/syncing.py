@@ -171,7 +171,8 @@ class Syncing:
             run.problems += [OTHER_SPACE] if run.pending else []
         elif run.pending:
             await self._embed_pending(embedder, space, tenant, run, flight)
-            run.pending, _ = await self._server.read("sync", look, tenant=tenant)
+            if run.pending:  # or others have embedded them
+                run.pending, _ = await self._server.read("sync", look, tenant=tenant)
 
     async def _embed_pending(
         self, embedder: EmbedderAdapter, space: EmbeddingSpace, tenant: int, run: _Run, flight: Flight
