@@ -1,10 +1,11 @@
 """Says when two results are the same place, or the same in nearly the same words (pure)."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import chain, combinations, islice, pairwise, product
 from operator import itemgetter
-from typing import NamedTuple, TypeAlias
+from threading import Lock
+from typing import TypeAlias
 
 from composable_memory.paths import FOREIGN
 from composable_memory.types import MemorySearchResult, Origin
@@ -42,11 +43,18 @@ def overlap(lines: Passage | Origin | TakenFrom, better: Passage | Origin | Take
 
 def words_of(text: str) -> frozenset[str]:
     """Return the words of a text, or its character pairs where the script writes no spaces."""
+    return frozenset(_words_in(text)[0])
+
+
+def _words_in(text: str) -> tuple[list[str], int]:
+    """Return the same in their order, some of them several times, and how many they are without that."""
     folded = text.casefold()
-    words = frozenset(folded.split())
-    if len(folded) <= 16 * len(words):
-        return words
-    return frozenset(one + other for one, other in pairwise(folded))
+    words = folded.split()
+    count = len({*words})
+    if len(folded) > 16 * count:
+        words = [one + other for one, other in pairwise(folded)]
+        count = len({*words})
+    return words, count
 
 
 def nearly_equal(one: frozenset[str], other: frozenset[str]) -> bool:
@@ -65,17 +73,53 @@ def nearly_equal(one: frozenset[str], other: frozenset[str]) -> bool:
 
 
 class NearTexts:
-    """Compares the snippets of the results of one query; splits each into words once."""
+    """Compares the snippets of the results of one query.
+
+    A text with more new words than `NEAR_SHARE` allows is near none of those before it, and nearly every text
+    is such. So only the words of the others, and of what these are compared with, are kept as sets: the
+    memory that those of all texts take cost a tenth of the time of a logged query.
+    """
 
     def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._places: dict[str, int] = {}
+        self._new: set[str] = set()
         self._words: dict[str, frozenset[str]] = {}
+        self._placing = Lock()  # the thread of the log goes on where the query stopped
 
     def __call__(self, one: Passage, other: Passage) -> bool:
         """Return whether two snippets share nearly all their words."""
-        return nearly_equal(self.words_of(one.snippet), self.words_of(other.snippet))
+        text, near = one.snippet, other.snippet
+        later = text if self._place(text) > self._place(near) else near
+        if later in self._new and text != near:
+            return False
+        return nearly_equal(self._words_of(text), self._words_of(near))
 
-    def words_of(self, text: str) -> frozenset[str]:
-        """Return the words of a snippet."""
+    def pairs(self, texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Yield each two of some texts, all of them different, that share nearly all their words."""
+        ordered = sorted(texts, key=self._place)
+        for at, text in enumerate(ordered):
+            if text not in self._new:
+                words = self._words_of(text)
+                for other in ordered[:at]:
+                    if nearly_equal(words, self._words_of(other)):
+                        yield other, text
+
+    def _place(self, text: str) -> int:
+        """Return how many texts came before this one."""
+        place = self._places.get(text)
+        return self._placed(text) if place is None else place
+
+    def _placed(self, text: str) -> int:
+        words, count = _words_in(text)
+        with self._placing:
+            known = len(self._seen)
+            self._seen.update(words)
+            if count - (len(self._seen) - known) < NEAR_SHARE * count:
+                self._new.add(text)
+            return self._places.setdefault(text, len(self._places))
+
+    def _words_of(self, text: str) -> frozenset[str]:
         words = self._words.get(text)
         if words is None:
             words = self._words[text] = words_of(text)
@@ -85,27 +129,32 @@ class NearTexts:
 def near_pairs(
     results: Sequence[MemorySearchResult],
     places: Iterable[int] | None = None,
-    words: Callable[[str], frozenset[str]] = words_of,
+    is_near: NearTexts | None = None,
 ) -> Iterator[tuple[int, int]]:
     """Yield the places of all pairs with nearly equal snippets, except those that are the same lines.
 
-    With `places` only the results there are compared, by the `words` of their texts. Pairs come in the order
-    of the second place, then of the first.
+    With `places` only the results there are compared. Pairs come in the order of the second place, then of
+    the first.
     """
-    texts = _texts(results, range(len(results)) if places is None else places, words)
-    pairs = [pair for text in texts for pair in combinations(text.places, 2)]
-    for here, there in _alike(texts):
-        pairs += [(min(pair), max(pair)) for pair in product(here, there)]
+    is_near = is_near or NearTexts()
+    of_text: dict[str, list[int]] = {}
+    for place in range(len(results)) if places is None else sorted(places):
+        of_text.setdefault(results[place].snippet, []).append(place)
+    pairs = [pair for equal in of_text.values() for pair in combinations(equal, 2)]
+    for text, near in is_near.pairs(of_text):
+        pairs += [(min(pair), max(pair)) for pair in product(of_text[text], of_text[near])]
     for first, second in sorted(pairs, key=itemgetter(1, 0)):
         one, other = results[first], results[second]
-        if one.path != other.path or not same_lines(one, other):
+        if one.path == other.path and same_lines(one, other):
+            continue
+        if one.snippet != other.snippet or is_near(one, other):  # equal texts may have no words
             yield first, second
 
 
 def near_pairs_shown(
     lists: Sequence[Sequence[MemorySearchResult]],
     most: int,
-    words: Callable[[str], frozenset[str]] = words_of,
+    is_near: NearTexts | None = None,
 ) -> Iterator[tuple[int, int]]:
     """Yield the near pairs that decide on the first `most` results, under any weights and fusion.
 
@@ -118,6 +167,7 @@ def near_pairs_shown(
     more as have a twin, and at all that can be grouped, whose score others can raise. Beside foreign texts,
     at all notes: one that is a copy gives its place to the note.
     """
+    is_near = is_near or NearTexts()
     results = [result for found in lists for result in found]
     grouped = _that_can_be_grouped(results)
     if any(FOREIGN in result.path for result in results):
@@ -136,7 +186,7 @@ def near_pairs_shown(
         if wanted == seen:
             yield from pairs
             return
-        seen, pairs = wanted, list(near_pairs(results, wanted, words))
+        seen, pairs = wanted, list(near_pairs(results, wanted, is_near))
 
 
 def _until_full(
@@ -174,41 +224,3 @@ def _that_can_be_grouped(results: Sequence[MemorySearchResult]) -> set[int]:
             if end >= reached:
                 reached, last = end, place
     return grouped
-
-
-class _Text(NamedTuple):
-    """A text that has words, and where it stands."""
-
-    size: int
-    words: frozenset[str]
-    places: Sequence[int]
-
-
-def _texts(
-    results: Sequence[MemorySearchResult], places: Iterable[int], words_in: Callable[[str], frozenset[str]]
-) -> list[_Text]:
-    """Return each distinct text once, those of fewest words first; several backends find the same passage."""
-    of_text: dict[str, list[int]] = {}
-    for place in sorted(places):
-        of_text.setdefault(results[place].snippet, []).append(place)
-    split = ((words_in(text), found) for text, found in of_text.items())
-    texts = [_Text(len(words), words, found) for words, found in split if words]
-    return sorted(texts, key=itemgetter(0))
-
-
-def _alike(texts: Sequence[_Text]) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-    """Yield the places of each two texts that are nearly equal.
-
-    Of the second nearly all words stand in texts before it, which tells nearly all texts apart: some 60 % do,
-    of passages that answer one question. Compared are only texts of nearly the same number of words.
-    """
-    seen: set[str] = set()
-    for at, (size, words, places) in enumerate(texts):
-        known = len(seen)
-        seen |= words
-        if size - (len(seen) - known) >= NEAR_SHARE * size:
-            for other_size, other_words, other_places in reversed(texts[:at]):
-                if other_size < size * NEAR_SHARE:
-                    break
-                if nearly_equal(words, other_words):
-                    yield places, other_places

@@ -281,9 +281,9 @@ def _candidates(results: Sequence[MemorySearchResult]) -> list[Candidate]:
 def _near(answers: Sequence[BackendAnswer], max_results: int, depth: int, texts: NearTexts) -> list[NearPair]:
     lists = [answer.results for answer in answers]
     if max_results <= depth:
-        found = near_pairs_shown(lists, max_results, texts.words_of)
+        found = near_pairs_shown(lists, max_results, texts)
     else:  # a list that is longer than it was read at first is ranked whole before it is cut
-        found = near_pairs([*chain(*lists)], words=texts.words_of)
+        found = near_pairs([*chain(*lists)], is_near=texts)
     pairs = [NearPair(*pair) for pair in islice(found, MOST_NEAR_PAIRS + 1)]
     return pairs if len(pairs) <= MOST_NEAR_PAIRS else [TOO_MANY_NEAR]
 

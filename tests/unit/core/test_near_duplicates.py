@@ -31,11 +31,11 @@ def words(*numbers: int) -> str:
 
 
 def by_comparing_all(results: Sequence[MemorySearchResult]) -> set[tuple[int, int]]:
-    is_near = NearTexts()
+    split = [words_of(one.snippet) for one in results]
     return {
         (one, other)
         for one, other in combinations(range(len(results)), 2)
-        if results[one].key != results[other].key and is_near(results[one], results[other])
+        if results[one].key != results[other].key and nearly_equal(split[one], split[other])
     }
 
 
@@ -82,7 +82,7 @@ def test_texts_without_words_are_not_evidence_of_anything() -> None:
     assert list(near_pairs(numbered(["", "", " "]))) == []
 
 
-def test_each_text_is_taken_apart_once_for_its_own_result() -> None:
+def test_texts_are_near_in_either_order() -> None:
     is_near = NearTexts()
     one, same, other = result(words(1, 2, 3)), result(words(3, 2, 1)), result(words(4, 5, 6))
 
@@ -103,6 +103,28 @@ def test_the_pairs_found_are_those_that_comparing_all_would_find() -> None:
         assert set(found) == by_comparing_all(results)
         assert len(set(found)) == len(found)
         assert all(one < other for one, other in found)
+
+
+def test_two_texts_are_near_or_not_whatever_was_compared_before() -> None:
+    for seed in range(25):
+        draw, is_near = Random(seed), NearTexts()
+        results = numbered(copied_and_changed(draw))
+        pairs = [*combinations(range(len(results)), 2)]
+        draw.shuffle(pairs)
+
+        found = {(one, other) for one, other in pairs if is_near(results[one], results[other])}
+
+        assert found == by_comparing_all(results)
+
+
+def test_pairs_are_found_after_some_texts_were_compared_already() -> None:
+    for seed in range(25):
+        draw, is_near = Random(seed), NearTexts()
+        results = numbered(copied_and_changed(draw))
+        for one in draw.sample(results, 5):
+            is_near(one, draw.choice(results))
+
+        assert set(near_pairs(results, is_near=is_near)) == by_comparing_all(results)
 
 
 def copied_and_changed(draw: Random) -> list[str]:
