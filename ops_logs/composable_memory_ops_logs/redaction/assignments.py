@@ -193,7 +193,7 @@ _DELIMITERS = {"xml": "<", "cell": "|", "attr": "="}
 
 
 _SUM_NAME = Pattern(r"(?:sha|md)-?[0-9]{1,3}:")
-_RULE_LINE = Pattern(r"[^\n]{0,400}\n[ \t]{0,8}\|?[ \t]{0,8}:?--")  # so this was the head of a table
+_RULE_LINE = Pattern(r"[^\n]{0,400}+\n[ \t]{0,8}\|?[ \t]{0,8}:?--")  # so this was the head of a table
 _BLOCK = Pattern(r"""[|>][+-]?[ \t]{0,4}\r?\n""")
 _NEXT_LINE = Pattern(
     r"""(?:[ \t]{0,8}\r?\n)?(?:```\w{0,12}\r?\n)?[ \t]{0,24}(?P<item>-[ ]{1,3})?["'`*]{0,3}"""

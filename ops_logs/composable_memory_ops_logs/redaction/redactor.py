@@ -130,7 +130,7 @@ def _announced(text: Text) -> list[Span]:
     return found
 
 
-_LOOK_EVERY = 8192
+_LOOK_EVERY = 16_384
 """After how many characters a text is looked at for a flood of equal pieces.
 
 So much each rule reads before the next one does: what it needs stays in the caches of the processor

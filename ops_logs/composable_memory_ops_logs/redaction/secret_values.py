@@ -126,10 +126,11 @@ def is_word(value: str) -> bool:
 def is_strong(value: str, *, is_alone: bool = False) -> bool:
     """Return whether a value mixes kinds of characters as passwords do; with `is_alone` more strictly."""
     value = value[:128]
-    has_digit = any(map(str.isdigit, value))
+    has_digit, has_sign = any(map(str.isdigit, value)), not _SIGNS.isdisjoint(value)
+    if not (has_digit or has_sign or is_alone):
+        return False
     has_lower, has_upper = any(map(str.islower, value)), any(map(str.isupper, value))
-    has_sign = not _SIGNS.isdisjoint(value)
-    if not (has_lower or has_upper) or not (has_digit or has_sign or (is_alone and has_upper)):
+    if not (has_lower or has_upper) or not (has_digit or has_sign or has_upper):
         return False
     if _UNIT.match(value.lower()):
         return False
