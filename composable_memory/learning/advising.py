@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
 from math import inf
+from typing import TYPE_CHECKING
 
 from composable_memory.config.settings import JudgeSettings
 from composable_memory.learning.context import LearningContext
@@ -25,6 +26,9 @@ from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_feedback.weights import WeightTable, same_proportions
 from composable_memory_ops_logs import WeightsAdvised
 from composable_memory_ops_logs.quick_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from composable_memory_feedback.chat import ChatClient
 
 WORST_QUERIES = 10
 MOST_TAKEN_BACK = 1000
@@ -58,7 +62,12 @@ async def language_model(settings: JudgeSettings) -> AsyncIterator[LanguageModel
     Raises:
         FeedbackError: they name none, or what they say cannot be used.
     """
-    from composable_memory_feedback.chat import ChatClient, ChatEndpoint  # brings the HTTP client
+    async with await asyncio.to_thread(_chat_client, settings) as client:
+        yield client
+
+
+def _chat_client(settings: JudgeSettings) -> "ChatClient":
+    from composable_memory_feedback.chat import ChatClient, ChatEndpoint  # reads the HTTP client's files
 
     if settings.base_url is None:
         raise FeedbackError(
@@ -73,8 +82,7 @@ async def language_model(settings: JudgeSettings) -> AsyncIterator[LanguageModel
         timeout_s=settings.timeout_ms / 1000,
         max_tokens=settings.max_tokens,
     )
-    async with ChatClient(endpoint) as client:
-        yield client
+    return ChatClient(endpoint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
