@@ -108,7 +108,11 @@ KEYWORD_ENGINE = "postings"
 VECTOR_ENGINE = "pgvector"
 
 NEAREST = """
-SELECT id, -(vector <#> $2) AS cosine FROM vectors WHERE tenant = $1 ORDER BY vector <#> $2, id LIMIT $3
+SELECT nearest.id, cosine, passages.id FROM (
+  SELECT id, hash, -(vector <#> $2) AS cosine FROM vectors
+  WHERE tenant = $1 ORDER BY vector <#> $2, id LIMIT $3
+) AS nearest JOIN passages ON passages.tenant = $1 AND passages.hash = nearest.hash
+ORDER BY cosine DESC, nearest.id, passages.id
 """
 
 
@@ -187,16 +191,16 @@ class Searching:
                         also=dated.ids if dated else (),
                         wordless=None if dated is None or dated.asked.is_all else WORDLESS,
                     )
-                near = None
+                near, held = None, dict[int, list[int]]()
                 if vector is not None and direction is not None:
                     deep = depth * (DEEPER_FOR_BOTH if has_both else 1)
-                    near = await _nearest(connection, tenant, vector, direction, deep, state)
+                    near, held = await _nearest(connection, tenant, vector, direction, deep, state)
                 found = Candidates(depth=depth, keyword=by_words, near=near)
                 reader = await read_snapshot(
                     connection,
                     tenant,
                     ids=[*(hit.id for hit in (by_words.hits if by_words else ())), *compared],
-                    embeddings=[id_ for id_, _ in near.embeddings] if near else [],
+                    held=held,
                     direction=direction,
                     sample=state.sample,
                     is_dated=dated is not None,
@@ -305,9 +309,7 @@ class Searching:
             state = await self.look(connection, tenant)
             ids = await self._passing(connection, tenant, Keywords(connection, tenant, state), options)
             wanted = ids[: options.max_results]
-            reader = await read_snapshot(
-                connection, tenant, ids=wanted, embeddings=[], direction=None, sample=()
-            )
+            reader = await read_snapshot(connection, tenant, ids=wanted, held={}, direction=None, sample=())
         page = await asyncio.to_thread(partial(listed_page, reader, ids=wanted, options=options))
         degraded = (*self._degradations(state, None),)
         return SearchAnswer(results=page.results, degraded=degraded, is_filtered=True)
@@ -339,11 +341,11 @@ async def _nearest(
     direction: bytes,
     depth: int,
     state: WorkspaceState,
-) -> Near:
-    rows = await connection.fetch(NEAREST, tenant, direction, depth)
-    return Near(
-        vector=vector,
-        embeddings=[(row["id"], row["cosine"]) for row in rows],
-        engine=VECTOR_ENGINE,
-        followed=state.followed,
-    )
+) -> tuple[Near, dict[int, list[int]]]:
+    """Return the vectors that are nearest, and the passages that have each."""
+    cosines, held = dict[int, float](), dict[int, list[int]]()
+    for id_, cosine, passage in await connection.fetch(NEAREST, tenant, direction, depth):
+        cosines[id_] = cosine
+        held.setdefault(id_, []).append(passage)
+    near = Near(vector=vector, embeddings=[*cosines.items()], engine=VECTOR_ENGINE, followed=state.followed)
+    return near, held

@@ -441,6 +441,7 @@ class Server:
                     max_inactive_connection_lifetime=IDLE_S,
                     command_timeout=WRITE_S + MARGIN_S,
                     init=self._prepare,
+                    reset=_nothing_left,
                     # A pooler hands each transaction to another connection, which knows none of ours.
                     statement_cache_size=0 if self._is_pooled else 100,
                     server_settings={"application_name": APPLICATION},
@@ -520,6 +521,10 @@ class Server:
         else:
             return BackendError(self._id, operation, told)
         return BackendUnavailable(self._id, problem, fix=fix, operation=operation)
+
+
+async def _nothing_left(_: Connection) -> None:
+    """Ask nothing of the server when a connection is given back: what we set ends with each transaction."""
 
 
 async def again(call: Callable[[], Awaitable[T]]) -> T:

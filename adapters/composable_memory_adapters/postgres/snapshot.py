@@ -49,11 +49,6 @@ SELECT passages.id, -(vector <#> $3) AS cosine
 FROM passages JOIN vectors ON vectors.tenant = passages.tenant AND vectors.hash = passages.hash
 WHERE passages.tenant = $1 AND passages.id = ANY ($2)
 """
-HOLDERS = """
-SELECT vectors.id AS embedding, passages.id
-FROM passages JOIN vectors ON vectors.tenant = passages.tenant AND vectors.hash = passages.hash
-WHERE passages.tenant = $1 AND vectors.id = ANY ($2) ORDER BY passages.id
-"""
 DAYS = "SELECT path, source, day, mtime FROM notes WHERE tenant = $1"
 PLACES = 'SELECT id, path FROM passages WHERE tenant = $1 ORDER BY path COLLATE "C", start_line, start_char'
 TEXTS_AFTER = "SELECT id, text FROM passages WHERE tenant = $1 AND id > $2 ORDER BY id LIMIT $3"
@@ -154,15 +149,12 @@ async def read_snapshot(
     tenant: int,
     *,
     ids: Iterable[int],
-    embeddings: Sequence[int],
+    held: Mapping[int, Sequence[int]],
     direction: bytes | None,
     sample: Sequence[int],
     is_dated: bool = False,
 ) -> Snapshot:
-    """Read what ranking will ask of some passages, and of those with some vectors; of what time, if dated."""
-    held: dict[int, list[int]] = {}
-    for embedding, id_ in await connection.fetch(HOLDERS, tenant, embeddings) if embeddings else ():
-        held.setdefault(embedding, []).append(id_)
+    """Read what ranking will ask of some passages, and of those that vectors hold; of what time, if dated."""
     wanted = [*{*ids, *(id_ for some in held.values() for id_ in some)}]
     rows, mtimes = {}, {}
     for id_, path, source, start, end, start_char, text, headings, title, mtime in await connection.fetch(
