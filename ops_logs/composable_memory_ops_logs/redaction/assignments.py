@@ -69,6 +69,8 @@ _GAPS = {
     "key": Pattern(r"(?P<gap>[ \t]{1,4}(?=\S{8}|(?<=_key[ ])|(?<=-token[ ])|(?<=-key[ ])|(?<=-secret[ ])))"),
     "code": Pattern(r"(?P<gap>(?:[ ](?:for|from|für|de|pour|para)[ ]\w{1,20})?[ \t]{1,4}(?=[0-9]{2}))"),
 }
+# "the password's kolibri42", at the end of what is said; not "the password's 12-character limit".
+_SHORT_IS = Pattern(r"['’]s(?P<gap>[ ]{1,2}(?=\S{2,64}(?:[,.;!?)]\s|\s{0,3}(?:\n|\Z))))")
 
 
 def _joined(low: str, end: int, sort: str) -> re.Match[str] | None:
@@ -78,6 +80,8 @@ def _joined(low: str, end: int, sort: str) -> re.Match[str] | None:
     join = None if is_prose else _SIGNS.match(low, end)
     if join is None and first in " \t:=":
         join = _PROSE.match(low, end) or _GAPS[sort].match(low, end)
+    elif join is None and first in "'’" and sort == "password":
+        join = _SHORT_IS.match(low, end)
     return join
 
 
@@ -88,7 +92,7 @@ _CHANGED = Pattern(
 )
 _CHANGED_CHARS = 40
 """How far behind a name its `from` stands."""
-_MAY_JOIN = r"""(?=[\r\n \t:="'`\\\])*_|>,(/])"""
+_MAY_JOIN = r"""(?=[\r\n \t:="'’`\\\])*_|>,(/])"""
 _DIRECTIVES = ("requirepass", "masterauth", "psk")
 
 

@@ -42,6 +42,7 @@ SORTS = {
         "cred": r"cred(?:ential)?s?",
         "auth": r"auth",
         "секрет": "секрет",
+        **{f"pat{sign}": "pat" for sign in ":= "},  # a personal access token
     },
     "code": {
         "pin": r"pin(?:[ -]?(?:code|number|nummer|nr))?",
@@ -174,7 +175,7 @@ def _strength_of_key(words: list[str], before: str, name: str) -> int:
         return 0  # a word of its own, such as `monkey`
     if qualifier in HARMLESS_QUALIFIERS:
         return 0
-    if stem == "auth":
+    if stem == "auth" or words == ["pat"]:
         return 1
     if stem in {"key", "cred", "credential"}:
         return 3 if qualifier in KEY_QUALIFIERS else 1

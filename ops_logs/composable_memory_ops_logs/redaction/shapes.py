@@ -108,5 +108,10 @@ SHAPES = (
     _special("v1.0-", r"[0-9a-f]{24}-[0-9a-f]{100,}"),
     _special("re_", r"[A-Za-z0-9]{8}_[A-Za-z0-9]{16,}"),
     _special("1//0", r"[\w-]{20,}"),
+    _special("AQ.", r"Ab[\w-]{30,}"),
+    _special("BSA", rf"[\w-]{{28}}{_END}"),
+    _special("co_", rf"[A-Za-z0-9]{{40}}{_END}"),
+    _special("psk_", rf"[A-Za-z0-9]{{32}}{_END}"),
+    _special("t1.", r"[\w-]{20,200}\.[\w-]{80,}"),
     _within("-us", rf"[0-9a-f]{{32}}-us[0-9]{{1,2}}{_END}", 32),
 )
