@@ -83,7 +83,7 @@ class Sought:
         """Return the numbers of the tokens at which it begins in a line of `words`."""
         places: list[int] = []
         text = self.text
-        number, before, at = 0, 0, line.find(text)
+        number, before, at = 0, 0, line.find(text) if self.tokens else -1
         while at >= 0:
             number += line.count(" ", before, at)  # a blank stands before each token
             places.append(number)
