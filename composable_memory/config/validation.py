@@ -25,7 +25,7 @@ _SHAPES = {
 }
 """What pydantic says in terms of Python, said in terms of a settings file."""
 
-_REMOVED = {"memory.feedback.shadow_queries": "this setting was removed; delete it"}
+_REMOVED = ("memory.feedback.shadow_queries",)
 
 
 def is_secret(name: str) -> bool:
@@ -71,7 +71,7 @@ def check(
     """Make a model of plain data that stands under the dotted `key`.
 
     `origins` tells by dotted key where a value was set. `also_known` are keys that count when the nearest key
-    to an unknown one is looked for.
+    to an unknown one is looked for. Keys that the model had in earlier versions are its `REMOVED`.
 
     Raises:
         ConfigError: a key is unknown or its value is out of range; the first is explained, the others named.
@@ -80,7 +80,8 @@ def check(
         return model.model_validate(data)
     except ValidationError as error:
         known = [*known_keys(model, key), *also_known]
-        raise _translated(error.errors(include_url=False), key, origins or {}, known) from error
+        removed = [*_REMOVED, *(f"{key}.{name}" for name in getattr(model, "REMOVED", ()))]
+        raise _translated(error.errors(include_url=False), key, origins or {}, known, removed) from error
 
 
 def unknown_key(key: str, known: Iterable[str], origin: object | None = None) -> ConfigError:
@@ -90,15 +91,19 @@ def unknown_key(key: str, known: Iterable[str], origin: object | None = None) ->
 
 
 def _translated(
-    errors: list[ErrorDetails], prefix: str, origins: Mapping[str, object], known: Iterable[str]
+    errors: list[ErrorDetails],
+    prefix: str,
+    origins: Mapping[str, object],
+    known: Iterable[str],
+    removed: Iterable[str],
 ) -> ConfigError:
     first, *others = dict.fromkeys(_dotted(prefix, error["loc"]) for error in errors)
     problem = _problem(errors[0])
     if others:
         problem += f" (also wrong: {', '.join(others)})"
     unknown = errors[0]["type"] == "extra_forbidden"
-    if unknown and first in _REMOVED:
-        problem, unknown = _REMOVED[first], False
+    if unknown and first in removed:
+        problem, unknown = "this setting was removed; delete it", False
     origin = _origin(first, origins, inside=unknown)
     return ConfigError(
         first,

@@ -12,8 +12,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import replace
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 
+import asyncpg
 import certifi
 import pytest
 from pydantic import SecretStr
@@ -55,7 +57,7 @@ from composable_memory_adapters.postgres import server
 from composable_memory_adapters.postgres.backend import PostgresMemory, open_postgres
 from composable_memory_adapters.postgres.feedback import TABLES as LEARNT
 from composable_memory_adapters.postgres.feedback import PostgresFeedbackStore
-from composable_memory_adapters.postgres.schema import VERSION
+from composable_memory_adapters.postgres.schema import VERSION, migrate, migrations
 from composable_memory_adapters.postgres.server import Address, address_of
 
 TABLES = (
@@ -679,6 +681,45 @@ async def test_tables_that_are_newer_are_left_alone(
             await memory.search("ferry")
         with pytest.raises(BackendUnavailable, match="99"):
             await memory.sync()
+
+
+async def test_tables_that_are_upgraded_while_a_memory_is_open_are_left_alone(
+    services: BackendServices, team_settings: PostgresSettings, postgres_server: PostgresServer
+) -> None:
+    async with open_postgres(team_settings, services) as memory:
+        await memory.sync()
+        await asyncio.to_thread(
+            postgres_server.run,
+            f"ALTER TABLE {team_settings.schema_}.passage_words RENAME COLUMN words TO of_version_99",
+            f"UPDATE {team_settings.schema_}.schema_version SET version = 99",
+        )
+        for told in ("upgrade", "99"):
+            with pytest.raises(BackendUnavailable, match=told):
+                await memory.search("ferry")
+
+
+async def test_a_migration_may_take_hours(postgres_server: PostgresServer) -> None:
+    """One may write all that a server holds anew."""
+    steps, limits_s = await asyncio.to_thread(migrations), dict[str, float]()
+    folder = str(postgres_server.folder)
+    connection = await asyncpg.connect(host=folder, user="postgres", database="postgres")
+    connection.add_query_logger(lambda one: limits_s.update({one.query: one.timeout or 0.0}))
+    try:
+        await connection.execute("BEGIN; SET LOCAL search_path = of_hours, public")
+        await migrate(connection, "of_hours", steps)
+    finally:
+        await connection.execute("ROLLBACK")
+        await connection.close()
+
+    assert min(limits_s[one] for one in chain.from_iterable(steps)) > 3600
+
+
+async def test_a_removed_setting_is_named_with_what_to_do(workspace: Path, state_dir: Path) -> None:
+    config = {"memory": {"backends": {"team": {"kind": "postgres", "exactLimit": 5}}}}
+    with pytest.raises(ConfigError, match="delete") as raised:
+        async with open_memory(workspace, state_dir, config=config, long_lived=False):
+            pass
+    assert raised.value.key == "memory.backends.team.exact_limit"
 
 
 async def test_words_are_counted_exactly_however_notes_change(

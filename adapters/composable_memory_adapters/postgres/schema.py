@@ -24,12 +24,15 @@ SET LOCAL citus.multi_shard_modify_mode = 'sequential'; SET LOCAL citus.show_sha
 VERSION = 12
 """The version that this code reads and writes: the number of the last migration."""
 
+LONGEST_S = 86_400.0
+"""How long a statement that changes tables may take: some write all that the server holds anew."""
+
 
 class Session(Protocol):
     """What is needed of a connection."""
 
-    async def execute(self, query: str, /) -> object:
-        """Run statements."""
+    async def execute(self, query: str, /, *, timeout: float | None = None) -> object:  # noqa: ASYNC109
+        """Run statements, for so many seconds at most."""
         ...
 
     async def fetchval(self, query: str, /, *values: object) -> object:
@@ -66,8 +69,8 @@ async def migrate(session: Session, schema: str, steps: Sequence[Sequence[str]])
     Tables that are newer stay as they are.
     """
     assert re.fullmatch("[a-z_][a-z0-9_]*", schema)
-    await session.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
-    await session.execute(FOR_CITUS)
+    await session.execute(f"SET LOCAL statement_timeout = {int(LONGEST_S * 1000)}; {FOR_CITUS}")
+    await session.execute(f"SELECT pg_advisory_xact_lock({LOCK})", timeout=LONGEST_S)
     before = await version(session, schema)
     if before == 0:
         await session.execute(
@@ -76,7 +79,7 @@ async def migrate(session: Session, schema: str, steps: Sequence[Sequence[str]])
             f"INSERT INTO {schema}.schema_version VALUES (0)"
         )
     for statement in chain.from_iterable(steps[before:]):
-        await session.execute(statement)
+        await session.execute(statement, timeout=LONGEST_S)
     after = max(before, len(steps))
     await session.execute(f"UPDATE {schema}.schema_version SET version = {after}")  # noqa: S608
     return Migrated(before=before, after=after)

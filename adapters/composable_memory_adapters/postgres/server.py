@@ -97,6 +97,7 @@ class WorkspaceGone(BackendUnavailable):
 
 _REPEATABLE = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _NO_ENTRY = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError)
+_NOT_THERE = (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,7 +333,8 @@ class Server:
             await connection.execute(show)
             tables = [row["name"] for row in await connection.fetch(NOT_SPREAD, self.schema)]
             for table in tables:
-                await connection.execute(SPREAD_ALIKE if table.endswith(".workspaces") else SPREAD, table)
+                spread = SPREAD_ALIKE if table.endswith(".workspaces") else SPREAD
+                await connection.execute(spread, table, timeout=schema.LONGEST_S)
         await self._grant_anew()
         return len(tables)
 
@@ -516,6 +518,9 @@ class Server:
         elif isinstance(error, asyncpg.InsufficientPrivilegeError):
             problem = f"{self.address} refuses: {told}"
             fix = "let its owner run `cmem postgres init --grant-to`"
+        elif isinstance(error, _NOT_THERE):
+            self._is_checked = False  # the next call says of which version they are
+            problem, fix = f"its tables have changed ({told})", "upgrade composable-memory, or try again"
         elif isinstance(error, _GONE):
             problem, fix = f"{self.address} does not answer ({told})", "start it, or look at the URL"
         else:

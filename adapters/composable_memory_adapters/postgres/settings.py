@@ -1,6 +1,7 @@
 """Settings of the PostgreSQL memory: which server, whose notes, how they are cut and searched."""
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
@@ -24,6 +25,8 @@ def _expanded(paths: tuple[NotePath, ...]) -> tuple[NotePath, ...]:
 
 class PostgresSettings(SettingsModel):
     """Settings of a memory in a PostgreSQL server with pgvector."""
+
+    REMOVED: ClassVar[Sequence[str]] = ("exact_limit",)
 
     url: SecretStr | None = Field(
         default=None,
