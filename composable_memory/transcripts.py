@@ -133,6 +133,9 @@ def _stamp(value: object) -> datetime | None:
     return None
 
 
+# --- what an agent is told ----------------------------------------------------------------------------------
+
+
 def fence(parts: Iterable[str]) -> str:
     """Return texts as one block that an agent can tell from what its user says."""
     return "\n".join([OPENING, CAUTION, *map(escaped, parts), CLOSING])

@@ -1,6 +1,6 @@
-"""What can be configured: every key with its default and its range, and what is wrong with a key that is not.
+"""What can be configured: every key with its default, its range and what it means.
 
-Nothing is read here; files, variables and their trust are the business of `config`.
+Nothing is read here: `layers.py` says where values come from, `validation.py` what is wrong with one.
 """
 
 from collections.abc import Mapping

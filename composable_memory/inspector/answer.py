@@ -308,6 +308,9 @@ def _left_out(told: Row) -> Markup:
     return el("section", el("details", el("summary", title), left, said, open=len(dropped) <= FEW))
 
 
+# --- the page to attach -------------------------------------------------------------------------------------
+
+
 def report_page(told: Row, *, with_texts: bool = True) -> str:
     """Return the page for what `memory_explain` says of a search as a whole, or for a trace that is none.
 

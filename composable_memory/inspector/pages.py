@@ -261,6 +261,9 @@ def _check(name: str, words: str, form: Form) -> Markup:
     return el("label", given, words, class_="check")
 
 
+# --- the page of the backends -------------------------------------------------------------------------------
+
+
 def backend_cards(told: Row) -> Markup:
     """Return a card for each backend of what `memory_status` says, and for those that are not open."""
     whole: Row = told["status"].get("custom", {})

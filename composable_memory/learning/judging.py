@@ -57,7 +57,8 @@ LOOK_BACK = timedelta(minutes=45)
 GATHERED = "signals gathered until"
 ALL_ADVISED = "all that judged queries would show under the advice is judged"
 
-TOLD_RESULTS = 5
+NAMED_RESULTS = 5
+"""So many results are named where somebody asks for one that is not there."""
 _RANK = re.compile(r"[0-9]{1,6}")
 
 
@@ -375,7 +376,7 @@ def named_result(query: LoggedQuery, name: str, *, hidden: Collection[int] = ())
         named += of_lines if cited.start_char is None else []
     if named:
         return named[0]
-    shown = "; ".join(f"{rank}: {hit.key}" for rank, hit in list(places.items())[:TOLD_RESULTS]) or "nothing"
+    shown = "; ".join(f"{rank}: {hit.key}" for rank, hit in list(places.items())[:NAMED_RESULTS]) or "nothing"
     raise FeedbackError("this query found no such result", subject=name, advice=f"it showed {shown}")
 
 

@@ -1,10 +1,11 @@
 """What a sentence must look like to state a relation, in English, German and Spanish.
 
-The words and the templates stand in `grammar.toml`. A template is a pattern over a clause whose names and
-pronouns are single marks: `WHO` is one or several subjects, or none where the clause goes on about those
-before; `WHOM` subjects that stand elsewhere; `NAME` names, `FROM` one that something is taken from, `TRADE`
-what somebody is by trade, `PET` an animal, `WORDS` a few words that need be no names. They are tried in this
-order, and what one has read no other reads again. What fits none states nothing.
+The templates and their words stand in `grammar.toml`, all other words in `word_lists.toml`. A template is a
+pattern over a clause whose names and pronouns are single marks: `WHO` is one or several subjects, or none
+where the clause goes on about those before; `WHOM` subjects that stand elsewhere; `NAME` names, `FROM` one
+that something is taken from, `TRADE` what somebody is by trade, `PET` an animal, `WORDS` a few words that
+need be no names. They are tried in this order, and what one has read no other reads again. What fits none
+states nothing.
 """
 
 import re
