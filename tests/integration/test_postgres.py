@@ -1,6 +1,7 @@
 """The PostgreSQL memory on a real server: ranking, several machines, borders, a server that goes away."""
 
 import asyncio
+import hashlib
 import json
 import os
 import ssl
@@ -749,6 +750,22 @@ async def test_words_are_counted_exactly_however_notes_change(
         ' GROUP BY word ORDER BY word COLLATE "C"'
     )
     assert counted == true
+
+
+async def test_a_word_of_thousands_of_letters_keeps_no_note_away(
+    services: BackendServices, team_settings: PostgresSettings, workspace: Path
+) -> None:
+    """An index of PostgreSQL takes 2,704 bytes."""
+    word = "".join(hashlib.sha512(b"%d" % number).hexdigest() for number in range(40))
+    await asyncio.to_thread(
+        write, workspace, {"memory/lamp.md": f"---\ntags: [{word}]\n---\nA lamp is lit.\n"}
+    )
+    async with open_postgres(team_settings, services) as memory:
+        report = await memory.sync()
+        found = {*await paths(memory, word)}, {*await paths(memory, "lamp")}
+
+    assert report.problems == ()
+    assert found == ({"memory/lamp.md"}, {"memory/lamp.md"})
 
 
 async def test_long_words_go_with_the_last_note_that_has_them(

@@ -36,6 +36,9 @@ def direction_of(values: Sequence[float]) -> bytes:
     return pack(f">hh{len(values)}f", len(values), 0, *(value / length for value in values))
 
 
+LONGEST_TOKEN = 640
+"""Of a longer token so many characters count: an index takes 2,704 bytes, of which one may need four."""
+
 LEAST_RARITY = 1e-6
 """What FTS5 gives a word that is in half of the passages or more."""
 
@@ -51,12 +54,16 @@ class PassageWords:
 
 def words_of(row: KeywordRow, stemmer: Stemmer) -> PassageWords:
     """Return the words of a passage."""
-    fields = [stemmer.of_forms(field) for field in row]
+    fields = [_tokens_in(field, stemmer) for field in row]
     return PassageWords(
         length=len(fields[0]),
         tokens=sum(map(len, fields)),
         words="\n".join(f" {' '.join(field)} " for field in fields),
     )
+
+
+def _tokens_in(text: str, stemmer: Stemmer) -> list[str]:
+    return [token[:LONGEST_TOKEN] for token in stemmer.of_forms(text)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +78,7 @@ class Sought:
     @classmethod
     def of(cls, lookup: Lookup, stemmer: Stemmer) -> "Sought":
         """Return what a lookup comes to in the index."""
-        tokens = tuple(stemmer.of_forms(" ".join(lookup.words)))
+        tokens = tuple(_tokens_in(" ".join(lookup.words), stemmer))
         return cls(tokens, lookup.is_open, f" {' '.join(tokens)}" + ("" if lookup.is_open else " "))
 
     @property
