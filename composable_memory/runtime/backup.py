@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import shutil
+from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import field
@@ -380,7 +381,8 @@ def _write_settings(settings: Sequence[tuple[Path, bytes | None]]) -> None:
 def _restore_traces(traces: Path, log_dir: Path, *, was: str, memory_id: str) -> None:
     """Add the events of traces that the log does not have, in a closed file of their own for each month.
 
-    Files that are there already stay as they are: others may read, compress or delete them meanwhile.
+    Files that are there already stay as they are: others may read, compress or delete them meanwhile. The log
+    is that of all memories of a state folder: what it has of another one is added as of this memory as well.
     """
     if not traces.exists():
         return
@@ -389,8 +391,15 @@ def _restore_traces(traces: Path, log_dir: Path, *, was: str, memory_id: str) ->
     log_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with turn_at_chores(log_dir, is_patient=True):
         missing = {one.id: one for one in read if one.at}
+        traces_of, memories = dict[str, str](), defaultdict[str, set[object]](set)
         for event in OpsLogReader(log_dir).events():
-            missing.pop(event.id, None)
+            if event.id in missing:
+                traces_of[event.id] = event.trace_id
+                if isinstance(event.detail, Mapping) and (memory := event.detail.get("memory")):
+                    memories[event.trace_id].add(memory)
+        for id_, trace in traces_of.items():
+            if memory_id in memories.get(trace, (memory_id,)):
+                del missing[id_]
         new = sorted(missing.values(), key=attrgetter("at"))
         for month, lines in groupby(new, key=lambda line: line.at[:7]):
             there = [one.number for one in segments_in(log_dir) if one.period == month]

@@ -74,8 +74,9 @@ class _Eraser:
                 raise ValueError("it is damaged")
             wire = orjson.loads(line)
             trace, detail = wire["traceId"], wire["detail"]
-            if is_start and not self._is_of(detail.get("memory") or ""):
-                self._of_others.add(trace)
+            if is_start:  # of a trace that was restored into another memory there is one for each
+                is_ours = self._is_of(detail.get("memory") or "")
+                (self._of_others.discard if is_ours else self._of_others.add)(trace)
         except (AttributeError, LookupError, TypeError, ValueError):  # nobody can read it
             if not self._is_suspect(line):
                 return line

@@ -211,6 +211,24 @@ def test_restored_traces_stay_in_the_log_each_line_once(judged: Place, other: Pl
         assert {one: there[one] for one in wanted} == dict.fromkeys(wanted, 1)
 
 
+def test_a_backup_is_also_restored_into_another_workspace_of_the_state_folder(
+    judged: Place, tmp_path: Path
+) -> None:
+    folder, beside = tmp_path / "backup", Place(tmp_path / "beside")
+    beside.state, beside.config = judged.state, judged.config
+    judged.said("backup", str(folder))
+    lines = (folder / "traces.jsonl").read_text(encoding="utf-8").splitlines()
+    wanted = {json.loads(line)["id"] for line in lines}
+    for _ in range(2):
+        beside.said("restore", str(folder), "--force")
+
+    for place in (judged, beside):
+        replayed = json.loads(place.said("replay", "--weights", "equal", "--json"))
+        assert (replayed["total"], replayed["judged"]["queries"]) == (QUERIES, QUERIES)
+    there = Counter(event.id for event in OpsLogReader(judged.state / "ops-logs").events())
+    assert {one: there[one] for one in wanted} == dict.fromkeys(wanted, 2), "once for each"
+
+
 def close_files_of_a_month_ago(directory: Path) -> None:
     retention = Retention(directory, retention_days=365, max_bytes=10**9, most_open=10**9)
     for _ in retention.apply(datetime.now(UTC) + timedelta(days=32)):

@@ -163,6 +163,21 @@ def test_lines_that_something_was_erased_from_are_no_damage(tmp_path: Path) -> N
     assert found.detail == {"query": "the key lies under …"}
 
 
+def test_of_a_trace_that_was_restored_into_another_memory_only_the_lines_of_one_are_erased(
+    tmp_path: Path,
+) -> None:
+    for month, memory in (("01", "theirs"), ("02", "ours")):
+        start = event_to_wire(event(0)) | {"action": "query.start", "detail": {"memory": memory}}
+        lines = [start, wire_of("the key lies under the pot")]
+        (tmp_path / f"ops-2026-{month}.jsonl").write_bytes(b"".join(map(to_line, lines)))
+
+    count = erase(tmp_path, lambda text: text.replace("pot", "…"), words=["pot"], is_of="ours".__eq__)
+    queries = [one.detail.get("query") for one in OpsLogReader(tmp_path).events()]  # type: ignore[union-attr]
+
+    assert count == 1
+    assert [one for one in queries if one] == ["the key lies under the …", "the key lies under the pot"]
+
+
 def test_a_damaged_line_that_holds_what_is_erased_goes_as_a_whole(tmp_path: Path) -> None:
     line = sealed(to_line(wire_of("the key lies under the pot")))
     path = tmp_path / "ops-2026-01.jsonl"
