@@ -55,7 +55,7 @@ SELECT number, count(*) FROM (
   FROM unnest($4::int[], $5::bigint[]) AS also (number, id)
 ) AS found GROUP BY number
 """
-# Those that have all the words of a text, which are bits of a number, and the text itself.
+# The passages that contain each of some texts: looked for where all its words are, each of which has a bit.
 HOLDING = """
 SELECT text, passage_words.id FROM (
   SELECT block * 4096 + place AS id, bit_or(bit) AS bits
