@@ -230,7 +230,11 @@ def read_index(path: Path, file: BinaryIO) -> Index | None:
 
 
 def note_length(segment: Segment, length: int) -> None:
-    """Note how much was written to an open file, in place: whoever is killed before has noted less."""
+    """Note how much was written to an open file, in the file that holds its index when it is closed.
+
+    It is noted after the lines: a process that is killed in between leaves a length that is too small, which
+    counts as no loss.
+    """
     flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
     noted = _LENGTH.pack(_LENGTH_MAGIC, length)
     descriptor = os.open(f"{segment.directory}{os.sep}{segment.stem}.idx", flags, 0o600)
@@ -407,8 +411,8 @@ def _read_block(file: BinaryIO, block: Block) -> bytes:
 def _open_lines_backwards(file: BinaryIO, end: int, noted: int) -> Iterator[bytes]:
     """Yield the lines of an open file up to a place, last line first; `DAMAGED` where some are gone."""
     lines = _split_backwards(file, end)
-    last = next(lines)  # it is empty unless it was cut, and then tells of that itself
-    missing = noted - end if noted >= end and not last else None
+    last = next(lines)  # empty, unless a line was cut, which tells of the loss itself
+    missing = noted - end if noted >= end and not last else None  # None: how much is not known here
     for line in chain([last], lines):
         yield line
         end -= len(line)

@@ -87,6 +87,8 @@ GROUP BY word, block
 ON CONFLICT (tenant, word, block) DO UPDATE SET passages = postings.passages + excluded.passages,
   places = postings.places || excluded.places, weights = postings.weights || excluded.weights
 """  # noqa: S608 - our own text
+# `gone` leaves the postings: of each of its words the places of others stay (`rest`). Postings that are empty
+# then are deleted by a statement of their own, since one may not change and delete the same row.
 TAKE_OUT_OF_POSTINGS = """
 WITH changed AS (
   UPDATE postings SET passages = rest.passages, places = rest.places, weights = rest.weights
