@@ -196,7 +196,7 @@ async def summarise(messages: Sequence[SavedMessage], settings: JudgeSettings) -
     Raises:
         FeedbackError: no model is set, or it gives no summary.
     """
-    from composable_memory.learning.advising import language_model
+    from composable_memory.learning.chat_model import language_model
 
     said = "\n".join(f"{one.role}: {one.text}" for one in messages)[-MOST_SUMMARISED_CHARS:]
     async with language_model(settings) as model:

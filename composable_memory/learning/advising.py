@@ -1,14 +1,12 @@
 """Ask an advisor for weights, check the proposal, and let a replay decide what it is worth."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from math import inf
-from typing import TYPE_CHECKING
 
-from composable_memory.config.settings import JudgeSettings
+from composable_memory.learning.chat_model import language_model
 from composable_memory.learning.context import LearningContext
 from composable_memory.learning.logged import judged_cases, window
 from composable_memory.learning.weight_tables import WeightTables
@@ -19,16 +17,12 @@ from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenRecord, compare_golden
 from composable_memory_feedback.guardrails import check
 from composable_memory_feedback.judgements import Judgement, backend_days
-from composable_memory_feedback.language_model import LanguageModel
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.replay import LEAST_CASES, PolicyChange, gate
 from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_feedback.weights import WeightTable, same_proportions
 from composable_memory_ops_logs import WeightsAdvised
 from composable_memory_ops_logs.quick_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from composable_memory_feedback.chat import ChatClient
 
 WORST_QUERIES = 10
 MOST_TAKEN_BACK = 1000
@@ -53,36 +47,6 @@ class Advice:
     def is_allowed(self) -> bool:
         """Return whether nothing speaks against adopting it."""
         return not self.objections
-
-
-@asynccontextmanager
-async def language_model(settings: JudgeSettings) -> AsyncIterator[LanguageModel]:
-    """Open the language model that the settings name.
-
-    Raises:
-        FeedbackError: they name none, or what they say cannot be used.
-    """
-    async with await asyncio.to_thread(_chat_client, settings) as client:
-        yield client
-
-
-def _chat_client(settings: JudgeSettings) -> "ChatClient":
-    from composable_memory_feedback.chat import ChatClient, ChatEndpoint  # reads the HTTP client's files
-
-    if settings.base_url is None:
-        raise FeedbackError(
-            "no language model is set",
-            subject="memory.feedback.llm.base_url",
-            advice="name an endpoint that speaks as OpenAI's does, such as http://127.0.0.1:8080/v1",
-        )
-    endpoint = ChatEndpoint(
-        base_url=settings.base_url,
-        model=settings.model,
-        api_key=settings.api_key.get_secret_value() if settings.api_key else None,
-        timeout_s=settings.timeout_ms / 1000,
-        max_tokens=settings.max_tokens,
-    )
-    return ChatClient(endpoint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

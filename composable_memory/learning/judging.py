@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from composable_memory.citations import read_citation
 from composable_memory.learning.active_weights import WeightsReport
-from composable_memory.learning.advising import language_model
+from composable_memory.learning.chat_model import language_model
 from composable_memory.learning.context import LearningContext
 from composable_memory.learning.logged import from_log, signals_of, streamed, window
 from composable_memory.learning.transcript_answers import answers_in_transcripts, quotes_in_transcripts

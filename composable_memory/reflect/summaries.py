@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, Field, ValidationError
 
 from composable_memory.config.settings import JudgeSettings
-from composable_memory.learning.advising import language_model
+from composable_memory.learning.chat_model import language_model
 from composable_memory.reflect.entity_pages import Entry, Page, made_key, own_lines
 from composable_memory.types import Degradation
 from composable_memory_feedback.errors import FeedbackError

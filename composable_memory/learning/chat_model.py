@@ -1,0 +1,43 @@
+"""Opens the language model that the settings name, for those who ask it: judges, advisors, summaries."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from composable_memory.config.settings import JudgeSettings
+from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.language_model import LanguageModel
+
+if TYPE_CHECKING:
+    from composable_memory_feedback.chat import ChatClient
+
+
+@asynccontextmanager
+async def language_model(settings: JudgeSettings) -> AsyncIterator[LanguageModel]:
+    """Open the language model that the settings name.
+
+    Raises:
+        FeedbackError: they name none, or what they say cannot be used.
+    """
+    async with await asyncio.to_thread(_chat_client, settings) as client:
+        yield client
+
+
+def _chat_client(settings: JudgeSettings) -> "ChatClient":
+    from composable_memory_feedback.chat import ChatClient, ChatEndpoint  # reads the HTTP client's files
+
+    if settings.base_url is None:
+        raise FeedbackError(
+            "no language model is set",
+            subject="memory.feedback.llm.base_url",
+            advice="name an endpoint that speaks as OpenAI's does, such as http://127.0.0.1:8080/v1",
+        )
+    endpoint = ChatEndpoint(
+        base_url=settings.base_url,
+        model=settings.model,
+        api_key=settings.api_key.get_secret_value() if settings.api_key else None,
+        timeout_s=settings.timeout_ms / 1000,
+        max_tokens=settings.max_tokens,
+    )
+    return ChatClient(endpoint)
