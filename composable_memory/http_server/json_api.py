@@ -1,6 +1,5 @@
 """The JSON API: the tools of an agent and the searches of the log, as addresses with the same answers."""
 
-import asyncio
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -19,9 +18,8 @@ from composable_memory.query.waterfall import trace_document
 from composable_memory.runtime.memory import Memory
 from composable_memory.tools.catalogue import TOOLS
 from composable_memory.tools.document import Document, ErrorReply, Reply, ValueReply
-from composable_memory.tools.explain import TraceId, is_search_of
+from composable_memory.tools.explain import TraceId, events_of_search
 from composable_memory.tools.tool import Tool
-from composable_memory_ops_logs import OpsLogReader
 
 BASE = "/api/v1"
 NAMES = {"memory_context": "pack"}
@@ -171,10 +169,9 @@ async def show_trace(memory: Memory, request: TraceRequest) -> Reply:
     Raises:
         OpsLogError: the beginning of the trace id is not unique, or the log cannot be read.
     """
-    await memory.ops_log.flush()
-    events = await asyncio.to_thread(OpsLogReader(memory.ops_log_dir).trace, request.trace_id)
-    if not is_search_of(memory, events):
-        return ErrorReply(error=f"no search of this memory has the trace id {request.trace_id!r}")
+    events = await events_of_search(memory, request.trace_id)
+    if isinstance(events, ErrorReply):
+        return events
     return ValueReply(trace_document(events))
 
 

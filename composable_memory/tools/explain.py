@@ -73,10 +73,9 @@ async def memory_explain(memory: "Memory", request: MemoryExplainRequest) -> Rep
     Raises:
         OpsLogError: the beginning of the trace id is not unique, or the log cannot be read.
     """
-    await memory.ops_log.flush()
-    events = await asyncio.to_thread(OpsLogReader(memory.ops_log_dir).trace, request.trace_id)
-    if not is_search_of(memory, events):
-        return ErrorReply(error=f"no search of this memory has the trace id {request.trace_id!r}")
+    events = await events_of_search(memory, request.trace_id)
+    if isinstance(events, ErrorReply):
+        return events
     drawn = waterfall(events)
     cited = read_citation(request.path or "")
     place = cited or (Citation(request.path, 0, 0) if request.path else None)
@@ -120,10 +119,18 @@ async def memory_feedback(memory: "Memory", request: MemoryFeedbackRequest) -> V
     )
 
 
-def is_search_of(memory: "Memory", events: Sequence[OpsEvent]) -> bool:
-    """Return whether a trace is that of searches of this memory alone: others may use the same log."""
+async def events_of_search(memory: "Memory", trace_id: str) -> Sequence[OpsEvent] | ErrorReply:
+    """Return the events of a trace, or that it is not of this memory: others may use the same log.
+
+    Raises:
+        OpsLogError: the beginning of the trace id is not unique, or the log cannot be read.
+    """
+    await memory.ops_log.flush()
+    events = await asyncio.to_thread(OpsLogReader(memory.ops_log_dir).trace, trace_id)
     asked = [_detail(one).get("memory") for one in events if one.action == "query.start"]
-    return bool(asked) and all(one == memory.context.memory_id for one in asked)
+    if asked and all(one == memory.context.memory_id for one in asked):
+        return events
+    return ErrorReply(error=f"no search of this memory has the trace id {trace_id!r}")
 
 
 def _detail(event: OpsEvent) -> Mapping[str, object]:
