@@ -38,7 +38,7 @@ from composable_memory_ops_logs import OpsLogReader
 from composable_memory_ops_logs.line_format import event_to_wire, to_line
 from composable_memory_ops_logs.private_files import replace_file, sync_folder
 from composable_memory_ops_logs.quick_dataclass import dataclass
-from composable_memory_ops_logs.retention import turn_at_chores, write_closed
+from composable_memory_ops_logs.retention import turn_at_chores, write_closed_at_once
 from composable_memory_ops_logs.segments import Segment, blocks_of, segments_in
 
 FORMAT_VERSION = 1
@@ -405,8 +405,7 @@ def _restore_traces(traces: Path, log_dir: Path, *, was: str, memory_id: str) ->
             there = [one.number for one in segments_in(log_dir) if one.period == month]
             target = Segment(month, max(there, default=0) + 1, log_dir).closed_path
             content = BytesIO(b"".join(line.text + b"\n" for line in lines))
-            for _ in write_closed(target, blocks_of(content)):
-                pass
+            write_closed_at_once(target, blocks_of(content))
 
 
 class _Line(NamedTuple):

@@ -13,7 +13,7 @@ from typing import TypeVar
 import orjson
 
 from composable_memory_ops_logs.line_format import is_whole, sealed, to_line
-from composable_memory_ops_logs.retention import lock_file, turn_at_chores, write_closed
+from composable_memory_ops_logs.retention import lock_file, turn_at_chores, write_closed_at_once
 from composable_memory_ops_logs.segments import Segment, blocks_of, closed_blocks, noted_length, segments_in
 
 Mask = Callable[[str], str]
@@ -117,17 +117,15 @@ def _erase_in(segment: Segment, eraser: _Eraser, is_rehearsal: bool) -> int:
         return found
     with suppress(FileNotFoundError), segment.open_path.open("r+b") as file:
         lock_file(file.fileno())
-        if os.fstat(file.fileno()).st_nlink and (
-            changes := eraser.count(blocks_of(file, noted_length(segment)))
-        ):
+        noted = noted_length(segment)
+        if os.fstat(file.fileno()).st_nlink and (changes := eraser.count(blocks_of(file, noted))):
             found += changes
             if not is_rehearsal:
                 file.seek(0)
-                _write(segment.closed_path, map(eraser.block, blocks_of(file, noted_length(segment))))
+                _write(segment.closed_path, map(eraser.block, blocks_of(file, noted)))
                 segment.open_path.unlink()
     return found
 
 
 def _write(path: Path, blocks: Iterable[bytes]) -> None:
-    for _ in write_closed(path, filter(None, blocks)):
-        pass
+    write_closed_at_once(path, filter(None, blocks))

@@ -12,6 +12,7 @@ import orjson
 
 from composable_memory_ops_logs.private_files import sync_folder
 from composable_memory_ops_logs.segments import (
+    BINARY,
     BlockWriter,
     Segment,
     blocks_of,
@@ -26,8 +27,6 @@ from composable_memory_ops_logs.segments import (
 if sys.platform != "win32":
     import fcntl
 
-# O_BINARY exists on Windows only; without it every newline would become two characters there.
-BINARY = getattr(os, "O_BINARY", 0)
 LOCK_NAME = "ops.lock"
 
 Judged: TypeAlias = Callable[[], Collection[str]]
@@ -201,6 +200,12 @@ def write_closed(path: Path, blocks: Iterable[bytes]) -> Generator[None]:
         sync_folder(path.parent)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def write_closed_at_once(path: Path, blocks: Iterable[bytes]) -> None:
+    """Do what `write_closed` does, in one step."""
+    for _ in write_closed(path, blocks):
+        pass
 
 
 def _files_of(segment: Segment) -> tuple[Path, ...]:

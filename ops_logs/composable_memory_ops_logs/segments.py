@@ -26,6 +26,8 @@ from composable_memory_ops_logs.line_format import is_whole, place_of
 from composable_memory_ops_logs.private_files import replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
+# O_BINARY exists on Windows only; without it every newline would become two characters there.
+BINARY = getattr(os, "O_BINARY", 0)
 BLOCK_BYTES = 1024 * 1024
 """So much of a log is compressed, and read, at a time."""
 FIRST_MS, LAST_MS = 0, (1 << 63) - 1
@@ -235,9 +237,8 @@ def note_length(segment: Segment, length: int) -> None:
     It is noted after the lines: a process that is killed in between leaves a length that is too small, which
     counts as no loss.
     """
-    flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
     noted = _LENGTH.pack(_LENGTH_MAGIC, length)
-    descriptor = os.open(f"{segment.directory}{os.sep}{segment.stem}.idx", flags, 0o600)
+    descriptor = os.open(index_path(segment.open_path), os.O_WRONLY | os.O_CREAT | BINARY, 0o600)
     try:
         os.write(descriptor, noted + zlib.crc32(noted).to_bytes(4, "little"))
     finally:
