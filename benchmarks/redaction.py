@@ -10,7 +10,7 @@ import random
 from time import process_time
 
 from composable_memory_ops_logs.redaction.redactor import RULES, redact
-from composable_memory_ops_logs.redaction.shapes import SHAPES
+from composable_memory_ops_logs.redaction.tokens import SHAPES
 
 EVERY_HINT = "\n" + " ".join(sorted({word for rule in RULES for word in rule.words}))
 ORDINARY = (

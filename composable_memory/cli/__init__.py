@@ -6,7 +6,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from composable_memory_ops_logs.lazy_names import lazy_names
+from composable_memory_ops_logs.lazy import lazy_names
 
 if TYPE_CHECKING:
     from composable_memory.cli.commands import app

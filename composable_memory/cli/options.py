@@ -187,7 +187,7 @@ WithoutTexts = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class SearchFlags:
     """The options that say who is asked, how much is wanted, and which notes may come up."""
 
     max_results: MaxResults = None

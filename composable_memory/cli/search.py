@@ -13,8 +13,8 @@ from composable_memory.citations import format_place, read_citation
 from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import (
     AsJson,
-    Asked,
     Query,
+    SearchFlags,
     Strict,
     WithoutTexts,
     check_names,
@@ -86,7 +86,7 @@ async def search(
             help="Drop results scoring lower, from 0 to 1; one with every word is kept.",
         ),
     ] = None,
-    asked: Asked,
+    asked: SearchFlags,
     explain: Annotated[
         bool,
         typer.Option("--explain", help="Show how each result was ranked, what was dropped, and why."),
@@ -158,7 +158,7 @@ async def pack(
             help="The most tokens to return, roughly; instead of --max-chars.",
         ),
     ] = None,
-    asked: Asked,
+    asked: SearchFlags,
     strict: Strict = False,
     as_json: AsJson = False,
 ) -> ExitCode:
@@ -227,7 +227,7 @@ async def get(
     return ExitCode.FINE
 
 
-def _checked(query: str, asked: Asked) -> dict[str, Any]:
+def _checked(query: str, asked: SearchFlags) -> dict[str, Any]:
     """Return the fields of a request that these options fill, as far as they are given.
 
     Raises:

@@ -8,7 +8,6 @@ beside `memory` how the memory of its agents is searched.
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from composable_memory.config.settings import DEFAULT_BACKEND, CitationMode, MemorySettings
 from composable_memory.config.trees import Leaf, Tree, join, leaves, merge, plain
@@ -65,11 +64,6 @@ _OF_THE_SEARCH = {
 """Our key for each of `memorySearch`; above, for what of `compaction` is about memory."""
 _VARIABLE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 """A value that OpenClaw takes from an environment variable."""
-
-
-def is_of_openclaw(file: Path) -> bool:
-    """Return whether a settings file has the name of OpenClaw's."""
-    return file.name.startswith("openclaw.")
 
 
 def with_openclaw(memory: Tree, content: Mapping[str, Tree]) -> tuple[Tree, list[str]]:

@@ -15,19 +15,19 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from composable_memory.config.aliases import OPENCLAW_KEYS, is_of_openclaw, with_openclaw
+from composable_memory.config.aliases import OPENCLAW_KEYS, with_openclaw
 from composable_memory.config.trees import Layer, Tree, merge, without
 from composable_memory.config.trust import Request, requests
 from composable_memory.config.validation import check_sections, gather_sections, ids_of_sections
 from composable_memory.errors import ConfigError
 from composable_memory.folder_identity import FolderIdentity
 from composable_memory.registry import Registry
-from composable_memory_ops_logs.private_files import replace_file
+from composable_memory_ops_logs.private_files import BINARY, replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_FILE_BYTES = 2**20
 ROOT_USER = 0
-_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+_READ = os.O_RDONLY | BINARY | getattr(os, "O_NONBLOCK", 0)
 """How a file is opened: as it is on Windows too, and without waiting at a pipe that nobody writes to."""
 
 WORKSPACE_FILES = (
@@ -187,7 +187,7 @@ def parse_file(
     # Most places have no settings file, and loading the YAML reader takes a tenth as long as a search.
     from composable_memory.config.yaml_reader import WORKSPACES, parse
 
-    foreign = OPENCLAW_KEYS if is_of_openclaw(file.path) else None
+    foreign = OPENCLAW_KEYS if file.path.name.startswith("openclaw.") else None
     content = parse(file.text, file.path, layer, foreign=foreign)
     notes: list[str] = []
     tree = gather_sections(content["memory"], installed)

@@ -13,13 +13,13 @@ from pathlib import Path
 from composable_memory.connect import file_text
 from composable_memory.connect.clients import Client, Places, Scope
 from composable_memory.errors import ConfigError
-from composable_memory_ops_logs.private_files import replace_file, replacing
+from composable_memory_ops_logs.private_files import BINARY, replace_file, replacing
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 COPIES = "connect"
 """The folder in the state folder with a copy of each file as it was before we were in it."""
 
-_NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
+_NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | BINARY
 _NOTHING_LEFT = frozenset({"", "{}", '{"version":1}'})
 """What a file without blanks says that we made and left; comments and empty sections are somebody's."""
 PACKAGE = "composable-memory[mcp]"

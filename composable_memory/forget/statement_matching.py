@@ -11,8 +11,8 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from composable_memory.retain.retained_lines import retained_lines
+from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.quick_dataclass import dataclass
-from composable_memory_ops_logs.redaction.patterns import Pattern
 
 Words = tuple[str, ...]
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from composable_memory.data_files import tables
+from composable_memory.memory_fence import own_words
 from composable_memory.retain.retained_lines import MemoryType
-from composable_memory.transcripts import own_words
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:

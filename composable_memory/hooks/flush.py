@@ -7,8 +7,8 @@ from pathlib import Path
 from composable_memory.config.settings import FlushSettings
 from composable_memory.hooks.agent_json import HookCall
 from composable_memory.hooks.session_state import SessionState
+from composable_memory.memory_fence import SILENT
 from composable_memory.paths import end_of_file
-from composable_memory.transcripts import SILENT
 
 TAIL_BYTES = 1_000_000
 PROMPT = (

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from composable_memory.config.settings import HooksSettings
 from composable_memory.errors import ComposableMemoryError
 from composable_memory.hooks.session_state import SessionState, digest
+from composable_memory.memory_fence import CAUTION, CLOSING, OPENING, escaped, fence, own_words
 from composable_memory.paths import MAIN_FILES, opened_file, resolve_memory_file
 from composable_memory.query.context_pack import CHARS_PER_TOKEN, PackBudget, estimate_tokens
 from composable_memory.recall.retained_notes import note_files
 from composable_memory.session_keys import is_shared
-from composable_memory.transcripts import CAUTION, CLOSING, OPENING, escaped, fence, own_words
 
 if TYPE_CHECKING:
     from composable_memory.forget.tombstones import Forgotten

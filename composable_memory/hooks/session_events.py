@@ -23,7 +23,7 @@ from pydantic.alias_generators import to_camel
 
 from composable_memory.content import MemoryTemporalMetadata
 from composable_memory.hooks.agent_json import HookCall
-from composable_memory.transcripts import own_words
+from composable_memory.memory_fence import own_words
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.redactor import redact
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from composable_memory.config.settings import JudgeSettings, MemorySettings
 from composable_memory.forget.tombstones import INSTEAD
 from composable_memory.hooks.session_state import SessionState, SessionStates
+from composable_memory.memory_fence import escaped, own_words
 from composable_memory.paths import MEMORY_FOLDER, end_of_file, resolve_memory_file
-from composable_memory.transcripts import escaped, masked_line, messages_of, own_words
+from composable_memory.transcripts import masked_line, messages_of
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs.private_files import replacing
 from composable_memory_ops_logs.quick_dataclass import dataclass

@@ -1,8 +1,12 @@
-"""Weights that learn: judgements, advice, replay and experiments, over the log and the store of a memory."""
+"""Weights that learn: judgements, advice, replay and experiments, over the log and the store of a memory.
+
+The package `composable_memory_feedback` below decides, on values alone: what a judgement counts, which
+weights to advise. This one fetches what it decides on, and applies it to an open memory.
+"""
 
 from typing import TYPE_CHECKING
 
-from composable_memory_ops_logs.lazy_names import lazy_names
+from composable_memory_ops_logs.lazy import lazy_names
 
 if TYPE_CHECKING:
     from composable_memory.learning.active_weights import WeightsReport

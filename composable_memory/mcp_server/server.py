@@ -72,7 +72,7 @@ RECAP = "recap"
 MARKDOWN = "text/markdown"
 LISTED_DAYS = 7
 
-Asked: TypeAlias = ServerRequestContext[Service]
+Request: TypeAlias = ServerRequestContext[Service]
 """A request to the server."""
 
 
@@ -98,10 +98,10 @@ def build_server(
             return nullcontext(workspaces)
         return open_service(workspaces, state_dir, session_key)
 
-    async def list_tools(_: Asked, __: PaginatedRequestParams | None) -> ListToolsResult:
+    async def list_tools(_: Request, __: PaginatedRequestParams | None) -> ListToolsResult:
         return listed
 
-    async def call_tool(ctx: Asked, params: CallToolRequestParams) -> CallToolResult:
+    async def call_tool(ctx: Request, params: CallToolRequestParams) -> CallToolResult:
         tool = tools.get(params.name)
         if tool is None:
             return _result(
@@ -165,7 +165,7 @@ async def _in_the_callers_trace(ctx: ServerRequestContext[Any], call_next: CallN
         return await call_next(ctx)
 
 
-async def list_resources(ctx: Asked, _: PaginatedRequestParams | None) -> ListResourcesResult:
+async def list_resources(ctx: Request, _: PaginatedRequestParams | None) -> ListResourcesResult:
     """List the recap, the core memory and the notes of the last days, of each workspace."""
     listed: list[Resource] = []
     for name, opened in ctx.lifespan_context.workspaces.items():
@@ -176,7 +176,7 @@ async def list_resources(ctx: Asked, _: PaginatedRequestParams | None) -> ListRe
     return ListResourcesResult(resources=listed)
 
 
-async def list_templates(ctx: Asked, _: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
+async def list_templates(ctx: Request, _: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
     """List how any note of each workspace is named."""
     templates = [
         ResourceTemplate(
@@ -190,7 +190,7 @@ async def list_templates(ctx: Asked, _: PaginatedRequestParams | None) -> ListRe
     return ListResourceTemplatesResult(resource_templates=templates)
 
 
-async def read_resource(ctx: Asked, params: ReadResourceRequestParams) -> ReadResourceResult:
+async def read_resource(ctx: Request, params: ReadResourceRequestParams) -> ReadResourceResult:
     """Return a note, or the recap.
 
     Raises:
@@ -297,13 +297,13 @@ TEMPLATES = {
 }
 
 
-async def list_prompts(ctx: Asked, _: PaginatedRequestParams | None) -> ListPromptsResult:
+async def list_prompts(ctx: Request, _: PaginatedRequestParams | None) -> ListPromptsResult:
     """List the prompts."""
     names = [*filter(None, ctx.lifespan_context.workspaces)]
     return ListPromptsResult(prompts=[_listed_prompt(name, one, names) for name, one in TEMPLATES.items()])
 
 
-async def get_prompt(ctx: Asked, params: GetPromptRequestParams) -> GetPromptResult:
+async def get_prompt(ctx: Request, params: GetPromptRequestParams) -> GetPromptResult:
     """Return a prompt; what it quotes from notes is fenced as data.
 
     Raises:

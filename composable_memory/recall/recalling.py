@@ -36,7 +36,7 @@ LEAST_WORD = 3
 """Shorter words of a query tell nothing apart."""
 
 
-async def recall(memory: OpenMemory, asked: "Asked") -> Recall:
+async def recall(memory: OpenMemory, asked: "RecallQuery") -> Recall:
     """Return what is known; see `Memory.recall`."""
     notes = await asyncio.to_thread(memory.notes.read, memory.workspace_dir, memory.status().note_paths)
     lines = [line for note in notes.values() for line in note.lines]
@@ -66,7 +66,7 @@ async def recall(memory: OpenMemory, asked: "Asked") -> Recall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RecallQuery:
     """What is asked for; `key` is the entity as names are compared, `words` are those of the query."""
 
     entity: str | None
@@ -106,7 +106,7 @@ def asked_for(
     query: str | None,
     max_results: int,
     now: datetime,
-) -> Asked:
+) -> RecallQuery:
     """Return what is asked for, by the arguments of `Memory.recall`; times are counted from `now`.
 
     Raises:
@@ -127,7 +127,7 @@ def asked_for(
     )
     words = {word.strip(".,;:!?\"'()") for word in words_of(query or "")}
     told = {word for word in words if len(word) >= LEAST_WORD} or words - {""}
-    return Asked(
+    return RecallQuery(
         entity=entity,
         key=folded(entity or ""),
         window=window,
@@ -142,7 +142,7 @@ def asked_for(
 # --- lines and facts ----------------------------------------------------------------------------------------
 
 
-async def _facts(memory: OpenMemory, asked: Asked) -> tuple[Sequence[Fact], tuple[Degradation, ...]]:
+async def _facts(memory: OpenMemory, asked: RecallQuery) -> tuple[Sequence[Fact], tuple[Degradation, ...]]:
     """Return the facts of a graph, if one is open: of the entity, or the newest of all."""
     try:
         graph = memory.facts_of()
@@ -163,7 +163,7 @@ async def _facts_about(graph: SupportsFacts, key: str) -> Sequence[Fact]:
     return [*facts.values()]
 
 
-def _match(asked: Asked, notes: Mapping[str, Note], graph: Sequence[Fact]) -> NameMatch:
+def _match(asked: RecallQuery, notes: Mapping[str, Note], graph: Sequence[Fact]) -> NameMatch:
     if asked.entity is None:
         return NameMatch()
     of_lines = (name for note in notes.values() for line in note.lines for name in line.line.entities)
@@ -173,7 +173,7 @@ def _match(asked: Asked, notes: Mapping[str, Note], graph: Sequence[Fact]) -> Na
 
 
 def _chosen(
-    asked: Asked, names: Sequence[str], lines: Sequence[KnownLine], facts: Sequence[Fact]
+    asked: RecallQuery, names: Sequence[str], lines: Sequence[KnownLine], facts: Sequence[Fact]
 ) -> list[RecalledItem]:
     """Return the lines and facts that are asked for, in order; a fact that a line says is not told twice."""
     wanted = asked.all_names(names)
@@ -263,11 +263,11 @@ def _of_fact(fact: Fact, now: datetime) -> RecalledItem:
     )
 
 
-def _holds_words(asked: Asked, item: RecalledItem) -> bool:
+def _holds_words(asked: RecallQuery, item: RecalledItem) -> bool:
     return asked.has_words(folded(" ".join((item.content, *item.entities, *item.tags))))
 
 
-def _ordered(asked: Asked, items: Iterable[RecalledItem]) -> list[RecalledItem]:
+def _ordered(asked: RecallQuery, items: Iterable[RecalledItem]) -> list[RecalledItem]:
     newest_first = sorted(items, key=_age)
     if asked.entity is None:
         return newest_first
@@ -285,7 +285,7 @@ def _age(item: RecalledItem) -> tuple[float, str, int]:
 
 
 async def _passages(
-    memory: OpenMemory, asked: Asked, names: Sequence[str], notes: Mapping[str, Note]
+    memory: OpenMemory, asked: RecallQuery, names: Sequence[str], notes: Mapping[str, Note]
 ) -> tuple[list[RecalledItem], tuple[Degradation, ...]]:
     """Return what notes say of it outside of retained lines: paragraphs that name the entity, or passages."""
     wanted = _shortest(asked.all_names(names)) if asked.entity else []
@@ -320,7 +320,7 @@ def _shortest(names: Sequence[str]) -> list[str]:
 
 
 def _said_in(
-    asked: Asked, result: MemorySearchResult, text: str, note: Note | None, wanted: Sequence[str]
+    asked: RecallQuery, result: MemorySearchResult, text: str, note: Note | None, wanted: Sequence[str]
 ) -> Iterator[RecalledItem]:
     paragraphs = [*_paragraphs(result, text, note)]
     if wanted:

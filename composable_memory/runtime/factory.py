@@ -29,8 +29,7 @@ from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
 from composable_memory.state.folders import existing_folder
 from composable_memory.supervision.deadline import BoundedCalls, Failure
-from composable_memory.supervision.resource import LazyResource
-from composable_memory.supervision.tasks import Once
+from composable_memory.supervision.resource import LazyResource, Once
 from composable_memory.types import SearchAnswer, SearchOptions
 from composable_memory_ops_logs.quick_dataclass import dataclass
 

@@ -27,8 +27,7 @@ from composable_memory.interfaces import (
 from composable_memory.runtime.failover_state import Failover, FailoverState
 from composable_memory.supervision.breaker import Breaker
 from composable_memory.supervision.deadline import BoundedCalls, Failure
-from composable_memory.supervision.resource import LazyResource
-from composable_memory.supervision.tasks import Once
+from composable_memory.supervision.resource import LazyResource, Once
 from composable_memory.types import (
     Degradation,
     FallbackStatus,

@@ -5,7 +5,7 @@ something in one call and closes it in another has no such task of its own, so e
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import Context
 from pkgutil import resolve_name
@@ -193,3 +193,27 @@ def lazy_backend(name: str) -> OpenBackend:
             yield memory
 
     return open_backend
+
+
+class Once(Generic[T]):
+    """Work that is done once for all who ask for it; a caller who is cancelled does not stop it.
+
+    self._close = Once(self._release, name="close the index")
+    await self._close()
+    """
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]], *, name: str) -> None:
+        self._work = work
+        self._name = name
+        self._task: asyncio.Task[T] | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Return whether anybody has asked for it."""
+        return self._task is not None
+
+    async def __call__(self) -> T:
+        """Return what came of it, starting it if nobody has yet."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._work(), name=self._name)
+        return await asyncio.shield(self._task)

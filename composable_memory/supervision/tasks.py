@@ -6,7 +6,7 @@ cancellation, and a group of anyio raises an `ExceptionGroup` as well; so asynci
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -64,27 +64,3 @@ async def until_done(
             cancelled = error
             when_cancelled()
     return cancelled
-
-
-class Once(Generic[T]):
-    """Work that is done once for all who ask for it; a caller who is cancelled does not stop it.
-
-    self._close = Once(self._release, name="close the index")
-    await self._close()
-    """
-
-    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]], *, name: str) -> None:
-        self._work = work
-        self._name = name
-        self._task: asyncio.Task[T] | None = None
-
-    @property
-    def has_begun(self) -> bool:
-        """Return whether anybody has asked for it."""
-        return self._task is not None
-
-    async def __call__(self) -> T:
-        """Return what came of it, starting it if nobody has yet."""
-        if self._task is None:
-            self._task = asyncio.create_task(self._work(), name=self._name)
-        return await asyncio.shield(self._task)

@@ -5,7 +5,7 @@ Write with `OpsLog`, tie together with `trace`, read with `OpsLogReader`. What c
 
 from typing import TYPE_CHECKING
 
-from composable_memory_ops_logs.lazy_names import lazy_names
+from composable_memory_ops_logs.lazy import lazy_names
 
 if TYPE_CHECKING:
     from composable_memory_ops_logs.errors import OpsLogError

@@ -13,7 +13,8 @@ from typing import TypeVar
 import orjson
 
 from composable_memory_ops_logs.line_format import is_whole, sealed, to_line
-from composable_memory_ops_logs.retention import lock_file, turn_at_chores, write_closed_at_once
+from composable_memory_ops_logs.private_files import lock_file
+from composable_memory_ops_logs.retention import turn_at_chores, write_closed_at_once
 from composable_memory_ops_logs.segments import Segment, blocks_of, closed_blocks, noted_length, segments_in
 
 Mask = Callable[[str], str]

@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from composable_memory_ops_logs.events import EventDetail, OpsEvent
 from composable_memory_ops_logs.line_format import placed
-from composable_memory_ops_logs.retention import Judged, Retention, lock_file
+from composable_memory_ops_logs.private_files import BINARY, lock_file
+from composable_memory_ops_logs.retention import Judged, Retention
 from composable_memory_ops_logs.segments import (
-    BINARY,
     BLOCK_BYTES,
     Segment,
     note_length,

@@ -2,21 +2,17 @@
 
 import asyncio
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from composable_memory_ops_logs.events import EventDetail, OpsEvent, QueryMerged, Status
+from composable_memory_ops_logs.events import EventDetail, OpsEvent, Status
 from composable_memory_ops_logs.file_sink import FileSink
-from composable_memory_ops_logs.line_format import event_to_wire, sealed, texts_in, to_line
 from composable_memory_ops_logs.log_thread import LineWriter
 from composable_memory_ops_logs.quick_dataclass import dataclass
-from composable_memory_ops_logs.redaction.redactor import CleanTexts, redact, redact_value
 from composable_memory_ops_logs.retention import Judged
-from composable_memory_ops_logs.short_form import short_line
 from composable_memory_ops_logs.tracing import current_run_id, current_session_key, current_trace_id, new_id
 
 DEFAULT_MAX_BYTES = 2_000_000_000
@@ -84,7 +80,7 @@ class OpsLog:
                     judged=judged,
                     judged_days=judged_days,
                 ),
-                open_renderer=partial(_Renderer, redact),
+                redacting=redact,
                 capacity=capacity,
             )
             # A log that is forgotten, not closed, still lets its thread finish and end.
@@ -181,38 +177,3 @@ async def _becomes_true(condition: Callable[[], bool], timeout_s: float) -> bool
             while not condition():  # noqa: ASYNC110 - the thread that makes it true knows no loop
                 await asyncio.sleep(_POLL_S)
     return condition()
-
-
-# --- from events to lines -----------------------------------------------------------------------------------
-
-
-class _Renderer:
-    """Turns an event, or those of a finished query, into lines, and masks secrets.
-
-    Nearly all events have none, so it looks before it walks.
-    """
-
-    def __init__(self, redacting: bool) -> None:
-        self._clean = CleanTexts() if redacting else None
-
-    def __call__(self, events: Sequence[OpsEvent]) -> bytes:
-        return b"".join([sealed(to_line(wire)) for wire in self._wires(events)])
-
-    def _wires(self, events: Sequence[OpsEvent]) -> list[dict[str, Any]]:
-        *answers, last = events
-        if isinstance(last.detail, QueryMerged):
-            with suppress(TypeError, ValueError):  # an answer was written before, by itself
-                return [self._masked_head(short_line(last, answers, self._masked))]
-        wires = map(self._masked_head, map(event_to_wire, events))
-        return [wire | {"detail": self._masked(wire["detail"])} for wire in wires]
-
-    def _masked_head(self, wire: dict[str, Any]) -> dict[str, Any]:
-        if self._clean and not self._clean.covers([session_key := wire.get("sessionKey", "")]):
-            wire["sessionKey"] = redact(session_key)
-        return wire
-
-    def _masked(self, detail: dict[str, Any]) -> dict[str, Any]:
-        if self._clean is None or self._clean.covers(texts_in(detail)):
-            return detail
-        masked: dict[str, Any] = redact_value(detail)
-        return masked

@@ -1,18 +1,22 @@
-"""The thread behind a log: takes events from a queue, appends their lines, and keeps the files in order."""
+"""The thread behind a log: takes events from a queue, appends them as lines, keeps the files in order."""
 
 import atexit
 import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from datetime import date, datetime
 from itertools import groupby
 from queue import Empty, SimpleQueue
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from composable_memory_ops_logs.events import BackendResult, OpsEvent, QueryMerged
 from composable_memory_ops_logs.file_sink import FileSink
+from composable_memory_ops_logs.line_format import event_to_wire, sealed, texts_in, to_line
+from composable_memory_ops_logs.redaction.redactor import CleanTexts, redact, redact_value
 from composable_memory_ops_logs.segments import day_of
+from composable_memory_ops_logs.short_form import short_line
 
 _LINGER_S = 0.005
 """How long the thread waits for company: the events of one question then share one write and one wake-up."""
@@ -75,20 +79,13 @@ def _query_of(event: OpsEvent, query_id: str) -> tuple[str | None, ...]:
 class LineWriter:
     """A bounded queue and the daemon thread that empties it into a sink.
 
-    `open_renderer` is called once, in the thread, and gives the function from an event, or from those of a
-    finished query, to lines. The thread starts with the first event, and does the chores of the sink between
-    batches. Failures are counted, kept in `last_error` and warned of once.
+    With `redacting`, secrets in them are masked. The thread starts with the first event, and does the chores
+    of the sink between batches. Failures are counted, kept in `last_error` and warned of once.
     """
 
-    def __init__(
-        self,
-        sink: FileSink,
-        *,
-        open_renderer: Callable[[], Callable[[Sequence[OpsEvent]], bytes]],
-        capacity: int,
-    ) -> None:
+    def __init__(self, sink: FileSink, *, redacting: bool, capacity: int) -> None:
         self._sink = sink
-        self._open_renderer = open_renderer
+        self._render = _Renderer(redacting)
         self._capacity = capacity
         # Putting never blocks, and is safe inside finalizers: `stop` may be called by the garbage collector.
         self._queue: SimpleQueue[_Item] = SimpleQueue()
@@ -153,12 +150,11 @@ class LineWriter:
     # --- in the thread ---
 
     def _run(self, now: datetime) -> None:
-        render = self._open_renderer()
         while self._stop_mark is None or not self._stop_mark.passed or not self._queue.empty():
             batch = self._next_batch()
             groups_now = self._held.groups(batch, is_all=not batch and self._chores is None)
             for day, groups in groupby(groups_now, key=lambda group: day_of(group[-1].ts)):
-                self._write(render, day, list(groups))
+                self._write(day, list(groups))
             now = next((item.ts for item in reversed(batch) if isinstance(item, OpsEvent)), now)
             for item in batch:
                 if isinstance(item, _Mark):
@@ -218,10 +214,8 @@ class LineWriter:
             pass
         return batch
 
-    def _write(
-        self, render: Callable[[Sequence[OpsEvent]], bytes], day: str, groups: Sequence[_Group]
-    ) -> None:
-        rendered = [one for group in groups for one in self._rendered(render, group)]
+    def _write(self, day: str, groups: Sequence[_Group]) -> None:
+        rendered = [one for group in groups for one in self._rendered(group)]
         if not rendered:
             return
         count = sum(events for events, _ in rendered)
@@ -231,17 +225,15 @@ class LineWriter:
         except OSError as error:
             self._fail(count, error)
 
-    def _rendered(
-        self, render: Callable[[Sequence[OpsEvent]], bytes], group: _Group
-    ) -> Iterator[tuple[int, bytes]]:
+    def _rendered(self, group: _Group) -> Iterator[tuple[int, bytes]]:
         """Yield how many events some lines are of, and the lines."""
         try:
-            yield len(group), render(group)
+            yield len(group), self._render(group)
         except _UNRENDERABLE as error:
             if len(group) == 1:
                 return self._fail(1, error)
             for event in group:  # what cannot be rendered is dropped alone
-                yield from self._rendered(render, (event,))
+                yield from self._rendered((event,))
 
     def _fail(self, events: int, error: Exception) -> None:
         self.failed += events
@@ -251,3 +243,38 @@ class LineWriter:
         if self.last_error is not None and not self._warned:
             self._warned = True
             _logger.warning("the ops log has trouble: %s", self.last_error)
+
+
+# --- from events to lines -----------------------------------------------------------------------------------
+
+
+class _Renderer:
+    """Turns an event, or those of a finished query, into lines, and masks secrets.
+
+    Nearly all events have none, so it looks before it walks.
+    """
+
+    def __init__(self, redacting: bool) -> None:
+        self._clean = CleanTexts() if redacting else None
+
+    def __call__(self, events: Sequence[OpsEvent]) -> bytes:
+        return b"".join([sealed(to_line(wire)) for wire in self._wires(events)])
+
+    def _wires(self, events: Sequence[OpsEvent]) -> list[dict[str, Any]]:
+        *answers, last = events
+        if isinstance(last.detail, QueryMerged):
+            with suppress(TypeError, ValueError):  # an answer was written before, by itself
+                return [self._masked_head(short_line(last, answers, self._masked))]
+        wires = map(self._masked_head, map(event_to_wire, events))
+        return [wire | {"detail": self._masked(wire["detail"])} for wire in wires]
+
+    def _masked_head(self, wire: dict[str, Any]) -> dict[str, Any]:
+        if self._clean and not self._clean.covers([session_key := wire.get("sessionKey", "")]):
+            wire["sessionKey"] = redact(session_key)
+        return wire
+
+    def _masked(self, detail: dict[str, Any]) -> dict[str, Any]:
+        if self._clean is None or self._clean.covers(texts_in(detail)):
+            return detail
+        masked: dict[str, Any] = redact_value(detail)
+        return masked

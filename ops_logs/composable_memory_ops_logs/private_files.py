@@ -1,4 +1,4 @@
-"""Files that only their owner may read, replaced in one step: a reader sees the old or the new one."""
+"""Files that only their owner may read: replaced in one step, and locked against other processes."""
 
 import os
 import sys
@@ -7,6 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+if sys.platform != "win32":
+    import fcntl
+
+# O_BINARY exists on Windows only; without it every newline would become two characters there.
+BINARY = getattr(os, "O_BINARY", 0)
 Survives: TypeAlias = Literal["kill", "power cut"]
 """What a replaced file outlasts: a killed process, at no cost, or a power cut, which waits for the disk."""
 
@@ -53,3 +58,20 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def lock_file(descriptor: int, *, is_patient: bool = True) -> bool | None:
+    """Keep other processes out until the descriptor is closed; False if one of them was first.
+
+    None where there are no locks: lines stay whole without them, but what looks like a cut line may be one
+    that is being written.
+    """
+    if sys.platform != "win32":
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if is_patient else fcntl.LOCK_NB))
+        except BlockingIOError:
+            return False
+        except OSError:  # some network file systems
+            return None
+        return True
+    return None

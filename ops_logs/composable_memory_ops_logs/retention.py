@@ -1,7 +1,6 @@
 """Compresses the files of a log that are closed, and deletes what is past its time or over the size."""
 
 import os
-import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
@@ -10,9 +9,8 @@ from typing import BinaryIO, TypeAlias
 
 import orjson
 
-from composable_memory_ops_logs.private_files import sync_folder
+from composable_memory_ops_logs.private_files import BINARY, lock_file, sync_folder
 from composable_memory_ops_logs.segments import (
-    BINARY,
     BlockWriter,
     Segment,
     blocks_of,
@@ -23,9 +21,6 @@ from composable_memory_ops_logs.segments import (
     segments_in,
     write_index,
 )
-
-if sys.platform != "win32":
-    import fcntl
 
 LOCK_NAME = "ops.lock"
 
@@ -226,20 +221,3 @@ def _trace_of(line: bytes) -> object:
         return orjson.loads(line)["traceId"]
     except (KeyError, TypeError, ValueError):
         return None
-
-
-def lock_file(descriptor: int, *, is_patient: bool = True) -> bool | None:
-    """Keep other processes out until the descriptor is closed; False if one of them was first.
-
-    None where there are no locks: lines stay whole without them, but what looks like a cut line may be one
-    that is being written.
-    """
-    if sys.platform != "win32":
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if is_patient else fcntl.LOCK_NB))
-        except BlockingIOError:
-            return False
-        except OSError:  # some network file systems
-            return None
-        return True
-    return None

@@ -23,11 +23,9 @@ from typing import BinaryIO, NamedTuple
 import orjson
 
 from composable_memory_ops_logs.line_format import is_whole, place_of
-from composable_memory_ops_logs.private_files import replace_file
+from composable_memory_ops_logs.private_files import BINARY, replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-# O_BINARY exists on Windows only; without it every newline would become two characters there.
-BINARY = getattr(os, "O_BINARY", 0)
 BLOCK_BYTES = 1024 * 1024
 """So much of a log is compressed, and read, at a time."""
 FIRST_MS, LAST_MS = 0, (1 << 63) - 1

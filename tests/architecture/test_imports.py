@@ -206,7 +206,7 @@ def test_starting_the_command_line_loads_none_of_the_memory() -> None:
 
     assert {name for name in loaded if name.startswith("composable_memory_")} == {
         "composable_memory_ops_logs",
-        "composable_memory_ops_logs.lazy_names",
+        "composable_memory_ops_logs.lazy",
         "composable_memory_ops_logs.quick_dataclass",
     }
     assert loaded.isdisjoint(

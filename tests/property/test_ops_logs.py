@@ -25,9 +25,8 @@ from composable_memory_ops_logs.line_format import event_to_wire, to_line
 from composable_memory_ops_logs.redaction import redactor
 from composable_memory_ops_logs.redaction.redactor import CleanTexts
 from composable_memory_ops_logs.redaction.scanner import Text, WordScanner
-from composable_memory_ops_logs.redaction.shapes import SHAPES as TOKEN_SHAPES
-from composable_memory_ops_logs.redaction.shapes import Shape
-from composable_memory_ops_logs.redaction.tokens import shape_spans
+from composable_memory_ops_logs.redaction.tokens import SHAPES as TOKEN_SHAPES
+from composable_memory_ops_logs.redaction.tokens import Shape, shape_spans
 from composable_memory_ops_logs.short_form import events_from_line
 
 PIECES = st.sampled_from(

@@ -19,8 +19,8 @@ from composable_memory.forget.report import Forgetting, Holding
 from composable_memory.interfaces import BackendServices, ProgressCallback
 from composable_memory.paths import relative_key, resolve_memory_file
 from composable_memory.registry import load_vectors
+from composable_memory.supervision.resource import Once
 from composable_memory.supervision.single_flight import Flight, SingleFlight
-from composable_memory.supervision.tasks import Once
 from composable_memory.types import (
     Degradation,
     DegradationCode,

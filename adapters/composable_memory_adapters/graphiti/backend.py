@@ -11,7 +11,7 @@ from composable_memory.content import EmbedderInput, Health
 from composable_memory.errors import BackendUnavailable, EmbeddingError
 from composable_memory.interfaces import BackendServices
 from composable_memory.registry import find_extractor
-from composable_memory.supervision.tasks import Once
+from composable_memory.supervision.resource import Once
 from composable_memory.types import (
     MemoryEmbeddingProbeResult,
     MemoryProviderStatus,

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from composable_memory_ops_logs.lazy_names import lazy_names
+from composable_memory_ops_logs.lazy import lazy_names
 
 if TYPE_CHECKING:
     from composable_memory_adapters.postgres.plugin import spec

@@ -11,7 +11,7 @@ from composable_memory.errors import BackendError, BackendUnavailable, Composabl
 from composable_memory.forget.report import Forgetting, Holding
 from composable_memory.interfaces import BackendServices, ProgressCallback
 from composable_memory.supervision.deadline import deadline
-from composable_memory.supervision.tasks import Once
+from composable_memory.supervision.resource import Once
 from composable_memory.types import (
     Degradation,
     JsonValue,

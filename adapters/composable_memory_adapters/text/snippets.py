@@ -13,8 +13,8 @@ from string import ascii_letters, digits
 from composable_memory.types import MAX_SNIPPET_CHARS
 from composable_memory_adapters.text.forms import CJK, Stemmer, is_asian, plain
 from composable_memory_adapters.text.query_terms import KeywordQuery
+from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.quick_dataclass import dataclass
-from composable_memory_ops_logs.redaction.patterns import Pattern
 
 ELLIPSIS = "…"
 ZERO_WIDTH_JOINER = "\u200d"

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from composable_memory_adapters.text.forms import folded, plain, words_of
-from composable_memory_ops_logs.redaction.patterns import Pattern
+from composable_memory_ops_logs.lazy import Pattern
 
 ENGLISH = frozenset(
     """

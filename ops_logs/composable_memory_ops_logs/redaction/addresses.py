@@ -5,7 +5,7 @@ import binascii
 import re
 from collections.abc import Iterator
 
-from composable_memory_ops_logs.redaction.patterns import Pattern
+from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.redaction.scanner import JUDGED, Rule, Span, Text, pattern_rule
 from composable_memory_ops_logs.redaction.secret_values import (
     goes_on,

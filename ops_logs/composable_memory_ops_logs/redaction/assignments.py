@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
-from composable_memory_ops_logs.redaction.patterns import Pattern
+from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.redaction.scanner import JUDGED, TRAILING, Rule, Span, Text, run_before
 from composable_memory_ops_logs.redaction.secret_names import NAMES, is_open_ending, strength_of
 from composable_memory_ops_logs.redaction.secret_values import (

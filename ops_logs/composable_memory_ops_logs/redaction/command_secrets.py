@@ -7,7 +7,7 @@ bounded, but for one run at its end.
 import re
 from collections.abc import Iterator
 
-from composable_memory_ops_logs.redaction.patterns import Pattern
+from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.redaction.scanner import ANY, Rule, Span, Text, pattern_rule
 from composable_memory_ops_logs.redaction.secret_values import is_given, is_masked, is_placeholder
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from composable_memory_ops_logs.redaction.patterns import Pattern
+from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.redaction.scanner import JUDGED, TRAILING, Rule, Span, Text, runs
 from composable_memory_ops_logs.redaction.secret_values import (
     is_code,

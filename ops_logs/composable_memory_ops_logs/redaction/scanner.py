@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.quick_dataclass import dataclass
-from composable_memory_ops_logs.redaction.patterns import Pattern
 
 JUDGED = 128
 """How much of a value is looked at to tell whether it is a secret."""

@@ -2,7 +2,7 @@
 
 import re
 
-from composable_memory_ops_logs.redaction.patterns import Pattern
+from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.redaction.scanner import WORD_CHARS, Text, run_before
 from composable_memory_ops_logs.redaction.secret_vocabulary import (
     CODES_AFTER,

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Generator, Iterator
 
-from composable_memory_ops_logs.redaction.patterns import Pattern
+from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.redaction.scanner import ANY, Rule, Span, Text
 from composable_memory_ops_logs.redaction.secret_names import is_secret_name
 from composable_memory_ops_logs.redaction.secret_values import is_code, is_given, is_random, is_strong

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from composable_memory_ops_logs.redaction.patterns import Pattern
+from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.redaction.secret_vocabulary import CIPHERS, PLACEHOLDERS, PREDICATES
 
 _MASKED = Pattern(r"\*{3}|[*…]+\Z|.{1,12}….{0,8}", re.DOTALL)

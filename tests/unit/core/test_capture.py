@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from composable_memory.hooks.capture import worth_remembering
-from composable_memory.transcripts import fence
+from composable_memory.memory_fence import fence
 
 GOLD = [
     json.loads(line)

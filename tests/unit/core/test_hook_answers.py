@@ -17,10 +17,10 @@ from composable_memory.hooks.flush import plan_flush, tokens_in_transcript
 from composable_memory.hooks.prompt_context import recall_for_prompt, session_recap
 from composable_memory.hooks.session_memory import save_session
 from composable_memory.hooks.session_state import SessionState, SessionStates
+from composable_memory.memory_fence import fence, own_words
 from composable_memory.query.context_pack import estimate_tokens
 from composable_memory.runtime.opening import open_memory
 from composable_memory.supervision.file_lock import file_lock
-from composable_memory.transcripts import fence, own_words
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 CLAUDE = {"session_id": "c1", "transcript_path": "/t/c1.jsonl", "cwd": "/w", "permission_mode": "default"}

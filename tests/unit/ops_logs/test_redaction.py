@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from composable_memory_ops_logs import redact, redact_value
+from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.redaction import (
     addresses,
     assignments,
@@ -23,10 +24,8 @@ from composable_memory_ops_logs.redaction import (
     secret_names,
     secret_tables,
     secret_values,
-    shapes,
     tokens,
 )
-from composable_memory_ops_logs.redaction.patterns import Pattern
 from composable_memory_ops_logs.redaction.redactor import CleanTexts
 from composable_memory_ops_logs.redaction.scanner import Rule
 from composable_memory_ops_logs.redaction.secret_names import is_secret_name
@@ -721,7 +720,7 @@ def _patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
     for module in MODULES:
         for name, value in vars(module).items():
             yield from _patterns_in(f"{module.__name__}.{name}", value)
-    yield from (("shape " + shape.literal, shape.pattern.compiled) for shape in shapes.SHAPES)
+    yield from (("shape " + shape.literal, shape.pattern.compiled) for shape in tokens.SHAPES)
     for rule in redactor.RULES:
         yield str(rule.words), rule.pattern.compiled
         closure = inspect.getclosurevars(rule.secrets).nonlocals if inspect.isfunction(rule.secrets) else {}

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from composable_memory.supervision.tasks import Once, all_of, comes_first, until_done
+from composable_memory.supervision.tasks import all_of, comes_first, until_done
 
 
 class Endless:
@@ -83,35 +83,3 @@ async def test_work_is_waited_for_though_the_wait_is_cancelled() -> None:
 
     assert isinstance(await waiting, asyncio.CancelledError)
     assert calls == ["cancelled", "cancelled"]
-
-
-async def test_work_that_is_done_once_is_shared_and_survives_who_is_cancelled() -> None:
-    began, may_end, times = asyncio.Event(), asyncio.Event(), 0
-
-    async def work() -> int:
-        nonlocal times
-        times += 1
-        began.set()
-        await may_end.wait()
-        return times
-
-    once = Once(work, name="work")
-    assert not once.has_begun
-    first, second = asyncio.create_task(once()), asyncio.create_task(once())
-    await began.wait()
-    first.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await first
-    may_end.set()
-
-    assert (await second, await once(), times, once.has_begun) == (1, 1, 1, True)
-
-
-async def test_work_that_failed_once_has_failed_for_all() -> None:
-    async def work() -> None:
-        raise KeyError("gone")
-
-    once = Once(work, name="work")
-    for _ in range(2):
-        with pytest.raises(KeyError):
-            await once()

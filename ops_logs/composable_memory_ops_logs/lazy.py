@@ -1,8 +1,33 @@
-"""Regular expressions that are compiled when they are first used, since most texts need few of them."""
+"""What is made when it is first asked for: the names of a package, and regular expressions."""
 
 import re
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from importlib import import_module
+
+
+def lazy_names(
+    package: str, modules: Mapping[str, str]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of a package, given for its modules the names to take from each.
+
+    Define them `if not TYPE_CHECKING`: a type checker would take them for a promise of any name.
+    """
+    homes = {name: module for module, names in modules.items() for name in names.split()}
+
+    def getattr_(name: str) -> object:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{package}.{homes[name]}"), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def dir_() -> list[str]:
+        module = vars(sys.modules[package])
+        return sorted({*module, *module["__all__"]})
+
+    return getattr_, dir_
 
 
 class Pattern:
