@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from composable_memory_feedback.judgements import Judgement, JudgementKind, backend_days
-from composable_memory_feedback.store.codecs import TABLES, logged_query_of, logged_query_text
+from composable_memory_feedback.store.codecs import QUERIES, TABLES
 from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_feedback.weights import IntentKind, WeightTable
 from tests.unit.feedback.store_makers import NOON, judgement, logged_query
@@ -42,7 +42,7 @@ def test_every_score_of_a_logged_query_comes_back_to_the_last_bit(scores: list[f
         lists=(replace(first, candidates=candidates),),
     )
 
-    again = logged_query_of(logged_query_text(query))
+    again = QUERIES.read(QUERIES.write(query))
 
     assert again == query
     assert repr(again.lists) == repr(query.lists)

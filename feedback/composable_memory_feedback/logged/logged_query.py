@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
+
+from pydantic import Field
 
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 from composable_memory_feedback.weights import IntentKind
@@ -113,8 +115,8 @@ class LoggedQuery:
     """The mark of the memory that was asked, where several share one log."""
     session_key: str | None = None
     experiment: LoggedExperiment | None = None
-    written: Any = field(default=None, repr=False, compare=False)
-    """The `ShortRanking` of the log, for the comparison to the byte; None where it was left out."""
+    written: Annotated[Any, Field(exclude=True)] = field(default=None, repr=False, compare=False)
+    """The `ShortRanking` of the log, for the comparison to the byte; it is not kept in a store."""
 
     @property
     def backends(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ Unknown fields are passed over, so that lines of later versions can be read. Num
 ranking or a learner could go wrong, or on for ever, with them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -51,11 +51,6 @@ class PlaceLine(Line):
     end_line: Count
     start_char: Count | None = None
 
-    @property
-    def place(self) -> TakenFrom:
-        """Return the value."""
-        return TakenFrom(self.path, self.start_line, self.end_line, self.start_char)
-
 
 class ErrorLine(Line):
     """An error, by its class and its message."""
@@ -85,7 +80,7 @@ class ExperimentLine(Line):
     weights_a: Weights
     weights_b: Weights
     seed: int
-    teams: list[Literal["a", "b", "-"]]
+    teams: Annotated[tuple[Literal["a", "b", "-"], ...], Field(strict=False)]
 
 
 class MergedLine(Line):
@@ -115,11 +110,6 @@ class MergedLine(Line):
     origins: list[Count] | None = None
     start_chars: list[Count] | None = None
     outdated: list[Count] | None = None
-
-    @property
-    def near_pairs(self) -> Iterable[tuple[int, int]]:
-        """Return the places of candidates that are nearly equal."""
-        return zip(self.near[::2], self.near[1::2], strict=True)
 
 
 class ReadLine(Line):
@@ -178,7 +168,7 @@ def query_from(event: OpsEvent, start: QueryStartLine, rest: Sequence[OpsEvent])
     if not answers.keys() >= set(start.active_backends):
         raise MissingLines(start.query_id)
     lists = tuple(answers[one] for one in start.active_backends)
-    near = frozenset(merged.near_pairs)
+    near = frozenset(zip(merged.near[::2], merged.near[1::2], strict=True))
     shown = tuple(_hit(row, ranking) for row in merged.shown)
     _check(merged, lists, near, len(shown))
     return LoggedQuery(
@@ -187,14 +177,22 @@ def query_from(event: OpsEvent, start: QueryStartLine, rest: Sequence[OpsEvent])
         at=event.ts,
         query=start.query,
         intent=IntentKind(merged.intent_kind or IntentKind.GENERAL),
-        policy=_policy(merged),
+        policy=RankingPolicy(
+            fusion=merged.fusion,
+            dedup=merged.dedup,
+            rrf_k=merged.rrf_k,
+            weights=merged.weights,
+            max_results=merged.max_results,
+            min_score=merged.min_score,
+            depth=merged.depth,
+        ),
         lists=lists,
         near=near,
         shown=shown,
         manager=start.manager,
         memory=start.memory,
         session_key=_session(event),
-        experiment=_experiment(merged),
+        experiment=merged.experiment and LoggedExperiment(**merged.experiment.model_dump()),
         written=ranking,
     )
 
@@ -216,7 +214,7 @@ def answer_from(event: OpsEvent) -> LoggedAnswer:
         ValueError: the line lies.
     """
     line = AnswerLine.model_validate(event.detail)
-    quoted = tuple(one.place for one in line.quoted)
+    quoted = tuple(TakenFrom(**one.model_dump()) for one in line.quoted)
     return LoggedAnswer(at=event.ts, query_trace_id=line.query_trace_id, quoted=quoted)
 
 
@@ -243,18 +241,6 @@ def _check(merged: MergedLine, lists: Sequence[LoggedList], near: Set[tuple[int,
         raise ValueError("not every result has a team")
 
 
-def _policy(line: MergedLine) -> RankingPolicy:
-    return RankingPolicy(
-        fusion=line.fusion,
-        dedup=line.dedup,
-        rrf_k=line.rrf_k,
-        weights=line.weights,
-        max_results=line.max_results,
-        min_score=line.min_score,
-        depth=line.depth,
-    )
-
-
 def _hit(row: object, ranking: ShortRanking) -> RankedHit:
     """Return a result; the passage that it names says where it begins within its line."""
     try:
@@ -274,19 +260,6 @@ def _hit(row: object, ranking: ShortRanking) -> RankedHit:
         )
     except (AttributeError, LookupError, TypeError) as error:
         raise ValueError(f"not a result: {error!r}") from error
-
-
-def _experiment(merged: MergedLine) -> LoggedExperiment | None:
-    line = merged.experiment
-    if line is None:
-        return None
-    return LoggedExperiment(
-        id=line.id,
-        weights_a=line.weights_a,
-        weights_b=line.weights_b,
-        seed=line.seed,
-        teams=tuple(line.teams),
-    )
 
 
 def _session(event: OpsEvent) -> str | None:

@@ -3,10 +3,11 @@
 Floats come back to the last bit. A row is checked when it is imported, or saved from a damaged file.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Annotated, Generic, Literal, TypeVar
+from sqlite3 import Row
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -18,9 +19,9 @@ from pydantic import (
 )
 
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.experiments import Experiment
+from composable_memory_feedback.experiments import Experiment, Outcome
 from composable_memory_feedback.golden import GoldenQuestion
-from composable_memory_feedback.judgements import Evaluation, JudgementKind
+from composable_memory_feedback.judgements import Evaluation, Judgement, JudgementKind
 from composable_memory_feedback.logged.logged_query import LoggedQuery
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import IntentKind, WeightTable
@@ -65,6 +66,17 @@ class Codec(Generic[T]):
         except ValueError as error:
             raise _unusable("cannot be read", self.what, error) from error
 
+    def of_rows(self, rows: Iterable[Row]) -> list[T]:
+        """Return the values of rows that have a column for every field.
+
+        Raises:
+            FeedbackError: A row is of something else.
+        """
+        try:
+            return [self.model.model_validate(dict(row)).root for row in rows]
+        except ValueError as error:
+            raise _unusable("cannot be read", self.what, error) from error
+
 
 TABLES = Codec(what="weight table", model=Kept[WeightTable])
 EXPERIMENTS = Codec(what="experiment", model=Kept[Experiment])
@@ -72,25 +84,20 @@ EVALUATIONS = Codec(what="evaluation", model=Kept[Evaluation])
 INTERVALS = Codec(what="interval", model=Kept[Interval])
 WEIGHTS = Codec(what="weights", model=Kept[Mapping[str, float]])
 QUESTIONS = Codec(what="golden question", model=Kept[GoldenQuestion])
-_QUERIES = Codec(what="logged query", model=Kept[LoggedQuery])
+QUERIES = Codec(what="logged query", model=Kept[LoggedQuery])
+JUDGEMENTS = Codec(what="judgement", model=Kept[Judgement])
+OUTCOMES = Codec(what="outcome", model=Kept[Outcome])
 
 
-def logged_query_text(query: LoggedQuery) -> str:
-    """Return a logged query as JSON.
-
-    Raises:
-        FeedbackError: It holds something that JSON cannot.
-    """
-    return _QUERIES.write(replace(query, written=None))
+def columns_of(value: Judgement | Outcome) -> dict[str, Any]:
+    """Return the fields of a value as a row holds them, by their names."""
+    return {one.name: _column(getattr(value, one.name)) for one in fields(value)}
 
 
-def logged_query_of(text: str) -> LoggedQuery:
-    """Return the logged query that a text was made from, without what the log said of its ranking.
-
-    Raises:
-        FeedbackError: The text is of something else.
-    """
-    return _QUERIES.read(text)
+def _column(value: object) -> object:
+    if isinstance(value, datetime):
+        return time_text(value)
+    return plain_text(value) if isinstance(value, str) else value
 
 
 def time_text(at: datetime) -> str:
@@ -133,13 +140,13 @@ def _readable(read: Callable[[str], object]) -> AfterValidator:
     return AfterValidator(checked)
 
 
-class Row(BaseModel):
+class RowModel(BaseModel):
     """A row of a table, by the names of its columns."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
-class _Judgement(Row):
+class _Judgement(RowModel):
     trace_id: str
     query_id: str
     path: str
@@ -157,20 +164,20 @@ class _Judgement(Row):
     start_char: Count = 0
 
 
-class _Evaluation(Row):
+class _Evaluation(RowModel):
     reserved_at: AwareDatetime
     at: AwareDatetime
     detail: Annotated[str, _readable(EVALUATIONS.read)]
 
 
-class _WeightTable(Row):
+class _WeightTable(RowModel):
     number: Count
     version: str
     replaced: str | None
     detail: Annotated[str, _readable(TABLES.read)]
 
 
-class _WeightChange(Row):
+class _WeightChange(RowModel):
     version: str | None
     replaced: str | None
     at: AwareDatetime
@@ -181,7 +188,7 @@ class _WeightChange(Row):
     gain: Annotated[str, _readable(INTERVALS.read)] | None
 
 
-class _Experiment(Row):
+class _Experiment(RowModel):
     id: str
     memory: str | None
     state: Literal["running", "decided", "stopped"]
@@ -189,7 +196,7 @@ class _Experiment(Row):
     detail: Annotated[str, _readable(EXPERIMENTS.read)]
 
 
-class _Outcome(Row):
+class _Outcome(RowModel):
     experiment_id: str
     trace_id: str
     query_id: str
@@ -198,12 +205,12 @@ class _Outcome(Row):
     b: float
 
 
-class _Golden(Row):
+class _Golden(RowModel):
     question: Annotated[str, _readable(QUESTIONS.read)]
-    query: Annotated[str, _readable(logged_query_of)]
+    query: Annotated[str, _readable(QUERIES.read)]
 
 
-ROWS: Mapping[str, type[Row]] = {
+ROWS: Mapping[str, type[RowModel]] = {
     "weight_tables": _WeightTable,
     "weight_changes": _WeightChange,
     "golden": _Golden,

@@ -7,7 +7,7 @@ from sqlite3 import Connection, Row
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.experiments import Experiment, Outcome, Side
-from composable_memory_feedback.store.codecs import EXPERIMENTS, plain_text, time_of, time_text
+from composable_memory_feedback.store.codecs import EXPERIMENTS, OUTCOMES, columns_of, plain_text, time_text
 from composable_memory_feedback.store.database import Database
 
 _START = "INSERT INTO experiments (id, memory, state, started_at, detail) VALUES (?, ?, ?, ?, ?)"
@@ -22,7 +22,8 @@ _UPDATE = "UPDATE experiments SET state = ?, detail = ? WHERE id = ?"
 
 # The time of the first word on a query stays, and with it the order in which the test looks at them.
 _OUTCOME = """
-INSERT INTO outcomes (experiment_id, trace_id, query_id, at, a, b) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO outcomes (experiment_id, trace_id, query_id, at, a, b)
+VALUES (:experiment_id, :trace_id, :query_id, :at, :a, :b)
 ON CONFLICT (experiment_id, trace_id, query_id) DO UPDATE SET a = excluded.a, b = excluded.b
 WHERE (outcomes.a, outcomes.b) IS NOT (excluded.a, excluded.b)
 """
@@ -101,14 +102,13 @@ class ExperimentRows(Database):
                 if _row_of(connection, one.experiment_id)["state"] != "running":
                     are_all_recorded = False
                     continue
-                place = (one.experiment_id, one.trace_id, one.query_id)
-                connection.execute(_OUTCOME, (*place, time_text(one.at), one.a, one.b))
+                connection.execute(_OUTCOME, columns_of(one))
         return are_all_recorded
 
     def outcomes(self, experiment_id: str) -> list[Outcome]:
         """Return what queries told, in the order in which they were first heard of."""
         with self.reading() as connection:
-            return [_outcome_of(row) for row in connection.execute(_OUTCOMES, (experiment_id,))]
+            return OUTCOMES.of_rows(connection.execute(_OUTCOMES, (experiment_id,)))
 
     def move_experiments(self, was: str, memory: str) -> None:
         """Make the experiments of one memory those of another one."""
@@ -135,14 +135,3 @@ def _row_of(connection: Connection, experiment_id: str) -> Row:
             "there is no such experiment", subject=experiment_id, advice="see the list of experiments"
         )
     return row
-
-
-def _outcome_of(row: Row) -> Outcome:
-    return Outcome(
-        experiment_id=row["experiment_id"],
-        trace_id=row["trace_id"],
-        query_id=row["query_id"],
-        at=time_of(row["at"]),
-        a=row["a"],
-        b=row["b"],
-    )

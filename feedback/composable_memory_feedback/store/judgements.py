@@ -5,13 +5,11 @@ With them stand the calls of models that judged, and the quota that holds for al
 
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
-from sqlite3 import Row
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import RELEVANT, Evaluation, Judgement, JudgementKind
-from composable_memory_feedback.store.codecs import EVALUATIONS, plain_text, time_of, time_text
+from composable_memory_feedback.store.codecs import EVALUATIONS, JUDGEMENTS, columns_of, time_text
 from composable_memory_feedback.store.database import Database
-from composable_memory_feedback.weights import IntentKind
 
 BEGINNING = ""
 """Before and after every time, as `time_text` writes them."""
@@ -19,34 +17,32 @@ BEGINNING = ""
 _INSERT = """
 INSERT INTO judgements (trace_id, query_id, path, start_line, end_line, kind, judge,
                         at, rank, backend, intent, relevance, was_used, rationale, start_char)
-VALUES (:trace_id, :query_id, :path, :start_line, :end_line, :kind, :judge,
+VALUES (:trace_id, :query_id, :path, :start_line, :end_line, :kind, :by,
         :at, :rank, :backend, :intent, :relevance, :was_used, :rationale, :start_char)
 ON CONFLICT DO NOTHING
 """
 
+_OF_IT = """
+WHERE trace_id = :trace_id AND query_id = :query_id AND path = :path AND start_line = :start_line
+  AND end_line = :end_line AND start_char = :start_char AND kind = :kind AND judge = :by
+"""
+
+_STANDS = f"SELECT 1 FROM judgements {_OF_IT}"  # noqa: S608 - our own names
+
 # The later word is the one that is stored later: a clock may have been ahead, so times say nothing of it. It
 # takes a new id, by which words are ordered. What is judged again as it was is not written: the signals of
 # the last hour are gathered again and again.
-_REPLACE = """
+_REPLACE = f"""
 UPDATE judgements
 SET id = (SELECT max(id) + 1 FROM judgements), at = :at, rank = :rank, backend = :backend, intent = :intent,
     relevance = :relevance, was_used = :was_used, rationale = :rationale
-WHERE trace_id = :trace_id AND query_id = :query_id AND path = :path AND start_line = :start_line
-  AND end_line = :end_line AND start_char = :start_char AND kind = :kind AND judge = :judge
+{_OF_IT}
   AND (at, rank, backend, intent, relevance, was_used, rationale)
       IS NOT (:at, :rank, :backend, :intent, :relevance, :was_used, :rationale)
-"""
-
-_STANDS = """
-SELECT 1 FROM judgements
-WHERE trace_id = :trace_id AND query_id = :query_id AND path = :path AND start_line = :start_line
-  AND end_line = :end_line AND start_char = :start_char AND kind = :kind AND judge = :judge
-  AND (at, rank, backend, intent, relevance, was_used, rationale)
-      IS (:at, :rank, :backend, :intent, :relevance, :was_used, :rationale)
-"""
+"""  # noqa: S608 - our own names
 
 _SELECT = """
-SELECT * FROM checked_judgements AS one
+SELECT *, judge AS by FROM checked_judgements AS one
 WHERE at >= :since
   AND (CAST(:kinds AS TEXT) IS NULL OR instr(:kinds, ' ' || kind || ' ') > 0)
   AND (NOT :of_relevant OR EXISTS (
@@ -94,7 +90,7 @@ class JudgementRows(Database):
         new = 0
         with self.writing() as connection:
             for judgement in judgements:
-                values = _values_of(judgement)
+                values = columns_of(judgement)
                 is_new = connection.execute(_INSERT, values).rowcount
                 is_kept = is_new or connection.execute(_REPLACE, values).rowcount
                 if not is_kept and connection.execute(_STANDS, values).fetchone() is None:
@@ -121,7 +117,7 @@ class JudgementRows(Database):
             "least": RELEVANT,
         }
         with self.reading() as connection:
-            return _judgements_of(connection.execute(_SELECT, values))
+            return JUDGEMENTS.of_rows(connection.execute(_SELECT, values))
 
     def judgements_mark(self) -> tuple[int, int | None]:
         """Return what changes with every judgement: how many there are, and the number of the latest."""
@@ -182,52 +178,3 @@ class JudgementRows(Database):
         with self.writing() as connection:
             judged = connection.execute(_FORGET, {"at": time_text(at)}).rowcount
             return judged + connection.execute(_FORGET_EVALUATIONS, (time_text(at), counted)).rowcount
-
-
-def _values_of(judgement: Judgement) -> dict[str, str | int | float | None]:
-    return {
-        "trace_id": plain_text(judgement.trace_id),
-        "query_id": plain_text(judgement.query_id),
-        "path": plain_text(judgement.path),
-        "start_line": judgement.start_line,
-        "end_line": judgement.end_line,
-        "start_char": judgement.start_char,
-        "kind": judgement.kind,
-        "judge": plain_text(judgement.by),
-        "at": time_text(judgement.at),
-        "rank": judgement.rank,
-        "backend": judgement.backend,
-        "intent": judgement.intent,
-        "relevance": judgement.relevance,
-        "was_used": judgement.was_used,
-        "rationale": plain_text(judgement.rationale),
-    }
-
-
-def _judgements_of(rows: Iterable[Row]) -> list[Judgement]:
-    try:
-        return [_judgement_of(row) for row in rows]
-    except (TypeError, ValueError) as error:
-        raise FeedbackError(
-            "a judgement cannot be read", subject=str(error), advice="the feedback store is damaged"
-        ) from error
-
-
-def _judgement_of(row: Row) -> Judgement:
-    return Judgement(
-        trace_id=row["trace_id"],
-        query_id=row["query_id"],
-        at=time_of(row["at"]),
-        path=row["path"],
-        start_line=row["start_line"],
-        end_line=row["end_line"],
-        start_char=row["start_char"],
-        rank=row["rank"],
-        backend=row["backend"],
-        intent=IntentKind(row["intent"]),
-        kind=JudgementKind(row["kind"]),
-        relevance=row["relevance"],
-        was_used=bool(row["was_used"]),
-        rationale=row["rationale"],
-        by=row["judge"],
-    )

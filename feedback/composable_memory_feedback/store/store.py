@@ -8,12 +8,7 @@ from pathlib import Path
 from sqlite3 import Connection
 
 from composable_memory_feedback.golden import GoldenRecord
-from composable_memory_feedback.store.codecs import (
-    QUESTIONS,
-    logged_query_of,
-    logged_query_text,
-    plain_text,
-)
+from composable_memory_feedback.store.codecs import QUERIES, QUESTIONS, plain_text
 from composable_memory_feedback.store.experiments import ExperimentRows
 from composable_memory_feedback.store.export_import import Imported, export_lines, import_lines
 from composable_memory_feedback.store.judgements import JudgementRows
@@ -44,7 +39,7 @@ class FeedbackStore(JudgementRows, WeightRows, ExperimentRows):
 
     def put_golden(self, records: Sequence[GoldenRecord]) -> None:
         """Keep golden questions in the place of all that were kept before."""
-        rows = [(QUESTIONS.write(one.question), logged_query_text(one.query)) for one in records]
+        rows = [(QUESTIONS.write(one.question), QUERIES.write(one.query)) for one in records]
         with self.writing() as connection:
             connection.execute("DELETE FROM golden")
             connection.executemany(_PUT_GOLDEN, rows)
@@ -53,7 +48,7 @@ class FeedbackStore(JudgementRows, WeightRows, ExperimentRows):
         """Return the golden questions in the order in which they were put."""
         with self.reading() as connection:
             return [
-                GoldenRecord(question=QUESTIONS.read(row["question"]), query=logged_query_of(row["query"]))
+                GoldenRecord(question=QUESTIONS.read(row["question"]), query=QUERIES.read(row["query"]))
                 for row in connection.execute(_GOLDEN)
             ]
 

@@ -5,19 +5,19 @@ import json
 import pytest
 
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.store.codecs import TABLES, logged_query_of, logged_query_text
+from composable_memory_feedback.store.codecs import QUERIES, TABLES
 from tests.unit.feedback.store_makers import logged_query, table
 
 
 def test_a_logged_query_comes_back_equal() -> None:
-    assert logged_query_of(logged_query_text(logged_query())) == logged_query()
+    assert QUERIES.read(QUERIES.write(logged_query())) == logged_query()
 
 
 def test_a_text_of_an_earlier_version_that_says_more_is_read() -> None:
     more = {"final_results": [{"path": "a.md", "score": 1}], "dropped_results": [], "rules": 2}
-    text = json.dumps(json.loads(logged_query_text(logged_query())) | more)
+    text = json.dumps(json.loads(QUERIES.write(logged_query())) | more)
 
-    assert logged_query_of(text) == logged_query()
+    assert QUERIES.read(text) == logged_query()
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_a_text_of_something_else_is_an_error_of_ours(text: str) -> None:
     with pytest.raises(FeedbackError, match="the weight table cannot be read"):
         TABLES.read(text)
     with pytest.raises(FeedbackError, match="the logged query cannot be read"):
-        logged_query_of(text)
+        QUERIES.read(text)
 
 
 def test_what_json_cannot_hold_is_refused() -> None:
