@@ -8,10 +8,11 @@ from dataclasses import field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from heapq import nsmallest
-from operator import itemgetter
+from itertools import count
+from operator import itemgetter, methodcaller
 from pathlib import Path
 from statistics import fmean
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from composable_memory.citations import read_citation
 from composable_memory.learning.active_weights import WeightsReport
@@ -21,20 +22,20 @@ from composable_memory.learning.logged import from_log, signals_of, streamed, wi
 from composable_memory.learning.transcript_answers import answers_in_transcripts, quotes_in_transcripts
 from composable_memory.learning.weight_tables import WeightTables
 from composable_memory.query.replay import Replayer
-from composable_memory_feedback.advice.evidence import EvidenceOfQuery, QueryKey, evidence_of
+from composable_memory_feedback.advice.evidence import evidence_of
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import (
     BackendDay,
     Evaluation,
     Judgement,
     JudgementKind,
+    QueryKey,
     backend_days,
 )
-from composable_memory_feedback.judging import EvaluationOutcome, Evaluator
+from composable_memory_feedback.judging import MAX_RESULTS, EvaluationOutcome, Evaluator
 from composable_memory_feedback.language_model import LanguageModel
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit
 from composable_memory_feedback.logged.reading import read_queries
-from composable_memory_feedback.replay import PolicyChange, changed
 from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs import ErrorInfo, FeedbackEvaluated, OpsLogReader, trace
@@ -49,8 +50,6 @@ OutcomeCallback = Callable[[EvaluationOutcome], None]
 
 GIVE_UP_AFTER = 3
 """After so many failures one after the other it is the model that fails; the quota is kept for later."""
-JUDGED_RESULTS = 10
-"""How many results of a query a model is shown."""
 DEFAULT_SPAN = timedelta(days=7)
 LOOK_BACK = timedelta(minutes=45)
 """A signal follows on a query within this time; so far behind the last look the log is read again."""
@@ -62,17 +61,8 @@ NAMED_RESULTS = 5
 _RANK = re.compile(r"[0-9]{1,6}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unjudged:
-    """A logged query, and those results of it that are to be judged, best first."""
-
-    query: LoggedQuery
-    hits: tuple[RankedHit, ...]
-
-    @property
-    def key(self) -> QueryKey:
-        """Return the trace id and the query id."""
-        return self.query.trace_id, self.query.query_id
+Unjudged: TypeAlias = tuple[LoggedQuery, Sequence[RankedHit]]
+"""A logged query, and those results of it that are to be judged, best first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +153,7 @@ class Judging:
         since = min([first, *(one.at - LOOK_BACK for one in quotes)])
         new = 0
         async for part in signals_of(self._context, since=since, answers=quotes):
-            new += await self._context.stored(partial(_add, part))
+            new += await self._context.stored(methodcaller("add", part))
         await self._context.stored_if_any(lambda store: store.set_mark(GATHERED, now.isoformat()))
         return new
 
@@ -213,19 +203,18 @@ class Judging:
         per_hour, clock = self._context.settings.evaluations_per_hour, self._context.clock
         store = await self._context.stored(lambda store: store)
         evaluator = Evaluator(model, store, per_hour=per_hour, clock=clock)
-        since = min((one.query.at for one in waiting), default=clock())
+        since = min((query.at for query, _ in waiting), default=clock())
         found = await self._in_transcripts(answers_in_transcripts, since)
         answers = {one.trace_id: one.text for one in found}
-        for one in waiting:
-            query = one.query
-            texts = await self._texts(one, read) if read else {}
+        for query, hits in waiting:
+            texts = await _texts_of(hits, read) if read else {}
             answer = answers.get(query.trace_id)
-            outcome = await evaluator.evaluate(query, texts=texts, answer=answer, hits=one.hits)
+            outcome = await evaluator.evaluate(query, texts=texts, answer=answer, hits=hits)
             if outcome.state == "quota-used-up":
                 return replace(run, stopped=outcome.problem)
             self._tell(query, outcome)
-            judged = outcome.state == "judged"
-            run = replace(run, outcomes=(*run.outcomes, outcome), left=run.left - judged)
+            left = run.left - (outcome.state == "judged")
+            run = replace(run, outcomes=(*run.outcomes, outcome), left=left)
             if on_outcome:
                 on_outcome(outcome)
             last = [each.state for each in run.outcomes[-GIVE_UP_AFTER:]]
@@ -251,19 +240,11 @@ class Judging:
 
         def select(queries: Iterable[LoggedQuery]) -> tuple[list[Unjudged], int]:
             if advice is None:
-                return _in_turn(never_judged(queries, done), failed, most)
-            return _in_turn(unjudged_under(advice, queries, judgements, depth=depth), failed, most)
+                return _in_turn(_never_judged(queries, done), failed, most)
+            return _in_turn(_unjudged_under(advice, queries, judgements, depth=depth), failed, most)
 
         traces = {one.trace_id for one in judgements} if advice else None
         return await streamed(context, select, since=first, traces=traces)
-
-    async def _texts(self, unjudged: Unjudged, read: TextReader) -> Mapping[str, str]:
-        texts: dict[str, str] = {}
-        for hit in unjudged.hits[:JUDGED_RESULTS]:
-            text = await read(hit.path, hit.start_line, hit.end_line) if hit.start_line > 0 else None
-            if text:
-                texts[hit.key] = text[hit.start_char :]
-        return texts
 
     async def _in_transcripts(self, read: Callable[..., list[T]], since: datetime) -> list[T]:
         """Return what is read of the transcripts, where the settings name their folder."""
@@ -299,8 +280,13 @@ class Judging:
             )
 
 
-def _add(judgements: Sequence[Judgement], store: FeedbackStore) -> int:
-    return store.add(judgements)
+async def _texts_of(hits: Sequence[RankedHit], read: TextReader) -> Mapping[str, str]:
+    texts: dict[str, str] = {}
+    for hit in hits[:MAX_RESULTS]:
+        text = await read(hit.path, hit.start_line, hit.end_line) if hit.start_line > 0 else None
+        if text:
+            texts[hit.key] = text[hit.start_char :]
+    return texts
 
 
 def _in_turn(
@@ -310,14 +296,10 @@ def _in_turn(
 
     What no model could judge so far comes last: it must not use up the quota of the others.
     """
-    count = 0
-
-    def each() -> Iterator[tuple[int, int, Unjudged]]:
-        nonlocal count
-        for count, one in enumerate(found, 1):
-            yield failed.get(one.key, 0), count, one
-
-    return [one for *_, one in nsmallest(most, each(), key=itemgetter(0, 1))], count
+    number = count(1)
+    turns = ((failed.get(query.key, 0), next(number), (query, hits)) for query, hits in found)
+    first = nsmallest(most, turns, key=itemgetter(0, 1))
+    return [one for *_, one in first], next(number) - 1
 
 
 def _queries_of(trace_id: str, memory: str, folder: Path) -> tuple[list[LoggedQuery], frozenset[int]]:
@@ -395,28 +377,23 @@ def _candidates(query: LoggedQuery) -> Iterator[RankedHit]:
             )
 
 
-def never_judged(queries: Iterable[LoggedQuery], done: Collection[QueryKey]) -> Iterator[Unjudged]:
-    """Yield what was shown for queries that are not `done`, in their order."""
-    shown = (Unjudged(query=query, hits=query.shown) for query in queries)
-    return (one for one in shown if one.hits and one.key not in done)
+def _never_judged(queries: Iterable[LoggedQuery], done: Collection[QueryKey]) -> Iterator[Unjudged]:
+    return ((query, query.shown) for query in queries if query.shown and query.key not in done)
 
 
-def unjudged_under(
+def _unjudged_under(
     table: WeightTable, queries: Iterable[LoggedQuery], judgements: Sequence[Judgement], *, depth: int
 ) -> Iterator[Unjudged]:
     """Yield what judged queries would show under other weights, of the first `depth` results, unjudged.
 
     They keep their order. Queries of which only use is known are left to a judgement of what they did show.
     """
-    known, ranker, change = evidence_of(judgements), Replayer(keeps=1), PolicyChange(table=table)
+    known, ranker = evidence_of(judgements), Replayer(keeps=1)
     for query in queries:
-        evidence = known.get((query.trace_id, query.query_id), {})
-        if _is_judged(evidence) and ranker.reproduces(query):
-            ranking = ranker(query, changed(query, change))[:depth]
-            hits = tuple(hit for hit in ranking if not any(key in evidence for key in hit.keys))
+        evidence = known.get(query.key, {})
+        is_judged = any(not one.kind.is_implicit for one in evidence.values())
+        if is_judged and ranker.reproduces(query):
+            ranking = ranker(query, query.under(table))[:depth]
+            hits = [hit for hit in ranking if not any(key in evidence for key in hit.keys)]
             if hits:
-                yield Unjudged(query=query, hits=hits)
-
-
-def _is_judged(evidence: EvidenceOfQuery) -> bool:
-    return any(not one.kind.is_implicit for one in evidence.values())
+                yield query, hits

@@ -206,7 +206,7 @@ def _replayed(
             is_exact = ranker.reproduces(query)
             if not is_exact:
                 other.append(query.trace_id)
-            known = evidence.get((query.trace_id, query.query_id)) if is_exact else None
+            known = evidence.get(query.key) if is_exact else None
             yield (case_of(query, known) if known else None) or query
 
     report = replay(checked(), change, ranker=ranker, k=depth, keep=keep)

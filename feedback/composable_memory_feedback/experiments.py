@@ -198,7 +198,7 @@ def status_of(record: Experiment, outcomes: Iterable[Outcome]) -> ExperimentStat
 
 def _useful(query: LoggedQuery, judgements: Iterable[Judgement]) -> Mapping[str, bool]:
     """Return for each key that anything is known of whether it was of use."""
-    own = [one for one in judgements if (one.trace_id, one.query_id) == (query.trace_id, query.query_id)]
+    own = [one for one in judgements if (one.trace_id, one.query_id) == query.key]
     used = {one.key: True for one in own if one.kind in USE and _tells_use(one)}
     return used | {one.key: _tells_use(one) for one in own if one.kind is JudgementKind.EXPLICIT}
 

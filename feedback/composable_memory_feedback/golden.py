@@ -173,17 +173,13 @@ def compare_golden(
 
 
 def _scores(
-    records: Sequence[GoldenRecord], weights: WeightTable | None, ranker: Ranker, k: int
+    records: Sequence[GoldenRecord], table: WeightTable | None, ranker: Ranker, k: int
 ) -> list[GoldenScore]:
-    return [_score(record, weights, ranker, k) for record in records]
+    def score(record: GoldenRecord) -> GoldenScore:
+        policy = record.query.policy if table is None else record.query.under(table)
+        return score_hits(ranker(record.query, policy), record.question.expected, k)
 
-
-def _score(record: GoldenRecord, weights: WeightTable | None, ranker: Ranker, k: int) -> GoldenScore:
-    query = record.query
-    policy = query.policy
-    if weights is not None:
-        policy = replace(policy, weights={one: weights.of(one, query.intent) for one in query.backends})
-    return score_hits(ranker(query, policy), record.question.expected, k)
+    return [*map(score, records)]
 
 
 def _score_alone(record: GoldenRecord, backend: str, ranker: Ranker, k: int) -> GoldenScore:

@@ -5,12 +5,14 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from statistics import fmean
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from composable_memory_feedback.weights import IntentKind
 from composable_memory_ops_logs import place_key
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
+QueryKey: TypeAlias = tuple[str, str]
+"""The trace id and the query id."""
 RELEVANT = 0.5
 """A result is relevant when its relevance is greater."""
 

@@ -131,13 +131,9 @@ class GateVerdict:
 
 def changed(query: LoggedQuery, change: PolicyChange) -> RankingPolicy:
     """Return the policy of a query with a change made to it."""
-    policy = query.policy
-    weights = dict(policy.weights)
-    if change.table is not None:
-        weights |= {one: change.table.of(one, query.intent) for one in query.backends}
+    policy = query.policy if change.table is None else query.under(change.table)
     return replace(
         policy,
-        weights=weights,
         fusion=change.fusion or policy.fusion,
         dedup=change.dedup or policy.dedup,
         dropped=policy.dropped | change.dropped,
@@ -249,8 +245,8 @@ def gate(
     for case in cases:
         before, after = (ranker(case.query, changed(case.query, one)) for one in (baseline, candidate))
         pairs.append((before[:k], after[:k]))
-    found = compare(cases, pairs, imputation=Imputation(cases, ranker), k=k)
-    difference, coverage = found.interval(allowance=ALLOWANCE), _coverage(cases, pairs)
+    judged, _ = _judged(cases, pairs, ranker, k)
+    difference, coverage = judged.difference, judged.coverage
     passed = difference.low >= -tolerance - TOLERANCE
     return GateVerdict(
         passed=passed,

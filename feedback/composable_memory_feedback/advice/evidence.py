@@ -13,16 +13,13 @@ from heapq import nlargest
 from itertools import groupby
 from math import log2
 
-from composable_memory_feedback.judgements import RELEVANT, Judgement, JudgementKind
+from composable_memory_feedback.judgements import RELEVANT, Judgement, JudgementKind, QueryKey
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit
 from composable_memory_feedback.metrics import dcg
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MOST_BOOST = 4.0
 """A use counts at most so many times, lest a single one far down decides all."""
-
-QueryKey = tuple[str, str]
-"""The trace id and the query id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +67,7 @@ def evidence_of(judgements: Iterable[Judgement]) -> dict[QueryKey, dict[str, Evi
 def cases_of(queries: Iterable[LoggedQuery], judgements: Iterable[Judgement]) -> list[Case]:
     """Return the queries that something relevant is known for, in their order, as `case_of` does each."""
     known = evidence_of(judgements)
-    found = (case_of(query, known.get((query.trace_id, query.query_id), {})) for query in queries)
+    found = (case_of(query, known.get(query.key, {})) for query in queries)
     return [case for case in found if case is not None]
 
 

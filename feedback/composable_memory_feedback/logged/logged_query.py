@@ -1,14 +1,14 @@
 """Values of logged queries and of what was done with the answers; a `Ranker` ranks them again."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import datetime
 from typing import Annotated, Any, Protocol
 
 from pydantic import Field
 
-from composable_memory_feedback.judgements import Judgement, JudgementKind
-from composable_memory_feedback.weights import IntentKind
+from composable_memory_feedback.judgements import Judgement, JudgementKind, QueryKey
+from composable_memory_feedback.weights import IntentKind, WeightTable
 from composable_memory_ops_logs import Candidate, TakenFrom, place_key
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -119,6 +119,11 @@ class LoggedQuery:
     """The `ShortRanking` of the log, for the comparison to the byte; it is not kept in a store."""
 
     @property
+    def key(self) -> QueryKey:
+        """Return the trace id and the query id."""
+        return self.trace_id, self.query_id
+
+    @property
     def backends(self) -> tuple[str, ...]:
         """Return the ids of the backends that were asked."""
         return tuple(one.backend for one in self.lists)
@@ -127,6 +132,11 @@ class LoggedQuery:
     def fallbacks(self) -> frozenset[str]:
         """Return the backends that another one answered for; their results tell nothing about them."""
         return frozenset(one.backend for one in self.lists if one.answered_by is not None)
+
+    def under(self, table: WeightTable) -> RankingPolicy:
+        """Return the policy with the weights that a table has for questions of this kind."""
+        weights = {one: table.of(one, self.intent) for one in self.backends}
+        return replace(self.policy, weights={**self.policy.weights, **weights})
 
     def rank_of(self, hit: RankedHit) -> int:
         """Return the place of a result in the answer, from 1; what was not shown comes after the last."""

@@ -192,7 +192,7 @@ def query_from(event: OpsEvent, start: QueryStartLine, rest: Sequence[OpsEvent])
         manager=start.manager,
         memory=start.memory,
         session_key=_session(event),
-        experiment=merged.experiment and LoggedExperiment(**merged.experiment.model_dump()),
+        experiment=None if (drawn := merged.experiment) is None else LoggedExperiment(**drawn.model_dump()),
         written=ranking,
     )
 

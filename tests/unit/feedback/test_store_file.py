@@ -11,7 +11,6 @@ import pytest
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenQuestion, GoldenRecord
-from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.store.database import Database
 from composable_memory_feedback.store.salvage import MOST_CHECKED_BYTES, copies_of
 from composable_memory_feedback.store.schema import MIGRATIONS, VERSION
