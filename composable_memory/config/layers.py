@@ -2,7 +2,7 @@
 
 Defaults, then the user's own file, the workspace's file, environment variables, and what the caller says; a
 later layer wins. The layers are merged as plain data and validated once. What the file of a workspace may say
-is the business of `workspace_file`, where the section of a backend may stand that of `sections`.
+is the business of `trust`, where the section of a backend may stand that of `validation`.
 """
 
 import json

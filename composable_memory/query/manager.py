@@ -35,7 +35,6 @@ from composable_memory.paths import FOREIGN
 from composable_memory.query.context_pack import DEFAULT_MAX_CHARS, PackBudget, pack_results
 from composable_memory.query.fan_out import FanOut
 from composable_memory.query.filters import joined, read_filters
-from composable_memory.query.interleaving import rank_active
 from composable_memory.query.query_log import QueryLogger, log_context_pack
 from composable_memory.query.ranking import (
     CalibrationRule,
@@ -44,6 +43,7 @@ from composable_memory.query.ranking import (
     QueryContext,
     depth_for,
     is_weak,
+    rank_active,
 )
 from composable_memory.query.routing import (
     BackendHandle,

@@ -1,4 +1,4 @@
-"""Makes one ranking of several answers: active weights, calibration, merge, depth that only appends."""
+"""Makes one ranking of several answers: calibration, merge, depth that only appends, active weights."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import field, replace
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Generic
 
 from composable_memory.query.calibration import STRONG, STRONG_HYBRID, Calibration, calibrate, strength
 from composable_memory.query.fusion import DEFAULT_RRF_K, BackendList, Dedup, Fusion, Merged, T, merge
+from composable_memory.query.interleaving import Draw, interleave, seed_of
 from composable_memory.query.near_duplicates import NearTexts
-from composable_memory.types import SearchOptions
+from composable_memory.types import BackendAnswer, MemorySearchResult, SearchOptions
 from composable_memory_feedback.weights import IntentKind, WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -218,3 +219,36 @@ class QueryContext:
     def weights_of(self, table: WeightTable) -> dict[str, float]:
         """Return the weight that a table gives each backend for this kind of question."""
         return {backend_id: table.of(backend_id, self.kind) for backend_id in self.weights}
+
+
+def rank_active(
+    answers: Sequence[BackendAnswer],
+    terms: QueryContext,
+    options: SearchOptions,
+    *,
+    min_depth: int,
+    trace_id: str,
+) -> tuple[Ranking[MemorySearchResult], Draw | None]:
+    """Rank under the weights in force, or draw from two rankings while an experiment compares tables."""
+    found = {one.backend_id: one.results for one in answers}
+
+    def ranked(weights: Mapping[str, float]) -> Ranking[MemorySearchResult]:
+        return rank(
+            found,
+            terms.rules,
+            weights=weights,
+            policy=terms.policy,
+            options=options,
+            min_depth=min_depth,
+            is_near=terms.texts,
+        )
+
+    experiment = terms.active_weights.experiment
+    if experiment is None:
+        return ranked(terms.weights), None
+    a, b = terms.weights_of(experiment.a), terms.weights_of(experiment.b)
+    seed = seed_of(trace_id, terms.query_id, experiment.id)
+    draw = Draw(experiment_id=experiment.id, weights_a=a, weights_b=b, seed=seed)
+    one, other = ranked(a), ranked(b)
+    merged, drawn = interleave(one.merged, other.merged, draw, max_results=options.max_results)
+    return replace(one, merged=merged), drawn

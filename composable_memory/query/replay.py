@@ -120,7 +120,8 @@ def _as_then(query: LoggedQuery, prepared: "_Prepared") -> tuple[Merged[Candidat
     if experiment is None:
         return prepared.as_logged, ()
     a, b = (
-        prepared.ranked(query.policy, weights) for weights in (experiment.weights_a, experiment.weights_b)
+        prepared.ranked(query.policy, weights).merged
+        for weights in (experiment.weights_a, experiment.weights_b)
     )
     draw = Draw(
         experiment_id=experiment.id,
@@ -128,8 +129,8 @@ def _as_then(query: LoggedQuery, prepared: "_Prepared") -> tuple[Merged[Candidat
         weights_b=experiment.weights_b,
         seed=experiment.seed,
     )
-    ranking, drawn = interleave(a, b, draw, max_results=query.policy.max_results)
-    return ranking.merged, drawn.teams
+    merged, drawn = interleave(a, b, draw, max_results=query.policy.max_results)
+    return merged, drawn.teams
 
 
 class _Prepared:

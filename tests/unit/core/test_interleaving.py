@@ -8,7 +8,7 @@ import pytest
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import Merged
 from composable_memory.query.interleaving import Draw, interleave
-from composable_memory.query.ranking import CalibrationRule, MergePolicy, Ranking, rank
+from composable_memory.query.ranking import CalibrationRule, MergePolicy, rank
 from composable_memory.types import MemorySearchResult, SearchOptions
 
 RULE = CalibrationRule(method=Calibration.IDENTITY, is_absolute=True)
@@ -26,7 +26,7 @@ GRAPH = tuple(hit(f"g{place}.md", 0.8 - place / 20) for place in range(6))
 
 def ranked(
     weights: dict[str, float], *lists: tuple[MemorySearchResult, ...], max_results: int = 4
-) -> Ranking[MemorySearchResult]:
+) -> Merged[MemorySearchResult]:
     return rank(
         dict(zip(weights, lists or (NOTES, GRAPH), strict=True)),
         dict.fromkeys(weights, RULE),
@@ -34,7 +34,7 @@ def ranked(
         policy=MergePolicy(),
         options=SearchOptions(max_results=max_results),
         min_depth=24,
-    )
+    ).merged
 
 
 def draw(seed: int) -> Draw:
@@ -46,18 +46,17 @@ FOR_GRAPH = {"notes": 0.1, "graph": 1.0}
 
 
 def interleaved(
-    a: Ranking[MemorySearchResult], b: Ranking[MemorySearchResult], *, seeds: Iterable[int] = range(30)
+    a: Merged[MemorySearchResult], b: Merged[MemorySearchResult], *, seeds: Iterable[int] = range(30)
 ) -> Iterator[tuple[Merged[MemorySearchResult], Draw]]:
     for seed in seeds:
-        ranking, drawn = interleave(a, b, draw(seed), max_results=4)
-        yield ranking.merged, drawn
+        yield interleave(a, b, draw(seed), max_results=4)
 
 
 def test_equal_rankings_are_shown_as_they_are_and_count_for_nobody() -> None:
     a = ranked(FOR_NOTES)
 
     for shown, drawn in interleaved(a, ranked(FOR_NOTES)):
-        assert (shown.results, shown.attributions) == (a.merged.results, a.merged.attributions)
+        assert (shown.results, shown.attributions) == (a.results, a.attributions)
         assert drawn.teams == ("-",) * 4
 
 
@@ -99,8 +98,7 @@ def test_the_counts_are_those_of_the_first_ranking() -> None:
 
     shown, _ = interleave(a, ranked(FOR_GRAPH), draw(1), max_results=4)
 
-    assert shown.calibrations == a.calibrations
-    assert (shown.merged.total_before_dedup, shown.merged.total_after_dedup) == (12, 6)
+    assert (shown.total_before_dedup, shown.total_after_dedup) == (12, 6)
 
 
 @pytest.mark.parametrize("side", ["a", "b"])
@@ -110,7 +108,7 @@ def test_a_side_without_results_leaves_the_list_to_the_other(side: str) -> None:
 
     shown, drawn = interleave(a, b, draw(3), max_results=4)
 
-    assert (shown.merged.results, drawn.teams) == (some.merged.results, (side,) * 4)
+    assert (shown.results, drawn.teams) == (some.results, (side,) * 4)
 
 
 def test_the_draw_keeps_what_it_was_drawn_by() -> None:

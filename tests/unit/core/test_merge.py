@@ -183,6 +183,17 @@ def test_a_passage_carries_the_facts_from_its_lines_also_those_that_stay_results
     assert told == {"graph/1": ["fact 1"], "p.md": ["fact 2", "fact 1"], "q.md": []}
 
 
+def test_a_passage_carries_the_facts_of_its_note_whose_lines_are_not_known() -> None:
+    told = SupportingFact(text="somewhere in it", origin=Origin(path="p.md"))
+    other = SupportingFact(text="elsewhere", origin=Origin(path="q.md"))
+    lists = [
+        backend("notes", 1.0, hit("p.md", 1, 20, 0.9)),
+        backend("graph", 1.0, replace(fact(1, 0.8, 3, 4), facts=(told, other))),
+    ]
+
+    assert merge(lists).results[0].facts == (told,)
+
+
 def changed(number: int, score: float, start: int, *before: int) -> MemorySearchResult:
     """Return a fact that holds, from one line of p.md, and names lines with what held before."""
     told = fact(number, score, start, start)
@@ -233,6 +244,12 @@ def test_a_fact_that_its_own_backend_puts_before_the_passage_stays_a_result() ->
     one = backend("both", 1.0, fact(1, 0.9, 3, 4), hit("p.md", 1, 20, 0.8), fact(2, 0.7, 8, 9))
 
     assert places(merge([one])) == [("graph/1", 0.9), ("p.md", 0.8)]
+
+
+def test_a_fact_that_its_own_backend_rates_like_the_passage_takes_no_place() -> None:
+    one = backend("both", 1.0, fact(1, 0.8, 3, 4), hit("p.md", 1, 20, 0.8))
+
+    assert places(merge([one])) == [("p.md", 0.8)]
 
 
 def test_a_fact_whose_passage_was_searched_and_not_found_counts_half() -> None:
@@ -309,6 +326,16 @@ def test_nearly_equal_texts_in_two_files_are_one_result() -> None:
     assert places(merged) == [("p.md", 0.9)]
     assert merged.attributions[0].merged_with == ("b q.md:7:9",)
     assert [one.reason for one in merged.dropped] == ["near-duplicate"]
+
+
+def test_all_that_stand_at_the_place_of_a_copy_are_named_with_it() -> None:
+    lists = [backend("a", 1.0, hit("p.md", 1, 5, 0.9, NOTE))]
+    lists += [backend(name, 1.0, hit("q.md", 7, 9, 0.8, NOTE.upper())) for name in ("b", "c")]
+
+    merged = merge(lists)
+
+    assert places(merged) == [("p.md", 0.9)]
+    assert merged.attributions[0].merged_with == ("b q.md:7:9", "c q.md:7:9")
 
 
 def test_a_crowd_of_foreign_copies_gives_its_place_to_the_note_far_behind() -> None:
