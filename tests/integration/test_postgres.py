@@ -70,6 +70,7 @@ TABLES = (
     "long_words",
     "message_times",
     "postings",
+    "recent_postings",
     "log_lines",
     "workspace_states",
 )
@@ -419,7 +420,7 @@ async def test_tables_of_the_first_version_are_brought_up_to_date(
         f"ALTER TABLE {schema}.passage_words DROP COLUMN source, ADD COLUMN weights public.sparsevec",
         f"CREATE TABLE {schema}.vocabulary (tenant int)",
         f"CREATE SEQUENCE {schema}.passage_ids",
-        f"DROP TABLE {schema}.message_times, {schema}.postings, {schema}.log_lines",
+        f"DROP TABLE {schema}.message_times, {schema}.postings, {schema}.log_lines, {schema}.recent_postings",
         f"DROP TABLE {schema}.workspace_states",
         f"ALTER TABLE {schema}.workspaces ADD COLUMN space text, ADD COLUMN revision bigint DEFAULT 7",
         *(f"DROP TABLE {schema}.{name}" for name in ("feedback_revisions", *LEARNT)),
@@ -438,6 +439,8 @@ async def test_tables_of_the_first_version_are_brought_up_to_date(
     if CITUS:
         await tables.distribute()
     await tables.close()
+    told, true = await asyncio.to_thread(counted, postgres_server, schema)
+    assert told == true
     async with machine(team_settings, services, tmp_path / "ada") as ada:
         assert await paths(ada, "harbour") == ["memory/boat.md"]
         report = await ada.sync()
@@ -739,8 +742,14 @@ async def test_words_are_counted_exactly_however_notes_change(
         await memory.sync()
 
     schema = team_settings.schema_
+    both = (
+        f"SELECT word, passages FROM {schema}.postings UNION ALL"
+        f" SELECT word, sign(weight) FROM {schema}.recent_postings,"
+        " unnest(words, weights) AS one (word, weight)"
+    )
     counted = postgres_server.run(
-        f"SELECT word, sum(passages) FROM {schema}.postings GROUP BY word ORDER BY word",
+        f"SELECT word, sum(passages) FROM ({both}) AS found"
+        " GROUP BY word HAVING sum(passages) <> 0 ORDER BY word",
         f"SELECT word FROM {schema}.postings WHERE passages <> cardinality(places)"
         " OR passages <> cardinality(weights) OR passages = 0",
     )
@@ -750,6 +759,71 @@ async def test_words_are_counted_exactly_however_notes_change(
         ' GROUP BY word ORDER BY word COLLATE "C"'
     )
     assert counted == true
+
+
+def counted(server: PostgresServer, schema: str) -> tuple[list[int], list[int]]:
+    """Return what the state of the only workspace counts, and what there is."""
+    names = "notes, transcripts, passages, said, length, tokens, pending"
+    of_sessions = "count(*) FILTER (WHERE source = 'sessions')"
+    told = server.run(f"SELECT {names} FROM {schema}.workspace_states")
+    true = server.run(
+        f"SELECT * FROM (SELECT count(*), {of_sessions} FROM {schema}.notes),"
+        f" (SELECT count(*), {of_sessions}, coalesce(sum(length), 0), coalesce(sum(tokens), 0)"
+        f" FROM {schema}.passage_words), (SELECT count(*) FROM {schema}.passages"
+        f" WHERE hash NOT IN (SELECT hash FROM {schema}.vectors))"
+    )
+    return [*map(int, told.split("|"))], [*map(int, true.split("|"))]
+
+
+async def test_a_workspace_has_what_its_state_counts_however_notes_change(
+    services: BackendServices,
+    team_settings: PostgresSettings,
+    postgres_server: PostgresServer,
+    tmp_path: Path,
+) -> None:
+    pending, transcripts = list[int](), list[int]()
+
+    async def see() -> None:
+        told, true = await asyncio.to_thread(counted, postgres_server, team_settings.schema_)
+        assert told == true
+        transcripts.append(true[1])
+        pending.append(true[-1])
+
+    settings = team_settings.model_copy(update={"sources": ("memory", "sessions")})
+    embedding = replace(services, embedder=HashEmbedder(dimensions=16), embedder_problem=None)
+    folder = tmp_path / "ada"
+    same = "# Lamp\n\nThe lamp is lit.\n"
+    notes = {"memory/a.md": same, "memory/b.md": same, "memory/c.md": "The harbour pilot is Una.\n" * 90}
+    talk = {
+        ".state/agents/main/sessions/talk.jsonl": said("user", "Hello, the lamp.", "2026-11-03T09:00:00Z")
+    }
+    await asyncio.to_thread(write, folder, {**notes, **talk})
+    async with machine(settings, replace(services, embedder=None), folder) as lacking:
+        await lacking.sync()
+        await see()
+    async with machine(settings, embedding, folder) as ada:
+        await ada.sync()
+        await see()
+        await asyncio.to_thread(write, tmp_path / "bob", {"memory/c.md": "Bob's harbour.\n", "b.md": same})
+        async with machine(settings, replace(services, embedder=None), tmp_path / "bob") as bob:
+            await bob.sync()
+            await see()
+        (folder / "memory/a.md").unlink()
+        (folder / next(iter(talk))).unlink()
+        await ada.sync()
+        await see()
+        await ada.sync(force=True)
+        await see()
+    other = replace(services, embedder=HashEmbedder(dimensions=24), embedder_problem=None)
+    async with machine(settings, other, folder) as anew:
+        await anew.sync(force=True)
+        await see()
+        for path in (*folder.rglob("*.md"),):
+            path.unlink()
+        await anew.sync()
+        await see()
+    assert transcripts == [1, 1, 1, 0, 0, 0, 0]
+    assert pending == [5, 0, 1, 0, 0, 0, 0]
 
 
 async def test_a_word_of_thousands_of_letters_keeps_no_note_away(

@@ -28,7 +28,7 @@ WITH_TEXTS = {
     "notes",
     "passages",
     "passage_words",
-    "postings",
+    "recent_postings",
     "judgements",
     "log_lines",
 }

@@ -113,7 +113,8 @@ async def test_a_memory_moves_to_a_server_and_back_and_nothing_is_embedded_again
     again = await move.moved(workspace, "postgres")
     move.server.run(
         f"DELETE FROM {move.team['schema']}.vectors WHERE id IN"
-        f" (SELECT id FROM {move.team['schema']}.vectors LIMIT 2)"
+        f" (SELECT id FROM {move.team['schema']}.vectors LIMIT 2)",
+        f"UPDATE {move.team['schema']}.workspace_states SET pending = 2",
     )
     resumed = await move.moved(workspace, "postgres")
     on_server, found_there = await move.synced(workspace, there)

@@ -200,6 +200,7 @@ class PostgresMemory:
         """Mask log lines; return files that were not read again, and what of others says it still."""
         mask = erasing.mask_of(wanted, self._services.hide)
         await erasing.mask_log_lines(connection, tenant, mask=mask, is_rehearsal=False)
+        await erasing.forget_words(connection, tenant)
         left = await erasing.unread(connection, tenant, owner=owner)
         paths, owners = await erasing.of_others(connection, tenant, wanted=wanted)
         stays = f"brought by {', '.join(owners)}; forget it there as well"

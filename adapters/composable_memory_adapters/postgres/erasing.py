@@ -13,6 +13,7 @@ from composable_memory.forget.tombstones import INSTEAD
 from composable_memory.interfaces import HideForgotten
 from composable_memory_adapters.builtin.notes.documents import reader_of
 from composable_memory_adapters.builtin.notes.erasable_lines import Sought, Stored, sought
+from composable_memory_adapters.postgres import postings
 from composable_memory_adapters.postgres.server import Connection, Record
 from composable_memory_adapters.postgres.writing import LOCK
 from composable_memory_ops_logs.erasing import masked_value
@@ -76,6 +77,12 @@ async def mark_unread(connection: Connection, tenant: int, *, owner: str, wanted
     said = [row["path"] for row in await _said(connection, tenant, wanted)]
     await connection.execute(READ_AGAIN, tenant, owner, [*wanted.paths, *said], not wanted.is_known)
     return True
+
+
+async def forget_words(connection: Connection, tenant: int) -> None:
+    """Take the words of passages that went out of the index, where they may wait for that."""
+    await connection.execute(LOCK, tenant)
+    await postings.merge(connection, tenant)
 
 
 async def unread(connection: Connection, tenant: int, *, owner: str) -> list[str]:

@@ -1,7 +1,7 @@
 """The keyword leg of the PostgreSQL memory: BM25 chooses in the server, what was chosen is scored here."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, repeat
 
 from composable_memory.types import MemorySource
 from composable_memory_adapters.builtin.search.compound_words import (
@@ -20,6 +20,7 @@ from composable_memory_adapters.builtin.search.keyword_leg import (
     LookupPlan,
 )
 from composable_memory_adapters.builtin.search.time_matching import MOST_LISTED
+from composable_memory_adapters.postgres import postings
 from composable_memory_adapters.postgres.passage_tokens import Fields, Sought, fts5_rarity, fts5_score
 from composable_memory_adapters.postgres.server import Connection
 from composable_memory_adapters.postgres.snapshot import WorkspaceState
@@ -40,48 +41,43 @@ BITS = 63
 MOST_WORDS = 500
 """Of a beginning that more words have, so many are looked up."""
 
-BEGINNING = (
-    "SELECT DISTINCT word FROM postings WHERE tenant = $1 AND word >= $2 AND word < $2 || chr(1114111)"
-    " ORDER BY word LIMIT $3"
-)
-WORDS = "SELECT word, sum(passages) FROM postings WHERE tenant = $1 AND word = ANY ($2) GROUP BY word"
+ASKED = "unnest($2::text[], $3::smallint[], $4::int[]) AS asked (one, its_bucket, number)"
 # How many passages have any word with a number, or were found for it otherwise.
-COUNTS = """
+COUNTS = f"""
 SELECT number, count(*) FROM (
-  SELECT number, block, place
-  FROM unnest($2::int[], $3::text[]) AS asked (number, one)
-  JOIN postings ON tenant = $1 AND word = one, unnest(places) AS place
-  UNION SELECT number, id / 4096, (id % 4096)::smallint
-  FROM unnest($4::int[], $5::bigint[]) AS also (number, id)
+  SELECT number, id FROM (
+    {postings.entries(ASKED, "number")}
+    UNION ALL SELECT number, id, 1 FROM unnest($5::int[], $6::bigint[]) AS also (number, id)
+  ) AS entry GROUP BY number, id HAVING sum(sign(weight)) > 0
 ) AS found GROUP BY number
-"""
+"""  # noqa: S608 - our own text
 # The passages that contain each of some texts: looked for where all its words are, each of which has a bit.
-HOLDING = """
+BITS_OF = "unnest($2::text[], $3::smallint[], $4::bigint[]) AS asked (one, its_bucket, bit)"
+HOLDING = f"""
 SELECT text, passage_words.id FROM (
-  SELECT block * 4096 + place AS id, bit_or(bit) AS bits
-  FROM unnest($2::text[], $3::bigint[]) AS asked (one, bit)
-  JOIN postings ON tenant = $1 AND word = one, unnest(places) AS place GROUP BY block, place
+  SELECT id, bit_or(bit) AS bits FROM ({postings.entries(BITS_OF, "bit")}) AS entry GROUP BY id
 ) AS found
-JOIN unnest($4::text[], $5::bigint[]) AS sought (text, needed) ON bits & needed = needed
+JOIN unnest($5::text[], $6::bigint[]) AS sought (text, needed) ON bits & needed = needed
 JOIN passage_words ON passage_words.tenant = $1 AND passage_words.id = found.id
 WHERE position(text IN words) > 0
+"""  # noqa: S608 - our own text
+WORTH = """
+unnest($2::text[], $3::smallint[], $4::real[], $5::bool[]) AS asked (one, its_bucket, rarity, chooses)
 """
-CANDIDATES = """
+CANDIDATES = f"""
 SELECT id, words FROM passage_words WHERE tenant = $1 AND id IN (
   (SELECT id FROM (
-    SELECT block * 4096 + place AS id, sum(weight * rarity) AS score
-    FROM unnest($2::text[], $3::real[], $4::bool[]) AS asked (one, rarity, chooses)
-    JOIN postings ON tenant = $1 AND word = one, unnest(places, weights) AS posting (place, weight)
-    GROUP BY block, place HAVING bool_or(chooses)
+    SELECT id, sum(weight * rarity) AS score
+    FROM ({postings.entries(WORTH, "rarity, chooses")}) AS entry GROUP BY id HAVING bool_or(chooses)
   ) AS found
-  WHERE ($7::bigint[] IS NULL OR id IN (SELECT unnest($7::bigint[])))
-    AND ($8::text IS NULL OR EXISTS (
-      SELECT FROM passage_words AS its WHERE its.tenant = $1 AND its.id = found.id AND source = $8
+  WHERE ($8::bigint[] IS NULL OR id IN (SELECT unnest($8::bigint[])))
+    AND ($9::text IS NULL OR EXISTS (
+      SELECT FROM passage_words AS its WHERE its.tenant = $1 AND its.id = found.id AND source = $9
     ))
-  ORDER BY score DESC, id LIMIT $5)
-  UNION ALL SELECT unnest($6::bigint[])
+  ORDER BY score DESC, id LIMIT $6)
+  UNION ALL SELECT unnest($7::bigint[])
 )
-"""
+"""  # noqa: S608 - our own text
 ENDING_SO = """
 SELECT backwards FROM unnest($2::text[]) WITH ORDINALITY AS one (beginning, place) JOIN long_words
 ON tenant = $1 AND backwards > beginning AND backwards < beginning || chr(1114111)
@@ -207,7 +203,7 @@ class Keywords:
         async def fetched(
             choosing: Sequence[bool], also: Sequence[int], among: Sequence[int] | None
         ) -> dict[int, str]:
-            asked_words = [*worth], [*worth.values()], choosing
+            asked_words = [*worth], postings.buckets_of(worth), [*worth.values()], choosing
             most = DEEPER * depth
             rows = await self._connection.fetch(
                 CANDIDATES, self._tenant, *asked_words, most, also, among, source
@@ -254,7 +250,7 @@ class Keywords:
         tokens = [[await self._tokens(one) for one in group] for group in groups]
         strings = dict(zip(chain.from_iterable(groups), chain.from_iterable(tokens), strict=True))
         words = [one.tokens[0] for one in strings if not one.is_phrase and not one.is_open and one.tokens]
-        known = dict(await self._connection.fetch(WORDS, self._tenant, words))
+        known = await postings.count_words(self._connection, self._tenant, words)
         phrases = await self._holding([one for one in strings if one.is_phrase])
         beginnings = [one for one in strings if one.is_open and not one.is_phrase]
         several = [group for group in groups if len(group) > 1]
@@ -276,8 +272,8 @@ class Keywords:
         if not sought.is_open or not sought.tokens:
             return frozenset(sought.tokens)
         *before, last = sought.tokens
-        rows = await self._connection.fetch(BEGINNING, self._tenant, last, MOST_WORDS)
-        return frozenset([*before, *(row["word"] for row in rows)])
+        words = await postings.words_with(self._connection, self._tenant, last, MOST_WORDS)
+        return frozenset([*before, *words])
 
     async def _count(
         self,
@@ -286,16 +282,17 @@ class Keywords:
         phrases: Mapping[Sought, Collection[int]],
     ) -> list[int]:
         """Return of each group how many passages have any of its strings."""
-        asked, also = list[tuple[int, str]](), list[tuple[int, int]]()
+        asked, also = list[tuple[str, int, int]](), list[tuple[int, int]]()
         for number, group in enumerate(groups):
             for one in group:
                 if one.is_phrase:
                     also += [(number, id_) for id_ in phrases.get(one, ())]
                 else:
-                    asked += [(number, token) for token in tokens[one]]
+                    words = tokens[one]
+                    asked += zip(words, postings.buckets_of(words), repeat(number), strict=False)
         if not asked and not also:
             return [0] * len(groups)
-        columns = [*_columns(asked, 2), *_columns(also, 2)]
+        columns = [*_columns(asked, 3), *_columns(also, 2)]
         counted = dict(map(tuple, await self._connection.fetch(COUNTS, self._tenant, *columns)))
         return [counted.get(number, 0) for number in range(len(groups))]
 
@@ -315,7 +312,7 @@ class Keywords:
                 one, some = asked.pop()
                 mask = sum(bits.setdefault(word, 1 << len(bits)) for word in some)
                 sought.append((one.text, mask))
-            columns = [*bits], [*bits.values()], *_columns(sought, 2)
+            columns = [*bits], postings.buckets_of(bits), [*bits.values()], *_columns(sought, 2)
             for text, id_ in await self._connection.fetch(HOLDING, self._tenant, *columns):
                 found.setdefault(by_text[text], set()).add(id_)
         return found

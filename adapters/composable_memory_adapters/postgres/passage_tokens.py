@@ -2,7 +2,8 @@
 
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from math import hypot, log
 from struct import pack
 
@@ -43,13 +44,27 @@ LEAST_RARITY = 1e-6
 """What FTS5 gives a word that is in half of the passages or more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PassageWords:
     """The tokens of a passage as a row of the table: how many are in its text, and in all, and which."""
 
     length: int
     tokens: int
     words: str
+
+    def weights(self) -> Mapping[str, float]:
+        """Return for each token its part of BM25.
+
+        It is computed for texts of 100 tokens: how long they are on average moves as notes come and go, and
+        what is chosen by it is scored again.
+        """
+        times: defaultdict[str, float] = defaultdict(float)
+        for line, weight in zip(self.words.split("\n"), FIELD_WEIGHTS, strict=False):
+            for word, count in Counter(line.split(" ")).items():
+                times[word] += weight * count
+        times.pop("", None)
+        norm = K1 * (1 - B + B * self.tokens / 100)
+        return {word: (K1 + 1) * count / (count + norm) for word, count in times.items()}
 
 
 def words_of(row: KeywordRow, stemmer: Stemmer) -> PassageWords:

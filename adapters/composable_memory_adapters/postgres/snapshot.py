@@ -20,24 +20,21 @@ from composable_memory_adapters.builtin.store.read_queries import (
     VectorCounts,
 )
 from composable_memory_adapters.postgres.server import Connection, Record, Server
-from composable_memory_adapters.postgres.writing import COUNT_PENDING
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-STATE = "SELECT revision, space FROM workspace_states WHERE tenant = $1"
-COUNTS = """
-SELECT (SELECT count(*) FROM notes WHERE tenant = $1), count(*),
-  coalesce(sum(length), 0), coalesce(sum(tokens), 0),
-  (SELECT count(*) FROM notes WHERE tenant = $1 AND source = 'sessions'),
-  count(*) FILTER (WHERE source = 'sessions')
-FROM passage_words WHERE tenant = $1
+STATE = """
+SELECT revision, space, notes, passages, length, tokens, transcripts, said, pending
+FROM workspace_states WHERE tenant = $1
 """
+# As the builtin index does: of so many places from the first id to the last, the passage that follows each.
 SAMPLE = """
-SELECT id FROM (
-  SELECT id, row_number() OVER (ORDER BY id) - 1 AS place, count(*) OVER () AS passages
-  FROM passage_words WHERE tenant = $1
-) AS numbered
-WHERE place = ANY (SELECT (passages - 1) * one / ($2::int - 1) FROM generate_series(0, $2::int - 1) AS one)
-ORDER BY id
+SELECT DISTINCT (
+  SELECT id FROM passage_words
+  WHERE tenant = $1 AND id >= first + (last - first) * place / ($2::int - 1) ORDER BY id LIMIT 1
+) AS id
+FROM (SELECT min(id) AS first, max(id) AS last FROM passage_words WHERE tenant = $1) AS ends,
+  generate_series(0, $2::int - 1) AS place
+WHERE first IS NOT NULL
 """
 ROWS = """
 SELECT id, passages.path, source, start_line, end_line, start_char, text, headings, title, mtime
@@ -60,6 +57,11 @@ SELECT id, path, start_line, end_line FROM passages
 WHERE tenant = $1 AND path = ANY ($2) ORDER BY path COLLATE "C", start_line, start_char
 """
 TIMES = "SELECT path, first_line, last_line, at FROM message_times WHERE tenant = $1 AND path = ANY ($2)"
+
+
+COUNTS = ("notes", "passages", "length", "tokens", "transcripts", "said", "pending")
+NOTHING = {"revision": 0, "space": None, **dict.fromkeys(COUNTS, 0)}
+"""What is counted of a workspace to which nothing was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,23 +92,11 @@ class WorkspaceState:
 
 async def read_state(connection: Connection, tenant: int, *, known: WorkspaceState | None) -> WorkspaceState:
     """Return the state of a workspace; what is `known` of the same revision is not read again."""
-    revision, space = await connection.fetchrow(STATE, tenant) or (0, None)
-    if known is not None and known.revision == revision:
+    found = dict(await connection.fetchrow(STATE, tenant) or NOTHING)
+    if known is not None and known.revision == found["revision"]:
         return known
-    notes, passages, length, tokens, transcripts, said = await connection.fetchrow(COUNTS, tenant)
     sample = await connection.fetch(SAMPLE, tenant, SAMPLE_SIZE)
-    return WorkspaceState(
-        revision=revision,
-        space=space,
-        notes=notes,
-        passages=passages,
-        length=length,
-        tokens=tokens,
-        transcripts=transcripts,
-        said=said,
-        sample=[row["id"] for row in sample],
-        pending=await connection.fetchval(COUNT_PENDING, tenant),
-    )
+    return WorkspaceState(**found, sample=[row["id"] for row in sample])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,8 @@ from composable_memory_ops_logs.private_files import replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 BATCH = 64
+AHEAD_S = 1.0
+"""So long the text of a few passages waits for their vectors, which are then written with it."""
 BATCH_TIMEOUT_S = 600.0
 FAILURES_IN_A_ROW = 4
 OWNERS = "postgres/owners"
@@ -60,6 +62,7 @@ class _Run:
         self.indexed += written.files
         self.passages += written.passages
         self.removed += written.removed
+        self.embedded += written.vectors
 
 
 class Syncing:
@@ -100,7 +103,15 @@ class Syncing:
             run.unread += len(group.unread)
             faults = {one.key: one.problem or (None if one.is_utf8 else NOT_UTF8) for one in group.drafts}
             run.problems += [f"{key}: {why}" for key, why in (group.unread | faults).items() if why]
-            write = partial(writing.write_files, tenant=tenant, owner=owner, files=files, force=flight.force)
+            write = partial(
+                writing.write_files,
+                tenant=tenant,
+                owner=owner,
+                files=files,
+                space=space_id(self._space) if self._space else "",
+                vectors={} if flight.force else await self._embedded_ahead(tenant, files),
+                force=flight.force,
+            )
             run.add(await self._server.write("sync", write, tenant=tenant))
             done = group.end
             flight.tell(MemorySyncProgressUpdate(completed=done, total=total, label="Indexing"))
@@ -155,6 +166,25 @@ class Syncing:
 
     # --- vectors ------------------------------------------------------------------------------------------
 
+    async def _embedded_ahead(self, tenant: int, files: Sequence[WordedFile]) -> Mapping[str, bytes]:
+        """Return the vectors of a few passages by the hashes of their texts, if they can be had at once.
+
+        Where they cannot, they are embedded with all that have none, which tells why not.
+        """
+        texts = {chunk.hash: chunk.text for one in files for chunk in one.chunks}
+        embedder, space = self._services.embedder, self._space
+        if embedder is None or space is None or not 0 < len(texts) <= BATCH:
+            return {}
+        look = partial(writing.known_vectors, tenant=tenant, hashes=[*texts])
+        known, claimed = await self._server.read("sync", look, tenant=tenant)
+        new = {hash_: text for hash_, text in texts.items() if hash_ not in known}
+        if not new or claimed not in (None, space_id(space)):
+            return {}
+        try:
+            return await _embedded(embedder, space, new, within_s=AHEAD_S)
+        except EmbeddingError:
+            return {}
+
     async def _embed(self, tenant: int, run: _Run, flight: Flight) -> None:
         """Embed what has no vector in the workspace, whoever wrote it."""
         embedder, space = self._services.embedder, self._space
@@ -181,9 +211,11 @@ class Syncing:
         before: int | None = writing.LAST
         seen: set[str] = set()
         failures = 0
+        count = min(run.pending, writing.PENDING_PAGE)  # mostly what was just written, and nothing before it
         while before is not None and run.pending > 0:
-            find = partial(writing.pending, tenant=tenant, before=before)
+            find = partial(writing.pending, tenant=tenant, before=before, count=count)
             before, found = await self._server.read("sync", find, tenant=tenant)
+            count = writing.PENDING_PAGE
             texts = [*{hash_: text for hash_, text in found if hash_ not in seen}.items()]
             seen.update(hash_ for hash_, _ in texts)
             batches = [dict(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH)]
@@ -243,10 +275,14 @@ def _read(
 
 
 async def _embedded(
-    embedder: EmbedderAdapter, space: EmbeddingSpace, texts: dict[str, str]
+    embedder: EmbedderAdapter,
+    space: EmbeddingSpace,
+    texts: dict[str, str],
+    *,
+    within_s: float = BATCH_TIMEOUT_S,
 ) -> dict[str, bytes]:
     inputs = [EmbedderInput(text=text, id=hash_) for hash_, text in texts.items()]
-    vectors = await answer_within(BATCH_TIMEOUT_S, embedder.embed_batch(inputs), space)
+    vectors = await answer_within(within_s, embedder.embed_batch(inputs), space)
     if len(vectors) != len(inputs):
         problem = f"it returned {len(vectors)} vectors for {len(inputs)} texts"
         raise EmbeddingError(space.provider, space.model, problem)

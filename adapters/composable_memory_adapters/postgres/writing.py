@@ -5,27 +5,30 @@ another between looking and writing. A question reads beside them.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from datetime import UTC, datetime
+from itertools import chain
+from types import MappingProxyType
 
 from composable_memory_adapters.builtin.notes.changed_notes import FileDraft, FileState
 from composable_memory_adapters.builtin.notes.fields import keyword_row
-from composable_memory_adapters.builtin.search.keyword_leg import FIELD_WEIGHTS
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.chunking import Chunk
+from composable_memory_adapters.postgres import postings
 from composable_memory_adapters.postgres.passage_tokens import PassageWords, words_of
 from composable_memory_adapters.postgres.server import Connection, Record
 from composable_memory_adapters.text.compounds import long_words
 from composable_memory_adapters.text.forms import Stemmer
-from composable_memory_adapters.text.relevance import K1, B
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 LOCK = """
 INSERT INTO workspace_states (tenant, revision) VALUES ($1, 1)
 ON CONFLICT (tenant) DO UPDATE SET revision = workspace_states.revision + 1
+RETURNING revision, next_passage, next_bucket, space
 """
 NOTES = """
-SELECT path, hash, mtime, recipe, EXISTS (
+SELECT path, hash, mtime, recipe, source, EXISTS (
   SELECT FROM copies WHERE copies.tenant = $1 AND copies.path = notes.path AND copies.hash = notes.hash
   AND owner <> $3
 ) AS is_others
@@ -58,9 +61,13 @@ STORED = """
 SELECT path, start_line, end_line, start_char, hash, headings FROM passages
 WHERE tenant = $1 AND path = ANY ($2) ORDER BY id
 """
-NEXT_PASSAGES = """
-UPDATE workspace_states SET next_passage = next_passage + $2 WHERE tenant = $1 RETURNING next_passage - $2
-"""
+COUNTED = ("notes", "transcripts", "passages", "said", "length", "tokens", "pending")
+COUNT = f"""
+UPDATE workspace_states
+SET {", ".join(f"{name} = {name} + ${at}" for at, name in enumerate(COUNTED, 2))},
+  next_passage = $9, next_bucket = $10
+WHERE tenant = $1
+"""  # noqa: S608 - our own text
 # Taken before the statement that stores them: of Citus, each server would count by itself.
 NEXT_IDS = "SELECT nextval('vectors_id_seq') FROM generate_series(1, $1::int)"
 PUT_PASSAGE = """
@@ -70,54 +77,13 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 PUT_WORDS = """
 INSERT INTO passage_words (tenant, id, source, length, tokens, words) VALUES ($1, $2, $3, $4, $5, $6)
 """
-# BM25 of a word is computed for texts of 100 tokens: how long they are on average moves as notes come and go,
-# and what is chosen by it is scored again.
-PUT_POSTINGS = f"""
-INSERT INTO postings (tenant, word, block, passages, places, weights)
-SELECT $1, word, id / 4096 AS block, count(*), array_agg((id % 4096)::smallint ORDER BY id),
-  array_agg(({K1 + 1} * times / (times + {K1} * ({1 - B} + {B} * tokens / 100.0)))::real ORDER BY id)
-FROM (
-  SELECT id, tokens, word, sum(counts) AS times
-  FROM passage_words,
-    unnest(string_to_array(words, E'\\n'), ARRAY{[*FIELD_WEIGHTS]}) AS line (field, counts),
-    unnest(string_to_array(field, ' ')) AS word
-  WHERE tenant = $1 AND id = ANY ($2) AND word <> '' GROUP BY id, tokens, word
-) AS of_passages
-GROUP BY word, block
-ON CONFLICT (tenant, word, block) DO UPDATE SET passages = postings.passages + excluded.passages,
-  places = postings.places || excluded.places, weights = postings.weights || excluded.weights
-"""  # noqa: S608 - our own text
-# `gone` leaves the postings: of each of its words the places of others stay (`rest`). Postings that are empty
-# then are deleted by a statement of their own, since one may not change and delete the same row.
-TAKE_OUT_OF_POSTINGS = """
-WITH changed AS (
-  UPDATE postings SET passages = rest.passages, places = rest.places, weights = rest.weights
-  FROM (
-    SELECT word, id / 4096 AS block, array_agg(DISTINCT (id % 4096)::smallint) AS places
-    FROM passage_words, unnest(string_to_array(words, ' ')) AS word
-    WHERE tenant = $1 AND id = ANY ($2) GROUP BY word, block
-  ) AS gone
-  JOIN postings AS old ON old.tenant = $1 AND old.word = gone.word AND old.block = gone.block,
-  LATERAL (
-    SELECT count(*) AS passages, coalesce(array_agg(place), '{}') AS places,
-      coalesce(array_agg(weight), '{}') AS weights
-    FROM unnest(old.places, old.weights) AS one (place, weight) WHERE place <> ALL (gone.places)
-  ) AS rest
-  WHERE postings.tenant = $1 AND postings.word = gone.word AND postings.block = gone.block
-  RETURNING postings.word, postings.block, postings.passages
-)
-SELECT word, block FROM changed WHERE passages = 0
-"""
-DELETE_POSTINGS = """
-DELETE FROM postings USING unnest($2::text[], $3::bigint[]) AS gone (its_word, its_block)
-WHERE tenant = $1 AND word = its_word AND block = its_block
-"""
 DELETE_PASSAGES = "DELETE FROM passages WHERE tenant = $1 AND path = ANY ($2) RETURNING id, hash, text"
-DELETE_WORDS = "DELETE FROM passage_words WHERE tenant = $1 AND id = ANY ($2)"
+DELETE_WORDS = """
+DELETE FROM passage_words WHERE tenant = $1 AND id = ANY ($2) RETURNING id, source, length, tokens, words
+"""
 PUT_LONG_WORDS = """
 INSERT INTO long_words (tenant, backwards) SELECT $1, * FROM unnest($2::text[]) ON CONFLICT DO NOTHING
 """
-USED_WORDS = "SELECT DISTINCT word FROM postings WHERE tenant = $1 AND word = ANY ($2)"
 DELETE_LONG_WORDS = "DELETE FROM long_words WHERE tenant = $1 AND backwards = ANY ($2)"
 DELETE_UNUSED_VECTORS = """
 DELETE FROM vectors WHERE tenant = $1 AND hash = ANY ($2) AND NOT EXISTS (
@@ -134,7 +100,7 @@ FROM copies WHERE tenant = $1 GROUP BY owner ORDER BY owner
 OWNED = "SELECT path FROM copies WHERE tenant = $1 AND owner = $2"
 DELETE_COPIES = "DELETE FROM copies WHERE tenant = $1 AND owner = $2 AND path = ANY ($3)"
 NOBODYS = """
-SELECT path FROM notes WHERE tenant = $1 AND path = ANY ($2) AND NOT EXISTS (
+SELECT path, source FROM notes WHERE tenant = $1 AND path = ANY ($2) AND NOT EXISTS (
   SELECT FROM copies WHERE copies.tenant = $1 AND copies.path = notes.path
 )
 """
@@ -146,6 +112,7 @@ UPDATE notes SET recipe = '' WHERE tenant = $1 AND path = ANY ($2) AND NOT EXIST
 )
 """
 SPACE = "SELECT space FROM workspace_states WHERE tenant = $1"
+FORGET_SPACE = "UPDATE workspace_states SET space = NULL, pending = passages WHERE tenant = $1"
 CLAIM_SPACE = "UPDATE workspace_states SET space = $2 WHERE tenant = $1 AND space IS NULL"
 # A page of all passages, so that each is looked at once, whatever the server knows of their number.
 PENDING = """
@@ -163,10 +130,14 @@ NOTES_AFTER = """
 SELECT path, body, mtime FROM notes
 WHERE tenant = $1 AND source = 'memory' AND path > $2 ORDER BY path LIMIT $3
 """
-COUNT_PENDING = """
-SELECT count(*) FROM passages
-LEFT JOIN vectors ON vectors.tenant = passages.tenant AND vectors.hash = passages.hash
-WHERE passages.tenant = $1 AND vectors.id IS NULL
+PENDING_AND_SPACE = "SELECT pending, space FROM workspace_states WHERE tenant = $1"
+WITH_VECTOR = "SELECT hash FROM vectors WHERE tenant = $1 AND hash = ANY ($2)"
+FEWER_PENDING = """
+UPDATE workspace_states SET pending = pending - (
+  SELECT count(*) FROM passages WHERE tenant = $1 AND hash = ANY ($2) AND NOT EXISTS (
+    SELECT FROM vectors WHERE vectors.tenant = $1 AND vectors.hash = passages.hash
+  )
+) WHERE tenant = $1
 """
 PUT_VECTOR = """
 INSERT INTO vectors (tenant, id, hash, vector) OVERRIDING SYSTEM VALUE
@@ -174,6 +145,7 @@ SELECT $1, $4, $2, $3 WHERE EXISTS (SELECT FROM passages WHERE tenant = $1 AND h
 ON CONFLICT DO NOTHING
 """
 
+NONE: Mapping[str, bytes] = MappingProxyType({})
 PENDING_PAGE = 1_000
 LAST = (1 << 63) - 1
 """No passage has a higher id."""
@@ -186,10 +158,10 @@ OTHER_SPACE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordedFile:
-    """A file as it is to be written, with the words of each passage."""
+    """A file as it is to be written, with the words of each passage and what they are worth."""
 
     draft: FileDraft
-    words: Sequence[PassageWords]
+    words: Sequence[tuple[PassageWords, Mapping[str, float]]]
 
     @property
     def chunks(self) -> Sequence[Chunk]:
@@ -199,11 +171,72 @@ class WordedFile:
 
 @dataclass(slots=True, kw_only=True)
 class Written:
-    """How many files and passages were written, and how many files went."""
+    """How many files, passages and vectors were written, and how many files went."""
 
     files: int = 0
     passages: int = 0
+    vectors: int = 0
     removed: int = 0
+
+
+class _Change:
+    """What a writer that has the lock of a workspace changes, for its counts and the index of its words."""
+
+    def __init__(self, connection: Connection, tenant: int, state: Record) -> None:
+        self._connection = connection
+        self._tenant = tenant
+        self._revision, self.next_passage, self._next_bucket, self._space = state
+        self._postings = postings.Changes()
+        self._grown: Counter[str] = Counter()
+
+    @classmethod
+    async def begin(cls, connection: Connection, tenant: int) -> "_Change":
+        """Take the lock."""
+        state = await connection.fetchrow(LOCK, tenant)
+        assert state is not None
+        return cls(connection, tenant, state)
+
+    def note(self, source: str, times: int = 1) -> None:
+        """Count a note that comes, or with -1 goes."""
+        self._grown["notes"] += times
+        self._grown["transcripts"] += times * (source == "sessions")
+
+    def passage(
+        self, id_: int, source: str, words: PassageWords, weights: Mapping[str, float], times: int = 1
+    ) -> None:
+        """Count a passage that comes or goes, and its words."""
+        grown = {"passages": 1, "said": source == "sessions", "length": words.length, "tokens": words.tokens}
+        for name, more in grown.items():
+            self._grown[name] += times * more
+        self._postings.add(id_, weights, times)
+
+    async def vectors(
+        self, new: Sequence[str], gone: Sequence[str], space: str = "", vectors: Mapping[str, bytes] = NONE
+    ) -> int:
+        """Store the `vectors` of new passages by the hashes of their texts; return how many.
+
+        Counts passages without one, so it is called before vectors that nobody uses any more go.
+        """
+        rows = await self._connection.fetch(WITH_VECTOR, self._tenant, [*new, *gone])
+        known = {row["hash"] for row in rows}
+        stored = {}
+        if vectors and self._space in (None, space):
+            if self._space is None:
+                await self._connection.execute(CLAIM_SPACE, self._tenant, space)
+            stored = {one: vectors[one] for one in new if one in vectors and one not in known}
+            await _put_vectors(self._connection, self._tenant, stored)
+        self._grown["pending"] += sum(one not in known and one not in stored for one in new)
+        self._grown["pending"] -= sum(one not in known for one in gone)
+        return len(stored)
+
+    async def store(self) -> None:
+        """Store counts and words."""
+        buckets = await self._postings.store(
+            self._connection, self._tenant, batch=self._revision, merge_from=self._next_bucket
+        )
+        await self._connection.execute(
+            COUNT, self._tenant, *(self._grown[name] for name in COUNTED), self.next_passage, buckets
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +256,8 @@ def worded(draft: FileDraft) -> WordedFile:
         keyword_row(draft.key, draft.fields, "\n".join(chunk.headings), chunk.text)
         for chunk in draft.chunks or ()
     )
-    return WordedFile(draft=draft, words=[words_of(row, stemmer) for row in rows])
+    words = [words_of(row, stemmer) for row in rows]
+    return WordedFile(draft=draft, words=[(one, one.weights()) for one in words])
 
 
 async def known_files(connection: Connection, tenant: int, owner: str) -> dict[str, FileState]:
@@ -232,15 +266,24 @@ async def known_files(connection: Connection, tenant: int, owner: str) -> dict[s
 
 
 async def write_files(
-    connection: Connection, tenant: int, owner: str, files: Sequence[WordedFile], *, force: bool = False
+    connection: Connection,
+    tenant: int,
+    owner: str,
+    files: Sequence[WordedFile],
+    *,
+    space: str = "",
+    vectors: Mapping[str, bytes] = NONE,
+    force: bool = False,
 ) -> Written:
     """Write the files of an owner; where somebody else has a newer one of that name, that stays.
+
+    `vectors` of their passages are stored if those of the workspace are of the same `space`.
 
     Done again, it changes nothing. Of two owners who cut one text differently, the last whose file or way of
     cutting is new decides. With `force`, files count as written though they are as they were.
     """
     written = Written()
-    await connection.execute(LOCK, tenant)
+    change = await _Change.begin(connection, tenant)
     paths = [one.draft.key for one in files]
     rows = await connection.fetch(NOTES, tenant, paths, owner)
     stored = {row["path"]: row for row in rows}
@@ -260,7 +303,12 @@ async def write_files(
             changed.append(one)
             if force or found is None or found["recipe"] not in ("", draft.recipe):
                 anew.add(draft.key)
-    await _replace_notes(connection, tenant, changed, written, anew=anew)
+    for one in changed:
+        if row := stored.get(one.draft.key):
+            change.note(row["source"], -1)
+        change.note(one.draft.source)
+    if changed:
+        await _replace_notes(connection, tenant, changed, written, change, anew, space, vectors)
     copies = [_copy(tenant, owner, one.draft) for one in files]
     await connection.executemany(PUT_COPY, copies)
     return written
@@ -282,10 +330,16 @@ async def remove_owner(connection: Connection, tenant: int, owner: str) -> Writt
 
 async def remove_files(connection: Connection, tenant: int, owner: str, paths: Sequence[str]) -> Written:
     """Remove what an owner has no more; what others have stays, and is read again if it was another's."""
-    await connection.execute(LOCK, tenant)
+    change = await _Change.begin(connection, tenant)
     await connection.execute(DELETE_COPIES, tenant, owner, paths)
-    gone = [row["path"] for row in await connection.fetch(NOBODYS, tenant, paths)]
-    await _clean_up(connection, tenant, await _taken_out(connection, tenant, gone))
+    gone = list[str]()
+    for path, source in await connection.fetch(NOBODYS, tenant, paths):
+        change.note(source, -1)
+        gone.append(path)
+    passages = await _taken_out(connection, tenant, gone, change)
+    await change.vectors((), [row["hash"] for row in passages])
+    await change.store()
+    await _clean_up(connection, tenant, passages)
     await connection.execute(DELETE_NOTES, tenant, gone)
     await connection.execute(DELETE_TIMES, tenant, gone)
     await connection.execute(READ_AGAIN, tenant, paths)
@@ -293,7 +347,14 @@ async def remove_files(connection: Connection, tenant: int, owner: str, paths: S
 
 
 async def _replace_notes(
-    connection: Connection, tenant: int, files: Sequence[WordedFile], written: Written, *, anew: Set[str]
+    connection: Connection,
+    tenant: int,
+    files: Sequence[WordedFile],
+    written: Written,
+    change: _Change,
+    anew: Set[str],
+    space: str,
+    vectors: Mapping[str, bytes],
 ) -> None:
     await connection.executemany(PUT_NOTE, [_note(tenant, one) for one in files])
     written.files += len(files)
@@ -309,11 +370,13 @@ async def _replace_notes(
         for one in files
         if one.draft.key in anew or places[one.draft.key] != [_place(chunk) for chunk in one.chunks]
     ]
-    gone = await _taken_out(connection, tenant, [one.draft.key for one in changed])
+    gone = await _taken_out(connection, tenant, [one.draft.key for one in changed], change)
     new = [(one, chunk, words) for one in changed for chunk, words in zip(one.chunks, one.words, strict=True)]
     written.passages += len(new)
-    first = await connection.fetchval(NEXT_PASSAGES, tenant, len(new))
-    ids = range(first, first + len(new))
+    ids = range(change.next_passage, change.next_passage + len(new))
+    change.next_passage = ids.stop
+    for id_, (one, _, words) in zip(ids, new, strict=True):
+        change.passage(id_, one.draft.source, *words)
     await connection.executemany(
         PUT_PASSAGE,
         [
@@ -325,24 +388,27 @@ async def _replace_notes(
         PUT_WORDS,
         [
             (tenant, id_, one.draft.source, words.length, words.tokens, words.words)
-            for id_, (one, _, words) in zip(ids, new, strict=True)
+            for id_, (one, _, (words, _)) in zip(ids, new, strict=True)
         ],
     )
-    await connection.execute(PUT_POSTINGS, tenant, ids)
+    hashes, others = [chunk.hash for _, chunk, _ in new], [row["hash"] for row in gone]
+    written.vectors += await change.vectors(hashes, others, space, vectors)
+    await change.store()
     await _clean_up(connection, tenant, gone)
     backwards = sorted({word[::-1] for word in long_words(chunk.text for _, chunk, _ in new)})
     await connection.execute(PUT_LONG_WORDS, tenant, backwards)
 
 
-async def _taken_out(connection: Connection, tenant: int, paths: Sequence[str]) -> list[Record]:
+async def _taken_out(
+    connection: Connection, tenant: int, paths: Sequence[str], change: _Change
+) -> list[Record]:
     """Remove passages with their words; return them."""
     gone: list[Record] = await connection.fetch(DELETE_PASSAGES, tenant, paths)
-    ids = [row["id"] for row in gone]
-    if ids:
-        empty = await connection.fetch(TAKE_OUT_OF_POSTINGS, tenant, ids)
-        if empty:
-            await connection.execute(DELETE_POSTINGS, tenant, *zip(*empty, strict=True))
-        await connection.execute(DELETE_WORDS, tenant, ids)
+    if gone:
+        rows = await connection.fetch(DELETE_WORDS, tenant, [row["id"] for row in gone])
+        for id_, source, *row in rows:
+            words = PassageWords(*row)
+            change.passage(id_, source, words, words.weights(), -1)
     return gone
 
 
@@ -356,9 +422,8 @@ async def _clean_up(connection: Connection, tenant: int, gone: Sequence[Record])
 async def _forget_long_words(connection: Connection, tenant: int, texts: Sequence[str]) -> None:
     """Remove the long words of texts that went, unless another passage has them, in whatever form."""
     tokens = await asyncio.to_thread(_tokens_of_long_words, texts)
-    used = await connection.fetch(USED_WORDS, tenant, [*{one for some in tokens.values() for one in some}])
-    known = {row["word"] for row in used}
-    gone = [word[::-1] for word, some in tokens.items() if not known.issuperset(some)]
+    used = await postings.count_words(connection, tenant, [*{*chain.from_iterable(tokens.values())}])
+    gone = [word[::-1] for word, some in tokens.items() if not used.keys() >= {*some}]
     await connection.execute(DELETE_LONG_WORDS, tenant, gone)
 
 
@@ -412,26 +477,35 @@ async def claim_space(connection: Connection, tenant: int, space: str, *, force:
     await connection.execute(LOCK, tenant)
     if force and await connection.fetchval(SPACE, tenant) not in (None, space):
         await connection.execute("DELETE FROM vectors WHERE tenant = $1", tenant)
-        await connection.execute("UPDATE workspace_states SET space = NULL WHERE tenant = $1", tenant)
+        await connection.execute(FORGET_SPACE, tenant)
     await connection.execute(CLAIM_SPACE, tenant, space)
     return str(await connection.fetchval(SPACE, tenant))
 
 
 async def pending(
-    connection: Connection, tenant: int, *, before: int
+    connection: Connection, tenant: int, *, before: int, count: int
 ) -> tuple[int | None, list[tuple[str, str]]]:
-    """Return hash and text of the next passages that have no vector, the newest first.
+    """Return hash and text of those of the next `count` passages that have no vector, the newest first.
 
     Those after them come before the id that is returned; it is None where there are no more.
     """
-    rows = await connection.fetch(PENDING, tenant, before, PENDING_PAGE)
+    rows = await connection.fetch(PENDING, tenant, before, count)
     found = [(row["hash"], row["text"]) for row in rows if row["text"] is not None]
-    return rows[-1]["id"] if len(rows) == PENDING_PAGE else None, found
+    return rows[-1]["id"] if len(rows) == count else None, found
 
 
 async def pending_and_space(connection: Connection, tenant: int) -> tuple[int, str | None]:
     """Return how many passages have no vector, and the space of those that have one."""
-    return await connection.fetchval(COUNT_PENDING, tenant), await connection.fetchval(SPACE, tenant)
+    pending, space = await connection.fetchrow(PENDING_AND_SPACE, tenant) or (0, None)
+    return pending, space
+
+
+async def known_vectors(
+    connection: Connection, tenant: int, hashes: Sequence[str]
+) -> tuple[frozenset[str], str | None]:
+    """Return which texts have a vector, by their hashes, and the space of these."""
+    rows = await connection.fetch(WITH_VECTOR, tenant, hashes)
+    return frozenset(row["hash"] for row in rows), await connection.fetchval(SPACE, tenant)
 
 
 async def write_vectors(
@@ -441,10 +515,15 @@ async def write_vectors(
     await connection.execute(LOCK, tenant)
     if await connection.fetchval(SPACE, tenant) != space:
         return False
+    await connection.execute(FEWER_PENDING, tenant, [*vectors])
+    await _put_vectors(connection, tenant, vectors)
+    return True
+
+
+async def _put_vectors(connection: Connection, tenant: int, vectors: Mapping[str, bytes]) -> None:
     ids = await connection.fetch(NEXT_IDS, len(vectors))
     rows = [(tenant, hash_, one, id_) for (hash_, one), (id_,) in zip(vectors.items(), ids, strict=True)]
     await connection.executemany(PUT_VECTOR, rows)
-    return True
 
 
 # --- pages, for what reads all of a workspace ---------------------------------------------------------------

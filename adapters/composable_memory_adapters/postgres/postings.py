@@ -1,0 +1,152 @@
+"""Which passages of a workspace have a word, and what it adds to their BM25.
+
+`postings` has a row for each word in a block of 4,096 passages. A note has thousands of words, and each of
+their rows would be written anew for a few passages that come or go. So a writer adds these to
+`recent_postings`, where a row has all words of a bucket, and brings as much from there to `postings` as it
+has added: by then a row of these takes many passages at once. Whoever reads takes both together; what went
+has a weight below 0 in the second.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+from zlib import crc32
+
+from composable_memory_adapters.postgres.server import Connection
+
+BUCKETS = 256
+MOST_RECENT = 1_000
+"""Passages that came or went and wait in `recent_postings`; more make writing cheaper, and reading dearer."""
+
+FIRST_ASIAN = "\u2e80"
+LETTERS = 3
+"""Words that begin with the same letters are in one bucket: so those with a beginning can be looked for."""
+
+PUT_RECENT = """
+INSERT INTO recent_postings (tenant, bucket, batch, words, ids, weights) VALUES ($1, $2, $3, $4, $5, $6)
+"""
+# What came and went while it waited is left out.
+RECENT = """
+SELECT word, id, min(weight) AS weight
+FROM recent_postings, unnest(words, ids, weights) AS entry (word, id, weight)
+WHERE tenant = $1 AND bucket = ANY ($2) GROUP BY word, id HAVING count(*) = 1
+"""
+# `gone` leaves the postings: of each of its words the places of others stay (`rest`). Postings that are empty
+# then are deleted by a statement of their own, since one may not change and delete the same row.
+TAKE_OUT = f"""
+WITH changed AS (
+  UPDATE postings SET passages = rest.passages, places = rest.places, weights = rest.weights
+  FROM (
+    SELECT word, id / 4096 AS block, array_agg((id % 4096)::smallint) AS places
+    FROM ({RECENT}) AS recent WHERE weight < 0 GROUP BY word, block
+  ) AS gone
+  JOIN postings AS old ON old.tenant = $1 AND old.word = gone.word AND old.block = gone.block,
+  LATERAL (
+    SELECT count(*) AS passages, coalesce(array_agg(place), '{{}}') AS places,
+      coalesce(array_agg(weight), '{{}}') AS weights
+    FROM unnest(old.places, old.weights) AS one (place, weight) WHERE place <> ALL (gone.places)
+  ) AS rest
+  WHERE postings.tenant = $1 AND postings.word = gone.word AND postings.block = gone.block
+  RETURNING postings.word, postings.block, postings.passages
+)
+SELECT word, block FROM changed WHERE passages = 0
+"""  # noqa: S608 - our own text
+DELETE_EMPTY = """
+DELETE FROM postings USING unnest($2::text[], $3::bigint[]) AS gone (its_word, its_block)
+WHERE tenant = $1 AND word = its_word AND block = its_block
+"""
+PUT = f"""
+INSERT INTO postings (tenant, word, block, passages, places, weights)
+SELECT $1, word, id / 4096 AS block, count(*), array_agg((id % 4096)::smallint), array_agg(weight)
+FROM ({RECENT}) AS recent WHERE weight > 0 GROUP BY word, block
+ON CONFLICT (tenant, word, block) DO UPDATE SET passages = postings.passages + excluded.passages,
+  places = postings.places || excluded.places, weights = postings.weights || excluded.weights
+"""  # noqa: S608 - our own text
+DELETE_RECENT = "DELETE FROM recent_postings WHERE tenant = $1 AND bucket = ANY ($2)"
+
+COUNT_WORDS = """
+SELECT word, sum(passages) AS passages FROM (
+  SELECT word, passages FROM postings WHERE tenant = $1 AND word = ANY ($2)
+  UNION ALL
+  SELECT word, sign(weight) FROM unnest($2::text[], $3::smallint[]) AS asked (word, its_bucket)
+  JOIN recent_postings ON tenant = $1 AND bucket = its_bucket, unnest(words, weights) AS entry (its, weight)
+  WHERE its = word
+) AS found GROUP BY word HAVING sum(passages) > 0
+"""
+BEGINNING = """
+SELECT word FROM (
+  SELECT word FROM postings WHERE tenant = $1 AND word >= $2 AND word < $2 || chr(1114111)
+  UNION SELECT word FROM recent_postings, unnest(words) AS word
+  WHERE tenant = $1 AND bucket = ANY ($4) AND word >= $2 AND word < $2 || chr(1114111)
+) AS found ORDER BY word COLLATE "C" LIMIT $3
+"""
+
+
+def entries(asked: str, columns: str) -> str:
+    """Return SQL for the passages with any of some words: `columns` of `asked`, `id`, and `weight`.
+
+    `asked` has the columns `one`, a word, and `its_bucket`.
+    """
+    return f"""
+  SELECT {columns}, block * 4096 + place AS id, weight FROM {asked}
+  JOIN postings ON tenant = $1 AND word = one, unnest(places, weights) AS posting (place, weight)
+  UNION ALL
+  SELECT {columns}, id, weight FROM {asked}
+  JOIN recent_postings ON tenant = $1 AND bucket = its_bucket,
+    unnest(words, ids, weights) AS entry (its, id, weight)
+  WHERE its = one
+"""  # noqa: S608 - our own text
+
+
+def buckets_of(words: Iterable[str]) -> list[int]:
+    """Return the bucket of each word."""
+    return [crc32(word[: 1 if word >= FIRST_ASIAN else LETTERS].encode()) % BUCKETS for word in words]
+
+
+async def count_words(connection: Connection, tenant: int, words: Sequence[str]) -> dict[str, int]:
+    """Return how many passages have each of some words, of those that any has."""
+    return dict(map(tuple, await connection.fetch(COUNT_WORDS, tenant, words, buckets_of(words))))
+
+
+async def words_with(connection: Connection, tenant: int, beginning: str, limit: int) -> list[str]:
+    """Return the first words of the index with a beginning."""
+    is_whole = beginning >= FIRST_ASIAN or len(beginning) >= LETTERS
+    buckets = buckets_of([beginning]) if is_whole else [*range(BUCKETS)]
+    return [row["word"] for row in await connection.fetch(BEGINNING, tenant, beginning, limit, buckets)]
+
+
+class Changes:
+    """The words of passages that come and go with one write."""
+
+    def __init__(self) -> None:
+        self.passages = 0
+        """How many come and go."""
+        self._rows = [(list[str](), list[int](), list[float]()) for _ in range(BUCKETS)]
+
+    def add(self, id_: int, weights: Mapping[str, float], sign: int = 1) -> None:
+        """Add the words of a passage that comes, or with -1 goes."""
+        self.passages += 1
+        for (word, weight), bucket in zip(weights.items(), buckets_of(weights), strict=True):
+            words, ids, its = self._rows[bucket]
+            words.append(word)
+            ids.append(id_)
+            its.append(sign * weight)
+
+    async def store(self, connection: Connection, tenant: int, *, batch: int, merge_from: int) -> int:
+        """Store them as what is recent, and merge as much; no other write has the number of `batch`.
+
+        Returns the bucket from which the next write has to merge.
+        """
+        rows = [(tenant, bucket, batch, *row) for bucket, row in enumerate(self._rows) if row[0]]
+        await connection.executemany(PUT_RECENT, rows)
+        count = min(BUCKETS, ceil(BUCKETS * self.passages / MOST_RECENT))
+        buckets = [one % BUCKETS for one in range(merge_from, merge_from + count)]
+        await merge(connection, tenant, buckets)
+        return (merge_from + count) % BUCKETS
+
+
+async def merge(connection: Connection, tenant: int, buckets: Sequence[int] = range(BUCKETS)) -> None:
+    """Bring to `postings` what is recent of some buckets, or of all; the caller has the workspace's lock."""
+    if empty := await connection.fetch(TAKE_OUT, tenant, buckets):
+        await connection.execute(DELETE_EMPTY, tenant, *zip(*empty, strict=True))
+    await connection.execute(PUT, tenant, buckets)
+    await connection.execute(DELETE_RECENT, tenant, buckets)
