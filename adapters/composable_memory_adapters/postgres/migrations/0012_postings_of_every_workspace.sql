@@ -34,8 +34,9 @@ CREATE POLICY own ON postings USING (tenant = nullif(current_setting('cmem.tenan
 ALTER TABLE workspace_states ADD COLUMN next_passage bigint NOT NULL DEFAULT 1, DROP COLUMN is_indexed, DROP COLUMN indexed_to;
 ALTER TABLE workspace_states NO FORCE ROW LEVEL SECURITY;
 ALTER TABLE passages NO FORCE ROW LEVEL SECURITY;
-UPDATE workspace_states SET next_passage = latest.id + 1
-FROM (SELECT tenant, max(id) AS id FROM passages GROUP BY tenant) AS latest WHERE latest.tenant = workspace_states.tenant;
+-- No UPDATE: Citus joins no table that is not spread yet with one that is.
+INSERT INTO workspace_states (tenant, next_passage) SELECT tenant, max(id) + 1 FROM passages GROUP BY tenant
+ON CONFLICT (tenant) DO UPDATE SET next_passage = excluded.next_passage;
 ALTER TABLE passages FORCE ROW LEVEL SECURITY;
 ALTER TABLE workspace_states FORCE ROW LEVEL SECURITY;
 DROP SEQUENCE passage_ids;
