@@ -5,9 +5,8 @@ from them has to allow for the rank, which every judgement tells.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import TypeAlias
 
 from composable_memory_feedback.judgements import Judgement, JudgementKind
@@ -59,27 +58,25 @@ class Uses:
     def _said_of(self, query: LoggedQuery) -> Iterator[Judgement]:
         signs: dict[tuple[int, JudgementKind], datetime] = {}
 
-        def note(ranks: Iterable[int], kind: JudgementKind, at: datetime) -> None:
+        shown = [*enumerate(_places_of(query), 1)]
+
+        def note(fits: Callable[[TakenFrom], bool], kind: JudgementKind, at: datetime) -> bool:
+            ranks = [rank for rank, places in shown if any(map(fits, places))]
             for rank in ranks:
                 signs[rank, kind] = min(at, signs.get((rank, kind), at))
+            return bool(ranks)
 
-        shown = _Shown(query)
         for one in self._naming.get(query.trace_id, ()):
             if isinstance(one, LoggedAnswer):
-                note(
-                    (rank for place in one.quoted for rank in shown.ranks_at(place)),
-                    JudgementKind.QUOTED,
-                    one.at,
-                )
+                note(one.quoted.__contains__, JudgementKind.QUOTED, one.at)
             else:
-                note(shown.ranks_read_by(one), JudgementKind.OPENED, one.at)
+                note(one.covers, JudgementKind.OPENED, one.at)
         conversation = (query.session_key, query.memory, query.manager)
         for read in self._after(query.at, query.session_key):
             if conversation in read.counted or read.value.memory not in (None, query.memory):
                 continue
-            if ranks := shown.ranks_read_by(read.value):
+            if note(read.value.covers, JudgementKind.OPENED, read.value.at):
                 read.counted.add(conversation)
-                note(ranks, JudgementKind.OPENED, read.value.at)
         for (rank, kind), at in sorted(signs.items()):
             yield query.judged(query.shown[rank - 1], kind, at=at, relevance=1.0, was_used=True)
 
@@ -99,28 +96,13 @@ class _Read:
         self.counted: set[Conversation] = set()
 
 
-class _Shown:
-    """The places that the results of a query stand at and, for facts, were taken from."""
-
-    def __init__(self, query: LoggedQuery) -> None:
-        self._query = query
-
-    @cached_property
-    def places(self) -> Sequence[Sequence[TakenFrom]]:
-        origins = {
-            one.key: one.origin
-            for found in self._query.lists
-            for one in found.candidates
-            if one.origin is not None
-        }
-        own = [
-            (hit.key, TakenFrom(hit.path, hit.start_line, hit.end_line, hit.start_char or None))
-            for hit in self._query.shown
-        ]
-        return [(place, origins[key]) if key in origins else (place,) for key, place in own]
-
-    def ranks_read_by(self, read: LoggedRead) -> list[int]:
-        return [rank for rank, places in enumerate(self.places, 1) if any(map(read.covers, places))]
-
-    def ranks_at(self, place: TakenFrom) -> list[int]:
-        return [rank for rank, places in enumerate(self.places, 1) if place in places]
+def _places_of(query: LoggedQuery) -> list[Sequence[TakenFrom]]:
+    """Return the places that each result of a query stands at and, where it is a fact, was taken from."""
+    origins = {
+        one.key: one.origin for found in query.lists for one in found.candidates if one.origin is not None
+    }
+    own = [
+        (hit.key, TakenFrom(hit.path, hit.start_line, hit.end_line, hit.start_char or None))
+        for hit in query.shown
+    ]
+    return [(place, origins[key]) if key in origins else (place,) for key, place in own]

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Literal
 
-from composable_memory_feedback.advice.estimating import Imputation, Rankings, compare
+from composable_memory_feedback.advice.estimating import Rankings, compare, worths_of
 from composable_memory_feedback.advice.evidence import Case
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit, Ranker, RankingPolicy
@@ -309,7 +309,7 @@ def _judged(
     cases: Sequence[Case], pairs: Sequence[Rankings], ranker: Ranker, k: int
 ) -> tuple[Judged, list[QueryReplay]]:
     """Return what the judgements say of a change, and the queries that it changes with their scores."""
-    found = compare(cases, pairs, imputation=Imputation(cases, ranker), k=k)
+    found = compare(cases, pairs, worths=worths_of(cases, ranker), k=k)
     total = float(found.weights.sum())
     places = {kind: [at for at, case in enumerate(cases) if case.query.intent is kind] for kind in IntentKind}
     judged = Judged(

@@ -2,7 +2,7 @@
 
 A ranking that was never shown holds results nobody judged. To count them 0 would favour what was shown, and
 to give them what shown ones are worth would favour what was not: they were not shown because they scored low.
-So their worth is a logistic regression on what decided whether a result was shown: the calibrated score that
+So their worth is a linear regression on what decided whether a result was shown: the calibrated score that
 each backend gave it, and which backends did not find it. Given these, whether it was judged tells no more
 (missing at random; Little and Rubin 2002). How much else is known to be relevant for the question counts as
 well. Questions of one kind have coefficients of their own, held near those of all. A use counts as often as
@@ -35,34 +35,28 @@ Rankings = tuple[Sequence[RankedHit], Sequence[RankedHit]]
 RIDGE = 1.0
 RIDGE_OF_KIND = 10.0
 """How firmly the coefficients of a kind of question are held near those of all."""
-UNLIKELY = -3.0
-"""The log odds of relevance before anything is known: about 1 in 20."""
-STEPS = 12
-SMALL_STEP = 1e-3
 MOST_KNOWN = 3.0
 DRAWS = 2000
 USE_COUNTS = 0.15
 """About the ratio of the variances of both sorts of cases in simulated worlds."""
 
 
-class Imputation:
-    """Learns from the judged candidates of cases what the others are worth: `worths`, one for each case."""
-
-    def __init__(self, cases: Sequence[Case], ranker: Ranker) -> None:
-        backends = sorted({one for case in cases for one in case.query.backends})
-        rows, known, places = [], [], []
-        for at, case in enumerate(cases):
-            for key, scores in _scores_by_key(case.query, ranker).items():
-                rows.append(_row(case, key, scores, backends))
-                own = case.evidence.get(key)
-                known.append(own.relevance * own.boost if own else np.nan)
-                places.append((at, key))
-        told: list[dict[str, float]] = [{} for _ in cases]
-        kinds = np.array([str(cases[at].query.intent) for at, _ in places], dtype=str)
-        chances = _predicted(np.array(rows, dtype=np.float64), np.array(known, dtype=np.float64), kinds)
-        for (at, key), chance in zip(places, chances, strict=True):
-            told[at][key] = chance
-        self.worths: list[Worth] = [_worth_by(one) for one in told]
+def worths_of(cases: Sequence[Case], ranker: Ranker) -> list[Worth]:
+    """Return for each case what its candidates are worth where nobody judged them, learnt from the others."""
+    backends = sorted({one for case in cases for one in case.query.backends})
+    rows, known, places = [], [], []
+    for at, case in enumerate(cases):
+        for key, scores in _scores_by_key(case.query, ranker).items():
+            rows.append(_row(case, key, scores, backends))
+            own = case.evidence.get(key)
+            known.append(own.relevance * own.boost if own else np.nan)
+            places.append((at, key))
+    found: list[dict[str, float]] = [{} for _ in cases]
+    kinds = np.array([str(cases[at].query.intent) for at, _ in places], dtype=str)
+    predicted = _predicted(np.array(rows, dtype=np.float64), np.array(known, dtype=np.float64), kinds)
+    for (at, key), worth in zip(places, predicted.tolist(), strict=True):
+        found[at][key] = worth
+    return [_worth_by(one) for one in found]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +95,10 @@ class Comparison:
 
 
 def compare(
-    cases: Sequence[Case], rankings: Sequence[Rankings], *, imputation: Imputation, k: int
+    cases: Sequence[Case], rankings: Sequence[Rankings], *, worths: Sequence[Worth], k: int
 ) -> Comparison:
-    """Return how cases score under two rankings each; `imputation` is of the same cases."""
-    after, before = _scores(cases, rankings, imputation.worths, k)
+    """Return how cases score under two rankings each; `worths` are those of the same cases."""
+    after, before = _scores(cases, rankings, worths, k)
     judged_after, judged_before = _scores(cases, rankings, [None] * len(cases), k)
     return Comparison(
         before=before,
@@ -164,35 +158,20 @@ def _worth_by(told: Mapping[str, float]) -> Worth:
     return lambda hit: max((told[key] for key in hit.keys if key in told), default=0.0)
 
 
-def _predicted(rows: Floats, known: Floats, kinds: NDArray[np.str_]) -> list[float]:
-    """Return the chance of relevance of each row, learnt from those with a known one."""
-    is_known = ~np.isnan(known)
-    predicted = np.zeros(len(known))
+def _predicted(rows: Floats, known: Floats, kinds: NDArray[np.str_]) -> Floats:
+    """Return the relevance of each row, learnt from those with a known one."""
+    is_known, predicted = ~np.isnan(known), np.zeros(len(known))
     if is_known.any():
-        start = np.zeros(rows.shape[1])
-        start[0] = UNLIKELY
-        of_all = _fitted(rows[is_known], known[is_known], start, RIDGE)
+        of_all = _fitted(rows[is_known], known[is_known], np.zeros(rows.shape[1]), RIDGE)
         for kind in np.unique(kinds):
             own = kinds == kind
             of_kind = _fitted(rows[own & is_known], known[own & is_known], of_all, RIDGE_OF_KIND)
-            predicted[own] = _chances(rows[own], of_kind)
-    found: list[float] = predicted.tolist()
-    return found
+            predicted[own] = np.clip(rows[own] @ of_kind, 0.0, 1.0)
+    return predicted
 
 
 def _fitted(rows: Floats, worths: Floats, near: Floats, ridge: float) -> Floats:
-    """Return coefficients of a logistic regression, held near some by a ridge (Newton's method)."""
-    found, penalty = near.copy(), ridge * np.eye(len(near))
-    for _ in range(STEPS):
-        chances = _chances(rows, found)
-        slope = rows.T @ (worths - chances) - ridge * (found - near)
-        bend = (rows * (chances * (1.0 - chances))[:, None]).T @ rows + penalty
-        step = np.clip(np.linalg.solve(bend, slope), -2.0, 2.0)
-        found = found + step
-        if np.abs(step).max() < SMALL_STEP:
-            break
+    """Return the coefficients of a regression that a ridge holds near some."""
+    bend = rows.T @ rows + ridge * np.eye(len(near))
+    found: Floats = near + np.linalg.solve(bend, rows.T @ (worths - rows @ near))
     return found
-
-
-def _chances(rows: Floats, coefficients: Floats) -> Floats:
-    return 1.0 / (1.0 + np.exp(-np.clip(rows @ coefficients, -30.0, 30.0)))

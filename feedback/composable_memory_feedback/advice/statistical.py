@@ -22,7 +22,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from composable_memory_feedback.advice.estimating import Comparison, Imputation, compare, counts_of
+from composable_memory_feedback.advice.estimating import Comparison, compare, counts_of, worths_of
 from composable_memory_feedback.advice.evidence import Case, CaseScores
 from composable_memory_feedback.advice.proposal import AdviceLimits, BackendAdvice, Proposal, clamp_steps
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit, Ranker
@@ -146,7 +146,7 @@ class _Study:
     ) -> None:
         self.cases, self.current, self.backends = cases, current, backends
         self._ranker, self._k = ranker, k
-        self._imputation = Imputation(cases, ranker)
+        self._worths = worths_of(cases, ranker)
         self._weights = np.array([counts_of(one, k) for one in cases])
         self.vectors = coarse(positive(vector_of(current, backends)), floor=limits.min_weight, seed=SEED)
         self._logs = np.log(np.array(self.vectors))
@@ -187,12 +187,12 @@ class _Study:
             (self._ranked(case.query, before), self._ranked(case.query, after))
             for case, (before, after) in zip(self.cases, changes, strict=True)
         ]
-        return compare(self.cases, rankings, imputation=self._imputation, k=self._k)
+        return compare(self.cases, rankings, worths=self._worths, k=self._k)
 
     def _scored(self, at: int, pace: Callable[[], None]) -> list[float]:
         """Return the nDCG of a case under each vector, against the best order of all of these."""
         case = self.cases[at]
-        scores = CaseScores(evidence=case.evidence, k=self._k, imputed=self._imputation.worths[at])
+        scores = CaseScores(evidence=case.evidence, k=self._k, imputed=self._worths[at])
         gains = []
         for vector in self.vectors:
             pace()

@@ -1,6 +1,6 @@
 """How sure a difference between rankings is."""
 
-from composable_memory_feedback.advice.estimating import Comparison, Imputation, compare, counts_of
+from composable_memory_feedback.advice.estimating import Comparison, compare, counts_of, worths_of
 from composable_memory_feedback.advice.evidence import Case, Evidence, cases_of
 from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_feedback.replay import PolicyChange, changed
@@ -16,7 +16,7 @@ def compared(cases: list[Case], change: PolicyChange = LARGE) -> Comparison:
         (plain_ranker(one.query, one.query.policy), plain_ranker(one.query, changed(one.query, change)))
         for one in cases
     ]
-    return compare(cases, pairs, imputation=Imputation(cases, plain_ranker), k=10)
+    return compare(cases, pairs, worths=worths_of(cases, plain_ranker), k=10)
 
 
 def served(count: int, **options: float) -> list[Case]:
