@@ -267,66 +267,47 @@ class Evaluator:
         return outcome
 
     async def _ask(self, query: LoggedQuery, prompt: JudgingPrompt, *, has_answer: bool) -> EvaluationOutcome:
-        began = perf_counter()
+        began, model = perf_counter(), self._client.model
+        reply, read, problem = None, JudgingReply(), None
         try:
             schema = judging_schema(len(prompt.hits))
             reply = await self._client.complete(SYSTEM, prompt.user, schema=schema, schema_name=SCHEMA_NAME)
         except FeedbackError as error:
-            spent_ms = (perf_counter() - began) * 1000
-            return self._outcome(query, (), problem=str(error), spent_ms=spent_ms)
-        read = read_reply(reply.text, results=len(prompt.hits))
+            problem = str(error)
+        else:
+            read = read_reply(reply.text, results=len(prompt.hits))
+            problem = _problem(read, reply)
+        at = self._clock()
         judgements = tuple(
-            self._judgement(query, prompt.hits[verdict.index], verdict, has_answer=has_answer)
-            for verdict in read.verdicts
+            query.judged(
+                hit := prompt.hits[one.index],
+                JudgementKind.MODEL,
+                at=at,
+                relevance=one.relevance,
+                was_used=one.was_used and has_answer and query.rank_of(hit) <= len(query.shown),
+                rationale=one.rationale,
+                by=model,
+            )
+            for one in read.verdicts
         )
-        problem = _problem(read, reply)
-        return self._outcome(query, judgements, problem=problem, reply=reply)
-
-    def _judgement(
-        self, query: LoggedQuery, hit: RankedHit, verdict: ResultVerdict, *, has_answer: bool
-    ) -> Judgement:
-        can_be_used = has_answer and query.rank_of(hit) <= len(query.shown)
-        return query.judged(
-            hit,
-            JudgementKind.MODEL,
-            at=self._clock(),
-            relevance=verdict.relevance,
-            was_used=verdict.was_used and can_be_used,
-            rationale=verdict.rationale,
-            by=self._client.model,
-        )
-
-    def _outcome(
-        self,
-        query: LoggedQuery,
-        judgements: tuple[Judgement, ...],
-        *,
-        problem: str | None,
-        reply: ChatReply | None = None,
-        spent_ms: float = 0.0,
-    ) -> EvaluationOutcome:
         relevances = [one.relevance for one in judgements] or [0.0]
         evaluation = Evaluation(
             trace_id=query.trace_id,
             query_id=query.query_id,
             query=query.query,
-            at=self._clock(),
-            model=self._client.model,
+            at=at,
+            model=model,
             precision=fmean(one > RELEVANT for one in relevances),
             mean_relevance=fmean(relevances),
             used_count=sum(one.was_used for one in judgements),
             judged_count=len(judgements),
             input_tokens=reply.input_tokens if reply else 0,
             output_tokens=reply.output_tokens if reply else 0,
-            duration_ms=reply.duration_ms if reply else spent_ms,
+            duration_ms=reply.duration_ms if reply else (perf_counter() - began) * 1000,
             error=problem,
         )
-        return EvaluationOutcome(
-            state="failed" if problem else "judged",
-            judgements=judgements,
-            evaluation=evaluation,
-            problem=problem,
-        )
+        state: EvaluationState = "failed" if problem else "judged"
+        return EvaluationOutcome(state=state, judgements=judgements, evaluation=evaluation, problem=problem)
 
     def _record(self, number: int, outcome: EvaluationOutcome) -> None:
         """Write both down in one thread, so that a cancellation cannot come between them."""
