@@ -48,6 +48,12 @@ class Advice:
         """Return whether nothing speaks against adopting it."""
         return not self.objections
 
+    @property
+    def promise(self) -> tuple[bool, float]:
+        """Return what advice is ordered by: whether it may be adopted, then the least that it gains."""
+        gain = self.proposal.destination_gain or self.proposal.gain
+        return self.is_allowed, -inf if gain is None else gain.low
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
@@ -127,7 +133,7 @@ class Advising:
     async def _surer(self, computed: Advice, known: _Known) -> Advice:
         """Return the advice that surely gains more, of what may be adopted if anything may."""
         try:
-            return max(computed, await self._from_model(known), key=_promise)
+            return max(computed, await self._from_model(known), key=lambda one: one.promise)
         except FeedbackError as error:
             notes = (*computed.proposal.notes, f"the language model advised nothing: {error}")
             return replace(computed, proposal=replace(computed.proposal, notes=notes))
@@ -214,12 +220,6 @@ class Advising:
             ),
             status="success" if advice.is_allowed else "partial",
         )
-
-
-def _promise(advice: Advice) -> tuple[bool, float]:
-    """Order advice: first whether it may be adopted, then what it gains at least in the end."""
-    gain = advice.proposal.destination_gain or advice.proposal.gain
-    return advice.is_allowed, -inf if gain is None else gain.low
 
 
 def _taken_back(store: FeedbackStore) -> list[WeightTable]:

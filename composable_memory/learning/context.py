@@ -131,7 +131,16 @@ class LearningContext:
 
     async def close(self) -> None:
         """Close the store for good."""
-        await asyncio.to_thread(self._close)
+
+        def close() -> None:
+            with self._opening:
+                self._is_closed = True
+                store, self._store = self._store, None
+            if store is not None:
+                self._remark = store.remark
+                store.close()
+
+        await asyncio.to_thread(close)
 
     # All of this happens within threads: a caller who is cancelled leaves no store that nobody closes.
 
@@ -159,14 +168,6 @@ class LearningContext:
                 feedback_stores(self.store_path.parent.parent)
                 self._store = FeedbackStore.open(self.store_path, clock=self.clock)
             return self._store
-
-    def _close(self) -> None:
-        with self._opening:
-            self._is_closed = True
-            store, self._store = self._store, None
-        if store is not None:
-            self._remark = store.remark
-            store.close()
 
 
 def _shared(

@@ -20,7 +20,6 @@ from composable_memory_feedback.golden import (
     score_golden,
     score_hits,
 )
-from composable_memory_feedback.logged.logged_query import LoggedQuery
 from composable_memory_ops_logs import redact
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -77,14 +76,22 @@ class GoldenQuestions:
             response = await memory.query(question.question, max_results=k)
             traces[response.trace_id] = question
         logged = await queries_of(self._context, since=began)
-        asked = {one.trace_id: one for one in logged.queries if one.trace_id in traces and _was_asked(one)}
+        asked = {
+            one.trace_id: one for one in logged.queries if any(found.error is None for found in one.lists)
+        }
         records = [
-            GoldenRecord(question=_masked(question), query=asked[trace_id])
-            for trace_id, question in traces.items()
+            # Secrets are masked: the store keeps no more of a question than the log does.
+            GoldenRecord(
+                question=replace(one, id=redact(one.id), question=redact(one.question)), query=asked[trace_id]
+            )
+            for trace_id, one in traces.items()
             if trace_id in asked
         ]
         before = await self._context.stored_if_any(lambda store: store.golden()) or []
-        floor = await self._floor(before, k) if before else None
+        floor = None
+        if before:
+            table = (await self._tables.report()).table
+            floor = await asyncio.to_thread(compare_golden, before, table, Replayer(), k=k)
         if keep and records:
             await self._context.stored(lambda store: store.put_golden(records))
         return GoldenRun(
@@ -94,20 +101,6 @@ class GoldenQuestions:
             unanswered=tuple(one.id for trace_id, one in traces.items() if trace_id not in asked),
             kept=len(records) if keep else 0,
         )
-
-    async def _floor(self, records: Sequence[GoldenRecord], k: int) -> GoldenComparison:
-        """Return what the kept answers scored, and what the weights now in force make of them."""
-        table = (await self._tables.report()).table
-        return await asyncio.to_thread(compare_golden, records, table, Replayer(), k=k)
-
-
-def _masked(question: GoldenQuestion) -> GoldenQuestion:
-    """Mask secrets: the store keeps no more of a question than the log does."""
-    return replace(question, id=redact(question.id), question=redact(question.question))
-
-
-def _was_asked(query: LoggedQuery) -> bool:
-    return any(one.error is None for one in query.lists)
 
 
 def _scored(record: GoldenRecord, k: int) -> QuestionScore:

@@ -109,7 +109,10 @@ async def judged_cases(context: LearningContext, *, since: datetime | None = Non
     judgements = await telling_judgements(context, since)
     traces = {one.trace_id for one in judgements}
     logged = await queries_of(context, since=since, traces=traces)
-    return await asyncio.to_thread(_exact_cases, logged, judgements)
+    # What is not ranked again as it was would say nothing of other weights.
+    return await asyncio.to_thread(
+        lambda: [case for case in cases_of(logged.queries, judgements) if is_reproduced(case.query)]
+    )
 
 
 async def telling_judgements(context: LearningContext, since: datetime | None = None) -> list[Judgement]:
@@ -122,11 +125,6 @@ def _sizes(folder: Path) -> Hashable:
     if not folder.is_dir():
         return frozenset()
     return frozenset((one.name, one.stat().st_size) for one in folder.iterdir())
-
-
-def _exact_cases(logged: LoggedQueries, judgements: Sequence[Judgement]) -> list[Case]:
-    """Return the judged queries; what is not ranked again as it was would say nothing of other weights."""
-    return [case for case in cases_of(logged.queries, judgements) if is_reproduced(case.query)]
 
 
 async def _log(context: LearningContext) -> Path:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from composable_memory.paths import opened_file
-from composable_memory.transcripts import SPEAKERS, TranscriptMessage, messages_of
+from composable_memory.transcripts import SPEAKERS, messages_of
 from composable_memory_feedback.logged.logged_query import LoggedAnswer
 from composable_memory_feedback.quoting import ShownText, quoted_places
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -60,10 +60,10 @@ def answers_in(text: str) -> Iterator[TranscriptAnswer]:
     at: datetime | None = None
     for number, line in enumerate(text.split("\n"), start=1):
         message = messages.get(number)
-        if message is not None and _is_answer(message):
+        if message is not None and message.speaker == SPEAKERS["assistant"]:
             words.append(message.text)
             at = message.at
-        elif replies := _replies_on(line):
+        elif "traceId" in line and (replies := [*_replies_in(_json_of(line), MAX_DEPTH)]):
             if words:
                 yield from _answered(searches, words, at)
                 searches, words = [], []
@@ -82,10 +82,6 @@ def _answered(
             yield TranscriptAnswer(trace_id=trace_id, shown=shown, text="\n".join(words), at=at)
 
 
-def _is_answer(message: TranscriptMessage) -> bool:
-    return message.speaker == SPEAKERS["assistant"]
-
-
 def _answers_of(path: Path, since: datetime) -> list[TranscriptAnswer]:
     try:
         with (
@@ -97,12 +93,6 @@ def _answers_of(path: Path, since: datetime) -> list[TranscriptAnswer]:
             return list(answers_in(file.read()))
     except OSError:
         return []
-
-
-def _replies_on(line: str) -> list[tuple[str, tuple[ShownText, ...]]]:
-    if "traceId" not in line:
-        return []
-    return list(_replies_in(_json_of(line), MAX_DEPTH))
 
 
 def _replies_in(value: object, depth: int) -> Iterator[tuple[str, tuple[ShownText, ...]]]:

@@ -124,12 +124,11 @@ def _notes(
     query: LoggedQuery, hits: Sequence[RankedHit], texts: Mapping[str, str]
 ) -> list[tuple[RankedHit, str]]:
     known = {**query.previews, **texts}
-    notes = ((hit, clean(_text_of(hit, known), MAX_NOTE_CHARS)) for hit in hits[:MAX_RESULTS])
+    notes = (
+        (hit, clean(next((known[key] for key in hit.keys if known.get(key)), ""), MAX_NOTE_CHARS))
+        for hit in hits[:MAX_RESULTS]
+    )
     return [(hit, text) for hit, text in notes if text]
-
-
-def _text_of(hit: RankedHit, known: Mapping[str, str]) -> str:
-    return next((known[key] for key in hit.keys if known.get(key)), "")
 
 
 def _heading(number: int, hit: RankedHit) -> str:

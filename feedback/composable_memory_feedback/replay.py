@@ -212,7 +212,12 @@ def compared(query: LoggedQuery, before: Sequence[RankedHit], after: Sequence[Ra
 
 def by_importance(queries: Iterable[QueryReplay]) -> list[QueryReplay]:
     """Return the queries that change: first by how much nDCG does, then by how many results go and move."""
-    return sorted((one for one in queries if one.moves), key=_importance)
+
+    def importance(one: QueryReplay) -> tuple[float, float, int, float]:
+        gain = (one.ndcg_after or 0.0) - (one.ndcg_before or 0.0)
+        return -abs(gain), one.overlap, -len(one.moves), -one.query.at.timestamp()
+
+    return sorted((one for one in queries if one.moves), key=importance)
 
 
 def gate(
@@ -252,7 +257,7 @@ def gate(
         passed=passed,
         difference=difference,
         cases=len(cases),
-        reason=_reason(passed, difference, len(cases), tolerance) + _estimated(coverage),
+        reason=_reason(passed, judged, tolerance),
         coverage=coverage,
     )
 
@@ -288,11 +293,6 @@ def _moves(
     for place, hit in enumerate(before):
         if place not in stayed:
             yield Move(hit=hit, before=place + 1, after=None)
-
-
-def _importance(one: QueryReplay) -> tuple[float, float, int, float]:
-    gain = (one.ndcg_after or 0.0) - (one.ndcg_before or 0.0)
-    return -abs(gain), one.overlap, -len(one.moves), -one.query.at.timestamp()
 
 
 def _refuse_strangers(known: Collection[str], change: PolicyChange) -> None:
@@ -339,17 +339,18 @@ def _coverage(cases: Sequence[Case], pairs: Sequence[Rankings]) -> float:
     return sum(known) / len(known)
 
 
-def _reason(passed: bool, difference: Interval, cases: int, tolerance: float) -> str:
+def _reason(passed: bool, judged: Judged, tolerance: float) -> str:
+    difference, unknown = judged.difference, 1.0 - judged.coverage
     said = (
         f"nDCG changes by {difference.mean:+.4f} [{difference.low:+.4f}, {difference.high:+.4f}]"
-        f" over {cases} judged queries"
+        f" over {judged.queries} judged queries"
     )
     if passed:
-        return f"{said}; the lower bound is not below {-tolerance or 0.0:g}"
-    if difference.high < 0.0:
-        return f"{said}; it is worse, keep the baseline"
-    return f"{said}; a loss beyond {tolerance:g} cannot be ruled out, judge more queries or keep the baseline"
-
-
-def _estimated(coverage: float) -> str:
-    return f" ({1.0 - coverage:.0%} of its results are not judged, but estimated)" if coverage < 0.995 else ""
+        said += f"; the lower bound is not below {-tolerance or 0.0:g}"
+    elif difference.high < 0.0:
+        said += "; it is worse, keep the baseline"
+    else:
+        said += f"; a loss beyond {tolerance:g} cannot be ruled out, judge more queries or keep the baseline"
+    return said + (
+        f" ({unknown:.0%} of its results are not judged, but estimated)" if unknown > 0.005 else ""
+    )

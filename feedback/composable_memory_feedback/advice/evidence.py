@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from heapq import nlargest
-from itertools import groupby
 from math import log2
+from statistics import fmean
 
 from composable_memory_feedback.judgements import RELEVANT, Judgement, JudgementKind, QueryKey
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit
@@ -87,18 +87,13 @@ def _combined(judgements: Sequence[Judgement]) -> Evidence:
         if heard:
             return Evidence(relevance=_mean_of_judges(heard), kind=kind)
     best = max(judgements, key=lambda one: (one.relevance, one.at))
-    return _inferred(best.relevance, best.kind, best.rank)
+    boost = min(float(max(best.rank, 1)), MOST_BOOST) if best.relevance > 0.0 else 1.0
+    return Evidence(relevance=best.relevance, kind=best.kind, boost=boost)
 
 
 def _mean_of_judges(judgements: Sequence[Judgement]) -> float:
-    ordered = sorted(judgements, key=lambda one: (one.by, one.at))
-    latest = [list(several)[-1].relevance for _, several in groupby(ordered, key=lambda one: one.by)]
-    return sum(latest) / len(latest)
-
-
-def _inferred(relevance: float, kind: JudgementKind, rank: int) -> Evidence:
-    boost = min(float(max(rank, 1)), MOST_BOOST) if relevance > 0.0 else 1.0
-    return Evidence(relevance=relevance, kind=kind, boost=boost)
+    latest = {one.by: one.relevance for one in sorted(judgements, key=lambda one: one.at)}
+    return fmean(latest.values())
 
 
 def _with_unused(query: LoggedQuery, evidence: EvidenceOfQuery) -> dict[str, Evidence]:
@@ -159,15 +154,13 @@ class CaseScores:
         return [min(1.0, gain / ideal) if ideal > 0.0 else 0.0 for gain in gains]
 
     def _look_up(self, hit: RankedHit) -> tuple[float, int]:
-        worth = self._worth_of(hit)
+        """Return the worth of a hit, with boosts by their proportions: the weight holds the rest."""
+        known = [self.evidence[key] for key in hit.keys if key in self.evidence]
+        if known:
+            worth = max(one.relevance * one.boost for one in known) / self.weight
+        else:
+            worth = self.imputed(hit) if self.imputed is not None else 0.0
         return worth, self._group(hit.keys, worth)
-
-    def _worth_of(self, hit: RankedHit) -> float:
-        """Return the relevance of a hit, boosts by their proportions; the weight holds the rest."""
-        known = _best(hit.keys, self.evidence)
-        if known is None:
-            return self.imputed(hit) if self.imputed is not None else 0.0
-        return known.relevance * known.boost / self.weight
 
     def _group(self, keys: Sequence[str], worth: float) -> int:
         """Return the number of the results that one of the keys was seen with before."""
@@ -200,8 +193,3 @@ def case_weight(evidence: EvidenceOfQuery, k: int) -> float:
     plain = dcg(nlargest(k, (one.relevance for one in evidence.values())), k)
     boosted = dcg(nlargest(k, (one.relevance * one.boost for one in evidence.values())), k)
     return boosted / plain if plain > 0.0 else 1.0
-
-
-def _best(keys: Iterable[str], evidence: EvidenceOfQuery) -> Evidence | None:
-    known = [evidence[key] for key in keys if key in evidence]
-    return max(known, key=lambda one: one.relevance * one.boost, default=None)

@@ -7,6 +7,7 @@ between its `query.start` and its `query.merged`; when its start is met, all tha
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -115,7 +116,9 @@ class QueryStream:
         # Of lines that are passed over nobody can tell that they are too old, so the reader has to.
         traces = self._wanted.traces
         wanted = EventFilter(start=None if traces is None else earliest, end=latest, traces=traces)
-        reader = OpsLogReader(self._directory, on_bad_line=self._count_bad_line, as_written=True)
+        reader = OpsLogReader(
+            self._directory, on_bad_line=partial(self.incomplete.update, [BAD_LINES]), as_written=True
+        )
         for event in reader.events(wanted):
             if earliest is None or event.ts >= earliest:
                 too_old = 0
@@ -126,9 +129,6 @@ class QueryStream:
             if self._wanted.matches(lines[-1]):
                 self.incomplete[LINES_MISSING] += 1
         self._open.clear()
-
-    def _count_bad_line(self) -> None:
-        self.incomplete[BAD_LINES] += 1
 
     def _completed_by(self, event: OpsEvent) -> LoggedQuery | None:
         """Take in an event; return the query that it completes, if that one is wanted and can be used."""
