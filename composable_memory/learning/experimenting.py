@@ -1,9 +1,9 @@
 """Compare two weight tables in live traffic: start and end experiments, and credit what was used."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from itertools import groupby
 from typing import Literal
 from uuid import uuid4
 
@@ -22,7 +22,6 @@ from composable_memory_feedback.experiments import (
 )
 from composable_memory_feedback.judgements import Judgement
 from composable_memory_feedback.logged.logged_query import LoggedQuery
-from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_feedback.weights import WeightTable, same_proportions
 from composable_memory_ops_logs import ExperimentChanged, OpsEvent
 
@@ -141,8 +140,9 @@ class Experimenting:
         judgements = await self._context.stored(
             lambda store: store.judgements(since=record.started_at, kinds=CREDITED)
         )
-        judgements.sort(key=_trace_of)
-        by_trace = {trace_id: list(several) for trace_id, several in groupby(judgements, _trace_of)}
+        by_trace = defaultdict[str, list[Judgement]](list)
+        for one in judgements:
+            by_trace[one.trace_id].append(one)
 
         found: dict[tuple[str, str], Outcome] = {}  # newest first; copies in the log do not count
 
@@ -153,7 +153,8 @@ class Experimenting:
 
         def is_told_of(start: OpsEvent, rest: Sequence[OpsEvent]) -> bool:
             """Return whether the query has to be made of its lines; without any judgement it is a tie."""
-            if not _is_of(record.id, rest):
+            drawn = (one.detail.get("experiment") for one in rest if isinstance(one.detail, Mapping))
+            if not any(isinstance(one, Mapping) and one.get("id") == record.id for one in drawn):
                 return False
             query_id = start.detail.get("queryId") if isinstance(start.detail, Mapping) else None
             if start.trace_id in by_trace or not isinstance(query_id, str):
@@ -173,13 +174,8 @@ class Experimenting:
             self._context, credit_all, since=record.started_at, until=until, wants=is_told_of
         )
         known = {(one.trace_id, one.query_id): (one.a, one.b) for one in stored}
-
-        def keep(store: FeedbackStore) -> None:
-            store.record_outcomes(
-                [one for one in outcomes if known.get((one.trace_id, one.query_id)) != (one.a, one.b)]
-            )
-
-        await self._context.stored(keep)
+        news = [one for one in outcomes if known.get((one.trace_id, one.query_id)) != (one.a, one.b)]
+        await self._context.stored(lambda store: store.record_outcomes(news))
 
     def _tell(self, change: Literal["start", "decided", "stop"], record: Experiment) -> None:
         self._context.ops_log.emit(
@@ -192,13 +188,3 @@ class Experimenting:
                 reason=record.reason,
             )
         )
-
-
-def _is_of(experiment_id: str, rest: Sequence[OpsEvent]) -> bool:
-    """Return whether a line of a query names the experiment."""
-    named = (one.detail.get("experiment") for one in rest if isinstance(one.detail, Mapping))
-    return any(isinstance(one, Mapping) and one.get("id") == experiment_id for one in named)
-
-
-def _trace_of(judgement: Judgement) -> str:
-    return judgement.trace_id

@@ -26,22 +26,15 @@ def check(
     names. `golden` is None where there are no golden questions.
     """
     backends = backends or sorted({*proposal.current.weights, *proposal.table.weights})
-    if objections := tuple(_no_change(proposal, backends)):
-        return objections
-    return (*_too_few(proposal, limits), *_no_gain(proposal), *_below_floor(golden, limits))
-
-
-def _no_change(proposal: Proposal, backends: Sequence[str]) -> Iterator[Objection]:
     if same_proportions(proposal.table, proposal.current, backends=backends):
         because = f" ({proposal.notes[0]})" if proposal.notes else ""
-        yield Objection(code="no-change", text=f"it ranks as the current weights do{because}; keep them")
-
-
-def _too_few(proposal: Proposal, limits: AdviceLimits) -> Iterator[Objection]:
-    missing = limits.min_samples - proposal.sample_size
-    if missing > 0:
+        text = f"it ranks as the current weights do{because}; keep them"
+        return (Objection(code="no-change", text=text),)
+    found = []
+    if (missing := limits.min_samples - proposal.sample_size) > 0:
         text = f"{proposal.sample_size} judged queries of {limits.min_samples}; judge {missing} more"
-        yield Objection(code="too-few-samples", text=text)
+        found.append(Objection(code="too-few-samples", text=text))
+    return (*found, *_no_gain(proposal), *_below_floor(golden, limits))
 
 
 def _no_gain(proposal: Proposal) -> Iterator[Objection]:

@@ -138,13 +138,13 @@ def _step(wanted: Row, present: Row, limits: AdviceLimits) -> Row:
     reaching = [one for one in present if bounds[one][1] >= 1.0]
     leader = max(reaching, key=lambda one: (wanted[one], present[one]))
     scale = min(MOST, 1.0 / wanted[leader]) if wanted[leader] > 1.0 / MOST else 1.0
-    stepped = {one: _within(_near(wanted[one] * scale, present[one]), bounds[one]) for one in present}
+    stepped = {}
+    for one, (low, high) in bounds.items():
+        aim = wanted[one] * scale
+        # One that hardly differs from the present weight leaves it where it is.
+        aim = present[one] if abs(aim - present[one]) < HARDLY else round(aim, DECIMALS)
+        stepped[one] = max(low, min(high, aim))
     return stepped | {leader: 1.0}
-
-
-def _near(wanted: float, present: float) -> float:
-    """Round a weight, but leave one that hardly differs from the present one where it is."""
-    return present if abs(wanted - present) < HARDLY else round(wanted, DECIMALS)
 
 
 def _bounds(weight: float, limits: AdviceLimits) -> tuple[float, float]:
@@ -152,8 +152,3 @@ def _bounds(weight: float, limits: AdviceLimits) -> tuple[float, float]:
     low = max(weight - limits.max_step, min(weight, limits.min_weight))
     high = min(1.0, weight + limits.max_step)
     return round(low, 12), round(high, 12)
-
-
-def _within(value: float, bounds: tuple[float, float]) -> float:
-    low, high = bounds
-    return max(low, min(high, value))

@@ -135,13 +135,14 @@ class WeightRows(Database):
                 subject, advice = version or SETTINGS, "name another version"
                 raise FeedbackError("these weights are in force already", subject=subject, advice=advice)
             table = None if version is None else TABLES.read(_row_of(connection, version)["detail"])
+            way = f"back from {latest['version'] or SETTINGS} to {version or SETTINGS}"
             change = WeightChange(
                 version=version,
                 replaced=latest["version"],
                 at=at,
                 actor=actor,
                 action="reset" if version is None else "rollback",
-                reason=_way_back(latest["version"], version),
+                reason=f"{version} over changed settings" if version == latest["version"] else way,
             )
             _add(connection, change, adopted_over if base is None else base)
         self._renew_copy()
@@ -159,12 +160,6 @@ def _target(connection: Connection, current: str | None, to: str | None) -> str 
         replaced = _row_of(connection, current)["replaced"]
         return None if replaced is None else str(replaced)
     return None if to == SETTINGS else to
-
-
-def _way_back(current: str | None, version: str | None) -> str:
-    if version == current:
-        return f"{version} over changed settings"
-    return f"back from {current or SETTINGS} to {version or SETTINGS}"
 
 
 def _nothing_to_roll_back() -> FeedbackError:
