@@ -143,14 +143,11 @@ class _Import:
 
     def _history(self) -> None:
         """Add what follows on the history of weights that the store has, if that is how the lines begin."""
-        own = {table: self._all(table) for table in _HISTORY}
-        given = {table: self._rows[table] for table in _HISTORY}
-        if all(given[table][: len(own[table])] == own[table] for table in _HISTORY):
-            for table in _HISTORY:
-                self._known[table] += len(own[table]) if given[table] else 0
-                self._add(table, given[table][len(own[table]) :])
-        elif all(own[table][: len(given[table])] == given[table] for table in _HISTORY):
-            self._known.update({table: len(given[table]) for table in _HISTORY})
+        pairs = {table: (self._all(table), self._rows[table]) for table in _HISTORY}
+        if all(one == other for own, given in pairs.values() for one, other in zip(own, given, strict=False)):
+            for table, (own, given) in pairs.items():
+                self._known[table] += min(len(own), len(given))
+                self._add(table, given[len(own) :])
         else:
             self._left_out.append("the history of weights: the store has another one")
 

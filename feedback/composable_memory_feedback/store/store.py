@@ -135,22 +135,16 @@ TEXT_COLUMNS: Mapping[str, Sequence[str]] = {
 
 def mask_rows(connection: Connection, mask: Callable[[str], str], *, is_rehearsal: bool) -> int:
     """Mask the texts in these columns, also within JSON; return how many rows change."""
-    return sum(
-        _mask_table(connection, table, columns, mask, is_rehearsal) for table, columns in TEXT_COLUMNS.items()
-    )
-
-
-def _mask_table(
-    connection: Connection, table: str, columns: Sequence[str], mask: Callable[[str], str], is_rehearsal: bool
-) -> int:
     found = 0
-    for row in connection.execute(f"SELECT id, {', '.join(columns)} FROM {table}").fetchall():  # noqa: S608
-        before = [row[name] for name in columns]
-        after = [text and _masked(text, mask) for text in before]
-        found += after != before
-        if after != before and not is_rehearsal:
-            values = ", ".join(f"{name} = ?" for name in columns)
-            connection.execute(f"UPDATE {table} SET {values} WHERE id = ?", (*after, row["id"]))  # noqa: S608
+    for table, columns in TEXT_COLUMNS.items():
+        values = ", ".join(f"{name} = ?" for name in columns)
+        update = f"UPDATE {table} SET {values} WHERE id = ?"  # noqa: S608 - our own names
+        for row in connection.execute(f"SELECT id, {', '.join(columns)} FROM {table}").fetchall():  # noqa: S608
+            before = [row[name] for name in columns]
+            after = [text and _masked(text, mask) for text in before]
+            found += after != before
+            if after != before and not is_rehearsal:
+                connection.execute(update, (*after, row["id"]))
     return found
 
 
