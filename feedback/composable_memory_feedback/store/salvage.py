@@ -9,7 +9,7 @@ import glob
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
@@ -202,7 +202,7 @@ def _rows_of(path: Path, table: str) -> tuple[list[Row], bool]:
             columns = ", ".join(name for name in ROWS[table].model_fields if name in known)
             what = f"{columns}, rowid AS place, {row_checksum(connection, table)} AS checksum"
             sql = f"SELECT {what} FROM {table} WHERE rowid BETWEEN ? AND ?{finished}"  # noqa: S608
-            return _in_ranges(connection, sql, table)
+            return _in_ranges(connection, sql, 0, _last_row(connection, table), iter(range(_MOST_RANGES)))
     except (sqlite3.Error, UnicodeDecodeError):
         return [], False
 
@@ -219,38 +219,27 @@ def _key(row: Row) -> object:
     return row.get("id", row["place"])
 
 
-def _in_ranges(connection: sqlite3.Connection, sql: str, table: str) -> tuple[list[Row], bool]:
-    """Read by ranges of row ids, each cut in two as long as something in it cannot be read."""
-    last = 2**20
+def _last_row(connection: sqlite3.Connection, table: str) -> int:
     try:
         found = connection.execute(f"SELECT max(rowid) FROM {table}").fetchone()[0]  # noqa: S608 - our own names
-        last = min(found or 0, 2**40)
     except (sqlite3.Error, UnicodeDecodeError):
-        pass
-    rows: list[Row] = []
-    is_whole, broken = True, 0
-    ranges = [(0, last)]
-    while ranges:
-        first, end = ranges.pop()
-        got, is_read = _until_broken(connection, sql, first, end)
-        if is_read:
-            rows += got
-            continue
-        is_whole, broken = False, broken + 1
-        if first == end or broken > _MOST_RANGES:
-            continue
-        middle = (first + end) // 2
-        ranges += [(middle + 1, end), (first, middle)]
-    return rows, is_whole
+        return 2**20
+    return min(found or 0, 2**40)
 
 
-def _until_broken(connection: sqlite3.Connection, sql: str, *values: int) -> tuple[list[Row], bool]:
-    rows: list[Row] = []
+def _in_ranges(
+    connection: sqlite3.Connection, sql: str, first: int, last: int, left: Iterator[int]
+) -> tuple[list[Row], bool]:
+    """Read a range of row ids, in halves as long as something in it cannot be read; `left` bounds that."""
     try:
-        rows.extend(dict(row) for row in connection.execute(sql, values))
+        return [dict(row) for row in connection.execute(sql, (first, last))], True
     except (sqlite3.Error, OverflowError, UnicodeDecodeError):
-        return rows, False
-    return rows, True
+        if first == last or next(left, None) is None:
+            return [], False
+    middle = (first + last) // 2
+    rows, _ = _in_ranges(connection, sql, first, middle, left)
+    more, _ = _in_ranges(connection, sql, middle + 1, last, left)
+    return rows + more, False
 
 
 def _text(data: bytes) -> str:
