@@ -63,14 +63,14 @@ def answers_in(text: str) -> Iterator[TranscriptAnswer]:
         if message is not None and message.speaker == SPEAKERS["assistant"]:
             words.append(message.text)
             at = message.at
-        elif "traceId" in line and (replies := [*_replies_in(_json_of(line), MAX_DEPTH)]):
-            if words:
-                yield from _answered(searches, words, at)
-                searches, words = [], []
-            searches += replies
-        elif message is not None:
+            continue
+        replies = [*_replies_in(_json_of(line), MAX_DEPTH)] if "traceId" in line else []
+        if message is None and not replies:
+            continue
+        if words or not replies:
             yield from _answered(searches, words, at)
             searches, words = [], []
+        searches += replies
     yield from _answered(searches, words, at)
 
 

@@ -13,11 +13,9 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit, Ranker
 from composable_memory_feedback.metrics import ndcg, recall, reciprocal_rank
-from composable_memory_feedback.weights import WeightTable
+from composable_memory_feedback.weights import SAME, WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-TOLERANCE = 1e-9
-"""Scores that differ by less are equal; it covers what floating point loses."""
 _LINES = re.compile(r"(\d+):(\d+)(?::\d+)?")
 """What stands behind the path in the key of a result; the last is where a piece of a line begins."""
 MOST_PLACES = 1000
@@ -94,7 +92,7 @@ class GoldenComparison:
             self.current.ndcg - self.proposed.ndcg,
             self.current.recall - self.proposed.recall,
         )
-        return lost > tolerance + TOLERANCE
+        return lost > tolerance + SAME
 
 
 def read_questions(path: Path) -> list[GoldenQuestion]:
@@ -168,7 +166,7 @@ def compare_golden(
     before = _scores(records, None, ranker, k)
     after = _scores(records, table, ranker, k)
     pairs = zip(records, before, after, strict=True)
-    worse = [record.question.id for record, one, other in pairs if other.ndcg < one.ndcg - TOLERANCE]
+    worse = [record.question.id for record, one, other in pairs if other.ndcg < one.ndcg - SAME]
     return GoldenComparison(current=_mean(before), proposed=_mean(after), worse=tuple(worse))
 
 

@@ -9,7 +9,7 @@ from composable_memory_feedback.advice.evidence import Case
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit, Ranker, RankingPolicy
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.weights import IntentKind, WeightTable
+from composable_memory_feedback.weights import SAME, IntentKind, WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 LEAST_CASES = 10
@@ -18,8 +18,6 @@ _SLACK = 100
 """So many more queries are gathered before the less important ones are let go."""
 ALLOWANCE = 0.5
 """How far what unjudged results are estimated to contribute may be wrong, as a share of it."""
-TOLERANCE = 1e-9
-"""Scores that differ by less are equal; it covers what floating point loses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +250,7 @@ def gate(
         pairs.append((before[:k], after[:k]))
     judged, _ = _judged(cases, pairs, ranker, k)
     difference, coverage = judged.difference, judged.coverage
-    passed = difference.low >= -tolerance - TOLERANCE
+    passed = difference.low >= -tolerance - SAME
     return GateVerdict(
         passed=passed,
         difference=difference,
@@ -311,7 +309,6 @@ def _judged(
     """Return what the judgements say of a change, and the queries that it changes with their scores."""
     found = compare(cases, pairs, worths=worths_of(cases, ranker), k=k)
     total = float(found.weights.sum())
-    places = {kind: [at for at, case in enumerate(cases) if case.query.intent is kind] for kind in IntentKind}
     judged = Judged(
         queries=len(cases),
         effective=total**2 / float((found.weights**2).sum()),
@@ -319,7 +316,7 @@ def _judged(
         ndcg_after=float(found.weights @ found.after) / total,
         difference=found.interval(allowance=ALLOWANCE),
         coverage=_coverage(cases, pairs),
-        by_intent={kind: found.interval(own, allowance=ALLOWANCE) for kind, own in places.items() if own},
+        by_intent=found.by_kind(allowance=ALLOWANCE),
     )
     scored = [
         replace(compared(case.query, *pair), ndcg_before=before, ndcg_after=after)

@@ -36,7 +36,7 @@ def intent_kind(*, entities: Sized, topics: Sized, time_hints: Sized) -> IntentK
 
 DEFAULT_WEIGHT = 1.0
 SAME = 1e-9
-"""Proportions that differ by less are equal; it covers what floating point loses."""
+"""Weights, and scores, that differ by less are equal; it covers what floating point loses."""
 
 
 def is_weight(value: float) -> bool:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from composable_memory_feedback.advice.evidence import Case, CaseScores, case_weight
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit, Ranker
 from composable_memory_feedback.metrics import Interval
+from composable_memory_feedback.weights import IntentKind
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 Floats = NDArray[np.float64]
@@ -68,6 +69,7 @@ class Comparison:
     weights: Floats
     imputed: Floats
     """How much of each difference comes from what unjudged results are estimated to be worth."""
+    kinds: Sequence[IntentKind]
 
     def interval(
         self,
@@ -93,6 +95,11 @@ class Comparison:
         low, high = np.quantile(spread, (0.025, 0.975))
         return Interval(mean=mean, low=mean + float(low), high=mean + float(high))
 
+    def by_kind(self, least: int = 1, **how: float) -> dict[IntentKind, Interval]:
+        """Return the intervals of the kinds of questions with at least so many cases, as `interval` does."""
+        places = {kind: [at for at, one in enumerate(self.kinds) if one is kind] for kind in IntentKind}
+        return {kind: self.interval(own, **how) for kind, own in places.items() if len(own) >= least}
+
 
 def compare(
     cases: Sequence[Case], rankings: Sequence[Rankings], *, worths: Sequence[Worth], k: int
@@ -105,6 +112,7 @@ def compare(
         after=after,
         weights=np.array([counts_of(case, k) for case in cases]),
         imputed=(after - before) - (judged_after - judged_before),
+        kinds=[case.query.intent for case in cases],
     )
 
 

@@ -24,7 +24,7 @@ from composable_memory_feedback.language_model import (
     object_schema,
     one_line,
 )
-from composable_memory_feedback.weights import IntentKind, WeightTable
+from composable_memory_feedback.weights import SAME, IntentKind, WeightTable
 from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.events import JsonValue
 
@@ -56,8 +56,6 @@ Reply with one JSON object and nothing else, such as
 
 SCHEMA_NAME = "weight_advice"
 MAX_REASON_CHARS = 300
-SAME = 1e-9
-"""Weights that differ by no more are the same."""
 
 
 def record_of(days: Iterable[BackendDay], backend: str, kind: IntentKind | None = None) -> BackendRecord:

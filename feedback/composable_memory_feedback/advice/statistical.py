@@ -225,12 +225,7 @@ def _gain(
             before, after = (vector_of(one, study.backends, kind) for one in (study.current, table))
             changes[at] = before, after
     found = study.compare(changes)
-    places = {kind: [at for at, one in enumerate(study.intents) if one is kind] for kind in IntentKind}
-    return found.interval(widening=WIDENING), {
-        kind: found.interval(own, widening=WIDENING)
-        for kind, own in places.items()
-        if len(own) >= LEAST_FOR_GAIN_OF_INTENT
-    }
+    return found.interval(widening=WIDENING), found.by_kind(LEAST_FOR_GAIN_OF_INTENT, widening=WIDENING)
 
 
 def _folds(intents: Sequence[IntentKind], random: np.random.Generator) -> NDArray[np.int64]:
