@@ -20,12 +20,17 @@ from statistics import median
 
 from composable_memory import Memory, open_memory
 from composable_memory_adapters.builtin.index_file import ensure_tables
+from composable_memory_adapters.builtin.notes.fields import NoteFields, keyword_row
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 
 WORDS = 20_000
 LINES = (20, 140)
 WORDS_A_LINE = (4, 12)
 ROUNDS = 5
+KEYWORDS = """
+SELECT id, path, headings, text, title, aliases, tags, type, day FROM chunks JOIN files USING (path, source)
+ORDER BY id
+"""
 
 
 class Spent:
@@ -68,18 +73,24 @@ async def opened(notes: Path, state: Path, provider: str) -> AsyncIterator[Memor
 
 async def insert_rows(source: Path, target: Path) -> float:
     """Insert what the index holds into an empty one of the same shape; return the CPU seconds it took."""
-    tables = {
-        "files": "SELECT * FROM files",
-        "chunks": "SELECT * FROM chunks",
-        "chunks_fts(rowid, text)": "SELECT id, text FROM chunks",
-    }
+
+    def read(db: Connection) -> dict[str, list[tuple[str | int | None, ...]]]:
+        rows = {name: list(db.execute(f"SELECT * FROM {name}")) for name in ("files", "chunks", "long_words")}
+        # The keyword index holds no text: what it was given is made again.
+        rows["chunks_fts (rowid, text, names, headings, tags)"] = [
+            (row_id, *keyword_row(path, NoteFields(*fields), headings, text))
+            for row_id, path, headings, text, *fields in db.execute(KEYWORDS)
+        ]
+        return rows
+
     async with SqliteFile.open(source) as file:
-        rows = await file.read(lambda db: {name: list(db.execute(sql)) for name, sql in tables.items()})
+        rows = await file.read(read)
 
     def insert(db: Connection) -> None:
         for name, values in rows.items():
-            marks = ", ".join("?" * len(values[0]))
-            db.executemany(f"INSERT INTO {name} VALUES ({marks})", values)
+            if values:
+                marks = ", ".join("?" * len(values[0]))
+                db.executemany(f"INSERT INTO {name} VALUES ({marks})", values)
 
     async with SqliteFile.open(target) as file:
         await ensure_tables(file)
