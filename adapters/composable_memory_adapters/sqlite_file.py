@@ -112,6 +112,8 @@ class SqliteFile:
         self._readers = _Lane(path, "read", self._connect_reader, self._recoveries, size=readers)
         self._ended: asyncio.Future[None] | None = None
         self._identity: tuple[int, int] | None = None
+        self.writes = 0
+        """How often something was to be written so far."""
 
     @classmethod
     @asynccontextmanager
@@ -155,6 +157,7 @@ class SqliteFile:
         def call(connection: Connection) -> T:
             return work(connection, *args, **options)
 
+        self.writes += 1
         return await self._writer.run(call, write_transaction)
 
     async def read(

@@ -135,6 +135,10 @@ class IndexFile:
             return
         async with self._counting:
             index = self.current("read its index")
+            counted, index.sync.stock = index.sync.stock, None
+            if counted is not None and counted[0] == index.file.writes:
+                self.snapshot, self.rebuild_cost = counted[1].snapshot, counted[1].cost
+                return
             stock_of = partial(rebuild.stock, space=index.sync.space, counted_at=self._counted_at)
             stock = await index.file.read(stock_of, index.sync.rebuild_cost)
             if stock is not None:
@@ -171,15 +175,27 @@ class IndexFile:
             return replace(report, problems=(what + kept_as, *report.problems))
 
     async def _sync(self, flight: Flight, paths: Set[str] | None = None) -> SyncReport:
-        await self.reopen_if_replaced()
+        if not await self.exists():
+            is_background = not flight.force and BACKGROUND_REASONS.issuperset(flight.reasons)
+            if is_background and await asyncio.to_thread(self._is_nothing_to_write):
+                # Kept in memory only: looking at a folder without notes leaves no file behind.
+                self.snapshot = IndexSnapshot(mark=SyncMark(finished_ms=milliseconds(self._services.clock())))
+                return SyncReport(reason="+".join(flight.reasons))
+            await ensure_tables(self.current("sync").file)
+        while (report := await self._run(flight, paths)) is None:
+            await self.reopen_if_replaced()
+            await ensure_tables(self.current("sync").file)
+        return report
+
+    async def _run(self, flight: Flight, paths: Set[str] | None) -> SyncReport | None:
+        """Sync the open file; None if another has taken its place."""
         current = self.current("sync")
-        is_background = not flight.force and BACKGROUND_REASONS.issuperset(flight.reasons)
-        if is_background and not await self.exists() and await asyncio.to_thread(self._is_nothing_to_write):
-            # Kept in memory only: looking at a folder without notes leaves no file behind.
-            self.snapshot = IndexSnapshot(mark=SyncMark(finished_ms=milliseconds(self._services.clock())))
-            return SyncReport(reason="+".join(flight.reasons))
-        await ensure_tables(current.file)
-        return await current.sync.run(flight, paths)
+        try:
+            return await current.sync.run(flight, paths)
+        except IndexProblem:
+            if await asyncio.to_thread(current.file.was_replaced):
+                return None
+            raise
 
     def _is_nothing_to_write(self) -> bool:
         """Return whether there are neither notes nor problems with reading notes."""

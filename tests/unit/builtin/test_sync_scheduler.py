@@ -97,11 +97,13 @@ class Notes:
         self.looks: list[tuple[float, str]] = []
         self.takes_s = 0.0
         self.is_fine = True
-        self.is_watched = False
+        self.is_watched = self.is_outdated = False
+        self.updates = 0
         self.tell: Callable[[str | None], None] = lambda _: None
         self.debounce: Debounce
 
     def update(self) -> WatchReport:
+        self.updates += 1
         return self.found
 
     def stop(self) -> None:
@@ -255,6 +257,27 @@ def test_a_folder_that_is_newly_watched_is_looked_through(hasty: Hasty, ops_log:
     hasty(test())
 
     assert notes.looks == [(FOLDERS_S, "watch")]
+
+
+def test_folders_are_looked_at_for_a_change_of_folders_or_after_a_while_and_not_for_each_note(
+    hasty: Hasty, ops_log: OpsLog
+) -> None:
+    notes = Notes()
+
+    async def test() -> None:
+        async with scheduled(notes, ops_log):
+            await notes.change(0.5)
+            await asyncio.sleep(FOLDERS_S / 2)
+            assert (len(notes.looks), notes.updates) == (1, 1)
+            notes.is_outdated = True
+            await notes.change(0)
+            await asyncio.sleep(1.1 * DEBOUNCE_S)
+            assert (len(notes.looks), notes.updates) == (2, 2)
+            notes.is_outdated = False
+            await notes.change(*[FOLDERS_S * 0.4] * 10)
+            assert notes.updates >= 4
+
+    hasty(test())
 
 
 async def test_what_changed_is_named_until_a_sync_has_seen_it() -> None:

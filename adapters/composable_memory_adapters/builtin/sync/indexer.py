@@ -142,17 +142,21 @@ class Indexer:
     clock: Clock
     glance: Glance = field(default_factory=Glance)
 
-    async def look(self, paths: Set[str] | None = None) -> NotesPass:
-        """Compare the notes with the index; with `paths`, if it can be, only what is there.
+    def known(self, connection: Connection) -> KnownFiles | None:
+        """Return the files in the index, None if they are those of the last look.
+
+        To be called with a connection that reads: the version of one that writes is blind to its own writes.
+        """
+        seen = self.glance.versions if self.glance.drafter == self.drafter else {}
+        return index_writes.known_files(connection, self.tables, seen=seen)
+
+    async def look(self, known: KnownFiles | None) -> NotesPass:
+        """Compare all notes with the index.
 
         The index is read before the disk: so a file that only the index has is gone, and one that another
         process adds meanwhile is not mistaken for gone.
         """
-        if paths is not None and (notes := await self._look_at(paths)) is not None:
-            return notes
         looked_at = time.monotonic()
-        seen = self.glance.versions if self.glance.drafter == self.drafter else {}
-        known = await self.file.read(index_writes.known_files, self.tables, seen=seen)
         found = await asyncio.to_thread(self._scan)
         self.glance.looked_at = looked_at
         if known is None:
@@ -164,21 +168,23 @@ class Indexer:
                 found = await asyncio.to_thread(self._scan)  # the index was written since
         return await asyncio.to_thread(self._compared, found, known)
 
-    async def _look_at(self, paths: Set[str]) -> NotesPass | None:
-        """Compare the notes at some paths, and those that could not be read, with the index.
+    def update(self, connection: Connection, paths: Set[str]) -> NotesPass | None:
+        """Write or remove what changed of the notes at some paths, within the caller's transaction.
 
-        Returns None if a path may be that of anything but a note in a folder where there were notes before.
+        So are those that could not be read before. What is too much for one transaction is left to be
+        written. Returns None if a path may be that of anything but a note in a folder that had notes before.
         """
         glance = self.glance
         if glance.scan is None or time.monotonic() - glance.looked_at > TRUSTED_S:
             return None
         if glance.places is None:
-            glance.places = await asyncio.to_thread(Places.of, glance.scan)
+            glance.places = Places.of(glance.scan)
         places = glance.places
         named = places.named(paths | glance.unread, note_suffixes(self.settings.documents))
         if named is None:
             return None
-        known, found = await self.file.read(self._look_again, named, places)
+        known = index_writes.file_states(connection, self.tables, [file.key for file in named])
+        found = self._look_again(named, places)
         if found is None:
             return None
         there = {file.path: file for file in found}
@@ -191,44 +197,52 @@ class Indexer:
         if not is_same:
             # No later scan equals this one: what was not named may have changed as well.
             glance.scan = replace(glance.scan, files=places.files.values(), listed=None)
-        return NotesPass(
+        notes = NotesPass(
             scan=glance.scan,
             changed=self.drafter.changed(replace(glance.scan, files=found), known),
             gone={file.key: known[file.key] for file in gone if file.key in known},
             incomplete=glance.incomplete,
         )
+        if notes.changed and not self.settings.documents:  # reading these takes processes
+            group = self.drafter.group(notes.changed, 0)
+            self._count(notes, group, self._write(connection, group))
+        if len(notes.gone) <= GROUP_REMOVALS:
+            notes.tally.removed, notes.gone = self._remove(connection, notes.gone), {}
+        return notes
 
-    def _look_again(
-        self, connection: Connection, named: Sequence[ScannedFile], places: Places
-    ) -> tuple[dict[str, FileState], tuple[ScannedFile, ...] | None]:
-        """Return what the index has of some notes, then what is there; None where only a scan can tell."""
-        known = index_writes.file_states(connection, self.tables, [file.key for file in named])
+    def _look_again(self, named: Sequence[ScannedFile], places: Places) -> tuple[ScannedFile, ...] | None:
+        """Return what is there of some notes; None where only a scan can tell."""
         if (found := places.look_again(named)) is None:
-            return known, None
+            return None
         new = [Path(file.path) for file in found if file.path not in places.files]
         if len(places.files) + len(new) > self.settings.max_files:
-            return known, None
+            return None
         if any(is_gitignored(path, self.workspace, self.settings.extra_paths) for path in new):
-            return known, None
-        return known, found
+            return None
+        return found
 
     async def write_group(self, notes: NotesPass) -> None:
         """Read, cut and write the next changed notes, in one transaction."""
         read = await self._read_documents(notes) if self.settings.documents else {}
         group = await asyncio.to_thread(self.drafter.group, notes.changed, notes.done, read)
+        self._count(notes, group, await self.file.write(self._write, group))
+
+    def _write(self, connection: Connection, group: DraftGroup) -> WriteCount:
         times = {
             one.key: one.times for one in group.drafts if one.source == "sessions" and one.chunks is not None
         }
-        if times:  # before the rows that say that the transcripts are read
-            await self.file.write(message_times.store, times)
-        written = await self.file.write(
-            index_writes.write_drafts,
+        if times:
+            message_times.store(connection, times)
+        return index_writes.write_drafts(
+            connection,
             self.tables,
             group.drafts,
             space=self.space,
             has_keywords=self.settings.store.fts.enabled,
             now_ms=milliseconds(self.clock()),
         )
+
+    def _count(self, notes: NotesPass, group: DraftGroup, written: WriteCount) -> None:
         tried = [found for found, _ in notes.changed[notes.done : group.end]]
         self.glance.unread.difference_update(one.path for one in tried)
         self.glance.unread.update(one.path for one in tried if one.key in group.unread)
@@ -239,10 +253,10 @@ class Indexer:
         gone = list(notes.gone.items())
         for start in range(0, len(gone), GROUP_REMOVALS):
             part = dict(gone[start : start + GROUP_REMOVALS])
-            now_ms = milliseconds(self.clock())
-            notes.tally.removed += await self.file.write(
-                index_writes.remove_files, self.tables, part, now_ms=now_ms
-            )
+            notes.tally.removed += await self.file.write(self._remove, part)
+
+    def _remove(self, connection: Connection, gone: Mapping[str, FileState]) -> int:
+        return index_writes.remove_files(connection, self.tables, gone, now_ms=milliseconds(self.clock()))
 
     async def _read_documents(self, notes: NotesPass) -> dict[str, Document | OSError]:
         """Read the next documents that changed."""

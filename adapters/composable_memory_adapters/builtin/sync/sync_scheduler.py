@@ -115,6 +115,11 @@ MAX_SESSIONS = 1000
 class FolderWatch(Protocol):
     """Watches the folders of the notes; its methods block."""
 
+    @property
+    def is_outdated(self) -> bool:
+        """Return whether folders have come or gone since the last update; does not block."""
+        ...
+
     def update(self) -> WatchReport:
         """Watch the folders that exist now."""
         ...
@@ -251,10 +256,14 @@ class SyncScheduler:
         self._watch = await asyncio.to_thread(self._open_watch, self._debounce.note_change)
         await self._update_watch(self._watch)
         self._debounce.is_watch_ready.set()
+        time = asyncio.get_running_loop().time
+        updated_at = time()
         while True:
             has_changed = await self._debounce.wait_until_quiet(FOLDERS_S)
-            # A new folder may have got files before it was watched.
-            is_new = await self._update_watch(self._watch)
+            is_new, now = False, time()
+            if not has_changed or self._watch.is_outdated or now - updated_at >= FOLDERS_S:
+                # A new folder may have got files before it was watched.
+                is_new, updated_at = await self._update_watch(self._watch), now
             if is_new or self.status.state == "partial":
                 self._debounce.lose_track()
             if has_changed or is_new:

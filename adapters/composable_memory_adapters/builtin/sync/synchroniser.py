@@ -17,7 +17,9 @@ from contextlib import asynccontextmanager
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 from composable_memory.errors import IndexDamaged, IndexProblem
 from composable_memory.interfaces import Clock, EmbedderAdapter, HideForgotten, hide_nothing
@@ -33,10 +35,12 @@ from composable_memory_adapters.builtin.store import (
     integrity,
     read_queries,
     rebuild,
+    schema,
 )
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import LEASE, SyncMark, milliseconds
-from composable_memory_adapters.builtin.store.rebuild import RebuildCost, StoredState
+from composable_memory_adapters.builtin.store.index_writes import KnownFiles
+from composable_memory_adapters.builtin.store.rebuild import RebuildCost, Stock, StoredState
 from composable_memory_adapters.builtin.store.schema import LIVE, NEXT, Tables
 from composable_memory_adapters.builtin.sync.embedding import (
     FEW_TEXTS,
@@ -100,6 +104,10 @@ class Synchroniser:
 
     If it later does not, another process with other settings writes it.
     """
+    sound: WeakKeyDictionary[Connection, int] = field(default_factory=WeakKeyDictionary, init=False)
+    """At which version of the tables, as SQLite counts it, each connection has found them whole."""
+    stock: tuple[int, Stock] | None = field(default=None, init=False)
+    """What a sync has counted, and how often the file had been written by then."""
     is_sampled: bool = field(default=False, init=False)
     """Whether enough passages were looked at to tell their languages, even if none is known."""
 
@@ -118,10 +126,11 @@ class Synchroniser:
             hide=self.hide,
         )
 
-    async def run(self, flight: Flight, paths: Set[str] | None = None) -> SyncReport:
+    async def run(self, flight: Flight, paths: Set[str] | None = None) -> SyncReport | None:
         """Bring the index up to date; a forced flight rebuilds it and keeps the vectors.
 
-        `paths` are all that can have changed since the last run, None if that is not known.
+        `paths` are all that can have changed since the last run, None if that is not known. Returns None, and
+        does nothing, if another file has taken the place of the index, or it has lost its tables.
 
         Raises:
             IndexProblem: the index cannot be read or written; what it held stays.
@@ -131,7 +140,8 @@ class Synchroniser:
         report = None
         with trace():
             try:
-                report = await run.complete()
+                if await run.begin():
+                    report = await run.complete()
             finally:
                 self._log_end(run, flight.reason, report, started)
         return report
@@ -166,6 +176,20 @@ class _Progress:
         self._flight.tell(update)
 
 
+class _Opening(NamedTuple):
+    """How a sync begins: what the index says of itself, and what was done about the notes that were named.
+
+    Without `notes`, all are to be compared with the files in the index, which are `known` unless they are
+    those of the last look. `mark` is that of the index by now, and `stock` what it then held.
+    """
+
+    stored: StoredState
+    mark: SyncMark | None
+    notes: NotesPass | None = None
+    known: KnownFiles | None = None
+    stock: Stock | None = None
+
+
 class _Run:
     """One sync from beginning to end, and what it has done so far."""
 
@@ -177,6 +201,7 @@ class _Run:
         self._progress = _Progress(flight)
         self._drafter = sync.drafter(flight.reason)
         self._live = self._indexer(LIVE)
+        self._opening: _Opening | None = None
         self._mark_before: SyncMark | None = None
         self._mark: SyncMark | None = None
         self._cost: RebuildCost | None = None
@@ -186,11 +211,10 @@ class _Run:
 
     async def complete(self) -> SyncReport:
         result = self.result
-        await self._begin()
         self._progress.report("Looking at the notes", 0, 0)
-        is_sound = self._cost is None and not result.is_full and result.mended is None
-        result.notes = await self._index(self._live, self._paths if is_sound else None)
-        await self._leave_mark(is_news=result.is_full or result.tally.has_changes)
+        result.notes = await self._index(self._live)
+        is_marked = self._mark is not self._mark_before
+        await self._leave_mark(is_news=result.is_full or (result.tally.has_changes and not is_marked))
         self._flight.mark_notes_indexed()
         if self._must_rebuild:
             await self._rebuild()
@@ -204,21 +228,74 @@ class _Run:
 
     # --- before -------------------------------------------------------------------------------------------
 
-    async def _begin(self) -> None:
-        """Repair damage, and compare the index with the settings."""
-        cost_of, has_vectors = self._sync.rebuild_cost, self._sync.space is not None
-        stored_state = partial(rebuild.stored_state, cost_of=cost_of, has_vectors=has_vectors)
-        stored = await self._file.read(stored_state)
-        if self._flight.force or stored.damage is not None:
+    async def begin(self) -> bool:
+        """Repair damage, and compare the index with the settings; False where there is none at its path."""
+        writes, opening = self._file.writes, None
+        if self._paths:
+            opening = await self._file.write(self._update, self._paths)
+        if opening is None:
+            opening = await self._file.read(self._open)
+        elif opening.stock is not None:
+            self._sync.stock = writes + 1, opening.stock
+        if opening is not None and self._must_mend(opening.stored):
             await self._mend()
-            stored = await self._file.read(stored_state)
-        self._mark = self._mark_before = stored.mark
+            opening = await self._file.read(self._open, is_mended=True)
+        if opening is None:
+            return False
+        self._opening, stored = opening, opening.stored
+        self._mark, self._mark_before = opening.mark, stored.mark
         self.result.languages = self._mark.languages if self._mark else {}
         self.result.is_full = self._flight.force or self._mark is None
         await self._apply_settings(stored)
         is_full = self.result.is_full
         start = SyncStart(reason=self._flight.reason, force=self._flight.force, needs_full_reindex=is_full)
         self._sync.ops_log.emit(start, backend="builtin")
+        return True
+
+    def _open(self, connection: Connection, *, is_mended: bool = False) -> _Opening | None:
+        """Read what the index says of itself and its files; None if it is no longer the file at its path."""
+        stored = self._stored_state(connection)
+        if stored is None:
+            return None
+        self._live = self._indexer(LIVE, any_cut=stored.cost is not None)
+        if self._must_mend(stored) and not is_mended:  # what is damaged may not be readable before
+            return _Opening(stored, stored.mark)
+        return _Opening(stored, stored.mark, known=self._live.known(connection))
+
+    def _update(self, connection: Connection, paths: Set[str]) -> _Opening | None:
+        """Do in one transaction what a sync of a few notes has to do; None where it is no longer the file.
+
+        Each further call of a thread would take as long as all of it, and the connection that writes has most
+        of the pages in memory.
+        """
+        stored = self._stored_state(connection)
+        if stored is None or self._must_mend(stored) or stored.mark is None or stored.cost is not None:
+            return None
+        notes = self._live.update(connection, paths)
+        mark = stored.mark
+        if notes is None:
+            return None
+        if notes.is_written and not notes.gone and notes.tally.has_changes:
+            self.result.notes, self.result.languages = notes, mark.languages
+            mark = self.result.mark(milliseconds(self._sync.clock()))
+            index_meta.write_mark(connection, mark)
+        stock = rebuild.stock(connection, self._sync.rebuild_cost, space=self._sync.space, counted_at={})
+        return _Opening(stored, mark, notes, stock=stock)
+
+    def _must_mend(self, stored: StoredState) -> bool:
+        return self._flight.force or stored.damage is not None
+
+    def _stored_state(self, connection: Connection) -> StoredState | None:
+        """Return what the index says of itself; None if another is at its path, or it has lost its tables."""
+        sync = self._sync
+        version = connection.pragma("schema_version")
+        if self._file.was_replaced():
+            return None
+        if sync.sound.get(connection) != version:
+            if not schema.check(connection, self._file.path):
+                return None
+            sync.sound[connection] = version
+        return rebuild.stored_state(connection, sync.rebuild_cost, has_vectors=sync.space is not None)
 
     async def _mend(self) -> None:
         """Examine a file that is to be rebuilt, or has recorded damage, and mark what must be rewritten."""
@@ -237,7 +314,6 @@ class _Run:
         self._cost = stored.cost
         self._must_rebuild = self._flight.force and self._mark is not None
         if self._cost is not None:
-            self._live = self._indexer(LIVE, any_cut=True)
             self._plan_rebuild(self._cost)
             return
         if stored.recipe != recipe:
@@ -280,16 +356,21 @@ class _Run:
             glance=sync.glance if tables is LIVE else Glance(),
         )
 
-    async def _index(self, indexer: Indexer, paths: Set[str] | None = None) -> NotesPass:
-        """Index the notes, or those at `paths`, again while they change meanwhile."""
+    async def _index(self, indexer: Indexer) -> NotesPass:
+        """Index the notes, again while they change meanwhile."""
         for _ in range(MAX_PASSES):
-            notes = await self._index_once(indexer, paths)
+            notes = await self._index_once(indexer)
             if not notes.must_repeat:
                 break
         return notes
 
-    async def _index_once(self, indexer: Indexer, paths: Set[str] | None = None) -> NotesPass:
-        notes = await indexer.look(paths)
+    async def _index_once(self, indexer: Indexer) -> NotesPass:
+        opening, self._opening = self._opening, None
+        if opening and opening.notes:
+            notes = opening.notes
+        else:
+            known = opening.known if opening else await self._file.read(indexer.known)
+            notes = await indexer.look(known)
         while not notes.is_written:
             self._progress.report("Indexing notes", notes.done, len(notes.changed))
             await indexer.write_group(notes)

@@ -88,6 +88,7 @@ class Watcher:
         with self._guard:
             if self._is_stopped:
                 return WatchReport()
+            self._filter.is_outdated = False
             self._filter.scope = scope = self._survey()
             try:
                 observer = self._running_observer()
@@ -95,6 +96,11 @@ class Watcher:
                 return WatchReport(problem=_explain(error))
             self._leave(observer, scope)
             return self._enter(observer, scope)
+
+    @property
+    def is_outdated(self) -> bool:
+        """Return whether other folders may be to be watched since the last update."""
+        return self._filter.is_outdated
 
     def stop(self) -> None:
         """Stop watching, and wait for the threads to end; it cannot be started again."""
@@ -158,6 +164,8 @@ class _EventFilter(FileSystemEventHandler):
         self.scope = WatchScope(names={})
         self.refusal: str | None = None
         """Why some folder within a tree is not watched."""
+        self.is_outdated = False
+        """Whether a folder, or what says which are ignored, has come, changed or gone."""
         self.on_change = on_change
         self._lost: set[str] = set()
 
@@ -169,8 +177,10 @@ class _EventFilter(FileSystemEventHandler):
             self._lost.add(source)
         if any(map(self.scope.is_gitignore, (source, target))):
             self._lost.add(self.scope.root)  # other folders are to be watched now
+            self.is_outdated = True
         # Not every system reports whether a folder or a file is gone: a name without a dot may be a folder's.
         is_folder = event.is_directory or (goes_out and "." not in source.rpartition(os.sep)[2])
+        self.is_outdated |= is_folder
         for path in (source, target):
             if path and self.scope.concerns(path, is_folder=is_folder):
                 self.on_change(path)
@@ -215,6 +225,7 @@ if sys.platform == "linux":
             """Handle an event; if the kernel has dropped some, anything may have changed."""
             super().handle_event(event)
             if event.is_queue_overflow:
+                self._filter.is_outdated = True
                 self._filter.on_change(None)
 
     class _InotifyObserver(BaseObserver):
