@@ -9,8 +9,8 @@ from composable_memory.cli.command_group import CommandGroup
 COMMANDS = {
     "index": ("index", "Update the index from the notes."),
     "search": ("search", "Search all memories and show the best passages."),
-    "pack": ("search", "Combine the best notes and facts into one text, with their sources."),
-    "get": ("search", "Show a memory file, or some of its lines."),
+    "pack": ("pack", "Combine the best notes and facts into one text, with their sources."),
+    "get": ("get", "Show a memory file, or some of its lines."),
     "explain": ("explain", "Say in words how a search came to its answer."),
     "recall": ("recall", "Show what is known of somebody, or of a time."),
     "reflect": ("recall", "Propose pages on facts, opinions and entities from what the notes retain."),

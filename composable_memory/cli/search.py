@@ -1,4 +1,4 @@
-"""`cmem search`, `cmem pack` and `cmem get`."""
+"""`cmem search`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import JsonValue
 
-from composable_memory.citations import format_place, read_citation
+from composable_memory.citations import format_place
 from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import (
     AsJson,
@@ -18,7 +18,6 @@ from composable_memory.cli.options import (
     Strict,
     WithoutTexts,
     check_names,
-    complete_notes,
     moment_of_now,
 )
 from composable_memory.cli.output import (
@@ -29,7 +28,6 @@ from composable_memory.cli.output import (
     print_line,
     print_linked,
     print_marked,
-    print_text,
     tell_scope,
     warn,
     warn_degraded,
@@ -41,8 +39,6 @@ from composable_memory.json_documents import document
 from composable_memory.paths import FOREIGN
 from composable_memory.query.context_pack import told_facts
 from composable_memory.query.filters import day_of, parse_since, parse_until, read_filters
-from composable_memory.tools.context_pack import MemoryContextPackRequest, memory_context_pack
-from composable_memory.tools.read import MemoryGetRequest, memory_get
 from composable_memory.tools.search import (
     MemorySearchRequest,
     query_cited,
@@ -107,7 +103,7 @@ async def search(
     as_json: AsJson = False,
 ) -> ExitCode:
     """Search all memories and show the best passages."""
-    request = MemorySearchRequest(query=query, min_score=min_score, **_checked(query, asked))
+    request = MemorySearchRequest(query=query, min_score=min_score, **fields_of(query, asked))
     async with target.open() as memory:
         check_names(memory, request.backends or ())
         response = await query_cited(memory, request)
@@ -136,98 +132,7 @@ async def search(
     return ExitCode.DEGRADED if strict and response.degraded else ExitCode.FINE
 
 
-@command(
-    app, "pack", epilog='Example: cmem pack "who has the spare key?" --max-tokens 500 --workspace ~/notes'
-)
-async def pack(
-    target: Target,
-    query: Query,
-    *,
-    max_chars: Annotated[
-        int | None,
-        typer.Option(
-            "--max-chars", metavar="N", min=1, help="The most characters to return.", show_default="2000"
-        ),
-    ] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--max-tokens",
-            metavar="N",
-            min=1,
-            help="The most tokens to return, roughly; instead of --max-chars.",
-        ),
-    ] = None,
-    asked: SearchFlags,
-    strict: Strict = False,
-    as_json: AsJson = False,
-) -> ExitCode:
-    """Combine the best notes and facts into one text, with their sources."""
-    wanted = _checked(query, asked)
-    if max_chars is not None and max_tokens is not None:
-        raise typer.BadParameter("give --max-chars or this, not both", param_hint="--max-tokens")
-    request = MemoryContextPackRequest(query=query, max_chars=max_chars, max_tokens=max_tokens, **wanted)
-    async with target.open() as memory:
-        check_names(memory, request.backends or ())
-        reply = await memory_context_pack(memory, request)
-        status = memory.status()
-    if as_json:
-        print_json(reply.as_json())
-    elif reply.pack:
-        print_text(f"{reply.pack}\n")
-    elif not reply.unavailable:
-        print_line("No matches." if not reply.weak else f"{reply.warning}; {SEE_WEAK}".capitalize())
-    warn_degraded(reply.degraded or ())
-    if reply.weak and (as_json or reply.pack):
-        warn(f"{reply.warning}; {SEE_WEAK if not reply.pack else NEAREST}")
-    elif not reply.weak and not reply.pack:
-        warn_if_empty(status)
-    if reply.unavailable:
-        error(reply.error or "the memory cannot be searched")
-        return ExitCode.FAILED
-    return ExitCode.DEGRADED if strict and reply.degraded else ExitCode.FINE
-
-
-@command(app, "get")
-async def get(
-    target: Target,
-    path: Annotated[
-        str,
-        typer.Argument(
-            metavar="PATH",
-            help="The file as search prints it, or a citation with line numbers.",
-            autocompletion=complete_notes,
-        ),
-    ],
-    *,
-    from_line: Annotated[
-        int | None, typer.Option("--from", metavar="N", min=1, help="The first line.")
-    ] = None,
-    lines: Annotated[
-        int | None, typer.Option("--lines", metavar="N", min=1, help="How many lines to show.")
-    ] = None,
-    as_json: AsJson = False,
-) -> ExitCode:
-    """Show a memory file, or some of its lines."""
-    request = MemoryGetRequest(path=path, from_=from_line, lines=lines)
-    async with target.open() as memory:
-        reply = await memory_get(memory, request)
-    if as_json:
-        print_json(reply.as_json())
-    if reply.error is not None:
-        error(reply.error)
-        return ExitCode.FAILED
-    cited = read_citation(path)
-    first = from_line or (cited.start_line if cited else 0)
-    if not as_json:
-        is_open = (first or lines) and reply.text and not reply.text.endswith("\n")
-        print_text(f"{reply.text}\n" if is_open else reply.text)
-    if reply.warning:
-        warn(f"{reply.path}: {reply.warning}")
-    return ExitCode.FINE
-
-
-def _checked(query: str, asked: SearchFlags) -> dict[str, Any]:
+def fields_of(query: str, asked: SearchFlags) -> dict[str, Any]:
     """Return the fields of a request that these options fill, as far as they are given.
 
     Raises:

@@ -140,6 +140,37 @@ async def test_a_note_that_is_gone_is_removed(services: BackendServices, workspa
         assert rows(memory, "SELECT count(*) FROM chunks") == [(2,)]
 
 
+async def test_of_hundreds_of_notes_that_are_gone_none_stays(
+    services: BackendServices, workspace: Path
+) -> None:
+    many = [write(workspace, f"memory/many/{number}.md", f"note {number}") for number in range(401)]
+    async with opened(services, store={"vector": {"enabled": False}}) as memory:
+        await memory.sync()
+        for note in many:
+            note.unlink()
+        report = await memory.sync()
+
+        assert report.files_removed == 401
+        assert rows(memory, "SELECT count(*) FROM files") == [(3,)]
+
+
+async def test_a_note_that_another_process_has_written_meanwhile_is_compared_anew(
+    services: BackendServices, workspace: Path
+) -> None:
+    async with opened(services) as memory:
+        await memory.sync()
+        write(workspace, "memory/boat.md", "# Boat\n\nThe hull is painted blue.\n", at=LONG_AGO + 60)
+
+        def write_too(update: MemorySyncProgressUpdate) -> None:
+            if (update.completed, update.total) == (0, 1):  # the note was compared, and is not written yet
+                with apsw.Connection(memory.status().db_path or "") as other:
+                    other.execute("UPDATE files SET size = 1 WHERE path = 'memory/boat.md' AND size > 1")
+
+        await memory.sync(progress=write_too)
+
+        assert [one.path for one in await memory.search("blue")] == ["memory/boat.md"]
+
+
 async def test_one_changed_chunk_leaves_the_others_alone(services: BackendServices, workspace: Path) -> None:
     embedder = HashEmbedder()
     write(workspace, "memory/long.md", paragraphs(20))

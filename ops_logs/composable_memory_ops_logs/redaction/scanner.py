@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from composable_memory_ops_logs.lazy import Pattern
@@ -131,12 +132,25 @@ class WordScanner:
 
     def __init__(self, rules: Mapping[str, Sequence[int]]) -> None:
         """Make the scanner of words, each of which announces the rules of some numbers."""
+        self._rules = rules
         ascii_words = [word for word in rules if word.isascii()]
-        usual = [word for word in ascii_words if not set(word).isdisjoint(_ANCHORS)]
-        self._plain = set(ascii_words) - set(usual)
-        self._usual, self._ascii = _Anchored(usual, rules), _Anchored(ascii_words, rules)
-        self._foreign = _Anchored([word for word in rules if not word.isascii()], rules)
+        self._rare = [word for word in ascii_words if not set(word).isdisjoint(_ANCHORS)]
+        self._plain = set(ascii_words) - set(self._rare)
         self._reach = max(map(len, rules))
+
+    # Each takes some milliseconds to make, and a short text seldom needs more than one.
+
+    @cached_property
+    def _usual(self) -> "_Anchored":
+        return _Anchored(self._rare, self._rules)
+
+    @cached_property
+    def _ascii(self) -> "_Anchored":
+        return _Anchored([*self._rare, *self._plain], self._rules)
+
+    @cached_property
+    def _foreign(self) -> "_Anchored":
+        return _Anchored([word for word in self._rules if not word.isascii()], self._rules)
 
     def places(self, low: str, start: int, stop: int) -> dict[int, list[int]]:
         """Return where words of each rule stand whose anchors stand in a part of a text."""

@@ -253,6 +253,17 @@ async def test_others_of_a_group_in_trouble_wait_too_unless_the_clock_was_set_ba
     assert await due(outbox) == ["1"]
 
 
+async def test_the_pause_of_a_group_ends_when_something_of_it_is_stored(outbox: Outbox) -> None:
+    await outbox.enqueue([draft(1), draft(2), draft(3)])
+    first, second, _ = await outbox.due("main", limit=3)
+    await outbox.postpone([first], "down", pause_s=30, max_attempts=None)
+    assert await due(outbox) == []
+
+    await outbox.complete([second])
+
+    assert await due(outbox) == ["3"]
+
+
 async def test_one_that_went_wrong_before_comes_alone(outbox: Outbox, clock: Clock) -> None:
     await outbox.enqueue([draft(number) for number in range(4)])
     await outbox.postpone(await outbox.due("main", limit=2), "slow", pause_s=1, max_attempts=3)

@@ -137,6 +137,14 @@ async def test_texts_that_differ_only_beyond_the_preview_are_told_apart(tmp_path
     assert keys(ranked(query, dedup="exact")) == ["0.md", "1.md", "2.md"]
 
 
+async def test_of_many_queries_only_so_many_are_kept_at_hand(tmp_path: Path) -> None:
+    queries = [await ask(tmp_path / str(number), {"notes": NOTES}) for number in range(3)]
+    replayer = Replayer(keeps=2)
+
+    assert all(map(replayer.reproduces, queries))
+    assert len(replayer._prepared) == 2
+
+
 async def test_a_list_of_several_tiers_is_reproduced(tmp_path: Path) -> None:
     notes = [hit(f"n{place}.md", 0.9 - place / 50) for place in range(20)]
     graph = [hit(f"g{place}.md", 0.5 - place / 50) for place in range(5)]

@@ -632,6 +632,14 @@ def test_each_secret_of_a_flood_is_masked_and_nothing_beside_it() -> None:
     assert redact(text[7:-7]) == expected[7:-7]
 
 
+def test_a_secret_is_masked_also_where_its_name_stands_across_two_looks() -> None:
+    """A long text is looked at in steps of 16,384 characters."""
+    lines = " ".join(f"line {number} of a long report" for number in range(1000))
+    texts = [f"{lines[:place]} password: tr4ktorGruen!7" for place in range(16_370, 16_390)]
+
+    assert [place for place, text in enumerate(texts) if "tr4ktor" in redact(text)] == []
+
+
 # What a reader sees from the context alone; a rule for these would mask ordinary lines as well.
 NOT_FOUND = (
     "Le code wifi",

@@ -1,0 +1,73 @@
+"""`cmem pack`."""
+
+from typing import Annotated
+
+import typer
+
+from composable_memory.cli.command import ExitCode, Target, command
+from composable_memory.cli.options import AsJson, Query, SearchFlags, Strict, check_names
+from composable_memory.cli.output import (
+    error,
+    print_json,
+    print_line,
+    print_text,
+    warn,
+    warn_degraded,
+    warn_if_empty,
+)
+from composable_memory.cli.search import NEAREST, SEE_WEAK, fields_of
+from composable_memory.tools.context_pack import MemoryContextPackRequest, memory_context_pack
+
+app = typer.Typer()
+
+
+@command(
+    app, "pack", epilog='Example: cmem pack "who has the spare key?" --max-tokens 500 --workspace ~/notes'
+)
+async def pack(
+    target: Target,
+    query: Query,
+    *,
+    max_chars: Annotated[
+        int | None,
+        typer.Option(
+            "--max-chars", metavar="N", min=1, help="The most characters to return.", show_default="2000"
+        ),
+    ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-tokens",
+            metavar="N",
+            min=1,
+            help="The most tokens to return, roughly; instead of --max-chars.",
+        ),
+    ] = None,
+    asked: SearchFlags,
+    strict: Strict = False,
+    as_json: AsJson = False,
+) -> ExitCode:
+    """Combine the best notes and facts into one text, with their sources."""
+    wanted = fields_of(query, asked)
+    if max_chars is not None and max_tokens is not None:
+        raise typer.BadParameter("give --max-chars or this, not both", param_hint="--max-tokens")
+    request = MemoryContextPackRequest(query=query, max_chars=max_chars, max_tokens=max_tokens, **wanted)
+    async with target.open() as memory:
+        check_names(memory, request.backends or ())
+        reply = await memory_context_pack(memory, request)
+        status = memory.status()
+    if as_json:
+        print_json(reply.as_json())
+    elif reply.pack:
+        print_text(f"{reply.pack}\n")
+    elif not reply.unavailable:
+        print_line("No matches." if not reply.weak else f"{reply.warning}; {SEE_WEAK}".capitalize())
+    warn_degraded(reply.degraded or ())
+    if reply.weak and (as_json or reply.pack):
+        warn(f"{reply.warning}; {SEE_WEAK if not reply.pack else NEAREST}")
+    elif not reply.weak and not reply.pack:
+        warn_if_empty(status)
+    if reply.unavailable:
+        error(reply.error or "the memory cannot be searched")
+        return ExitCode.FAILED
+    return ExitCode.DEGRADED if strict and reply.degraded else ExitCode.FINE
