@@ -16,26 +16,20 @@ BEGIN
     EXECUTE format('ALTER TABLE %I NO FORCE ROW LEVEL SECURITY', one);
   END LOOP;
 END $$;
-UPDATE workspace_states SET notes = of_notes.notes, transcripts = of_notes.transcripts
-FROM (
-  SELECT tenant, count(*) AS notes, count(*) FILTER (WHERE source = 'sessions') AS transcripts FROM notes GROUP BY tenant
-) AS of_notes
-WHERE of_notes.tenant = workspace_states.tenant;
-UPDATE workspace_states
-SET passages = of_words.passages, said = of_words.said, length = of_words.length, tokens = of_words.tokens
-FROM (
-  SELECT tenant, count(*) AS passages, count(*) FILTER (WHERE source = 'sessions') AS said,
-    sum(length) AS length, sum(tokens) AS tokens
-  FROM passage_words GROUP BY tenant
-) AS of_words
-WHERE of_words.tenant = workspace_states.tenant;
-UPDATE workspace_states SET pending = without.passages
-FROM (
-  SELECT passages.tenant, count(*) AS passages FROM passages
-  LEFT JOIN vectors ON vectors.tenant = passages.tenant AND vectors.hash = passages.hash
-  WHERE vectors.id IS NULL GROUP BY passages.tenant
-) AS without
-WHERE without.tenant = workspace_states.tenant;
+-- No UPDATE: Citus joins no table that is not spread yet with one that is.
+INSERT INTO workspace_states (tenant, notes, transcripts)
+SELECT tenant, count(*), count(*) FILTER (WHERE source = 'sessions') FROM notes GROUP BY tenant
+ON CONFLICT (tenant) DO UPDATE SET notes = excluded.notes, transcripts = excluded.transcripts;
+INSERT INTO workspace_states (tenant, passages, said, length, tokens)
+SELECT tenant, count(*), count(*) FILTER (WHERE source = 'sessions'), sum(length), sum(tokens)
+FROM passage_words GROUP BY tenant
+ON CONFLICT (tenant) DO UPDATE
+SET passages = excluded.passages, said = excluded.said, length = excluded.length, tokens = excluded.tokens;
+INSERT INTO workspace_states (tenant, pending)
+SELECT passages.tenant, count(*) FROM passages
+LEFT JOIN vectors ON vectors.tenant = passages.tenant AND vectors.hash = passages.hash
+WHERE vectors.id IS NULL GROUP BY passages.tenant
+ON CONFLICT (tenant) DO UPDATE SET pending = excluded.pending;
 DO $$
 DECLARE one text;
 BEGIN
