@@ -54,7 +54,7 @@ from tests.variants import variants
 if (reason := missing()) is not None:
     pytest.skip(reason, allow_module_level=True)
 
-from composable_memory_adapters.postgres import server
+from composable_memory_adapters.postgres import server, vector_index
 from composable_memory_adapters.postgres.backend import PostgresMemory, open_postgres
 from composable_memory_adapters.postgres.feedback import TABLES as LEARNT
 from composable_memory_adapters.postgres.feedback import PostgresFeedbackStore
@@ -1187,6 +1187,98 @@ async def test_a_pooler_may_be_in_between(
     assert len({*places}) == 1
 
 
+# --- large workspaces ---------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def owner_of(running: PostgresServer, settings: PostgresSettings) -> AsyncIterator[server.Server]:
+    """Open the server as the owner of the tables."""
+    own = PostgresSettings.model_validate({"url": running.url(), "schema": settings.schema_})
+    opened = server.Server(own, Address.of(running.url()), "postgres")
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+async def test_an_index_of_vectors_finds_what_comparing_all_of_them_does(
+    services: BackendServices,
+    team_settings: PostgresSettings,
+    postgres_server: PostgresServer,
+    word_vectors: WordLlamaEmbedder,
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "vault"
+    everything = make_notes()
+    await asyncio.to_thread(write, folder, {path: everything[path] for path in sorted(everything)[::12]})
+    questions = [one.text for one in make_questions(everything)][::15]
+    here = replace(services, workspace_dir=folder, embedder=word_vectors, embedder_problem=None)
+    there = team_settings.model_copy(update={"scope": "folder"})
+    async with (
+        owner_of(postgres_server, team_settings) as owner,
+        open_postgres(there, here) as memory,
+    ):
+        await memory.sync()
+        expected = [await memory.search(question) for question in questions]
+        (made,) = await vector_index.keep_up(owner, above=1)
+        found = [await memory.search(question) for question in questions]
+        (kept,) = await vector_index.keep_up(owner, above=1)
+
+        assert (made.is_new, kept.is_new, kept.is_gone) == (True, False, False)
+        assert memory.status().custom["vectorIndex"] is True
+        assert [[hit.path for hit in hits] for hits in found] == [
+            [hit.path for hit in hits] for hits in expected
+        ]
+    query = vector_index.NEAREST.format(tenant=1, dims=256)
+    query = query.replace("$1", f"'{[0.0625] * 256}'::vector").replace("$2", "48")
+    plan = await asyncio.to_thread(
+        postgres_server.run,
+        f"""BEGIN; SET LOCAL ROLE team; SET LOCAL cmem.tenant = '1';
+        SET LOCAL search_path = {team_settings.schema_}, public;
+        SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off;
+        EXPLAIN {query}""",
+    )
+    assert "Index Scan using nearest_1_256" in plan
+
+
+async def test_an_index_of_vectors_goes_with_most_of_them_and_with_their_embedder(
+    services: BackendServices,
+    team_settings: PostgresSettings,
+    postgres_server: PostgresServer,
+    tmp_path: Path,
+) -> None:
+    wide, narrow = (
+        replace(services, embedder=HashEmbedder(dimensions=dims), embedder_problem=None) for dims in (24, 16)
+    )
+    folder = tmp_path / "ada"
+    notes = {f"memory/{number}.md": f"Boat {number} is in the harbour.\n" for number in range(8)}
+    await asyncio.to_thread(write, folder, notes)
+    async with (
+        owner_of(postgres_server, team_settings) as owner,
+        machine(team_settings, wide, folder) as before,
+        machine(team_settings, narrow, folder) as after,
+    ):
+        await before.sync()
+        await vector_index.keep_up(owner, above=4)
+        anew = await after.sync(force=True)
+        other = await after.search("boat harbour")
+        (replaced,) = await vector_index.keep_up(owner, above=4)
+        for number in range(4):
+            await asyncio.to_thread((folder / f"memory/{number}.md").write_text, "Gone.\n")
+        await after.sync()
+        is_indexed = after.status().custom["vectorIndex"]
+        (dropped,) = await vector_index.keep_up(owner, above=10)
+        again = await after.search("boat harbour")
+
+        assert (anew.embedded, anew.problems) == (8, ())
+        assert other
+        assert (replaced.is_new, replaced.is_gone, is_indexed) == (True, False, True)
+        assert (dropped.is_new, dropped.is_gone, dropped.vectors) == (False, True, 5)
+        assert after.status().custom["vectorIndex"] is False
+        assert again
+        assert await vector_index.keep_up(owner, above=10) == []
+
+
 # --- the commands -------------------------------------------------------------------------------------------
 
 
@@ -1221,6 +1313,38 @@ def test_the_commands_make_tables_and_tell_how_the_server_is(
     backends = {one["id"]: one for one in json.loads(found.stdout)["backends"]}
     assert backends["team"]["engines"] == {"keyword": "postings", "vector": "pgvector"}
     assert backends["team"]["resultCount"] > 0
+
+
+def test_the_owner_of_the_tables_has_the_vectors_of_large_workspaces_indexed(
+    postgres_server: PostgresServer,
+    team_settings: PostgresSettings,
+    workspace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = tmp_path / "config.yaml"
+    section = {"kind": "postgres", "schema": team_settings.schema_, "workspace": "field-team"}
+    config.write_text(json.dumps({"memory": {"backends": {"team": section}}}))
+    monkeypatch.setenv("COMPOSABLE_MEMORY_CONFIG", str(config))
+    monkeypatch.setenv("OWNER_URL", postgres_server.url())
+    monkeypatch.setenv("DATABASE_URL", postgres_server.url("team"))
+
+    def cmem(*words: str) -> Result:
+        return CliRunner().invoke(app, [*words, "-w", str(workspace), "--state-dir", str(tmp_path / "state")])
+
+    assert cmem("index").exit_code == 0
+    refused = cmem("postgres", "index", "--above", "1")
+    small = cmem("postgres", "index", "--url-env", "OWNER_URL", "--json")
+    before = json.loads(cmem("postgres", "status", "--json").stdout)["workspace"]
+    large = cmem("postgres", "index", "--url-env", "OWNER_URL", "--above", "1", "--json")
+    after = json.loads(cmem("postgres", "status", "--json").stdout)["workspace"]
+
+    assert refused.exit_code != 0
+    assert "owner" in refused.stderr
+    assert json.loads(small.stdout)["indexed"] == []
+    (indexed,) = json.loads(large.stdout)["indexed"]
+    assert (indexed["workspace"], indexed["isNew"], indexed["isGone"]) == ("field-team", True, False)
+    assert (before["vectorIndex"], after["vectorIndex"]) == (False, True)
 
 
 @pytest.mark.parametrize("name", variants(["field-team", None], "field-team"))

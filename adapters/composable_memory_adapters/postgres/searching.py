@@ -41,6 +41,7 @@ from composable_memory_adapters.builtin.search.time_matching import (
 )
 from composable_memory_adapters.builtin.settings import QuerySettings
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace, query_vector
+from composable_memory_adapters.postgres import vector_index
 from composable_memory_adapters.postgres.keywords import Keywords
 from composable_memory_adapters.postgres.passage_tokens import direction_of
 from composable_memory_adapters.postgres.server import Connection, Server
@@ -344,7 +345,11 @@ async def _nearest(
 ) -> tuple[Near, dict[int, list[int]]]:
     """Return the vectors that are nearest, and the passages that have each."""
     cosines, held = dict[int, float](), dict[int, list[int]]()
-    for id_, cosine, passage in await connection.fetch(NEAREST, tenant, direction, depth):
+    if state.has_vector_index and state.space and depth <= vector_index.MOST:
+        rows = await vector_index.nearest(connection, tenant, state.space, direction, depth)
+    else:
+        rows = await connection.fetch(NEAREST, tenant, direction, depth)
+    for id_, cosine, passage in rows:
         cosines[id_] = cosine
         held.setdefault(id_, []).append(passage)
     near = Near(vector=vector, embeddings=[*cosines.items()], engine=VECTOR_ENGINE, followed=state.followed)

@@ -284,7 +284,7 @@ class Server:
         """Return the number of a workspace; None where there is none, unless it `is_new`, and then made."""
         async with self._connection(operation) as connection, connection.transaction():
             await self._check(connection, operation)
-            await connection.execute(self._search_path())
+            await connection.execute(f"SET LOCAL {self._search_path()}")
             quoted = await connection.fetchval("SELECT quote_literal($1)", workspace)
             await connection.execute(f"SET LOCAL cmem.workspace = {quoted}")  # as in `_enter`
             find = "SELECT tenant FROM workspaces WHERE name = $1"
@@ -312,7 +312,7 @@ class Server:
                 raise BackendUnavailable(self._id, problem, fix=fix, operation="change its tables") from error
             await self._prepare(connection)
             async with connection.transaction():
-                await connection.execute(self._search_path())
+                await connection.execute(f"SET LOCAL {self._search_path()}")
                 found = await schema.migrate(connection, self.schema, steps)
         await self._grant_anew()
         return found
@@ -345,6 +345,23 @@ class Server:
         await self._forget()
         for role in roles:
             await self.grant(role["rolname"])
+
+    @asynccontextmanager
+    async def alone(self, operation: str, lock: int) -> AsyncIterator[Connection]:
+        """Yield a connection for long work on the tables that is no transaction as a whole; it ends with it.
+
+        Raises:
+            BackendError: somebody else is at such work.
+        """
+        try:
+            async with self._connection(operation) as connection:
+                await self._check(connection, operation)
+                await connection.execute(f"SET statement_timeout = 0; SET {self._search_path()}")
+                if not await connection.fetchval("SELECT pg_try_advisory_lock($1)", lock):
+                    raise BackendError(self._id, operation, "somebody else is at it")
+                yield connection
+        finally:
+            await self._forget()
 
     async def version(self) -> int:
         """Return the version of the tables; 0 where there are none."""
@@ -380,7 +397,8 @@ class Server:
         # By SET LOCAL, which a coordinator of Citus hands on to its workers, as it does not `set_config`.
         await connection.execute(
             f"SET LOCAL cmem.tenant = '{int(tenant)}';"
-            f"SET LOCAL statement_timeout = {int(limit_s * 1000)}; SET LOCAL jit = off; {self._search_path()}"
+            f"SET LOCAL statement_timeout = {int(limit_s * 1000)}; SET LOCAL jit = off;"
+            f"SET LOCAL {self._search_path()}"
         )
         name = await connection.fetchval("SELECT name FROM workspaces WHERE tenant = $1", tenant)
         if name != self._names.get(tenant):
@@ -388,7 +406,7 @@ class Server:
             raise WorkspaceGone(self._id, problem, fix="run `cmem index`", operation=operation)
 
     def _search_path(self) -> str:
-        return f'SET LOCAL search_path = {self.schema}, "{self._extension}"'
+        return f'search_path = {self.schema}, "{self._extension}"'
 
     @asynccontextmanager
     async def _connection(self, operation: str, limit_s: float = WRITE_S) -> AsyncIterator[Connection]:

@@ -20,6 +20,7 @@ from composable_memory_adapters.builtin.store.read_queries import (
     VectorCounts,
 )
 from composable_memory_adapters.postgres.server import Connection, Record, Server
+from composable_memory_adapters.postgres.vector_index import is_there
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 STATE = """
@@ -82,6 +83,7 @@ class WorkspaceState:
     """How many of the notes are transcripts, and of the passages theirs."""
     sample: Sequence[int]
     pending: int
+    has_vector_index: bool
 
     @property
     def followed(self) -> Followed:
@@ -96,7 +98,9 @@ async def read_state(connection: Connection, tenant: int, *, known: WorkspaceSta
     if known is not None and known.revision == found["revision"]:
         return known
     sample = await connection.fetch(SAMPLE, tenant, SAMPLE_SIZE)
-    return WorkspaceState(**found, sample=[row["id"] for row in sample])
+    has_vector_index = await is_there(connection, tenant, found["space"])
+    ids = [row["id"] for row in sample]
+    return WorkspaceState(**found, sample=ids, has_vector_index=has_vector_index)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

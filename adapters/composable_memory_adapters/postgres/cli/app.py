@@ -16,7 +16,7 @@ from composable_memory.errors import ConfigError
 from composable_memory.json_documents import document
 from composable_memory.registry import discover_backends
 from composable_memory.state.workspaces import identify
-from composable_memory_adapters.postgres import PostgresSettings, schema, spec, writing
+from composable_memory_adapters.postgres import PostgresSettings, schema, spec, vector_index, writing
 from composable_memory_adapters.postgres.cli import postgres as command_spec
 from composable_memory_adapters.postgres.schema import Migrated
 from composable_memory_adapters.postgres.server import Server, address_of
@@ -85,6 +85,30 @@ async def distribute(
         print_line(f"{counted(spread, 'table')} of {server.schema} newly spread from {server.address}.")
 
 
+@command(postgres, "index", epilog="Example: cmem postgres index --url-env ADMIN_URL")
+async def index(
+    target: Target,
+    *,
+    above: Annotated[
+        int, typer.Option("--above", min=1, help="Vectors of a workspace that are compared one by one.")
+    ] = vector_index.INDEXED_ABOVE,
+    url_env: UrlEnv = None,
+    backend: Which = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make an index of the vectors of each large workspace, and drop those of workspaces that are small."""
+    async with opened_server(target, backend, url_env) as server:
+        indexed = await vector_index.keep_up(server, above=above)
+    if as_json:
+        print_json(document(address=str(server.address), schema=server.schema, indexed=indexed))
+        return
+    for one in indexed:
+        has = "has no index any more" if one.is_gone else "has an index now" if one.is_new else "has an index"
+        print_line(f"The workspace {one.workspace!r}, of {counted(one.vectors, 'vector')}, {has}.")
+    if not indexed:
+        print_line(f"No workspace has more than {counted(above, 'vector')}.")
+
+
 @command(postgres, "status", epilog="Example: cmem postgres status --json")
 async def status(
     target: Target, *, url_env: UrlEnv = None, backend: Which = None, as_json: AsJson = False
@@ -103,7 +127,8 @@ async def status(
         print_line(f"{server.address} answers: PostgreSQL {facts['server']}, pgvector {vectors}.")
         print_line(f"The tables in {server.schema} are of version {version}, known is {schema.VERSION}.")
         if found:
-            print_line(f"The workspace {found['name']!r} has {found['passages']} passages.")
+            by = "an index" if found["vector_index"] else "comparing all"
+            print_line(f"The workspace {found['name']!r} has {found['passages']} passages; vectors by {by}.")
     if facts["bypasses"]:
         warn("this role passes by row-level security; let the memory connect as one that does not")
 
@@ -164,7 +189,7 @@ async def _found(target: Target, server: Server) -> dict[str, str | int] | None:
         return None
     look = partial(read_state, tenant=tenant, known=None)
     state = await server.read("look at the workspace", look, tenant=tenant)
-    return {"name": name, "passages": state.passages}
+    return {"name": name, "passages": state.passages, "vector_index": state.has_vector_index}
 
 
 async def tenant_of(target: Target, server: Server) -> tuple[str, int]:

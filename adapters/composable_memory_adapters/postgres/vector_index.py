@@ -1,0 +1,136 @@
+"""An index of the vectors of each large workspace, by which the nearest are found without comparing all.
+
+Each has one of its own: one over all tenants finds little of what a small one has, and slows every writer.
+Only the owner of the tables can make it.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from composable_memory.errors import ConfigError
+from composable_memory_adapters.postgres import schema, writing
+from composable_memory_adapters.postgres.server import Connection, Record, Server
+from composable_memory_ops_logs.quick_dataclass import dataclass
+
+INDEXED_ABOVE = 100_000
+"""Vectors of a workspace: comparing fewer takes no longer than all else of a question."""
+
+OLDEST_PGVECTOR = (0, 8)
+"""Earlier ones stop before they have found as many as were asked for."""
+
+LOCK = schema.LOCK + 1
+"""The advisory lock under which indexes are made."""
+
+EXISTING = """
+SELECT relname, indisvalid FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+WHERE indrelid = 'vectors'::regclass AND starts_with(relname, 'nearest_')
+"""
+IS_THERE = "SELECT coalesce(bool_and(indisvalid), false) FROM pg_index WHERE indexrelid = to_regclass($1)"
+LAST_TENANT = "SELECT last_value FROM workspaces_tenant_seq"
+ABOUT = """
+SELECT name, space, (SELECT count(*) FROM vectors WHERE tenant = $1) AS vectors
+FROM workspaces JOIN workspace_states ON workspace_states.tenant = $1 WHERE workspaces.tenant = $1
+"""
+ENTER = "SET LOCAL cmem.tenant = '{}'"
+# With more neighbours of each than usual, since notes are much alike. Vectors of another length, as of a
+# workspace that is embedded anew, do not come into it.
+MAKE = """
+CREATE INDEX CONCURRENTLY {name} ON vectors
+USING hnsw ((vector::halfvec({dims})) halfvec_ip_ops) WITH (m = 24)
+WHERE tenant = {tenant} AND vector_dims(vector) = {dims}
+"""
+DROP = "DROP INDEX CONCURRENTLY {name}"
+
+MOST = 200
+"""So many neighbours are looked for by the index; who wants more compares all."""
+
+FOLLOW = "SET LOCAL hnsw.ef_search = 400; SET LOCAL hnsw.iterative_scan = strict_order"
+# More are fetched than wanted, since the index has rounded numbers. The statement names the workspace: else
+# the server does not see that the index is of it.
+NEAREST = """
+SELECT nearest.id, cosine, passages.id FROM (
+  SELECT id, hash, -(vector <#> $1) AS cosine FROM (
+    SELECT id, hash, vector FROM vectors WHERE tenant = {tenant} AND vector_dims(vector) = {dims}
+    ORDER BY vector::halfvec({dims}) <#> $1::vector::halfvec({dims}) LIMIT 2 * $2
+  ) AS found ORDER BY vector <#> $1, id LIMIT $2
+) AS nearest JOIN passages ON passages.tenant = {tenant} AND passages.hash = nearest.hash
+ORDER BY cosine DESC, nearest.id, passages.id
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indexed:
+    """A workspace whose vectors have an index, or had one until now."""
+
+    workspace: str
+    vectors: int
+    is_new: bool
+    is_gone: bool
+
+
+async def is_there(connection: Connection, tenant: int, space: str | None) -> bool:
+    """Return whether the vectors of a workspace have an index."""
+    return bool(space and await connection.fetchval(IS_THERE, _name(tenant, space)))
+
+
+async def nearest(
+    connection: Connection, tenant: int, space: str, direction: bytes, depth: int
+) -> Sequence[Record]:
+    """Return of the nearest vectors by the index id, cosine, and each passage that has it; nearest first."""
+    await connection.execute(FOLLOW)
+    query = NEAREST.format(tenant=tenant, dims=writing.space_of(space).dims)
+    rows: Sequence[Record] = await connection.fetch(query, direction, depth)
+    return rows
+
+
+async def keep_up(server: Server, *, above: int = INDEXED_ABOVE) -> Sequence[Indexed]:
+    """Make an index for each workspace with more vectors than `above`; drop those of half as many and fewer.
+
+    Those who ask and write go on meanwhile. A million vectors take minutes.
+
+    Raises:
+        BackendError: this role may not, or somebody else is at it.
+        ConfigError: pgvector is too old.
+    """
+    version = str((await server.facts())["pgvector"])
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_PGVECTOR:
+        raise ConfigError("pgvector", f"it is {version}, and 0.8 is needed for an index of vectors")
+    indexed: list[Indexed] = []
+    async with server.alone("index vectors", LOCK) as connection:
+        names = dict(map(tuple, await connection.fetch(EXISTING)))
+        for tenant in range(1, await connection.fetchval(LAST_TENANT) + 1):
+            async with connection.transaction():
+                await connection.execute(ENTER.format(tenant))
+                about = await connection.fetchrow(ABOUT, tenant)
+            if about is not None and about["space"]:
+                own = {one: valid for one, valid in names.items() if one.startswith(f"nearest_{tenant}_")}
+                if found := await _kept_up(connection, tenant, own, about, above=above):
+                    indexed.append(found)
+    return indexed
+
+
+async def _kept_up(
+    connection: Connection, tenant: int, names: Mapping[str, bool], about: Record, *, above: int
+) -> Indexed | None:
+    """Make or drop the index of a workspace that has those of some names, of which not all may be whole."""
+    workspace, space, vectors = about
+    name = _name(tenant, space)
+    is_kept = names.get(name, False) and vectors > above // 2
+    is_new = vectors > above and not is_kept
+    gone = [one for one in names if not (is_kept and one == name)]
+    for one in gone:
+        await connection.execute(DROP.format(name=one), timeout=schema.LONGEST_S)
+    if is_new:
+        make = MAKE.format(name=name, tenant=tenant, dims=writing.space_of(space).dims)
+        await connection.execute(make, timeout=schema.LONGEST_S)
+    if gone or is_new:
+        # Whoever has another revision than before looks for the index.
+        async with connection.transaction():
+            await connection.execute(ENTER.format(tenant))
+            await connection.execute(writing.LOCK, tenant)
+    if not (names or is_new):
+        return None
+    return Indexed(workspace=workspace, vectors=vectors, is_new=is_new, is_gone=not (is_kept or is_new))
+
+
+def _name(tenant: int, space: str) -> str:
+    return f"nearest_{tenant}_{writing.space_of(space).dims}"
