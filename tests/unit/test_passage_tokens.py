@@ -3,7 +3,7 @@
 import pytest
 
 from composable_memory_adapters.builtin.notes.fields import KeywordRow
-from composable_memory_adapters.postgres.passage_tokens import Fields, Sought, words_of
+from composable_memory_adapters.postgres.passage_tokens import Sought, fts5_score, words_of
 from composable_memory_adapters.text.forms import Stemmer
 from composable_memory_adapters.text.query_terms import Lookup
 
@@ -24,14 +24,21 @@ ROW = KeywordRow("red lamp, red lamps and a redder door", "lamp", "", "red red r
     ],
 )
 def test_places_are_the_numbers_of_tokens_by_column(lookup: Lookup, expected: list[list[int]]) -> None:
-    fields = Fields(words_of(ROW, STEMMER).words)
+    assert Sought.of(lookup, STEMMER).places(words_of(ROW, STEMMER).words) == expected
 
-    assert fields.places(Sought.of(lookup, STEMMER)) == expected
+
+def test_tokens_that_stand_side_by_side_all_count() -> None:
+    words, sought = words_of(ROW, STEMMER), Sought.of(Lookup(("red",)), STEMMER)
+    once = words_of(KeywordRow("red", "", "", "a b c d e f g h i j k"), STEMMER)
+
+    many, one = (fts5_score(it.words, [sought], [1.0], tokens=12, average=12.0) for it in (words, once))
+
+    assert many == pytest.approx(5 * 2.2 / (5 + 1.2))
+    assert one == pytest.approx(1.0)
 
 
 def test_the_tokens_of_a_passage_are_counted_where_a_field_has_none() -> None:
     words = words_of(ROW, STEMMER)
-    fields = Fields(words.words)
 
-    assert (fields.length, fields.tokens) == (words.length, words.tokens) == (8, 12)
-    assert Fields(words_of(KeywordRow("", "", "", ""), STEMMER).words).tokens == 0
+    assert (words.length, words.tokens) == (8, 12)
+    assert words_of(KeywordRow("", "", "", ""), STEMMER).tokens == 0

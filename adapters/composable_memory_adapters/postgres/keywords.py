@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain, repeat
+from typing import Any
 
 from composable_memory.types import MemorySource
 from composable_memory_adapters.builtin.search.compound_words import (
@@ -21,7 +22,7 @@ from composable_memory_adapters.builtin.search.keyword_leg import (
 )
 from composable_memory_adapters.builtin.search.time_matching import MOST_LISTED
 from composable_memory_adapters.postgres import postings
-from composable_memory_adapters.postgres.passage_tokens import Fields, Sought, fts5_rarity, fts5_score
+from composable_memory_adapters.postgres.passage_tokens import NOWHERE, Sought, fts5_rarity, fts5_score
 from composable_memory_adapters.postgres.server import Connection
 from composable_memory_adapters.postgres.snapshot import WorkspaceState
 from composable_memory_adapters.text import compounds
@@ -65,7 +66,7 @@ WORTH = """
 unnest($2::text[], $3::smallint[], $4::real[], $5::bool[]) AS asked (one, its_bucket, rarity, chooses)
 """
 CANDIDATES = f"""
-SELECT id, words FROM passage_words WHERE tenant = $1 AND id IN (
+SELECT id, length, tokens, words FROM passage_words WHERE tenant = $1 AND id IN (
   (SELECT id FROM (
     SELECT id, sum(weight * rarity) AS score
     FROM ({postings.entries(WORTH, "rarity, chooses")}) AS entry GROUP BY id HAVING bool_or(chooses)
@@ -166,7 +167,7 @@ class Keywords:
             others = await self._candidates(asked, plan, limit, source=reserved)
             found += [one for one in others if one[0] not in ids]
             ids.update(one[0] for one in others)
-        hits = [plan.hit(id_, fields.length, places) for id_, fields, places in found if id_ in ids]
+        hits = [plan.hit(id_, length, places) for id_, length, places in found if id_ in ids]
         hits.sort(key=lambda hit: (-hit.bm25, hit.id))
         matched = {hit.id for hit in hits}
         hits += _unmatched([id_ for id_ in listed if id_ not in matched])
@@ -181,8 +182,8 @@ class Keywords:
         among: Sequence[int] | None = None,
         also: Sequence[int] = (),
         source: MemorySource | None = None,
-    ) -> list[tuple[int, Fields, list[list[list[int]]]]]:
-        """Return the best passages in FTS5's order with their words and where the strings are in them.
+    ) -> list[tuple[int, int, list[list[list[int]]]]]:
+        """Return the best passages in FTS5's order with their length and where the strings are in them.
 
         Those of `also` that have any are among them.
         """
@@ -202,13 +203,13 @@ class Keywords:
 
         async def fetched(
             choosing: Sequence[bool], also: Sequence[int], among: Sequence[int] | None
-        ) -> dict[int, str]:
+        ) -> dict[int, Sequence[Any]]:
             asked_words = [*worth], postings.buckets_of(worth), [*worth.values()], choosing
             most = DEEPER * depth
             rows = await self._connection.fetch(
                 CANDIDATES, self._tenant, *asked_words, most, also, among, source
             )
-            return dict(map(tuple, rows))
+            return {id_: row for id_, *row in rows}
 
         rows = await fetched(chooses, also, among)
         if len(rows) >= DEEPER * depth:
@@ -223,20 +224,18 @@ class Keywords:
             for place, count in enumerate(count for at in plan.asked for count in asked.counts[at])
         ]
         average = self._state.tokens / passages
+        told = [(one, worth) for one, worth in zip(strings, rarities, strict=True) if one.tokens]
+        sought, worths = zip(*told, strict=True)
         scored = []
-        for id_, words in rows.items():
-            there = [at for at, one in enumerate(strings) if one.tokens and one.text in words]
-            if there:
-                fields = Fields(words)
-                places = {at: fields.places(strings[at]) for at in there}
-                worths = [rarities[at] for at in there]
-                score = fts5_score(places.values(), worths, tokens=fields.tokens, average=average)
-                scored.append((-score, id_, fields, places))
-        scored.sort(key=lambda one: one[:2])
+        for id_, (length, tokens, words) in rows.items():
+            score = fts5_score(words, sought, worths, tokens=tokens, average=average)
+            if score:
+                scored.append((-score, id_, length, words))
+        scored.sort()
         kept = {*also}
         return [
-            (id_, fields, [places.get(at) or fields.nowhere for at in range(len(strings))])
-            for rank, (_, id_, fields, places) in enumerate(scored)
+            (id_, length, [one.places(words) if one.text in words else NOWHERE for one in strings])
+            for rank, (_, id_, length, words) in enumerate(scored)
             if rank < depth or id_ in kept
         ]
 
@@ -249,22 +248,17 @@ class Keywords:
         groups = [[self._sought(one) for one in group] for group in query.groups]
         tokens = [[await self._tokens(one) for one in group] for group in groups]
         strings = dict(zip(chain.from_iterable(groups), chain.from_iterable(tokens), strict=True))
-        words = [one.tokens[0] for one in strings if not one.is_phrase and not one.is_open and one.tokens]
-        known = await postings.count_words(self._connection, self._tenant, words)
         phrases = await self._holding([one for one in strings if one.is_phrase])
-        beginnings = [one for one in strings if one.is_open and not one.is_phrase]
-        several = [group for group in groups if len(group) > 1]
-        counted = await self._count([*([one] for one in beginnings), *several], strings, phrases)
-        begin = dict(zip(beginnings, counted, strict=False))
-        of_several = iter(counted[len(beginnings) :])
-
-        def count(one: Sought) -> int:
-            if one.is_phrase:
-                return len(phrases.get(one, ()))
-            return begin[one] if one.is_open else known.get(one.tokens[0], 0) if one.tokens else 0
-
-        counts = [[*map(count, group)] for group in groups]
-        frequencies = [next(of_several) if len(some) > 1 else sum(some) for some in counts]
+        having: dict[tuple[Sought, ...], int] = {(one,): len(ids) for one, ids in phrases.items()}
+        words = {one.tokens[0]: one for one in strings if len(one.tokens) == 1 and not one.is_open}
+        known = await postings.count_words(self._connection, self._tenant, [*words])
+        having |= {(words[word],): count for word, count in known.items()}
+        # How many passages have one word the index says; where there are several, they are counted.
+        beginnings = [(one,) for one in strings if one.is_open and not one.is_phrase]
+        several = [*beginnings, *(tuple(group) for group in groups if len(group) > 1)]
+        having |= zip(several, await self._count(several, strings, phrases), strict=True)
+        counts = [[having.get((one,), 0) for one in group] for group in groups]
+        frequencies = [having.get((*group,), 0) for group in groups]
         return _Question(groups, counts, frequencies, tokens, phrases)
 
     async def _tokens(self, sought: Sought) -> frozenset[str]:

@@ -89,20 +89,26 @@ class Sought:
     is_open: bool
     text: str
     """What stands in `words` where this is found."""
+    apart: str
+    """The same where two blanks stand between tokens."""
 
     @classmethod
     def of(cls, lookup: Lookup, stemmer: Stemmer) -> "Sought":
         """Return what a lookup comes to in the index."""
         tokens = tuple(_tokens_in(" ".join(lookup.words), stemmer))
-        return cls(tokens, lookup.is_open, f" {' '.join(tokens)}" + ("" if lookup.is_open else " "))
+        text, apart = (f" {blanks.join(tokens)}" + ("" if lookup.is_open else " ") for blanks in (" ", "  "))
+        return cls(tokens, lookup.is_open, text, apart)
 
     @property
     def is_phrase(self) -> bool:
         """Return whether it is several tokens, which have to stand beside each other."""
         return len(self.tokens) > 1
 
-    def places(self, line: str) -> list[int]:
-        """Return the numbers of the tokens at which it begins in a line of `words`."""
+    def places(self, words: str) -> list[list[int]]:
+        """Return the numbers of the tokens at which it begins, line by line of `words`."""
+        return [*map(self._places_in, words.split("\n"))]
+
+    def _places_in(self, line: str) -> list[int]:
         places: list[int] = []
         text = self.text
         number, before, at = 0, 0, line.find(text) if self.tokens else -1
@@ -113,25 +119,8 @@ class Sought:
         return places
 
 
-class Fields:
-    """The tokens of a passage, column by column. They are not parted: few of them are asked for."""
-
-    def __init__(self, words: str) -> None:
-        self._lines = words.split("\n")
-        lengths = [line.count(" ") - 1 if len(line) > len("  ") else 0 for line in self._lines]
-        self.length = lengths[0]
-        """How many tokens the text has."""
-        self.tokens = sum(lengths)
-        """How many all fields have."""
-
-    def places(self, sought: Sought) -> list[list[int]]:
-        """Return where something begins, column by column."""
-        return [*map(sought.places, self._lines)]
-
-    @property
-    def nowhere(self) -> list[list[int]]:
-        """Return the same of what is not there."""
-        return [[] for _ in self._lines]
+NOWHERE: list[list[int]] = [[] for _ in FIELD_WEIGHTS]
+"""The places of what is not in a passage."""
 
 
 def fts5_rarity(passages: int, frequency: int) -> float:
@@ -140,12 +129,21 @@ def fts5_rarity(passages: int, frequency: int) -> float:
 
 
 def fts5_score(
-    places: Iterable[Sequence[Sequence[int]]], rarities: Iterable[float], *, tokens: int, average: float
+    words: str, sought: Iterable[Sought], rarities: Iterable[float], *, tokens: int, average: float
 ) -> float:
-    """Return BM25 as FTS5 computes it: by it the builtin memory chooses its candidates."""
+    """Return BM25 as FTS5 computes it: by it the builtin memory chooses its candidates.
+
+    It is 0 where nothing is found. Of the passages that are scored one in four is kept: so words are counted
+    here, and where they stand is looked for in those alone.
+    """
+    apart = words.replace(" ", "  ")  # else two that stand side by side share a blank, and count as one
+    fields = zip(FIELD_WEIGHTS, apart.split("\n"), strict=False)
+    more = [(weight - 1, field) for weight, field in fields if weight != 1]
     norm = K1 * (1 - B + B * tokens / average)
     score = 0.0
-    for columns, rarity in zip(places, rarities, strict=True):
-        count = sum(weight * len(column) for weight, column in zip(FIELD_WEIGHTS, columns, strict=True))
-        score += rarity * count * (K1 + 1) / (count + norm)
+    for one, rarity in zip(sought, rarities, strict=True):
+        if count := float(apart.count(one.apart)):
+            for weight, field in more:
+                count += weight * field.count(one.apart)
+            score += rarity * count * (K1 + 1) / (count + norm)
     return score

@@ -48,6 +48,7 @@ from composable_memory_adapters.postgres.server import Connection, Server
 from composable_memory_adapters.postgres.snapshot import (
     Times,
     WorkspaceState,
+    read_places,
     read_snapshot,
     read_state,
     read_times,
@@ -296,6 +297,9 @@ class Searching:
             times = replace(times, said=said)
         saying = await keywords.saying(spellings(asked))
         dated = dated_of(times, asked, saying)
+        if dated.days:
+            places = await read_places(connection, tenant, dated.days)
+            dated = dated_of(replace(times, places=places), asked, saying)
         return dated if among is None else dated.among(among)
 
     async def _passing(

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 from datetime import date, datetime, tzinfo
 from fnmatch import fnmatchcase
 
@@ -48,12 +49,11 @@ FROM passages JOIN vectors ON vectors.tenant = passages.tenant AND vectors.hash 
 WHERE passages.tenant = $1 AND passages.id = ANY ($2)
 """
 DAYS = "SELECT path, source, day, mtime FROM notes WHERE tenant = $1"
-PLACES = 'SELECT id, path FROM passages WHERE tenant = $1 ORDER BY path COLLATE "C", start_line, start_char'
 TEXTS_AFTER = "SELECT id, text FROM passages WHERE tenant = $1 AND id > $2 ORDER BY id LIMIT $3"
 COUNT = "SELECT count(*) FROM passages WHERE tenant = $1"
 TIMED = "SELECT DISTINCT path FROM message_times WHERE tenant = $1"
 SAID_BETWEEN = "SELECT DISTINCT path FROM message_times WHERE tenant = $1 AND at BETWEEN $2 AND $3"
-SAID = """
+IN_FILES = """
 SELECT id, path, start_line, end_line FROM passages
 WHERE tenant = $1 AND path = ANY ($2) ORDER BY path COLLATE "C", start_line, start_char
 """
@@ -222,24 +222,24 @@ async def said_between(
 
 
 async def _said(connection: Connection, tenant: int, paths: Sequence[str]) -> Sequence[SaidPassage]:
-    passages = await connection.fetch(SAID, tenant, paths)
+    passages = await connection.fetch(IN_FILES, tenant, paths)
     times = await connection.fetch(TIMES, tenant, paths)
     return await asyncio.to_thread(lambda: [*said_passages(map(tuple, passages), map(tuple, times))])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Keeps `NoteTimes` over a workspace: the days of notes, when transcripts changed, passages of each.
+    """Keeps `NoteTimes` over a workspace: the days of notes, and when transcripts changed.
 
-    `timed` are the transcripts whose messages have times, `said` passages of them, of all times that are
-    asked for.
+    `timed` are the transcripts whose messages have times, `said` passages of them, and `places` those of
+    files, of all times that are asked for.
     """
 
     days: Mapping[str, str]
     changed: Mapping[str, int]
-    places: Mapping[str, Sequence[int]]
     timed: frozenset[str]
     said: Sequence[SaidPassage] = ()
+    places: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     def of_days(self, first: str, last: str) -> Iterable[tuple[str, str]]:
         """Return the files whose front matter tells a day between two ISO dates, each with it."""
@@ -266,15 +266,20 @@ class Times:
 
 
 async def read_times(connection: Connection, tenant: int) -> Times:
-    """Read of what time all notes and transcripts are, but for what is said in these."""
+    """Read of what time all notes and transcripts are, but not what is said then."""
     days, changed = dict[str, str](), dict[str, int]()
     for path, source, day, mtime in await connection.fetch(DAYS, tenant):
         if source == "sessions":
             changed[path] = mtime
         else:
             days[path] = day
-    places: dict[str, list[int]] = {}
-    for id_, path in await connection.fetch(PLACES, tenant):
-        places.setdefault(path, []).append(id_)
     timed = await timed_paths(connection, tenant) if changed else frozenset()
-    return Times(days=days, changed=changed, places=places, timed=timed)
+    return Times(days=days, changed=changed, timed=timed)
+
+
+async def read_places(connection: Connection, tenant: int, paths: Iterable[str]) -> dict[str, list[int]]:
+    """Return the passages of files, in the order in which they stand there."""
+    places: dict[str, list[int]] = {}
+    for row in await connection.fetch(IN_FILES, tenant, [*paths]):
+        places.setdefault(row["path"], []).append(row["id"])
+    return places
