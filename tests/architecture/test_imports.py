@@ -78,7 +78,11 @@ DOORS = {
     ),
     "onnxruntime": ("composable_memory_adapters.rerankers.token_states",),
     "opentelemetry": ("composable_memory.state.telemetry",),
-    "orjson": ("composable_memory_adapters.builtin.search", "composable_memory_ops_logs"),
+    "orjson": (
+        "composable_memory_adapters.builtin.search",
+        "composable_memory_adapters.builtin.store.read_queries",
+        "composable_memory_ops_logs",
+    ),
     "platformdirs": ("composable_memory.config.layers",),
     "pydantic_ai": ("composable_memory_adapters.integrations.pydantic_ai",),
     "pytest": ("composable_memory.testing",),

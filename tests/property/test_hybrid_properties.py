@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from composable_memory_adapters.builtin.search.hybrid import (
     MOST_VECTOR_WEIGHT,
     KeywordHit,
-    VectorHit,
     fuse,
     vector_weight_for,
 )
@@ -16,9 +15,7 @@ IDS = st.integers(1, 40)
 KEYWORD = st.dictionaries(IDS, st.tuples(st.floats(0, 1e6), st.booleans()), max_size=20).map(
     lambda hits: [KeywordHit(id=id_, bm25=bm25, exact=exact) for id_, (bm25, exact) in hits.items()]
 )
-VECTOR = st.dictionaries(IDS, st.floats(-1, 1), max_size=20).map(
-    lambda hits: [VectorHit(id=id_, cosine=cosine) for id_, cosine in hits.items()]
-)
+VECTOR = st.dictionaries(IDS, st.floats(-1, 1), max_size=20)
 SCALES = st.floats(1e-3, 1e3)
 WEIGHTS = st.tuples(st.floats(0, 1), st.floats(0, 1)).filter(lambda pair: sum(pair) > 0)
 METHODS: st.SearchStrategy[FusionMethod] = st.sampled_from(["absolute", "min-max", "rrf"])
@@ -28,7 +25,7 @@ LEGS = {"keyword": st.none() | KEYWORD, "vector": st.none() | VECTOR, "scale": S
 @given(**LEGS, weights=WEIGHTS, method=METHODS)
 def test_every_score_is_between_zero_and_one_and_in_order(
     keyword: list[KeywordHit] | None,
-    vector: list[VectorHit] | None,
+    vector: dict[int, float] | None,
     scale: float,
     weights: tuple[float, float],
     method: FusionMethod,
@@ -43,11 +40,11 @@ def test_every_score_is_between_zero_and_one_and_in_order(
 
 @given(**LEGS, method=METHODS)
 def test_every_passage_that_a_leg_named_is_there_once(
-    keyword: list[KeywordHit] | None, vector: list[VectorHit] | None, scale: float, method: FusionMethod
+    keyword: list[KeywordHit] | None, vector: dict[int, float] | None, scale: float, method: FusionMethod
 ) -> None:
     hits = fuse(keyword, vector, scale=scale, method=method)
 
-    named = {hit.id for hit in keyword or ()} | {hit.id for hit in vector or ()}
+    named = {hit.id for hit in keyword or ()}.union(vector or ())
     assert sorted(hit.id for hit in hits) == sorted(named)
     assert {hit.id for hit in hits if hit.exact} == {hit.id for hit in keyword or () if hit.exact}
 
@@ -55,32 +52,30 @@ def test_every_passage_that_a_leg_named_is_there_once(
 @given(keyword=KEYWORD, vector=VECTOR, scale=SCALES, method=METHODS, data=st.data())
 def test_the_order_in_which_hits_come_does_not_matter(
     keyword: list[KeywordHit],
-    vector: list[VectorHit],
+    vector: dict[int, float],
     scale: float,
     method: FusionMethod,
     data: st.DataObject,
 ) -> None:
-    shuffled = data.draw(st.permutations(keyword)), data.draw(st.permutations(vector))
+    shuffled = data.draw(st.permutations(keyword)), dict(data.draw(st.permutations([*vector.items()])))
 
     assert fuse(*shuffled, scale=scale, method=method) == fuse(keyword, vector, scale=scale, method=method)
 
 
 @given(keyword=KEYWORD, vector=VECTOR.filter(bool), more=VECTOR, scale=SCALES)
 def test_what_else_was_found_changes_no_absolute_score(
-    keyword: list[KeywordHit], vector: list[VectorHit], more: list[VectorHit], scale: float
+    keyword: list[KeywordHit], vector: dict[int, float], more: dict[int, float], scale: float
 ) -> None:
-    named = {hit.id for hit in vector}
-    known = [hit for hit in keyword if hit.id in named]
-    new = [hit for hit in more if hit.id not in named]
+    known = [hit for hit in keyword if hit.id in vector]
 
     before = fuse(known, vector, scale=scale)
-    after = fuse(known, [*vector, *new], scale=scale)
-    assert before == [hit for hit in after if hit.id in named]
+    after = fuse(known, more | vector, scale=scale)
+    assert before == [hit for hit in after if hit.id in vector]
 
 
 @given(keyword=KEYWORD.filter(bool), vector=VECTOR, scale=SCALES, gain=st.floats(0, 100), data=st.data())
 def test_a_more_relevant_passage_never_falls(
-    keyword: list[KeywordHit], vector: list[VectorHit], scale: float, gain: float, data: st.DataObject
+    keyword: list[KeywordHit], vector: dict[int, float], scale: float, gain: float, data: st.DataObject
 ) -> None:
     chosen = data.draw(st.sampled_from(keyword))
     better = KeywordHit(id=chosen.id, bm25=chosen.bm25 + gain, exact=chosen.exact)

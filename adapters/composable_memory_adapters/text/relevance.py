@@ -27,24 +27,14 @@ STEEPNESS = 2.4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PassageMatch:
-    """Where in a passage the terms of a question begin: token numbers, ascending, one sequence per term.
-
-    `length` counts the tokens of the passage. `counts` says how much each term counts there; by default, how
-    often it is there.
-    """
-
-    places: Sequence[Sequence[int]]
-    length: int
-    counts: Sequence[float] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Relevance:
     """Scores passages for one question.
 
     `rarities` belong to the terms that are looked up, in the order of their places; `missing` is the sum for
     those that no passage has. They weigh on every score: a question half of which is unknown has no full hit.
+
+    Token numbers, ascending, say where each term begins in a passage of `length` tokens; `counts` how much
+    each counts there, which is how often it is there where nothing else is said.
     """
 
     rarities: Sequence[float]
@@ -60,32 +50,36 @@ class Relevance:
         """Return by how much a word counts less in a passage of so many tokens than in an average one."""
         return 1 - B + B * length / self.average_length
 
-    def of(self, match: PassageMatch) -> float:
+    def of(
+        self, places: Sequence[Sequence[int]], *, length: int, counts: Sequence[float] | None = None
+    ) -> float:
         """Return BM25 plus the rarity of the terms that stand together; 0 or more, without an upper end."""
-        penalty = K1 * self.length_norm(match.length)
-        counts = match.counts if match.counts is not None else [len(one) for one in match.places]
-        found = zip(self.rarities, counts, strict=True)
+        penalty = K1 * self.length_norm(length)
+        found = zip(self.rarities, counts or map(len, places), strict=True)
         bm25 = sum([rarity * count * (K1 + 1) / (count + penalty) for rarity, count in found if count])
-        return bm25 + WINDOW_SHARE * self._densest_window(match.places)
+        return bm25 + WINDOW_SHARE * self._densest_window(places)
 
-    def by_term(self, match: PassageMatch) -> list[float]:
+    def by_term(
+        self, places: Sequence[Sequence[int]], *, length: int, counts: Sequence[float] | None = None
+    ) -> list[float]:
         """Return what each term adds to the relevance; together they are what `of` returns."""
-        penalty = K1 * self.length_norm(match.length)
-        counts = match.counts if match.counts is not None else [len(one) for one in match.places]
-        found = sorted([(at, term) for term, positions in enumerate(match.places) for at in positions])
+        penalty = K1 * self.length_norm(length)
+        found = sorted([(at, term) for term, positions in enumerate(places) for at in positions])
         windows = [{term for at, term in found if end - WINDOW_TOKENS <= at <= end} for end, _ in found]
         densest = max(windows, key=lambda terms: sum(self.rarities[term] for term in terms), default=set())
         return [
             rarity * (count * (K1 + 1) / (count + penalty) + WINDOW_SHARE * (term in densest))
-            for term, (rarity, count) in enumerate(zip(self.rarities, counts, strict=True))
+            for term, (rarity, count) in enumerate(
+                zip(self.rarities, counts or map(len, places), strict=True)
+            )
         ]
 
     def _densest_window(self, places: Sequence[Sequence[int]]) -> float:
         """Return the largest sum of rarities of different terms within `WINDOW_TOKENS`."""
         rarities = self.rarities
-        alone = [rarity for rarity, positions in zip(rarities, places, strict=True) if positions]
-        if len(alone) < 2:
-            return sum(alone)
+        there = [term for term, positions in enumerate(places) if positions]
+        if len(there) < 2:
+            return rarities[there[0]] if there else 0.0
         found = sorted([(at, term) for term, positions in enumerate(places) for at in positions])
         inside = [0] * len(places)
         first = 0
@@ -177,7 +171,7 @@ def score(
     scale, nothing = relevance.scale, Scored(words=0.0, exact=False)
     return [
         Scored(
-            words=absolute_score(relevance.of(PassageMatch(places=found, length=length)), scale=scale),
+            words=absolute_score(relevance.of(found, length=length), scale=scale),
             exact=all(found[at] for at in needed),
         )
         if any(found)

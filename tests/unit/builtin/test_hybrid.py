@@ -9,7 +9,6 @@ from composable_memory_adapters.builtin.search.hybrid import (
     VECTOR_WEIGHT,
     FusedHit,
     KeywordHit,
-    VectorHit,
     fuse,
     reranked,
     vector_weight_for,
@@ -23,8 +22,8 @@ def words(*hits: tuple[int, float], exact: Container[int] = ()) -> list[KeywordH
     return [KeywordHit(id=id_, bm25=bm25, exact=id_ in exact) for id_, bm25 in hits]
 
 
-def near(*hits: tuple[int, float]) -> list[VectorHit]:
-    return [VectorHit(id=id_, cosine=cosine) for id_, cosine in hits]
+def near(*hits: tuple[int, float]) -> dict[int, float]:
+    return dict(hits)
 
 
 def ids(hits: list[FusedHit]) -> list[int]:
@@ -51,7 +50,7 @@ def test_weights_need_not_sum_to_one() -> None:
 @pytest.mark.parametrize("weights", [(0.0, 0.0), (-0.1, 1.0), (1.0, -0.1)])
 def test_weights_that_make_no_sense_are_refused(weights: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="weights"):
-        fuse([], [], scale=1.0, vector_weight=weights[0], text_weight=weights[1])
+        fuse([], {}, scale=1.0, vector_weight=weights[0], text_weight=weights[1])
 
 
 def test_a_full_match_scores_high_and_a_fifth_of_one_low() -> None:
@@ -79,8 +78,8 @@ def test_without_keyword_search_the_vectors_decide(method: FusionMethod) -> None
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("vector", [None, []], ids=["not asked", "no vectors yet"])
-def test_without_vectors_the_keywords_decide(method: FusionMethod, vector: list[VectorHit] | None) -> None:
+@pytest.mark.parametrize("vector", [None, {}], ids=["not asked", "no vectors yet"])
+def test_without_vectors_the_keywords_decide(method: FusionMethod, vector: dict[int, float] | None) -> None:
     hits = fuse(words((1, 2.0), (2, 8.0)), vector, scale=10.0, method=method)
 
     assert ids(hits) == [2, 1]
@@ -95,7 +94,7 @@ def test_a_question_whose_words_nobody_wrote_scores_low() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_nothing_found_is_nothing(method: FusionMethod) -> None:
-    assert fuse([], [], scale=1.0, method=method) == []
+    assert fuse([], {}, scale=1.0, method=method) == []
     assert fuse(None, None, scale=1.0, method=method) == []
 
 

@@ -130,8 +130,9 @@ def test_no_more_than_the_limit_come_back_and_they_are_the_best() -> None:
     assert hits[0].id == 30
 
 
-def test_equal_rows_beyond_the_limit_are_left_out_in_the_order_of_ids() -> None:
-    assert [hit.id for hit in ask(index(["lamp"] * 20), "lamp", limit=3).hits] == [0, 1, 2]
+@pytest.mark.parametrize("count", [3, 20, keyword_leg.SORTED_WHOLE + 1])
+def test_equal_rows_beyond_the_limit_are_left_out_in_the_order_of_ids(count: int) -> None:
+    assert [hit.id for hit in ask(index(["lamp"] * count), "lamp", limit=3).hits] == [0, 1, 2]
 
 
 def test_scores_do_not_depend_on_the_limit() -> None:

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from composable_memory_adapters.text.relevance import PassageMatch, Relevance, rarity
+from composable_memory_adapters.text.relevance import Relevance, rarity
 
 EVEN = Relevance(rarities=[1.0, 1.0], average_length=100)
 
 
 def score(*places: list[int], length: int = 100, relevance: Relevance = EVEN) -> float:
-    return relevance.of(PassageMatch(places=places, length=length))
+    return relevance.of(places, length=length)
 
 
 def test_an_average_passage_with_all_words_near_each_other_reaches_the_scale() -> None:
@@ -77,9 +77,8 @@ def test_the_fewer_passages_have_a_word_the_more_it_is_worth() -> None:
 )
 def test_what_the_terms_add_is_what_the_passage_has(places: list[list[int]], length: int) -> None:
     relevance = Relevance(rarities=[3.0, 1.5, 0.25], average_length=100)
-    match = PassageMatch(places=places, length=length)
 
-    given_by = relevance.by_term(match)
+    given_by = relevance.by_term(places, length=length)
 
-    assert sum(given_by) == pytest.approx(relevance.of(match))
+    assert sum(given_by) == pytest.approx(relevance.of(places, length=length))
     assert [bool(one) for one in given_by] == [bool(one) for one in places]

@@ -7,7 +7,7 @@ the first ones. docs/retrieval-measurements.md has the formulas and the measurem
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
+from math import inf, isfinite
 from statistics import fmean
 
 from composable_memory_adapters.builtin.settings import FusionMethod
@@ -60,14 +60,6 @@ class KeywordHit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VectorHit:
-    """A passage and the cosine between its vector and the question's, -1 to 1."""
-
-    id: int
-    cosine: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FusedHit:
     """A passage with its score and what it is made of, each in [0, 1]; None where a leg did not name it."""
 
@@ -80,7 +72,7 @@ class FusedHit:
 
 def fuse(
     keyword: Sequence[KeywordHit] | None,
-    vector: Sequence[VectorHit] | None,
+    vector: Mapping[int, float] | None,
     *,
     scale: float,
     vector_weight: float = VECTOR_WEIGHT,
@@ -89,7 +81,8 @@ def fuse(
 ) -> list[FusedHit]:
     """Return every passage that a leg named, best first; equal ones by keyword score, then by id.
 
-    A leg that was not asked is None, and the other one then decides alone. `scale` is the relevance that a
+    `vector` has the cosine of each passage, -1 to 1. A leg that was not asked is None, and the other one then
+    decides alone. `scale` is the relevance that a
     good answer to this question has (`Relevance.scale`); only the absolute method uses it. `vector` should
     also name the keyword hits. One that it does not name counts as no nearer than the farthest it does. Where
     a passage is asked for by its name, its text says nothing more: words decide alone, if that is better.
@@ -100,7 +93,7 @@ def fuse(
     if min(vector_weight, text_weight) < 0 or vector_weight + text_weight <= 0:
         raise ValueError(f"weights {vector_weight} and {text_weight} have to be positive, one may be 0")
     keyword_scores = _keyword_scores(keyword or (), method, scale)
-    vector_scores = _vector_scores(vector or (), method)
+    vector_scores = _vector_scores(vector or {}, method)
     share = _vector_share(keyword, vector, vector_weight / (vector_weight + text_weight))
     exact = {hit.id for hit in keyword or () if hit.exact}
     named = {hit.id for hit in keyword or () if hit.named}
@@ -164,7 +157,7 @@ def _separation(judged: Mapping[int, float]) -> float:
 
 
 def _vector_share(
-    keyword: Sequence[KeywordHit] | None, vector: Sequence[VectorHit] | None, share: float
+    keyword: Sequence[KeywordHit] | None, vector: Mapping[int, float] | None, share: float
 ) -> float:
     if keyword is None:
         return 1.0
@@ -179,11 +172,14 @@ def _keyword_scores(hits: Sequence[KeywordHit], method: FusionMethod, scale: flo
     return _relative(relevance, method)
 
 
-def _vector_scores(hits: Sequence[VectorHit], method: FusionMethod) -> dict[int, float]:
-    cosines = {hit.id: hit.cosine if isfinite(hit.cosine) else 0.0 for hit in hits}
+def _vector_scores(cosines: Mapping[int, float], method: FusionMethod) -> dict[int, float]:
     if method == "absolute":
-        return {id_: min(1.0, max(0.0, cosine)) for id_, cosine in cosines.items()}
-    return _relative(cosines, method)
+        # Nothing is nearer than 1; a cosine that is not finite is that of a damaged vector.
+        return {
+            id_: cosine if 0.0 <= cosine <= 1.0 else float(1.0 < cosine < inf)
+            for id_, cosine in cosines.items()
+        }
+    return _relative({id_: cosine if isfinite(cosine) else 0.0 for id_, cosine in cosines.items()}, method)
 
 
 def _relative(values: Mapping[int, float], method: FusionMethod) -> dict[int, float]:

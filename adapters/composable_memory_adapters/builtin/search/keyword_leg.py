@@ -18,7 +18,7 @@ from composable_memory_adapters.builtin.search.hybrid import CANDIDATES, Keyword
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.sqlite_transactions import data_version
 from composable_memory_adapters.text.query_terms import KeywordQuery
-from composable_memory_adapters.text.relevance import PassageMatch, Relevance, rarity
+from composable_memory_adapters.text.relevance import Relevance, rarity
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ FIELD_DISTANCE = 1_000_000
 
 PHRASE_SHARE = 0.25
 """What a phrase adds to its words, which count already, and count more for standing together."""
+
+SORTED_WHOLE = 600
+"""Of no more passages the best are handed over by the statement that finds them: it then sorts them all."""
 
 ALSO_AT_ONCE = 2
 """If more than this many times the limit must be scored, only those with the most words of the query are."""
@@ -73,6 +76,11 @@ SELECT rowid FROM chunks_fts
 WHERE chunks_fts MATCH ? AND +rowid IN (SELECT value FROM json_each(?))
 ORDER BY bm25(chunks_fts, ?, ?, ?, ?), rowid LIMIT ?
 """
+ALL = "SELECT hand_over(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?"
+BEST = """
+SELECT hand_over(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ? AND rank MATCH ? ORDER BY rank LIMIT ?
+"""
+RANK = f"bm25{FIELD_WEIGHTS}"
 # The plus keeps SQLite from opening the index anew for each id, which takes ten times as long.
 MATCHED = """
 SELECT hand_over(chunks_fts) FROM chunks_fts
@@ -141,7 +149,7 @@ def search(
         return KeywordAnswer(hits=tuple(_unmatched(listed)), scale=1.0)
     passages, tokens = size
     # From this frequency on it makes no difference how common a word is.
-    most = passages if passages <= row_budget else int(passages * COMMON_SHARE) + 1
+    most = passages if passages <= row_budget else max(SORTED_WHOLE, int(passages * COMMON_SHARE)) + 1
     lookups = query.lookups
     matches = _json([" OR ".join(one) for one in lookups])
     frequencies = [row[0] for row in connection.execute(FREQUENCIES, (matches, most))]
@@ -150,28 +158,23 @@ def search(
     plan = LookupPlan.of(query, frequencies, passages=passages, tokens=tokens, row_budget=row_budget)
     scored, counted = plan.asked[: plan.choosing], plan.asked[plan.choosing :]
     match = _match(_flat(lookups, scored), _flat(lookups, counted))
-    are_many = len(also) > ALSO_AT_ONCE * limit
-    depth = ALSO_WITHIN * limit if are_many else limit
-    if among is None:
-        found = connection.execute(CANDIDATES_BY_BM25, (match, *FIELD_WEIGHTS, depth))
-    else:
-        found = connection.execute(CANDIDATES_AMONG, (match, _json(among), *FIELD_WEIGHTS, depth))
-    best = [row[0] for row in found]
-    wanted = frozenset(also)
-    more = [id_ for id_ in best if id_ in wanted][:limit] if are_many else also
-    ids = [*dict.fromkeys([*best[:limit], *more])]
-    if reserved and among is None and len(ids) == limit:
-        of_source = connection.execute(CANDIDATES_OF_SOURCE, (match, reserved, *FIELD_WEIGHTS, limit))
-        ids = [*dict.fromkeys([*ids, *(row[0] for row in of_source)])]
     words = query.terms if by_word else ()
+    numbers = range(sum(plan.widths))
     hits: list[KeywordHit] = []
 
     def add(row: "FTS5ExtensionApi") -> None:
-        strings = [*map(row.phrase_locations, range(row.phrase_count))]
+        strings = [*map(row.phrase_locations, numbers)]
         hits.append(plan.hit(row.rowid, row.column_size(0), strings, words))
 
     RECEIVERS[connection].take = add
-    connection.execute(MATCHED, (match, _json(ids), len(ids))).fetchall()
+    most_found = sum(frequencies[at] for at in scored)
+    if among is None and most_found <= limit:
+        connection.execute(ALL, (match,)).fetchall()
+    elif most_found <= SORTED_WHOLE and among is None and not (also or reserved):
+        connection.execute(BEST, (match, RANK, limit)).fetchall()
+    else:
+        ids = _best(connection, match, limit=limit, reserved=reserved, among=among, also=also)
+        connection.execute(MATCHED, (match, _json(ids), len(ids))).fetchall()
     hits.sort(key=lambda hit: (-hit.bm25, hit.id))
     if also:
         matched = {hit.id for hit in hits}
@@ -191,6 +194,32 @@ def _size_of(connection: Connection, match_any: str) -> tuple[int, int] | None:
     passages, tokens = orjson.loads(found)
     SIZES[connection] = version, (passages, tokens)
     return passages, tokens
+
+
+def _best(
+    connection: Connection,
+    match: str,
+    *,
+    limit: int,
+    reserved: MemorySource | None,
+    among: Sequence[int] | None,
+    also: Sequence[int],
+) -> list[int]:
+    """Return the passages to be scored."""
+    are_many = len(also) > ALSO_AT_ONCE * limit
+    depth = ALSO_WITHIN * limit if are_many else limit
+    if among is None:
+        found = connection.execute(CANDIDATES_BY_BM25, (match, *FIELD_WEIGHTS, depth))
+    else:
+        found = connection.execute(CANDIDATES_AMONG, (match, _json(among), *FIELD_WEIGHTS, depth))
+    best = [row[0] for row in found]
+    wanted = frozenset(also)
+    more = [id_ for id_ in best if id_ in wanted][:limit] if are_many else also
+    ids = [*dict.fromkeys([*best[:limit], *more])]
+    if reserved and among is None and len(ids) == limit:
+        of_source = connection.execute(CANDIDATES_OF_SOURCE, (match, reserved, *FIELD_WEIGHTS, limit))
+        ids = [*dict.fromkeys([*ids, *(row[0] for row in of_source)])]
+    return ids
 
 
 def _unmatched(ids: Sequence[int]) -> list[KeywordHit]:
@@ -266,7 +295,7 @@ class LookupPlan:
         counts: list[float] = []
         in_names: set[int] = set()
         begin = 0
-        for at, width in zip(self.asked, self.widths, strict=True):
+        for width in self.widths:
             columns = strings[begin] if width == 1 else _by_column(strings[begin : begin + width])
             begin += width
             text, names, headings, tags = columns
@@ -276,20 +305,22 @@ class LookupPlan:
                 count += self.relevance.length_norm(length) * _weight_of_fields(names, headings, tags)
                 text = _in_line(columns)
                 if names or headings:
-                    in_names.add(at)
+                    in_names.add(self.asked[len(places)])
             places.append(text)
             counts.append(count)
-        match = PassageMatch(places=places, counts=counts, length=length)
         return KeywordHit(
             id=passage_id,
-            bm25=self.relevance.of(match),
-            words=self._by_word(match, words) if words else None,
+            bm25=self.relevance.of(places, length=length, counts=counts),
+            words=self._by_word(places, length, counts, words) if words else None,
             exact=self.needed is not None and all(map(places.__getitem__, self.needed)),
-            named=bool(self.terms) and self.terms <= in_names,
+            named=bool(in_names) and bool(self.terms) and self.terms <= in_names,
         )
 
-    def _by_word(self, match: PassageMatch, words: Sequence[str]) -> dict[str, float]:
-        given = zip(self.asked, self.relevance.by_term(match), strict=True)
+    def _by_word(
+        self, places: Sequence[list[int]], length: int, counts: Sequence[float], words: Sequence[str]
+    ) -> dict[str, float]:
+        values = self.relevance.by_term(places, length=length, counts=counts)
+        given = zip(self.asked, values, strict=True)
         return {words[at]: value for at, value in given if at < len(words) and value}
 
 

@@ -20,7 +20,7 @@ from composable_memory_adapters.builtin.search.diversity import (
     diverse_order,
     written_on,
 )
-from composable_memory_adapters.builtin.search.hybrid import FusedHit, VectorHit
+from composable_memory_adapters.builtin.search.hybrid import FusedHit
 from composable_memory_adapters.builtin.search.index_vectors import Followed
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
 from composable_memory_adapters.builtin.search.time_matching import Dated, rescored
@@ -181,7 +181,7 @@ def _fused(
     vector_weight, text_weight = _weights(nearest, ordinary, settings, _by_words(found.keyword, keywords))
     return hybrid.fuse(
         found.keyword.hits if found.keyword else None,
-        [VectorHit(id=id_, cosine=cosine) for id_, cosine in (near | others).items()] if found.near else None,
+        near | others if found.near else None,
         scale=found.keyword.scale if found.keyword else 1.0,
         vector_weight=vector_weight,
         text_weight=text_weight,
@@ -230,12 +230,14 @@ def _weights(
     return weight, 1.0 - weight
 
 
-def _arranged(reader: PassageReader, hits: Sequence[FusedHit], policy: RankingPolicy) -> list[FusedHit]:
+def _arranged(reader: PassageReader, hits: Sequence[FusedHit], policy: RankingPolicy) -> Sequence[FusedHit]:
     """Return `hits` in the order that age, likeness and sources ask for, scored no better than those before.
 
     Lowering scores is what makes the order last: whoever merges this answer with others sorts by them.
     """
     decay, mmr = policy.hybrid.temporal_decay, policy.hybrid.mmr
+    if not (decay.enabled or mmr.enabled or policy.balances_sources):
+        return hits
     origins: Mapping[int, Origin] = {}
     if decay.enabled or policy.balances_sources:
         origins = reader.origins([hit.id for hit in hits])

@@ -81,6 +81,8 @@ class _Asked:
     """The passages that pass the filters; None where there are none."""
     dated: Dated | None = None
     by_word: bool = False
+    revision: int | None = None
+    """Of the index that words were looked for in; None before."""
     is_embedded: bool = False
     vector: Sequence[float] | None = None
     problem: str | None = None
@@ -321,6 +323,9 @@ class Searcher:
         )
         if keyword is None and near is None and self._has_keywords:
             keyword = await self._by_keyword(asked, depth)
+        if self._vectors and near and keyword and near.followed.revision != asked.revision:
+            # The index has changed since its vectors were read: these alone are asked again.
+            near = await self._by_meaning(self._vectors, asked, depth, is_behind=True)
         return Candidates(depth=depth, keyword=keyword, near=near)
 
     async def _reranked(self, asked: _Asked, found: Candidates) -> Sequence[FusedHit] | None:
@@ -345,10 +350,10 @@ class Searcher:
         return reranked.fused
 
     async def _by_keyword(self, asked: _Asked, depth: int) -> KeywordAnswer:
-        def search(connection: Connection) -> KeywordAnswer:
+        def search(connection: Connection) -> tuple[int, KeywordAnswer]:
             keyword_leg.prepare(connection)
             reserved: MemorySource | None = "memory" if self._has_both_sources else None
-            return keyword_leg.search(
+            return read_queries.revision(connection), keyword_leg.search(
                 connection,
                 asked.keywords,
                 limit=depth,
@@ -360,9 +365,12 @@ class Searcher:
             )
 
         with asked.timed("keyword"):
-            return await self._file.read(search)
+            asked.revision, answer = await self._file.read(search)
+        return answer
 
-    async def _by_meaning(self, vectors: VectorSearch, asked: _Asked, depth: int) -> Near | None:
+    async def _by_meaning(
+        self, vectors: VectorSearch, asked: _Asked, depth: int, *, is_behind: bool = False
+    ) -> Near | None:
         if self._is_paused():
             return None
         if not asked.is_embedded:
@@ -377,6 +385,8 @@ class Searcher:
             return None
         try:
             with asked.timed("vector"):
+                if is_behind:
+                    await vectors.catch_up()
                 return await vectors.near(vector, depth * (DEEPER_FOR_BOTH if self._has_both_sources else 1))
         except BackendUnavailable as error:
             asked.problem = str(error)

@@ -131,16 +131,13 @@ class VectorSearch:
         await self._ready()
 
     async def near(self, vector: Sequence[float], k: int) -> Near:
-        """Return the `k` nearest vectors, as far as the store can follow the index; see `catch_up`.
+        """Return the `k` nearest vectors as of the state of the index that was followed last; see `catch_up`.
 
         Raises:
             BackendUnavailable: the store of another package failed, or took too long.
             IndexProblem: the index cannot be read.
         """
         opened = await self._ready()
-        if not await opened.vectors.is_current():
-            await self.catch_up()
-            opened = await self._ready()
         followed = opened.vectors.followed
         assert followed is not None
         asked = VectorQuery(vector=vector, top_k=k)

@@ -3,10 +3,11 @@
 Every function reads within the caller's transaction, so what one caller reads together belongs together.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, tzinfo
 from typing import Protocol, cast
+
+import orjson
 
 from composable_memory.types import MemorySource
 from composable_memory_adapters.builtin.store import message_times, schema
@@ -297,4 +298,4 @@ def _sound(rows: Iterable[tuple[int, bytes]], dims: int) -> tuple[list[int], lis
 
 
 def _json(ids: Iterable[int]) -> str:
-    return json.dumps(ids if isinstance(ids, Sequence) else list(ids))
+    return orjson.dumps(ids if isinstance(ids, list) else [*ids]).decode()
