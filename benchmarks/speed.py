@@ -233,7 +233,7 @@ def _fill_knn_table(connection: Connection, matrix: Matrix) -> None:
 
 @section("keywords")
 async def keywords(scale: Scale) -> AsyncIterator[Table]:
-    """Compare the keyword leg with the FTS5 statement that it cannot do without."""
+    """Compare the keyword leg with the FTS5 statement that it cannot do without, for as many passages."""
     table = Table(
         title="Keyword search",
         columns=("passages", "questions", "leg CPU ms", "bare FTS5 CPU ms", "x bare", "goal"),
@@ -253,11 +253,13 @@ def _time_keywords(connection: Connection, asked: Sequence[KeywordQuery]) -> Tim
     times = Times()
     keyword_leg.prepare(connection)
     for query in asked:
-        connection.execute(BARE_FTS5, (query.match_any(), K)).fetchall()  # brings the pages into the cache
+        connection.execute(
+            BARE_FTS5, (query.match_any(), CANDIDATES)
+        ).fetchall()  # brings the pages into the cache
         with times.of("leg"):
             keyword_leg.search(connection, query)
         with times.of("bare"):
-            connection.execute(BARE_FTS5, (query.match_any(), K)).fetchall()
+            connection.execute(BARE_FTS5, (query.match_any(), CANDIDATES)).fetchall()
     return times
 
 
@@ -266,7 +268,10 @@ def _time_keywords(connection: Connection, asked: Sequence[KeywordQuery]) -> Tim
 
 @section("search")
 async def search(scale: Scale) -> AsyncIterator[Table]:
-    """Compare a warm hybrid search with the sum of its legs."""
+    """Compare a warm hybrid search with the sum of its legs, each from the question on, up to its candidates.
+
+    The legs read no texts and cut no snippets, which the search does for six results.
+    """
     table = Table(
         title="Warm hybrid search, six results",
         columns=(
@@ -289,23 +294,23 @@ async def search(scale: Scale) -> AsyncIterator[Table]:
 
 
 async def _time_search(file: SqliteFile, queries: int, count: int) -> Sequence[str]:
-    embedder, times, searcher = QueryEmbedder(), Times(), _searcher(file)
+    times, searcher = Times(), _searcher(file)
     vectors = VectorSearch(
-        file, settings=VectorSettings(), embedder=embedder, space=_space(DIMS), embed_timeout_s=10.0
+        file, settings=VectorSettings(), embedder=QueryEmbedder(), space=_space(DIMS), embed_timeout_s=10.0
     )
     with times.of("load"):
         await searcher.warm()
     await vectors.warm()
     engine = ""
     for question in questions(queries, EVERYDAY):
-        vector, words = await embedder.embed(EmbedderInput(text=question)), analyse(question)
         await searcher.answer(question)  # brings the pages into the cache
         with times.of("search"):
             answer = await searcher.answer(question)
         with times.of("keyword"):
-            await file.read(partial(_keyword_search, words=words))
+            await file.read(partial(_keyword_search, words=analyse(question)))
         with times.of("vector"):
-            await vectors.near(vector, CANDIDATES)
+            if (vector := await vectors.embed(question)) is not None:
+                await vectors.near(vector, CANDIDATES)
         engine = answer.engines["vector"]
     return (
         f"{count:,}",

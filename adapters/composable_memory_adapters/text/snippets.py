@@ -119,7 +119,10 @@ class SnippetMaker:
     def _to_seek(self, word: str, is_open: bool) -> _Sought:
         if is_asian(word):
             return _Sought(_folded(word), "", is_open)
-        stem = next(iter(self._stemmer.of_forms(word)), "")
+        stems = self._stemmer.of_forms(word)
+        if word.isascii():
+            self._stems[word] = stems  # most words that are found stand there as they were asked for
+        stem = next(iter(stems), "")
         # Where a stem does not begin its word, only its last letter differs: happy, happi; ability, abl.
         literal = stem[:-1] if len(stem) > 2 and stem[-1] in "eil" and not is_open else stem
         return _Sought(_folded(literal), stem, is_open)

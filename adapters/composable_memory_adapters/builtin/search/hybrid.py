@@ -81,11 +81,11 @@ def fuse(
 ) -> list[FusedHit]:
     """Return every passage that a leg named, best first; equal ones by keyword score, then by id.
 
-    `vector` has the cosine of each passage, -1 to 1. A leg that was not asked is None, and the other one then
-    decides alone. `scale` is the relevance that a
-    good answer to this question has (`Relevance.scale`); only the absolute method uses it. `vector` should
-    also name the keyword hits. One that it does not name counts as no nearer than the farthest it does. Where
-    a passage is asked for by its name, its text says nothing more: words decide alone, if that is better.
+    A leg that was not asked is None, and the other one then decides alone. `scale` is the relevance that a
+    good answer to this question has (`Relevance.scale`); only the absolute method uses it. `vector` has the
+    cosines of passages, -1 to 1, and should also name the keyword hits. One that it does not name counts as
+    no nearer than the farthest it does. Where a passage is asked for by its name, its text says nothing more:
+    words decide alone, if that is better.
 
     Raises:
         ValueError: a weight is negative, or both are 0.
