@@ -147,10 +147,14 @@ class Group(Generic[T]):
 class Loser(NamedTuple, Generic[T]):
     """What was ruled out: the reason, and against what it lost, or the reason in words."""
 
-    backend_id: str
-    result: T
+    found: _Found[T]
     reason: DropReason
     against: _Found[T] | str
+
+    @property
+    def result(self) -> T:
+        """Return what was ruled out."""
+        return self.found.result
 
     @property
     def detail(self) -> str:
@@ -191,7 +195,7 @@ class Merged(Generic[T]):
         """Return what was ruled out, with the reason."""
         return tuple(
             DroppedCandidate(
-                backend_id=one.backend_id, result=one.result, reason=one.reason, detail=one.detail
+                backend_id=one.found.backend_id, result=one.result, reason=one.reason, detail=one.detail
             )
             for one in self.losers
         )
@@ -246,14 +250,13 @@ def _candidates(lists: Sequence[BackendList[T]], losers: list[Loser[T]]) -> list
     candidates: list[_Found[T]] = []
     for place, entry in enumerate(lists):
         backend_id, weight = entry.backend_id, entry.weight
-        if weight <= 0.0:
-            reason = "its backend has weight 0"
-            losers.extend(Loser(backend_id, result, "weight-zero", reason) for result in entry.results)
-            continue
         weighted = [one * weight for one in entry.calibrated]
         told = repeat(place), count(1), repeat(backend_id), repeat(weight)
         rows = zip(map(neg, weighted), *told, entry.calibrated, weighted, entry.results, strict=False)
-        candidates += map(_FOUND, rows)
+        if weight > 0.0:
+            candidates += map(_FOUND, rows)
+        else:
+            losers += [Loser(one, "weight-zero", "its backend has weight 0") for one in map(_FOUND, rows)]
     candidates.sort()
     return candidates
 
@@ -298,7 +301,7 @@ class _Grouping(Generic[T]):
             self._by_path.setdefault(one.result.path, []).append(home)
         else:
             home.others += (one,)
-            self._losers.append(Loser(one.backend_id, one.result, reason, home.best))
+            self._losers.append(Loser(one, reason, home.best))
         return home
 
     def _put_taken(self, one: _Found[T]) -> None:
@@ -458,13 +461,13 @@ def _keep(
             return kept, [one for one in groups[position:] if id(one) not in moved]
         if _is_too_low(group, min_score):
             detail = f"calibrated score {group.calibrated:.3f} is below {min_score:g}"
-            losers.append(Loser(group.best.backend_id, group.best.result, "min-score", detail))
+            losers.append(Loser(group.best, "min-score", detail))
             continue
         copy = group.best
         twin = next((other for other in kept if is_near(copy.result, other.best.result)), None)
         if twin is not None:
             twin.others += group.members
-            losers.append(Loser(copy.backend_id, copy.result, "near-duplicate", twin.best))
+            losers.append(Loser(copy, "near-duplicate", twin.best))
             continue
         kept.append(group)
         if _is_foreign(copy):
@@ -474,7 +477,7 @@ def _keep(
             if note is not None:
                 moved.add(id(note))
                 group.best, group.others = note.best, (*group.members, *note.others)
-                losers.append(Loser(copy.backend_id, copy.result, "near-duplicate", note.best))
+                losers.append(Loser(copy, "near-duplicate", note.best))
     return kept, ()
 
 

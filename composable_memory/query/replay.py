@@ -92,6 +92,7 @@ def _is_as_written(merged: Merged[Candidate], written: ShortRanking | None) -> b
         ]  # fmt: skip
         shown = [final_row(row) for row in written.shown]
         for row in shown:
+            row[3] = [named[other] if isinstance(other, int) else other for other in row[3]]
             if row[-1] is None:
                 row[-1] = written.weights[written.found[row[0]][0]]
         losers = [_loser_row(one, labels) for one in merged.losers]
@@ -106,7 +107,7 @@ def _ruled_out(row: Sequence[Any], named: Sequence[int], reasons: Sequence[Any])
     reason, before, after = reasons[kind]
     if what and isinstance(what[0], str):
         return [named[number], reason, f"{before}{what[0]}{after}", ""]
-    return [named[number], reason, before, after, *what]
+    return [named[number], reason, before, after, *map(named.__getitem__, what)]
 
 
 def _loser_row(one: Loser[Candidate], labels: Mapping[int, int]) -> list[object]:

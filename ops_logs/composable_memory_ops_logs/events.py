@@ -6,10 +6,11 @@ A field that is None is left out on disk; lists and mappings are always written,
 """
 
 # Annotations are read at run time to derive the format on disk, so this module does not postpone them.
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime
-from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from functools import cached_property
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -26,6 +27,42 @@ JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping
 """Anything JSON can say, from any kind of sequence or mapping."""
 
 Status: TypeAlias = Literal["success", "failure", "partial"]
+
+
+Made = TypeVar("Made")
+
+
+class MadeWhenRead(Sequence[Made]):
+    """What is made when somebody reads it, such as the log's thread, not while an answer is waited for.
+
+    Of a merged list, `rows` tell the same with each candidate as a pair of its backend and its rank there,
+    from which the short form is made in a third of the time. Of a result: candidate, score, calibrated score,
+    the others that it stands for, support, weight. Of what was ruled out: candidate, reason, what is said of
+    it, and the candidate that is named behind that, or None.
+    """
+
+    def __init__(
+        self, make: Callable[[], list[Made]], rows: Callable[[], Iterable[tuple[Any, ...]]] | None = None
+    ) -> None:
+        self._make = make
+        self.rows = rows
+
+    @cached_property
+    def _made(self) -> list[Made]:
+        return self._make()
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def __iter__(self) -> Iterator[Made]:
+        return iter(self._made)
+
+    @overload
+    def __getitem__(self, index: int) -> Made: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Made]: ...
+    def __getitem__(self, index: int | slice) -> Made | Sequence[Made]:
+        return self._made[index]
 
 
 class EventDetail:

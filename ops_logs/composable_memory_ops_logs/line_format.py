@@ -143,7 +143,10 @@ def texts_in(value: object) -> list[str]:
         if kinds == {list}:  # rows of a table
             return texts_in([*chain.from_iterable(value)])
         for item in () if _WITHOUT_TEXTS.issuperset(kinds) else value:
-            found += (item,) if isinstance(item, str) else texts_in(item)
+            if isinstance(item, str):
+                found.append(item)
+            elif item.__class__ not in _WITHOUT_TEXTS:
+                found += texts_in(item)
     return found
 
 

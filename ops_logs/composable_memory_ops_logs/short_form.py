@@ -8,8 +8,9 @@ from other numbers is left out. `full_lines` gives back the lines that the event
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, repeat
-from operator import add, itemgetter
+from functools import cached_property
+from itertools import chain, compress, count, repeat
+from operator import add, sub
 from typing import Any
 
 import orjson
@@ -19,6 +20,7 @@ from composable_memory_ops_logs.events import (
     Candidate,
     Dropped,
     FinalResult,
+    MadeWhenRead,
     OpsEvent,
     QueryMerged,
     TakenFrom,
@@ -46,6 +48,8 @@ Json = dict[
 ]  # what a line holds may be anything; `full_lines` is checked by whoever reads its events
 _Listed = tuple[str, Candidate]
 """One candidate, after its backend."""
+_Parted = tuple[str, int | str | None, str]
+"""What stands before and after a candidate, or else a number, and in the middle that."""
 
 
 class ShortRanking:
@@ -99,32 +103,32 @@ def short_line(merged: OpsEvent, answers: Sequence[OpsEvent], mask: Callable[[Js
     found_by = {backend for backend, count in detail.dedup_stats.by_backend.items() if count}
     if not found_by <= {one.backend for one in answers}:
         raise ValueError("the answer of a backend is missing")
-    tables, found = _Tables(), list[_Listed]()
-    heads, backends = [], []
+    tables, heads, told, columns = _Tables(), list[Json](), list[Json](), list[Json]()
+    lists: list[tuple[str, Sequence[Candidate]]] = []
     for event in answers:
         given = event.detail
         if not isinstance(given, BackendResult):
             raise TypeError(f"{event.action} is no answer of a backend")
-        candidates = list(given.results)
-        if [one.rank for one in candidates] != [*range(1, len(candidates) + 1)]:
-            raise ValueError("the short form has ranks by places")
+        lists.append((event.backend or "", given.results[:]))
         heads.append(_head(event))
-        backends.append(_answer(event, given, candidates, tables))
-        found += zip(repeat(event.backend or ""), candidates)
-    rest = _Rest(found, detail)
-    shown = [rest.final(one) for one in detail.final_results]
-    ruled_out = [rest.dropped(one) for one in detail.dropped]
-    whole = set(tables.numbers_of(found[row[0]][1] for row in shown))
+        told.append(_answer(event, given))
+        columns.append(tables.columns(lists[-1][1]))
+    rest = _Rest(lists, detail)
+    shown, ruled_out = rest.shown(detail.final_results), rest.ruled_out(detail.dropped)
     short: Json = value_to_wire(detail, "final_results", "dropped", "near", "backend_attribution")
     attribution = {backend: list(paths) for backend, paths in detail.backend_attribution.items()}
-    if attribution != _paths_by_backend((one.backend, one.path) for one in detail.final_results):
+    named = [rest.found[row[0]] for row in shown]
+    if attribution != _paths_by_backend((one, passage.path) for one, passage in named):
         short["backendAttribution"] = attribution
-    short |= {"backends": backends, "shown": shown, "reasons": rest.reasons, "ruledOut": ruled_out}
-    short["near"] = [place for pair in detail.near for place in pair]
-    short = mask(short | tables.as_json())
-    short["backends"] = [head | answer for head, answer in zip(heads, short["backends"], strict=True)]
+    short |= {"backends": told, "shown": shown, "reasons": rest.reasons, "ruledOut": ruled_out}
+    texts, numbers = tables.as_json()
+    short = mask(short | texts) | numbers | {"near": [*chain.from_iterable(detail.near)]}
+    parts = zip(heads, short["backends"], columns, strict=True)
+    short["backends"] = [head | answer | own for head, answer, own in parts]
     previews = short.pop("previews")
     wire = head_to_wire(merged) | {"schemaVersion": SHORT_FORM_VERSION, "detail": short}
+    found = [*chain.from_iterable(own["found"] for own in columns)]
+    whole = {found[row[0]] for row in shown}
     short["previews"] = tables.cut(previews, whole, MOST_BYTES - len(to_line(wire)))
     return wire
 
@@ -195,17 +199,6 @@ def full_lines(wire: Json) -> list[Json]:
 
 _TABLES = ("paths", "places", "previews", "sources", "origins", "startChars", "outdated")
 _Passage = tuple[str, int, int, str, str, TakenFrom | None, int | None, tuple[TakenFrom, ...] | None]
-_OF_A_PASSAGE = (
-    "path",
-    "start_line",
-    "end_line",
-    "source",
-    "snippet_preview",
-    "origin",
-    "start_char",
-    "outdated",
-)
-_passage_of: Callable[[Candidate], _Passage] = itemgetter(*map(Candidate._fields.index, _OF_A_PASSAGE))
 
 
 class _Tables:
@@ -215,34 +208,44 @@ class _Tables:
         self._paths: dict[str, int] = {}
         self._passages: dict[_Passage, int] = {}
 
-    def numbers_of(self, candidates: Iterable[Candidate]) -> list[int]:
-        known = self._passages
-        return [known.setdefault(passage, len(known)) for passage in map(_passage_of, candidates)]
+    def columns(self, candidates: Sequence[Candidate]) -> Json:
+        """Return the numbers of the passages, the scores, and which are exact, of what a backend found.
 
-    def as_json(self) -> Json:
-        places: list[int] = []
+        Raises:
+            ValueError: they do not stand in the order of their ranks.
+        """
+        if not candidates:
+            return {"found": [], "scores": []}
+        paths, starts, ends, scores, ranks, sources, previews, _, exact, *rare = zip(*candidates, strict=True)
+        if ranks != (*range(1, len(candidates) + 1),):
+            raise ValueError("the short form has ranks by places")
+        known = self._passages
+        passages = zip(paths, starts, ends, sources, previews, *rare, strict=True)
+        found = [known.setdefault(passage, len(known)) for passage in passages]
+        columns: Json = {"found": found, "scores": [*scores]}
+        return columns | {"exact": [*compress(count(), exact)]} if any(exact) else columns
+
+    def as_json(self) -> tuple[Json, Json]:
+        """Return the tables that hold texts, and those of numbers alone."""
+        paths, starts, ends, names, previews, origins, start_chars, outdated = (
+            zip(*self._passages, strict=True) if self._passages else repeat((), 8)
+        )
+        known = self._paths
+        numbers = [known.setdefault(path, len(known)) for path in paths]
+        places = [*chain.from_iterable(zip(numbers, starts, map(sub, ends, starts), strict=True))]
         sources: dict[str, list[int]] = {}
-        origins: list[int] = []
-        start_chars: list[int] = []
-        outdated: list[int] = []
-        previews: list[str] = []
-        paths = self._paths
-        for number, (path, start, end, source, preview, origin, start_char, others) in enumerate(
-            self._passages
-        ):
-            previews.append(preview)
-            places += (paths.setdefault(path, len(paths)), start, end - start)
+        for number, source in enumerate(names if {*names} != {"memory"} else ()):
             if source != "memory":
                 sources.setdefault(source, []).append(number)
-            if origin is not None:
-                origins += (number, *self._lines(origin))
-            if start_char is not None:
-                start_chars += (number, start_char)
-            if others:
-                outdated += chain.from_iterable((number, *self._lines(other)) for other in others)
-        rare = {"sources": sources, "origins": origins, "startChars": start_chars, "outdated": outdated}
-        tables: Json = {"paths": list(self._paths), "places": places, "previews": previews}
-        return tables | {name: table for name, table in rare.items() if table}
+        rare: dict[str, list[int]] = {"origins": [], "startChars": [], "outdated": []}
+        for number, origin in enumerate(origins if any(origins) else ()):
+            rare["origins"] += (number, *self._lines(origin)) if origin else ()
+        for number, start_char in enumerate(start_chars if {*start_chars} != {None} else ()):
+            rare["startChars"] += (number, start_char) if start_char is not None else ()
+        for number, others in enumerate(outdated if any(outdated) else ()):
+            rare["outdated"] += chain.from_iterable((number, *self._lines(one)) for one in others or ())
+        texts: Json = {"paths": [*known], "previews": [*previews]} | ({"sources": sources} if sources else {})
+        return texts, {"places": places} | {name: table for name, table in rare.items() if table}
 
     def _lines(self, taken: TakenFrom) -> tuple[int, int, int]:
         path = self._paths.setdefault(taken.path, len(self._paths))
@@ -260,11 +263,15 @@ class _Tables:
         others = set(range(len(previews))) - whole - facts
         left = most_bytes - sum(sizes[number] for number in whole)
         for numbers, of_others in ((facts, len(others) * (LEAST_PREVIEW_BYTES + _QUOTES)), (others, 0)):
-            for at, number in enumerate(sorted(numbers, key=sizes.__getitem__)):
-                share = max(LEAST_PREVIEW_BYTES + _QUOTES, (left - of_others) // (len(numbers) - at))
-                if sizes[number] > share:
-                    previews[number] = _cut(previews[number], share - _QUOTES)
-                left -= min(sizes[number], share)
+            ascending = sorted(numbers, key=sizes.__getitem__)
+            for at, number in enumerate(ascending):
+                share = max(LEAST_PREVIEW_BYTES + _QUOTES, (left - of_others) // (len(ascending) - at))
+                if sizes[number] > share:  # as are those after it
+                    for one in ascending[at:]:
+                        previews[one] = _cut(previews[one], share - _QUOTES)
+                    left -= share * (len(ascending) - at)
+                    break
+                left -= sizes[number]
         return previews
 
 
@@ -338,14 +345,10 @@ def _head(event: OpsEvent) -> Json:
     return head if event.duration_ms is None else head | {"durationMs": event.duration_ms}
 
 
-def _answer(event: OpsEvent, detail: BackendResult, candidates: Sequence[Candidate], tables: _Tables) -> Json:
+def _answer(event: OpsEvent, detail: BackendResult) -> Json:
+    """Return what a backend has a say in, but for its candidates."""
     answer: Json = {} if event.backend is None else {"backend": event.backend}
-    answer |= value_to_wire(detail, "results", "query_id")
-    answer["found"] = tables.numbers_of(candidates)
-    answer["scores"] = [one.score for one in candidates]
-    if exact := [at for at, one in enumerate(candidates) if one.exact]:
-        answer["exact"] = exact
-    return answer
+    return answer | value_to_wire(detail, "results", "query_id")
 
 
 def _full_answer(wire: Json, short: Json, results: list[Json], query_id: str) -> Json:
@@ -363,62 +366,98 @@ def _full_answer(wire: Json, short: Json, results: list[Json], query_id: str) ->
 class _Rest:
     """Writes what became of the candidates, by their numbers."""
 
-    def __init__(self, found: Sequence[_Listed], merged: QueryMerged) -> None:
-        self._found = found
-        self._labels = [
-            f"{backend} {one.path}:{one.start_line}:{one.end_line}"
-            if one.start_char is None
-            else f"{backend} {one.key}"
-            for backend, one in found
-        ]
-        # By label, and by backend where its candidates begin: the first, where several have the same.
-        self._numbers = dict(zip(reversed(self._labels), range(len(found) - 1, -1, -1), strict=True))
-        self._begins: dict[str, int] = {}
-        for number, (backend, _) in enumerate(found):
-            self._begins.setdefault(backend, number)
+    def __init__(self, lists: Sequence[tuple[str, Sequence[Candidate]]], merged: QueryMerged) -> None:
+        self.found: list[_Listed] = [(backend, one) for backend, own in lists for one in own]
+        self._begins: dict[str, int] = {}  # of several with one name the first
+        begin = 0
+        for backend, own in lists:
+            self._begins.setdefault(backend, begin)
+            begin += len(own)
         self._weights = merged.weights
         self._known: dict[tuple[str, ...], int] = {}
+
+    @cached_property
+    def _labels(self) -> list[str]:
+        return [f"{backend} {one.key}" for backend, one in self.found]
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """Numbers by label: the first, where several have the same."""
+        return dict(zip(reversed(self._labels), range(len(self.found) - 1, -1, -1), strict=True))
 
     @property
     def reasons(self) -> list[tuple[str, ...]]:
         """The reasons so far: the reason, and what stands before and after that which differs."""
         return list(self._known)
 
-    def final(self, one: FinalResult) -> list[Any]:
-        """Return `[candidate, score, calibrated score, others, support, weight]`."""
-        number = self._begins.get(one.backend, len(self._found)) + one.backend_rank - 1
-        if number >= len(self._found) or not _is_same(self._found[number], one):
-            raise ValueError(f"{one.backend} {one.path} is a result, and no candidate")
-        row: list[Any] = [number, one.score, one.calibrated_score]
-        row += [[self._numbers.get(label, label) for label in one.merged_with], one.support]
-        if repr(self._weights.get(one.backend)) != repr(one.weight):
-            return [*row, one.weight]
-        if repr(one.support) == "0.0":
-            return row[:4] if one.merged_with else row[:3]
-        return row
+    def shown(self, results: Sequence[FinalResult]) -> list[list[Any]]:
+        """Return for each result `[candidate, score, calibrated score, others, support, weight]`."""
+        if isinstance(results, MadeWhenRead) and results.rows:
+            return [
+                self._result(self._at(one), score, calibrated, [*map(self._at, others)], support, weight)
+                for one, score, calibrated, others, support, weight in results.rows()
+            ]
+        return [self._final(one) for one in results]
 
-    def dropped(self, one: Dropped) -> list[Any]:
-        """Return `[candidate, reason, what differs]`."""
+    def ruled_out(self, dropped: Sequence[Dropped]) -> list[list[Any]]:
+        """Return for each candidate that was ruled out `[candidate, reason, what differs]`."""
+        if isinstance(dropped, MadeWhenRead) and dropped.rows:
+            return [
+                self._loser(
+                    self._at(one), reason, _parted_at_number(text) if by is None else (text, self._at(by), "")
+                )
+                for one, reason, text, by in dropped.rows()
+            ]
+        return [self._dropped(one) for one in dropped]
+
+    def _at(self, candidate: tuple[str, int]) -> int:
+        backend, rank = candidate
+        return self._begins[backend] + rank - 1
+
+    def _result(
+        self, number: int, score: float, calibrated: float, others: list[Any], support: float, weight: float
+    ) -> list[Any]:
+        if repr(self._weights.get(self.found[number][0])) != repr(weight):
+            return [number, score, calibrated, others, support, weight]
+        if repr(support) != "0.0":
+            return [number, score, calibrated, others, support]
+        return [number, score, calibrated, others] if others else [number, score, calibrated]
+
+    def _loser(self, number: int, reason: str, detail: _Parted) -> list[Any]:
+        before, what, after = detail
+        kind = self._known.setdefault((reason, before, after), len(self._known))
+        return [number, kind] if what is None else [number, kind, what]
+
+    def _final(self, one: FinalResult) -> list[Any]:
+        number = self._begins.get(one.backend, len(self.found)) + one.backend_rank - 1
+        if number >= len(self.found) or not _is_same(self.found[number], one):
+            raise ValueError(f"{one.backend} {one.path} is a result, and no candidate")
+        others = [self._numbers.get(label, label) for label in one.merged_with]
+        return self._result(number, one.score, one.calibrated_score, others, one.support, one.weight)
+
+    def _dropped(self, one: Dropped) -> list[Any]:
         label = f"{one.backend} {place_key(one.path, one.start_line, one.end_line, one.start_char)}"
         number = self._numbers.get(label)
-        if number is None or self._found[number][1].origin != one.origin:
+        if number is None or self.found[number][1].origin != one.origin:
             alike = (at for at, other in enumerate(self._labels) if other == label)
-            number = next((at for at in alike if self._found[at][1].origin == one.origin), None)
+            number = next((at for at in alike if self.found[at][1].origin == one.origin), None)
         if number is None:
             raise ValueError(f"{label} was ruled out, and is no candidate")
-        before, what, after = self._parted(one.detail)
-        reason = self._known.setdefault((one.reason, before, after), len(self._known))
-        return [number, reason] if what is None else [number, reason, what]
+        return self._loser(number, one.reason, self._parted(one.detail))
 
-    def _parted(self, text: str) -> tuple[str, int | str | None, str]:
+    def _parted(self, text: str) -> _Parted:
         """Part a text at the candidate that it ends with, or at its first number."""
         for backend in self._begins:
             before, named, rest = text.partition(f"{backend} ")
             if named and (number := self._numbers.get(named + rest)) is not None:
                 return before, number, ""
-        if told := _NUMBER.search(text):
-            return text[: told.start()], told[0], text[told.end() :]
-        return text, None, ""
+        return _parted_at_number(text)
+
+
+def _parted_at_number(text: str) -> _Parted:
+    if told := _NUMBER.search(text):
+        return text[: told.start()], told[0], text[told.end() :]
+    return text, None, ""
 
 
 def _is_same(found: _Listed, one: FinalResult) -> bool:
