@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from composable_memory_ops_logs import (
     QueryStart,
     trace,
 )
+from composable_memory_ops_logs.short_form import short_line
 
 
 class Told(FakeBackend):
@@ -309,3 +311,27 @@ async def test_of_too_many_texts_that_are_alike_the_log_says_only_that(tmp_path:
 
     assert len(response.results) == 1
     assert (logged.queries, sum(logged.incomplete.values())) == ((), 1)
+
+
+async def test_what_is_written_of_results_by_rank_is_what_listeners_read_of_them() -> None:
+    twin = " ".join(f"word{number}" for number in range(40))
+    lists = {
+        "notes": (hit("a.md"), hit("b.md", 0.8, twin), hit("c.md", 0.7), hit("d.md", 0.1)),
+        "graph": (hit("c.md"), hit("e.md", 0.6, f"{twin} more"), hit("f.md", 0.2)),
+        "silent": (hit("a.md"),),
+    }
+    weights = {"notes": 1.0, "graph": 0.5, "silent": 0.0}
+    events, ops_log = MemorySink(), OpsLog(None)
+    ops_log.subscribe(events)
+    entries = [
+        ComposableBackendEntry(id=name, manager=Told(*found), weight=weights[name])
+        for name, found in lists.items()
+    ]
+    await ComposableMemoryManager(entries, ops_log=ops_log).query("which port", max_results=4, min_score=0.3)
+
+    (_, *heard, last), (merged,) = events.events, merges(events)
+    assert {one.reason for one in merged.dropped} == {
+        "duplicate", "near-duplicate", "min-score", "weight-zero",
+    }  # fmt: skip
+    read_first = replace(merged, final_results=[*merged.final_results], dropped=[*merged.dropped])
+    assert short_line(last, heard, dict) == short_line(replace(last, detail=read_first), heard, dict)
