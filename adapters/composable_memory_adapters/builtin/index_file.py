@@ -6,10 +6,8 @@ from collections.abc import Set
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from composable_memory.errors import BackendUnavailable, IndexDamaged, IndexProblem, IndexTooNew
 from composable_memory.forget.report import Forgetting
@@ -21,12 +19,12 @@ from composable_memory_adapters.builtin.notes.erasable_lines import Stored
 from composable_memory_adapters.builtin.notes.note_files import scan
 from composable_memory_adapters.builtin.search.searcher import LOAD_TIMEOUT_S, Searcher
 from composable_memory_adapters.builtin.settings import BuiltinSettings
-from composable_memory_adapters.builtin.store import erasing, integrity, rebuild, schema
+from composable_memory_adapters.builtin.store import erasing, integrity, schema
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import IndexSnapshot, SyncMark, milliseconds
 from composable_memory_adapters.builtin.sync.sync_scheduler import Debounce
 from composable_memory_adapters.builtin.sync.synchroniser import Synchroniser
-from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+from composable_memory_adapters.sqlite_file import SqliteFile
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -73,7 +71,6 @@ class IndexFile:
         self._is_closed = False
         self._is_made = False
         self._counting = asyncio.Lock()
-        self._counted_at: WeakKeyDictionary[Connection, rebuild.StockVersion] = WeakKeyDictionary()
         self.space = EmbeddingSpace.of(self._embedder) if self._embedder else None
         self.path = services.state_dir
         self.snapshot = IndexSnapshot()
@@ -135,15 +132,12 @@ class IndexFile:
             return
         async with self._counting:
             index = self.current("read its index")
-            counted, index.sync.stock = index.sync.stock, None
-            if counted is not None and counted[0] == index.file.writes:
-                self.snapshot, self.rebuild_cost = counted[1].snapshot, counted[1].cost
-                return
-            stock_of = partial(rebuild.stock, space=index.sync.space, counted_at=self._counted_at)
-            stock = await index.file.read(stock_of, index.sync.rebuild_cost)
+            (writes, stock), index.sync.stock = index.sync.stock, (-1, None)
+            if writes != index.file.writes:
+                stock = await index.file.read(index.sync.take_stock, index.sync.counted_at)
             if stock is not None:
                 self.snapshot, self.rebuild_cost = stock.snapshot, stock.cost
-                self._counted_at[stock.connection] = stock.version
+                index.sync.counted_at[stock.connection] = stock.version
 
     # --- sync ---------------------------------------------------------------------------------------------
 

@@ -166,8 +166,8 @@ class Places:
     def of(cls, found: ScanReport) -> "Places":
         """Return where the files of a scan are."""
         prefixes: dict[str, str] = {}
-        tops = {one.top for one in found.listed[0]} if found.listed else set()
-        if found.listed and len(found.files) == sum(len(one.rows) for one in found.listed[0]):
+        tops = {one.file for one in found.listed[0]} if found.listed else set()
+        if found.listed and len(found.files) == sum(one.size for one in found.listed[0]):
             for key, path, *_, source in found.files:
                 if source == "memory" and path not in tops:
                     folder, _, name = path.rpartition(os.sep)
@@ -324,24 +324,26 @@ class _Walk:
                 for entry in entries:
                     if entry.name.endswith(TRANSCRIPT_SUFFIX) and entry.is_file(follow_symlinks=False):
                         with suppress(FileNotFoundError):  # of this one file, not of the folder
-                            found.append(_row(entry.path, entry.stat(follow_symlinks=False)))
+                            found.append(_row(entry.name, entry.stat(follow_symlinks=False)))
         except FileNotFoundError:
             return
         except OSError as error:
             self.unreadable[TRANSCRIPTS_KEY] = f"{folder} cannot be listed ({error.strerror or error})"
-        self.listed.append(_Listed(folder, TRANSCRIPTS_KEY, found, "sessions"))
+        self.listed.append(_Listed("", [(folder, f"{TRANSCRIPTS_KEY}/", found)], "sessions"))
 
     def _add(self, path: Path, key: str, found: os.stat_result) -> None:
         if stat.S_ISLNK(found.st_mode):
             self.remarks.append(f"{key} is a symbolic link and left out; name its target in extraPaths")
         elif stat.S_ISDIR(found.st_mode):
-            self.listed.append(_Listed(str(path), key, self._notes_in(str(path), key)))
+            self.listed.append(_Listed("", self._notes_in(str(path), key)))
         elif stat.S_ISREG(found.st_mode) and is_note(path.name, self._suffixes):
-            self.listed.append(_Listed(str(path), key, [_row(str(path), found)]))
+            prefix = key.removesuffix(path.name)
+            self.listed.append(_Listed(str(path), [(str(path.parent), prefix, [_row(path.name, found)])]))
 
-    def _notes_in(self, top: str, top_key: str) -> "list[_Row]":
+    def _notes_in(self, top: str, top_key: str) -> "list[_Folder]":
         """Return the notes in a folder, at any depth; a folder that cannot be read is noted."""
-        notes: list[_Row] = []
+        listed: list[_Folder] = []
+        count = 0
         suffixes, usual = self._suffixes, tuple(self._suffixes)  # nearly all endings are written small
         is_whole = not top_key
         ignored = GitIgnore(top, suffixes)
@@ -351,6 +353,7 @@ class _Walk:
             is_memory = prefix.partition("/")[0] in MEMORY_FOLDERS
             rules = ignored.rules_of(folder) if is_whole and not is_memory else Rules()
             kept = NEVER_IGNORED if folder == top else ()
+            rows: list[_Row] = []
             try:
                 with os.scandir(folder) as entries:
                     for entry in entries:
@@ -367,9 +370,7 @@ class _Walk:
                                 found = entry.stat(follow_symlinks=False)
                             except FileNotFoundError:  # it went after the folder was listed
                                 continue
-                            notes.append(
-                                (entry.path, found.st_mtime_ns, found.st_size, found.st_dev, found.st_ino)
-                            )
+                            rows.append((name, found.st_mtime_ns, found.st_size, found.st_dev, found.st_ino))
                         elif why := _why_passed_over(entry, is_whole=is_whole):
                             self.passed_over[why] += 1
                         elif name not in kept and is_ignored(
@@ -382,39 +383,46 @@ class _Walk:
                 pass  # so did this folder
             except OSError as error:
                 self._skip(prefix.rstrip("/"), error)
-            if is_whole and self._most is not None and len(notes) > self._most:
+            if rows:
+                listed.append((folder, prefix, rows))
+                count += len(rows)
+            if is_whole and self._most is not None and count > self._most:
                 raise BackendError("builtin", "sync", TOO_MANY.format(count=self._most, folder=top))
         for path, why in ignored.unreadable.items():
             self.unreadable[os.path.relpath(path, top)] = why
-        return notes
+        return listed
 
     def _skip(self, key: str, error: OSError) -> None:
         self.unreadable[key] = error.strerror or str(error)
 
 
 _Row = tuple[str, int, int, int, int]
-"""A file as the file system tells it: path, time, size, device and inode."""
+"""A file as the file system tells it: name, time, size, device and inode."""
+
+_Folder = tuple[str, str, list[_Row]]
+"""A folder with notes: its path, what their keys begin with, and the notes directly in it."""
 
 
 class _Listed(NamedTuple):
-    """The notes below a root, or the one that the root is, as the file system lists them."""
+    """The notes below a root, or the one `file` that the root is, as the file system lists them."""
 
-    top: str
-    key: str
-    rows: list[_Row]
+    file: str
+    folders: list[_Folder]
     source: MemorySource = "memory"
+
+    @property
+    def size(self) -> int:
+        return sum(len(rows) for _, _, rows in self.folders)
 
     def files(self) -> list[ScannedFile]:
         """Return them in the order of their keys."""
-        begin = len(self.top) + (self.top[-1:] != os.sep)
-        prefix = f"{self.key}/" if self.key else ""
         files = []
-        for path, mtime_ns, *rest in self.rows:
-            key = self.key if path == self.top else prefix + path[begin:].replace(os.sep, "/")
-            place = (key, path, min(max(mtime_ns, -LATEST_NS), LATEST_NS), *rest, self.source)
-            files.append(
-                tuple.__new__(ScannedFile, place)
-            )  # what `_make` comes to, in two thirds of its time
+        for folder, prefix, rows in self.folders:
+            begin = folder if folder[-1:] == os.sep else folder + os.sep
+            for name, mtime_ns, *rest in rows:
+                time_ns = min(max(mtime_ns, -LATEST_NS), LATEST_NS)
+                place = (prefix + name, begin + name, time_ns, *rest, self.source)
+                files.append(tuple.__new__(ScannedFile, place))  # `_make` in two thirds of its time
         return sorted(files, key=BY_KEY)
 
 
@@ -422,8 +430,8 @@ _Said = tuple[list[_Listed], dict[str, str], list[str], Counter[str]]
 """The notes below each root, what could not be read, the remarks, and what was passed over."""
 
 
-def _row(path: str, found: os.stat_result) -> _Row:
-    return path, found.st_mtime_ns, found.st_size, found.st_dev, found.st_ino
+def _row(name: str, found: os.stat_result) -> _Row:
+    return name, found.st_mtime_ns, found.st_size, found.st_dev, found.st_ino
 
 
 def _files_of(listed: Sequence[_Listed]) -> tuple[tuple[ScannedFile, ...], list[str]]:

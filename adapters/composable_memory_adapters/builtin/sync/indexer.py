@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import field, replace
 from pathlib import Path
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from composable_memory.interfaces import Clock
@@ -110,6 +111,14 @@ class NotesPass:
         self.tally.add(count)
 
 
+class Look(NamedTuple):
+    """The files in the index, None for those of the last look, those on the disk, and when it began."""
+
+    known: KnownFiles | None
+    found: ScanReport
+    looked_at: float
+
+
 @dataclass(slots=True)
 class Glance:
     """What a look at all notes saw that found nothing to do; one that sees the same again is over.
@@ -142,23 +151,22 @@ class Indexer:
     clock: Clock
     glance: Glance = field(default_factory=Glance)
 
-    def known(self, connection: Connection) -> KnownFiles | None:
-        """Return the files in the index, None if they are those of the last look.
+    def look(self, connection: Connection) -> Look:
+        """Return the files in the index, and then those on the disk.
 
-        To be called with a connection that reads: the version of one that writes is blind to its own writes.
-        """
-        seen = self.glance.versions if self.glance.drafter == self.drafter else {}
-        return index_writes.known_files(connection, self.tables, seen=seen)
-
-    async def look(self, known: KnownFiles | None) -> NotesPass:
-        """Compare all notes with the index.
-
-        The index is read before the disk: so a file that only the index has is gone, and one that another
-        process adds meanwhile is not mistaken for gone.
+        In this order, a file that only the index has is gone, and one that another process adds meanwhile is
+        not mistaken for gone. The connection has to be one that reads: one that writes does not see its own
+        writes in its version.
         """
         looked_at = time.monotonic()
-        found = await asyncio.to_thread(self._scan)
-        self.glance.looked_at = looked_at
+        seen = self.glance.versions if self.glance.drafter == self.drafter else {}
+        known = index_writes.known_files(connection, self.tables, seen=seen)
+        connection.execute("ROLLBACK")  # a scan may be long, and no log of writes should have to wait for it
+        return Look(known, self._scan(), looked_at)
+
+    async def compare(self, look: Look) -> NotesPass:
+        """Compare all notes with the index."""
+        known, found, self.glance.looked_at = look
         if known is None:
             if found is self.glance.scan:
                 return NotesPass(scan=found, incomplete=self.glance.incomplete)

@@ -12,7 +12,7 @@ changed meanwhile.
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Set
 from contextlib import asynccontextmanager
 from dataclasses import field, replace
 from functools import partial
@@ -39,8 +39,7 @@ from composable_memory_adapters.builtin.store import (
 )
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import LEASE, SyncMark, milliseconds
-from composable_memory_adapters.builtin.store.index_writes import KnownFiles
-from composable_memory_adapters.builtin.store.rebuild import RebuildCost, Stock, StoredState
+from composable_memory_adapters.builtin.store.rebuild import RebuildCost, Stock, StockVersion, StoredState
 from composable_memory_adapters.builtin.store.schema import LIVE, NEXT, Tables
 from composable_memory_adapters.builtin.sync.embedding import (
     FEW_TEXTS,
@@ -49,7 +48,7 @@ from composable_memory_adapters.builtin.sync.embedding import (
     Embedding,
     EmbedOutcome,
 )
-from composable_memory_adapters.builtin.sync.indexer import Glance, Indexer, NotesPass
+from composable_memory_adapters.builtin.sync.indexer import Glance, Indexer, Look, NotesPass
 from composable_memory_adapters.builtin.sync.sync_result import SyncResult
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_adapters.text.stop_words import language_shares
@@ -106,8 +105,11 @@ class Synchroniser:
     """
     sound: WeakKeyDictionary[Connection, int] = field(default_factory=WeakKeyDictionary, init=False)
     """At which version of the tables, as SQLite counts it, each connection has found them whole."""
-    stock: tuple[int, Stock] | None = field(default=None, init=False)
-    """What a sync has counted, and how often the file had been written by then."""
+    counted_at: WeakKeyDictionary[Connection, StockVersion] = field(
+        default_factory=WeakKeyDictionary, init=False
+    )
+    stock: tuple[int, Stock | None] = field(default=(-1, None), init=False)
+    """How often the file had been written when a sync began, and what was counted then, if that was news."""
     is_sampled: bool = field(default=False, init=False)
     """Whether enough passages were looked at to tell their languages, even if none is known."""
 
@@ -116,6 +118,12 @@ class Synchroniser:
         """Return the query for what a rebuild would cost; its result is None if none is due."""
         is_free = self.embedder is None or self.embedder_is_local
         return partial(rebuild.cost, space=self.space, recipe=self.drafter().recipe, is_free=is_free)
+
+    def take_stock(
+        self, connection: Connection, counted_at: Mapping[Connection, StockVersion]
+    ) -> Stock | None:
+        """Return what the index holds; None if nothing has changed since the version it was counted at."""
+        return rebuild.stock(connection, self.rebuild_cost, space=self.space, counted_at=counted_at)
 
     def drafter(self, reason: str = "") -> Drafter:
         """Return the drafter for these settings, and for a sync of this reason."""
@@ -179,14 +187,14 @@ class _Progress:
 class _Opening(NamedTuple):
     """How a sync begins: what the index says of itself, and what was done about the notes that were named.
 
-    Without `notes`, all are to be compared with the files in the index, which are `known` unless they are
-    those of the last look. `mark` is that of the index by now, and `stock` what it then held.
+    Without `notes` there is a `look` at all, unless the index is to be mended first. `mark` is that of the
+    index by now, and `stock` what it holds if that is not known yet.
     """
 
     stored: StoredState
     mark: SyncMark | None
     notes: NotesPass | None = None
-    known: KnownFiles | None = None
+    look: Look | None = None
     stock: Stock | None = None
 
 
@@ -233,10 +241,10 @@ class _Run:
         writes, opening = self._file.writes, None
         if self._paths:
             opening = await self._file.write(self._update, self._paths)
+            writes += 1
         if opening is None:
             opening = await self._file.read(self._open)
-        elif opening.stock is not None:
-            self._sync.stock = writes + 1, opening.stock
+        self._sync.stock = writes, opening.stock if opening else None
         if opening is not None and self._must_mend(opening.stored):
             await self._mend()
             opening = await self._file.read(self._open, is_mended=True)
@@ -260,7 +268,8 @@ class _Run:
         self._live = self._indexer(LIVE, any_cut=stored.cost is not None)
         if self._must_mend(stored) and not is_mended:  # what is damaged may not be readable before
             return _Opening(stored, stored.mark)
-        return _Opening(stored, stored.mark, known=self._live.known(connection))
+        stock = self._sync.take_stock(connection, self._sync.counted_at)
+        return _Opening(stored, stored.mark, look=self._live.look(connection), stock=stock)
 
     def _update(self, connection: Connection, paths: Set[str]) -> _Opening | None:
         """Do in one transaction what a sync of a few notes has to do; None where it is no longer the file.
@@ -279,8 +288,7 @@ class _Run:
             self.result.notes, self.result.languages = notes, mark.languages
             mark = self.result.mark(milliseconds(self._sync.clock()))
             index_meta.write_mark(connection, mark)
-        stock = rebuild.stock(connection, self._sync.rebuild_cost, space=self._sync.space, counted_at={})
-        return _Opening(stored, mark, notes, stock=stock)
+        return _Opening(stored, mark, notes, stock=self._sync.take_stock(connection, {}))
 
     def _must_mend(self, stored: StoredState) -> bool:
         return self._flight.force or stored.damage is not None
@@ -369,8 +377,8 @@ class _Run:
         if opening and opening.notes:
             notes = opening.notes
         else:
-            known = opening.known if opening else await self._file.read(indexer.known)
-            notes = await indexer.look(known)
+            look = opening.look if opening else None
+            notes = await indexer.compare(await self._file.read(indexer.look) if look is None else look)
         while not notes.is_written:
             self._progress.report("Indexing notes", notes.done, len(notes.changed))
             await indexer.write_group(notes)
