@@ -270,8 +270,8 @@ class StoreSettings(SettingsModel):
         return _checked_template(value)
 
 
-class BuiltinSettings(SettingsModel):
-    """Settings of the builtin memory."""
+class NoteSettings(SettingsModel):
+    """Which notes a memory has, how they are cut, and how it is searched."""
 
     sources: Sources = Field(default=("memory",), description="What is indexed.")
     scope: Literal["auto", "memory", "folder"] = Field(
@@ -292,9 +292,14 @@ class BuiltinSettings(SettingsModel):
         default=50_000, ge=1, description="Most notes that a whole folder may have before it is refused."
     )
     chunking: ChunkingSettings = ChunkingSettings()
-    query: QuerySettings = QuerySettings()
-    sync: SyncSettings = SyncSettings()
     sessions: SessionSettings = SessionSettings()
+    query: QuerySettings = QuerySettings()
+
+
+class BuiltinSettings(NoteSettings):
+    """Settings of the builtin memory."""
+
+    sync: SyncSettings = SyncSettings()
     cache: CacheSettings = CacheSettings()
     store: StoreSettings = StoreSettings()
 

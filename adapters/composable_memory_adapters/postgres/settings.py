@@ -1,29 +1,19 @@
 """Settings of the PostgreSQL memory: which server, whose notes, how they are cut and searched."""
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic import Field, SecretStr
 
-from composable_memory.config.settings import SettingsModel
 from composable_memory_adapters.builtin.settings import (
     BuiltinSettings,
-    ChunkingSettings,
-    DocumentKinds,
     FollowSettings,
-    NotePath,
-    QuerySettings,
-    SessionSettings,
-    Sources,
+    NoteSettings,
     SyncSettings,
 )
 
 
-def _expanded(paths: tuple[NotePath, ...]) -> tuple[NotePath, ...]:
-    return tuple(dict.fromkeys(path.expanduser() for path in paths))
-
-
-class PostgresSettings(SettingsModel):
+class PostgresSettings(NoteSettings):
     """Settings of a memory in a PostgreSQL server with pgvector."""
 
     REMOVED: ClassVar[Sequence[str]] = ("exact_limit",)
@@ -69,37 +59,10 @@ class PostgresSettings(SettingsModel):
         le=36_500,
         description="For how many days the lines that `cmem logs ship` sends are kept on the server.",
     )
-    sources: Sources = Field(default=("memory",), description="What is brought: notes, transcripts, or both.")
-    scope: Literal["auto", "memory", "folder"] = Field(
-        default="auto",
-        description="The notes of the folder: `memory`, that is `MEMORY.md` and `memory/`, the whole"
-        " `folder`, or `auto`.",
-    )
-    extra_paths: Annotated[
-        tuple[NotePath, ...],
-        BeforeValidator(lambda paths: [one for one in paths if str(one).strip()]),
-        AfterValidator(_expanded),
-    ] = Field(default=(), description="Further folders and notes, as of the builtin memory.")
-    documents: DocumentKinds = Field(
-        default=(), description="Kinds of documents that are notes as well; PDF needs the extra `documents`."
-    )
-    max_files: int = Field(
-        default=50_000, ge=1, description="Most notes that a whole folder may have before it is refused."
-    )
-    chunking: ChunkingSettings = ChunkingSettings()
     sync: FollowSettings = FollowSettings()
-    sessions: SessionSettings = SessionSettings()
-    query: QuerySettings = QuerySettings()
 
     def of_notes(self) -> BuiltinSettings:
         """Return which notes are read, as the modules that read notes are told."""
-        return BuiltinSettings(
-            sources=self.sources,
-            scope=self.scope,
-            extra_paths=self.extra_paths,
-            documents=self.documents,
-            max_files=self.max_files,
-            chunking=self.chunking,
-            sessions=self.sessions,
-            sync=SyncSettings(on_search=False, on_session_start=False, **self.sync.model_dump()),
-        )
+        notes = {name: getattr(self, name) for name in NoteSettings.model_fields}
+        sync = SyncSettings(on_search=False, on_session_start=False, **self.sync.model_dump())
+        return BuiltinSettings(**notes, sync=sync)
