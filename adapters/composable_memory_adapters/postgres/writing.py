@@ -162,6 +162,7 @@ class WordedFile:
 
     draft: FileDraft
     words: Sequence[tuple[PassageWords, Mapping[str, float]]]
+    long_words: Set[str]
 
     @property
     def chunks(self) -> Sequence[Chunk]:
@@ -257,7 +258,11 @@ def worded(draft: FileDraft) -> WordedFile:
         for chunk in draft.chunks or ()
     )
     words = [words_of(row, stemmer) for row in rows]
-    return WordedFile(draft=draft, words=[(one, one.weights()) for one in words])
+    return WordedFile(
+        draft=draft,
+        words=[(one, one.weights()) for one in words],
+        long_words=long_words(chunk.text for chunk in draft.chunks or ()),
+    )
 
 
 async def known_files(connection: Connection, tenant: int, owner: str) -> dict[str, FileState]:
@@ -358,9 +363,10 @@ async def _replace_notes(
 ) -> None:
     await connection.executemany(PUT_NOTE, [_note(tenant, one) for one in files])
     written.files += len(files)
-    times = [(tenant, one.draft.key, *time) for one in files for time in one.draft.times]
-    await connection.execute(DELETE_TIMES, tenant, [one.draft.key for one in files])
-    await connection.executemany(PUT_TIME, times)
+    if transcripts := [one.draft for one in files if one.draft.source == "sessions"]:
+        await connection.execute(DELETE_TIMES, tenant, [one.key for one in transcripts])
+        times = [(tenant, one.key, *time) for one in transcripts for time in one.times]
+        await connection.executemany(PUT_TIME, times)
     places: dict[str, list[tuple[object, ...]]] = {one.draft.key: [] for one in files}
     for path, *place in await connection.fetch(STORED, tenant, [*places]):
         places[path].append(tuple(place))
@@ -395,8 +401,8 @@ async def _replace_notes(
     written.vectors += await change.vectors(hashes, others, space, vectors)
     await change.store()
     await _clean_up(connection, tenant, gone)
-    backwards = sorted({word[::-1] for word in long_words(chunk.text for _, chunk, _ in new)})
-    await connection.execute(PUT_LONG_WORDS, tenant, backwards)
+    if backwards := {word[::-1] for one in changed for word in one.long_words}:
+        await connection.execute(PUT_LONG_WORDS, tenant, sorted(backwards))
 
 
 async def _taken_out(
@@ -422,6 +428,8 @@ async def _clean_up(connection: Connection, tenant: int, gone: Sequence[Record])
 async def _forget_long_words(connection: Connection, tenant: int, texts: Sequence[str]) -> None:
     """Remove the long words of texts that went, unless another passage has them, in whatever form."""
     tokens = await asyncio.to_thread(_tokens_of_long_words, texts)
+    if not tokens:
+        return
     used = await postings.count_words(connection, tenant, [*{*chain.from_iterable(tokens.values())}])
     gone = [word[::-1] for word, some in tokens.items() if not used.keys() >= {*some}]
     await connection.execute(DELETE_LONG_WORDS, tenant, gone)
