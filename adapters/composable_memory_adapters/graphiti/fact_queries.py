@@ -14,6 +14,7 @@ from composable_memory.supervision.tasks import all_of
 from composable_memory.time.windows import FAR_FUTURE, FAR_PAST, window_of
 from composable_memory.types import MemoryFileSlice, MemorySearchResult, SearchAnswer, SearchOptions
 from composable_memory_adapters.excerpts import excerpt
+from composable_memory_adapters.graphiti.episodes import as_described
 from composable_memory_adapters.graphiti.fact_results import (
     PATH_ROOT,
     as_result,
@@ -170,7 +171,8 @@ class FactQueries(OpenGraph):
 
     async def _said_in(self, group_id: str, path: str, first: int, count: int) -> str:
         """Return what the graph has of lines of a file of another workspace."""
-        found = await self._parts.store.episodes([group_id], limit=MAX_FACTS)
+        name = as_described(path.rpartition("/")[2])
+        found = await self._parts.store.episodes([group_id], limit=MAX_FACTS, place=name)
         places = [(one, one.origin) for one in (cited_episode(one, self._parts.scope) for one in found)]
         said = [
             (place.start_line, episode.text.strip())

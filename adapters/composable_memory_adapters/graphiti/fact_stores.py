@@ -202,8 +202,8 @@ class FactStore(Protocol):
         """Return entities, those with most facts first."""
         ...
 
-    async def episodes(self, groups: Sequence[str], *, limit: int) -> Sequence[Episode]:
-        """Return episodes, the latest observed first."""
+    async def episodes(self, groups: Sequence[str], *, limit: int, place: str = "") -> Sequence[Episode]:
+        """Return episodes, the latest observed first; with a `place`, all whose origin has it, or more."""
         ...
 
     async def episode(self, group_id: str, episode_id: str) -> Episode | None:

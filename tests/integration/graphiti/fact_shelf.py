@@ -107,7 +107,7 @@ class FactShelf:
             await self._run("DELETE FROM stored WHERE id = ?", own_id)
         await self._run(ADD, merged.id, merged.text)
 
-    async def episodes(self, groups: Sequence[str], *, limit: int) -> Sequence[Episode]:
+    async def episodes(self, groups: Sequence[str], *, limit: int, place: str = "") -> Sequence[Episode]:
         await self._enter("episodes")
         rows = await self._run("SELECT id FROM stored")
         return [

@@ -34,7 +34,8 @@ MATCH ()-[one:RELATES_TO]->() WHERE one.uuid = $id WITH startNode(one) AS source
 MATCH (source)-[e:RELATES_TO]->() WHERE e.name = $relation AND {{visible}} RETURN {FACT}
 """
 EPISODES = f"""
-MATCH (p:Episodic) WHERE {{p_in_group}} WITH p ORDER BY toString(p.valid_at) DESC, p.uuid LIMIT $limit
+MATCH (p:Episodic) WHERE {{p_in_group}} AND ($place = '' OR p.source_description CONTAINS $place)
+WITH p ORDER BY toString(p.valid_at) DESC, p.uuid LIMIT $limit
 RETURN {EPISODE}
 """
 ONE_EPISODE = f"MATCH (p:Episodic) WHERE {{p_in_group}} AND (p.uuid = $id OR p.name = $id) RETURN {EPISODE}"
@@ -101,11 +102,12 @@ class FactReader(EntityReader):
         )
         return await add_origins(self._database, visible)
 
-    async def episodes(self, groups: Sequence[str], *, limit: int) -> list[Episode]:
-        """Return episodes, the latest observed first."""
+    async def episodes(self, groups: Sequence[str], *, limit: int, place: str = "") -> list[Episode]:
+        """Return episodes, the latest observed first; with a `place`, those whose description has it."""
 
         async def of_group(group_id: str) -> list[Episode]:
-            rows = await self._database.read(group_id, self._statement(EPISODES), limit=max(0, limit))
+            statement = self._statement(EPISODES)
+            rows = await self._database.read(group_id, statement, limit=max(0, limit), place=place)
             return await self._with_fact_counts(group_id, rows)
 
         found = await all_of(*(of_group(group) for group in dict.fromkeys(groups)))

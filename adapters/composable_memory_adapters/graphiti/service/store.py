@@ -140,8 +140,8 @@ class ServiceStore:
         facts, _ = await self._with_origins(sorted(asked, key=since, reverse=True)[:limit])
         return facts
 
-    async def episodes(self, groups: Sequence[str], *, limit: int) -> Sequence[Episode]:
-        """Return episodes, the latest observed first."""
+    async def episodes(self, groups: Sequence[str], *, limit: int, place: str = "") -> Sequence[Episode]:
+        """Return episodes, the latest observed first; the service cannot look for those of a place."""
         found = await _each(groups, lambda group_id: self._last_episodes(group_id, limit))
         every = [one for episodes in found for one in episodes]
         return sorted(every, key=lambda one: one.observed_at or BEFORE_ALL, reverse=True)[:limit]
