@@ -33,6 +33,7 @@ from composable_memory.testing import FIXED_NOW, HashEmbedder
 from composable_memory.types import MemorySource, SearchFilters, SearchOptions, SyncReport
 from composable_memory_adapters import builtin, postgres
 from composable_memory_adapters.builtin.settings import QuerySettings
+from composable_memory_adapters.builtin.sync import sync_scheduler
 from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_feedback.judgements import Judgement
@@ -1104,6 +1105,8 @@ async def test_changes_are_followed_and_brought_when_the_server_is_back(
     services: BackendServices, own_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "AGAIN", replace(server.AGAIN, tries=1))  # one sync gives up at once
+    # Each failure doubles the wait: as long again as a server takes to start, on a busy machine a minute.
+    monkeypatch.setattr(sync_scheduler, "MAX_RETRY_S", sync_scheduler.RETRY_S)
     made = await make_tables(own_server, "team_memory")
     sync = made.sync.model_copy(update={"watch_debounce_ms": 20})
     open_long = replace(services, is_long_lived=True)
