@@ -95,6 +95,12 @@ class IndexVectors:
         """Note how often something was forgotten: what is read from now on is without it."""
         self.forgotten = await self._file.read(index_meta.forgotten)
 
+    async def is_current(self) -> bool:
+        """Return whether the index is as it was when the store followed it."""
+        return self.followed is not None and self.followed.revision == await self._file.read(
+            read_queries.revision
+        )
+
     async def changes(self, since: int) -> tuple[VectorChanges | None, Followed]:
         """Return what has changed since a position, None where the log does not tell, and the state now."""
         return await self._file.read(

@@ -42,7 +42,7 @@ FIELD_DISTANCE = 1_000_000
 PHRASE_SHARE = 0.25
 """What a phrase adds to its words, which count already, and count more for standing together."""
 
-SORTED_WHOLE = 600
+SORTED_WHOLE = 400
 """Of no more passages the best are handed over by the statement that finds them: it then sorts them all."""
 
 ALSO_AT_ONCE = 2

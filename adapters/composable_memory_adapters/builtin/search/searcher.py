@@ -325,7 +325,7 @@ class Searcher:
             keyword = await self._by_keyword(asked, depth)
         if self._vectors and near and keyword and near.followed.revision != asked.revision:
             # The index has changed since its vectors were read: these alone are asked again.
-            near = await self._by_meaning(self._vectors, asked, depth, is_behind=True)
+            near = await self._by_meaning(self._vectors, asked, depth, behind=near)
         return Candidates(depth=depth, keyword=keyword, near=near)
 
     async def _reranked(self, asked: _Asked, found: Candidates) -> Sequence[FusedHit] | None:
@@ -369,7 +369,7 @@ class Searcher:
         return answer
 
     async def _by_meaning(
-        self, vectors: VectorSearch, asked: _Asked, depth: int, *, is_behind: bool = False
+        self, vectors: VectorSearch, asked: _Asked, depth: int, *, behind: Near | None = None
     ) -> Near | None:
         if self._is_paused():
             return None
@@ -385,8 +385,8 @@ class Searcher:
             return None
         try:
             with asked.timed("vector"):
-                if is_behind:
-                    await vectors.catch_up()
+                if behind is not None and not await vectors.catch_up():
+                    return behind  # another search is at it
                 return await vectors.near(vector, depth * (DEEPER_FOR_BOTH if self._has_both_sources else 1))
         except BackendUnavailable as error:
             asked.problem = str(error)

@@ -131,13 +131,19 @@ class VectorSearch:
         await self._ready()
 
     async def near(self, vector: Sequence[float], k: int) -> Near:
-        """Return the `k` nearest vectors as of the state of the index that was followed last; see `catch_up`.
+        """Return the `k` nearest vectors, of those in memory as of when the index was followed last.
+
+        Other stores follow it first, as far as they can; see `catch_up`.
 
         Raises:
             BackendUnavailable: the store of another package failed, or took too long.
             IndexProblem: the index cannot be read.
         """
         opened = await self._ready()
+        # Vectors in memory are searched in less time than it takes to look whether the index has changed.
+        if opened.engine != "exact" and not await opened.vectors.is_current():
+            await self.catch_up()
+            opened = await self._ready()
         followed = opened.vectors.followed
         assert followed is not None
         asked = VectorQuery(vector=vector, top_k=k)
