@@ -6,7 +6,7 @@ another, and idle without news.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from threading import Event
@@ -63,10 +63,7 @@ class LearningLoop:
         """Keep what use implied since the last round, and forget what is too old."""
         oldest = self._context.clock() - timedelta(days=self._settings.retention_days)
         await self._context.stored_if_any(lambda store: store.forget_before(oldest))
-        mark = await log_mark(self._context)
-        if mark != self._done.get("signals"):
-            await self._learning.judging.gather()
-            self._done["signals"] = mark
+        await self._once("signals", await log_mark(self._context), self._learning.judging.gather)
 
     async def judge(self) -> None:
         """Have the language model judge what the quota allows; without a model nothing is judged."""
@@ -82,9 +79,7 @@ class LearningLoop:
         """End the running experiment when it is decided."""
         judged = await self._context.stored_if_any(lambda store: store.judgements_mark())
         mark = judged, await log_mark(self._context)
-        if mark != self._done.get("experiment"):
-            await self._learning.experiments.end_if_over()
-            self._done["experiment"] = mark
+        await self._once("experiment", mark, self._learning.experiments.end_if_over)
 
     async def advise(self) -> None:
         """Ask the advisor of the settings, and adopt what passes every check where the settings allow that.
@@ -100,6 +95,11 @@ class LearningLoop:
         if adopts and advice.is_allowed:
             await self._learning.weights.adopt_proposal(advice.proposal, actor=ACTOR)
         self._done["advise"] = mark
+
+    async def _once(self, name: str, mark: Hashable, step: Callable[[], Awaitable[object]]) -> None:
+        if mark != self._done.get(name):
+            await step()
+            self._done[name] = mark
 
     async def _cools_down(self) -> bool:
         """Return whether the weights changed lately, by whomever; a change still to come counts as well."""
