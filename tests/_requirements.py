@@ -3242,7 +3242,7 @@ INTERFACES = document(
                  f"{CLI_TUNING}a_gate_stops_worse_weights"),
             kept("own:learning:metrics", "nDCG, recall and reciprocal rank",
                  f"{METRICS}gains_are_discounted_by_the_logarithm_of_the_rank",
-                 f"{METRICS}the_reciprocal_rank_is_that_of_the_first_right_one"),
+                 f"{GOLDEN}a_ranking_is_scored_by_places_recall_and_order"),
             kept("own:learning:experiment", "two tables interleaved in live traffic, credited by use",
                  f"{DRAFTS}each_team_has_the_same_chance_of_each_place",
                  f"{DRAFTS}use_that_goes_by_the_place_alone_favours_neither",

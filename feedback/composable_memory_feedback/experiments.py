@@ -138,13 +138,7 @@ def credit(query: LoggedQuery, judgements: Iterable[Judgement]) -> tuple[float, 
 
 
 def judge(outcomes: Iterable[Outcome], alpha: float = 0.05) -> TestResult:
-    """Return what outcomes tell, taken in their order, up to the first that decides at error rate `alpha`.
-
-    Raises:
-        ValueError: `alpha` is not between 0 and 1.
-    """
-    if not 0.0 < alpha < 1.0:
-        raise ValueError(f"an error rate is between 0 and 1, not {alpha}")
+    """Return what outcomes tell, taken in their order, up to the first that decides at error rate `alpha`."""
     wins: dict[Side | None, int] = {"a": 0, "b": 0, None: 0}
     wealth = 1.0
     for outcome in outcomes:

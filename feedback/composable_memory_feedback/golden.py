@@ -12,7 +12,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit, Ranker
-from composable_memory_feedback.metrics import ndcg, recall, reciprocal_rank
+from composable_memory_feedback.metrics import ndcg
 from composable_memory_feedback.weights import SAME, WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -138,8 +138,8 @@ def score_hits(hits: Sequence[RankedHit], expected: Sequence[GoldenPlace], k: in
         swallowed += max(0, found - 1)
         missing = left
     return GoldenScore(
-        recall=recall(len(expected) - len(missing), len(expected)),
-        mrr=reciprocal_rank([gain > 0.0 for gain in gains]),
+        recall=(len(expected) - len(missing)) / len(expected) if expected else 1.0,
+        mrr=next((1.0 / rank for rank, gain in enumerate(gains, 1) if gain), 0.0),
         ndcg=ndcg(gains, [1.0] * (len(expected) - swallowed), k),
         questions=1,
     )

@@ -32,13 +32,3 @@ def ndcg(gains: Sequence[float], ideal: Iterable[float], k: int) -> float:
     """
     best = dcg(nlargest(max(k, 0), ideal), k)
     return dcg(gains, k) / best if best > 0.0 else 0.0
-
-
-def recall(found: int, total: int) -> float:
-    """Return the share of what there was to find that was found; 1 where there was nothing."""
-    return found / total if total > 0 else 1.0
-
-
-def reciprocal_rank(flags: Iterable[bool]) -> float:
-    """Return 1 over the rank of the first that is right, or 0 where none is."""
-    return next((1.0 / rank for rank, is_right in enumerate(flags, 1) if is_right), 0.0)

@@ -4,10 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from composable_memory_feedback.advice.evidence import CaseScores, Evidence, case_weight, score
-from composable_memory_feedback.advice.statistical import coarse, normalised, positive
+from composable_memory_feedback.advice.statistical import coarse, positive, vector_of
 from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_feedback.logged.logged_query import RankedHit
 from composable_memory_feedback.metrics import ndcg
+from composable_memory_feedback.weights import WeightTable
 
 unit = st.floats(0.0, 1.0)
 names = st.sampled_from("abcdef")
@@ -67,6 +68,7 @@ def test_a_case_stands_for_one_to_four_queries(evidence: dict[str, Evidence], k:
 def test_every_table_of_the_grid_is_positive_with_the_heaviest_one(
     weights: list[float], floor: float
 ) -> None:
-    for vector in coarse(positive(normalised(weights)), floor=floor, seed=0):
+    table = WeightTable.fixed({str(at): weight for at, weight in enumerate(weights)})
+    for vector in coarse(positive(vector_of(table, [*table.weights])), floor=floor, seed=0):
         assert max(vector) == 1.0
         assert min(vector) > 0.0

@@ -11,7 +11,7 @@ the folds share most of their cases, the interval is wider than that of a mean o
 and Bengio 2003).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
 from functools import partial
@@ -283,14 +283,21 @@ def _reason(kind: IntentKind | None, old: float, new: float, count: int, plausib
 
 def coarse(current: Vector, *, floor: float, seed: int) -> list[Vector]:
     """Return vectors over the whole range from `floor` to 1, `current` (positive) and the equal one first."""
-    count = len(current)
-    levels = _levels(LEVELS.get(count, LEVELS_OF_MANY), floor)
+    count, equal = len(current), (1.0,) * len(current)
+    lowest, steps = log(max(floor, SMALLEST)), LEVELS.get(count, LEVELS_OF_MANY)
+    levels = [round(exp(lowest * step / max(steps - 1, 1)), 4) for step in range(steps)]
     if count <= ALL_UP_TO:
-        others: Iterable[Vector] = (one for one in product(levels, repeat=count) if max(one) == 1.0)
+        others: list[Vector] = [one for one in product(levels, repeat=count) if max(one) == 1.0]
     else:
-        others = [*_one_changed(current, levels), *_sampled(count, floor, Random(seed))]  # noqa: S311
-    found = [current, (1.0,) * count, *(positive(normalised(one)) for one in others)]
-    return list(dict.fromkeys(found))
+        random = Random(seed)  # noqa: S311
+        others = [
+            (*base[:place], level, *base[place + 1 :])
+            for base in (current, equal)
+            for place, level in product(range(count), levels)
+        ]
+        others += [tuple(exp(random.uniform(lowest, 0.0)) for _ in range(count)) for _ in range(SAMPLED)]
+    scaled = (tuple(round(weight / max(one), 4) for weight in one) for one in others)
+    return list(dict.fromkeys([current, equal, *scaled]))
 
 
 def vector_of(table: WeightTable, backends: Sequence[str], kind: IntentKind | None = None) -> Vector:
@@ -298,29 +305,6 @@ def vector_of(table: WeightTable, backends: Sequence[str], kind: IntentKind | No
     return tuple(round(one, 4) for one in table.proportions(backends, kind).values())
 
 
-def normalised(weights: Sequence[float]) -> Vector:
-    """Return the proportions of weights with the heaviest as 1; all 0 where every weight is 0."""
-    heaviest = max(weights, default=0.0)
-    return tuple(round(one / heaviest, 4) if heaviest > 0.0 else 0.0 for one in weights)
-
-
 def positive(vector: Vector) -> Vector:
     """Return proportions that have logarithms: none below `SMALLEST`, all equal where all were 0."""
     return tuple(max(SMALLEST, one) for one in vector) if any(vector) else (1.0,) * len(vector)
-
-
-def _levels(count: int, floor: float) -> list[float]:
-    lowest = log(max(floor, SMALLEST))
-    return [round(exp(lowest * step / max(count - 1, 1)), 4) for step in range(count)]
-
-
-def _one_changed(vector: Vector, levels: Sequence[float]) -> Iterable[Vector]:
-    for base in (vector, (1.0,) * len(vector)):
-        for place, level in product(range(len(base)), levels):
-            yield (*base[:place], level, *base[place + 1 :])
-
-
-def _sampled(count: int, floor: float, random: Random) -> Iterable[Vector]:
-    lowest = log(max(floor, SMALLEST))
-    for _ in range(SAMPLED):
-        yield tuple(exp(random.uniform(lowest, 0.0)) for _ in range(count))

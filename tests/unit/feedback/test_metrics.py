@@ -4,12 +4,7 @@ from math import log2
 
 import pytest
 
-from composable_memory_feedback.metrics import (
-    dcg,
-    ndcg,
-    recall,
-    reciprocal_rank,
-)
+from composable_memory_feedback.metrics import dcg, ndcg
 
 
 def test_gains_are_discounted_by_the_logarithm_of_the_rank() -> None:
@@ -37,15 +32,3 @@ def test_the_ideal_is_cut_at_the_same_depth() -> None:
 def test_nothing_to_gain_is_an_ndcg_of_zero() -> None:
     assert ndcg([], [], 10) == 0.0
     assert ndcg([0.0], [0.0], 10) == 0.0
-
-
-def test_recall_is_the_share_that_was_found_and_one_where_nothing_is_to_be_found() -> None:
-    assert recall(1, 4) == 0.25
-    assert recall(0, 0) == 1.0
-
-
-@pytest.mark.parametrize(
-    ("flags", "expected"), [([True], 1.0), ([False, False, True, True], 1 / 3), ([False], 0.0), ([], 0.0)]
-)
-def test_the_reciprocal_rank_is_that_of_the_first_right_one(flags: list[bool], expected: float) -> None:
-    assert reciprocal_rank(flags) == expected

@@ -11,7 +11,6 @@ from composable_memory_feedback.advice.statistical import (
     SMALLEST,
     advise,
     coarse,
-    normalised,
     positive,
     vector_of,
 )
@@ -230,9 +229,7 @@ def test_the_grid_of_any_number_of_backends_stays_small(count: int) -> None:
     assert {max(one) for one in found} == {1.0}
 
 
-def test_zeros_stay_zeros_until_logarithms_are_taken() -> None:
-    assert normalised([0.0, 0.0]) == (0.0, 0.0)
-    assert normalised([2.0, 0.0]) == (1.0, 0.0)
+def test_proportions_have_logarithms() -> None:
     assert positive((0.0, 0.0)) == (1.0, 1.0)
     assert positive((1.0, 0.0)) == (1.0, SMALLEST)
 
