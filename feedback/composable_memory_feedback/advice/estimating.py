@@ -2,7 +2,7 @@
 
 A ranking that was never shown holds results nobody judged. To count them 0 would favour what was shown, and
 to give them what shown ones are worth would favour what was not: they were not shown because they scored low.
-So their worth is a linear regression on what decided whether a result was shown: the calibrated score that
+So their worth is a logistic regression on what decided whether a result was shown: the calibrated score that
 each backend gave it, and which backends did not find it. Given these, whether it was judged tells no more
 (missing at random; Little and Rubin 2002). How much else is known to be relevant for the question counts as
 well. Questions of one kind have coefficients of their own, held near those of all. A use counts as often as
@@ -36,6 +36,10 @@ Rankings = tuple[Sequence[RankedHit], Sequence[RankedHit]]
 RIDGE = 1.0
 RIDGE_OF_KIND = 10.0
 """How firmly the coefficients of a kind of question are held near those of all."""
+UNLIKELY = -3.0
+"""The log odds of relevance before anything is known: about 1 in 20."""
+STEPS = 12
+SMALL_STEP = 1e-3
 MOST_KNOWN = 3.0
 DRAWS = 2000
 USE_COUNTS = 0.15
@@ -167,19 +171,32 @@ def _worth_by(told: Mapping[str, float]) -> Worth:
 
 
 def _predicted(rows: Floats, known: Floats, kinds: NDArray[np.str_]) -> Floats:
-    """Return the relevance of each row, learnt from those with a known one."""
+    """Return the chance of relevance of each row, learnt from those with a known one."""
     is_known, predicted = ~np.isnan(known), np.zeros(len(known))
     if is_known.any():
-        of_all = _fitted(rows[is_known], known[is_known], np.zeros(rows.shape[1]), RIDGE)
+        start = np.zeros(rows.shape[1])
+        start[0] = UNLIKELY
+        of_all = _fitted(rows[is_known], known[is_known], start, RIDGE)
         for kind in np.unique(kinds):
             own = kinds == kind
             of_kind = _fitted(rows[own & is_known], known[own & is_known], of_all, RIDGE_OF_KIND)
-            predicted[own] = np.clip(rows[own] @ of_kind, 0.0, 1.0)
+            predicted[own] = _chances(rows[own], of_kind)
     return predicted
 
 
 def _fitted(rows: Floats, worths: Floats, near: Floats, ridge: float) -> Floats:
-    """Return the coefficients of a regression that a ridge holds near some."""
-    bend = rows.T @ rows + ridge * np.eye(len(near))
-    found: Floats = near + np.linalg.solve(bend, rows.T @ (worths - rows @ near))
+    """Return coefficients of a logistic regression, held near some by a ridge (Newton's method)."""
+    found, penalty = near.copy(), ridge * np.eye(len(near))
+    for _ in range(STEPS):
+        chances = _chances(rows, found)
+        slope = rows.T @ (worths - chances) - ridge * (found - near)
+        bend = (rows * (chances * (1.0 - chances))[:, None]).T @ rows + penalty
+        step = np.clip(np.linalg.solve(bend, slope), -2.0, 2.0)
+        found = found + step
+        if np.abs(step).max() < SMALL_STEP:
+            break
     return found
+
+
+def _chances(rows: Floats, coefficients: Floats) -> Floats:
+    return 1.0 / (1.0 + np.exp(-np.clip(rows @ coefficients, -30.0, 30.0)))
