@@ -172,6 +172,7 @@ _SCRIPTS = {
     "th": Pattern("[\u0e00-\u0e7f]"),
     "el": Pattern("[\u0370-\u03ff]"),
 }
+_ANY = frozenset[str]().union(*BY_LANGUAGE.values())
 _LATIN = Pattern("[A-Za-z\u00c0-\u024f]")
 # A Chinese character is about as much as two and a half letters; five kana in a hundred make a text Japanese.
 _LETTERS = {"zh": 2.5, "ja": 20.0}
@@ -183,13 +184,20 @@ def language_of(text: str) -> str | None:
     Languages with a script of their own are known by it, and those that share one by the one that is
     commonest; of the Latin ones those with stop words are known.
     """
-    text = plain(text[:MAX_CHARACTERS])
-    letters = {code: len(script.findall(text)) * _LETTERS.get(code, 1) for code, script in _SCRIPTS.items()}
-    code = max(letters, key=lambda each: letters[each])
-    if letters[code] > len(_LATIN.findall(text)):
-        return code
-    words = Counter(map(folded, words_of(text)))
-    counts = {code: sum(words[word] for word in words.keys() & stops) for code, stops in BY_LANGUAGE.items()}
+    text = text[:MAX_CHARACTERS]
+    if text.isascii():
+        words = Counter(words_of(text.lower()))
+    else:
+        text = plain(text)
+        letters = {
+            code: len(script.findall(text)) * _LETTERS.get(code, 1) for code, script in _SCRIPTS.items()
+        }
+        code = max(letters, key=lambda each: letters[each])
+        if letters[code] > len(_LATIN.findall(text)):
+            return code
+        words = Counter(map(folded, words_of(text)))
+    said = words.keys() & _ANY
+    counts = {code: sum(words[word] for word in said & stops) for code, stops in BY_LANGUAGE.items()}
     code = max(counts, key=lambda each: counts[each])
     return code if counts[code] >= ENOUGH else None
 
