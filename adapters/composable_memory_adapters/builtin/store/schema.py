@@ -138,6 +138,7 @@ CREATE VIRTUAL TABLE IF NOT EXISTS {keywords} USING fts5(
   text, names, headings, tags,
   content='', contentless_delete=1, tokenize='porter unicode61 remove_diacritics 2'
 );
+INSERT INTO {keywords} ({keywords}, rank) VALUES ('hashsize', 8388608); -- words of a transaction, in memory
 """
 LONG_WORDS = """
 CREATE TABLE IF NOT EXISTS {words} (
