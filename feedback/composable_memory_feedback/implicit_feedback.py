@@ -16,6 +16,8 @@ from composable_memory_ops_logs import OpsEvent, TakenFrom
 
 Conversation: TypeAlias = tuple[str | None, str | None, str]
 """Session key, memory and composite; a composite inside another has conversations of its own."""
+_Read: TypeAlias = tuple[LoggedRead, set[Conversation]]
+"""A read, and the conversations in which it counted for a query already."""
 
 
 class Uses:
@@ -47,7 +49,7 @@ class Uses:
             elif item.query_trace_id is not None:
                 self._naming[item.query_trace_id].append(item)
             elif isinstance(item, LoggedRead):
-                self._reads[item.session_key].append(_Read(item))
+                self._reads[item.session_key].append((item, set()))
 
     def may_tell_of(self, start: OpsEvent, _rest: Sequence[OpsEvent]) -> bool:
         """Return whether anything may follow on a query; of others its lines need not be read."""
@@ -57,7 +59,6 @@ class Uses:
 
     def _said_of(self, query: LoggedQuery) -> Iterator[Judgement]:
         signs: dict[tuple[int, JudgementKind], datetime] = {}
-
         shown = [*enumerate(_places_of(query), 1)]
 
         def note(fits: Callable[[TakenFrom], bool], kind: JudgementKind, at: datetime) -> bool:
@@ -72,28 +73,20 @@ class Uses:
             else:
                 note(one.covers, JudgementKind.OPENED, one.at)
         conversation = (query.session_key, query.memory, query.manager)
-        for read in self._after(query.at, query.session_key):
-            if conversation in read.counted or read.value.memory not in (None, query.memory):
+        for read, counted in self._after(query.at, query.session_key):
+            if conversation in counted or read.memory not in (None, query.memory):
                 continue
-            if note(read.value.covers, JudgementKind.OPENED, read.value.at):
-                read.counted.add(conversation)
+            if note(read.covers, JudgementKind.OPENED, read.at):
+                counted.add(conversation)
         for (rank, kind), at in sorted(signs.items()):
             yield query.judged(query.shown[rank - 1], kind, at=at, relevance=1.0, was_used=True)
 
-    def _after(self, at: datetime, session_key: str | None) -> Iterator["_Read"]:
+    def _after(self, at: datetime, session_key: str | None) -> Iterator[_Read]:
         """Yield the reads of a session within the window after a moment; the last that is kept goes by."""
         reads = self._reads[session_key]
-        while reads and reads[0].value.at > at + 2 * self._window:  # lines may be a little out of order
+        while reads and reads[0][0].at > at + 2 * self._window:  # lines may be a little out of order
             reads.popleft()
-        return (one for one in reads if at <= one.value.at <= at + self._window)
-
-
-class _Read:
-    """A read, and the conversations in which it counted for a query already."""
-
-    def __init__(self, value: LoggedRead) -> None:
-        self.value = value
-        self.counted: set[Conversation] = set()
+        return (one for one in reads if at <= one[0].at <= at + self._window)
 
 
 def _places_of(query: LoggedQuery) -> list[Sequence[TakenFrom]]:
