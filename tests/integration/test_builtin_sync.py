@@ -16,7 +16,9 @@ from composable_memory.interfaces import BackendServices
 from composable_memory.testing import FIXED_NOW, FailingEmbedder, HashEmbedder
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory_adapters.builtin.backend import BuiltinMemory, open_builtin
+from composable_memory_adapters.builtin.notes.note_files import ScanReport, scan
 from composable_memory_adapters.builtin.settings import BuiltinSettings
+from composable_memory_adapters.builtin.sync import indexer
 from composable_memory_ops_logs import MemorySink, SyncComplete, SyncFileSkipped, SyncStart
 
 LONG_AGO = 1_600_000_000
@@ -169,6 +171,34 @@ async def test_a_note_that_another_process_has_written_meanwhile_is_compared_ane
         await memory.sync(progress=write_too)
 
         assert [one.path for one in await memory.search("blue")] == ["memory/boat.md"]
+
+
+async def test_a_note_that_another_process_has_added_meanwhile_is_not_taken_for_gone(
+    services: BackendServices, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+
+    def scan_and_add(*args: Any, **options: Any) -> ScanReport:
+        found = scan(*args, **options)
+        looks.append(len(found.files))
+        if len(looks) == 1:  # the disk was looked at, and the index is not read yet
+            write(workspace, "memory/new.md", "# New\n\nThe anchor is new.\n")
+            with apsw.Connection(memory.status().db_path or "") as other:
+                names = [row[1] for row in other.execute("PRAGMA table_info(files)")]
+                taken = ", ".join("'memory/new.md'" if name == "path" else name for name in names)
+                other.execute(f"INSERT INTO files SELECT {taken} FROM files WHERE path = 'memory/boat.md'")
+        return found
+
+    async with opened(services) as memory:
+        await memory.sync()
+        await memory.sync()
+        write(workspace, "memory/house.md", "# House\n\nThe roof is mended.\n", at=LONG_AGO + 60)
+        monkeypatch.setattr(indexer, "scan", scan_and_add)
+
+        report = await memory.sync()
+
+        assert (report.files_removed, looks) == (0, [3, 4])
+        assert [one.path for one in await memory.search("anchor")] == ["memory/new.md"]
 
 
 async def test_one_changed_chunk_leaves_the_others_alone(services: BackendServices, workspace: Path) -> None:
