@@ -8,9 +8,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
 from composable_memory.config.validation import check
 from composable_memory.content import EmbedderInput
@@ -18,7 +22,11 @@ from composable_memory.errors import ConfigError, EmbedderUnavailable
 from composable_memory.interfaces import EmbedderAdapter, EmbedderServices
 from composable_memory.testing import FIXED_NOW, EmbedderContract, Opener
 from composable_memory_adapters.embedders.wordllama import (
+    PROVIDER,
+    SHORT_CHARS,
     SLICE_TEXTS,
+    TOKENIZER,
+    ShortTexts,
     WordLlamaEmbedder,
     WordLlamaSettings,
     spec,
@@ -51,7 +59,7 @@ async def main():
     await embedder.embed_batch([EmbedderInput(text="hello")])
     await embedder.close()
 asyncio.run(main())
-network = ("wordllama", "requests", "urllib3", "huggingface_hub", "httpx")
+network = ("wordllama", "tokenizers", "requests", "urllib3", "huggingface_hub", "httpx")
 print(before, [name for name in network if name in sys.modules])
 """
 
@@ -105,6 +113,43 @@ async def test_vectors_are_those_of_the_package_itself(embedder: WordLlamaEmbedd
 
     for one, other in zip(ours, theirs, strict=True):
         assert one == pytest.approx(other, abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def tokenizer_file() -> bytes:
+    found = find_spec(PROVIDER)
+    assert found
+    assert found.origin
+    return (Path(found.origin).parent / TOKENIZER).read_bytes()
+
+
+def test_short_texts_are_split_as_by_the_library(tokenizer_file: bytes) -> None:
+    short, library = ShortTexts.of(tokenizer_file), Tokenizer.from_buffer(tokenizer_file)
+    assert short
+    library.no_truncation()
+    signs = st.characters(codec="utf-8") | st.sampled_from([*" \n▁aeot", "  ", "the", "<0x0A>", "é"])
+
+    @given(st.lists(signs, min_size=1, max_size=80).map("".join) | st.sampled_from(TEXTS))
+    def compare(text: str) -> None:
+        if short.takes(text):
+            assert short.token_ids(text) == library.encode(text, add_special_tokens=False).ids
+
+    compare()
+
+
+def test_what_is_long_or_holds_a_token_of_the_model_is_left_to_the_library(tokenizer_file: bytes) -> None:
+    short = ShortTexts.of(tokenizer_file)
+    assert short
+
+    for text, is_taken in {
+        "x" * SHORT_CHARS: True,
+        "x" * (SHORT_CHARS + 1): False,
+        "an <unk>": False,
+    }.items():
+        assert short.takes(text) is is_taken
+    other = tokenizer_file.replace(b'"byte_fallback": true', b'"byte_fallback": false')
+    assert other != tokenizer_file
+    assert ShortTexts.of(other) is None
 
 
 async def test_a_full_slice_gives_what_single_texts_give(embedder: WordLlamaEmbedder) -> None:

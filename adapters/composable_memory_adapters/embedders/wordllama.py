@@ -5,10 +5,11 @@ of the package, which itself is not imported: that takes half a second and bring
 """
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cached_property, partial
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Literal
@@ -38,6 +39,22 @@ TENSOR = "embedding.weight"
 
 SLICE_TEXTS = 64
 """Texts of a batch that are embedded in one go; a query gets its turn between two slices."""
+
+SHORT_CHARS = 200
+"""Texts up to here are split without the library `tokenizers`, which takes a tenth of a search to load."""
+
+KIND: Final = {
+    "type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": None,
+    "end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": True, "ignore_merges": False,
+}  # fmt: skip
+NORMALIZER: Final = {
+    "type": "Sequence",
+    "normalizers": [
+        {"type": "Prepend", "prepend": "▁"},
+        {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+    ],
+}
+"""The kind of tokenizer whose work on short texts is done here."""
 
 INSTALL = "run `pip install wordllama`"
 REINSTALL = "run `pip install --force-reinstall wordllama`"
@@ -88,10 +105,14 @@ class WordLlamaEmbedder:
 
 
 class _StaticModel:
-    """The two files in memory: what splits a text into tokens, and a vector for each token."""
+    """The two files in memory: what splits a text into tokens, and a vector for each token.
 
-    def __init__(self, tokenizer: "Tokenizer", table: "npt.NDArray[np.float16 | np.float32]") -> None:
-        self._tokenizer = tokenizer
+    A short text alone, which is what a command asks for, is split here as long as the library is not loaded.
+    """
+
+    def __init__(self, file: bytes, table: "npt.NDArray[np.float16 | np.float32]") -> None:
+        self._file = file
+        self._short = ShortTexts.of(file)
         self._table = table
 
     @classmethod
@@ -107,15 +128,9 @@ class _StaticModel:
     def load(cls, folder: Path) -> "_StaticModel":
         """Read the model from the package's folder; never downloads."""
         try:
-            from tokenizers import Tokenizer
-
-            tokenizer = Tokenizer.from_str((folder / TOKENIZER).read_text(encoding="utf-8"))
-            table = _read_table(folder / WEIGHTS)
-        except (ImportError, OSError, KeyError, ValueError) as error:
-            problem = f"the model cannot be loaded ({error})"
-            raise EmbedderUnavailable(PROVIDER, MODEL, problem, REINSTALL) from error
-        tokenizer.no_truncation()
-        return cls(tokenizer, table)
+            return cls((folder / TOKENIZER).read_bytes(), _read_table(folder / WEIGHTS))
+        except (ImportError, OSError, KeyError, TypeError, ValueError) as error:
+            raise _unusable(error) from error
 
     def embed(self, texts: Sequence[str]) -> "Vectors":
         """Return one row of unit length for each text, a row of zeros for a blank one."""
@@ -135,10 +150,79 @@ class _StaticModel:
     def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of some texts, of a blank one none; those of several on all cores."""
         sound = [_sound(text) for text in texts]
+        short = self._short  # which another thread may let go of
+        if short is not None and len(sound) == 1 and short.takes(sound[0]):
+            return [short.token_ids(sound[0])]
+        self._short = None
         if len(sound) == 1:  # a question needs no threads
             return [self._tokenizer.encode(sound[0], add_special_tokens=False).ids]
         # Without the places of the tokens in the text, which take a third of the time.
         return [each.ids for each in self._tokenizer.encode_batch_fast(sound, add_special_tokens=False)]
+
+    @cached_property
+    def _tokenizer(self) -> "Tokenizer":
+        try:
+            from tokenizers import Tokenizer
+        except ImportError as error:
+            raise _unusable(error) from error
+        tokenizer = Tokenizer.from_buffer(self._file)
+        tokenizer.no_truncation()
+        return tokenizer
+
+
+class ShortTexts:
+    """Splits short texts into the tokens that the library splits them into: byte-pair encoding with bytes.
+
+    Of all neighbours those are joined first that the model has learnt to join first. What the model does not
+    know is split into the bytes of its UTF-8.
+    """
+
+    def __init__(self, ids: Mapping[str, int], merges: Sequence[str], special: Sequence[str]) -> None:
+        self._ids = ids
+        self._ranks = dict(zip(merges, range(len(merges)), strict=True))
+        self._special = special
+
+    @classmethod
+    def of(cls, file: bytes) -> "ShortTexts | None":
+        """Return it for the file of a tokenizer, None where the tokenizer is of another kind.
+
+        Raises:
+            ValueError: it is no JSON.
+        """
+        told = json.loads(file)
+        model = told["model"]
+        kind = {name: one for name, one in model.items() if name not in ("vocab", "merges")}
+        is_known = kind == KIND and told.get("normalizer") == NORMALIZER
+        if not is_known or told.get("pre_tokenizer") is not None or not isinstance(model["merges"][0], str):
+            return None
+        return cls(model["vocab"], model["merges"], [one["content"] for one in told["added_tokens"]])
+
+    def takes(self, text: str) -> bool:
+        """Return whether a text is short, and has no token in it that stands for something else."""
+        return len(text) <= SHORT_CHARS and not any(one in text for one in self._special)
+
+    def token_ids(self, text: str) -> list[int]:
+        """Return the tokens of a text."""
+        ids, ranks = self._ids, self._ranks
+        signs = f"▁{text}".replace(" ", "▁") if text else ""
+        pieces: list[str] = []
+        for sign in signs:
+            pieces += [sign] if sign in ids else [f"<0x{byte:02X}>" for byte in sign.encode()]
+        last = len(ranks)
+        told = [ranks.get(f"{one} {other}", last) for one, other in pairwise(pieces)]
+        while told and (rank := min(told)) < last:
+            at = told.index(rank)
+            pieces[at : at + 2] = [pieces[at] + pieces[at + 1]]
+            del told[at]
+            if at > 0:
+                told[at - 1] = ranks.get(f"{pieces[at - 1]} {pieces[at]}", last)
+            if at < len(told):
+                told[at] = ranks.get(f"{pieces[at]} {pieces[at + 1]}", last)
+        return [ids[piece] for piece in pieces]
+
+
+def _unusable(error: Exception) -> EmbedderUnavailable:
+    return EmbedderUnavailable(PROVIDER, MODEL, f"the model cannot be loaded ({error})", REINSTALL)
 
 
 def _sound(text: str) -> str:
