@@ -33,9 +33,9 @@ def own_memory() -> int:
 
 
 def size_of(folder: Path, *, logs: bool) -> int:
-    """Return the bytes of the files of the log, or of all others."""
+    """Return the bytes of the log with its closed, compressed files, or of all other files."""
     files = (path for path in folder.rglob("*") if path.is_file())
-    return sum(path.stat().st_size for path in files if (path.suffix == ".jsonl") == logs)
+    return sum(path.stat().st_size for path in files if ("ops-logs" in path.parts) == logs)
 
 
 def edits(folder: Path, seed: int) -> Iterator[None]:
