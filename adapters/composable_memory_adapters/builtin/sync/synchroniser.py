@@ -27,6 +27,7 @@ from composable_memory.supervision.lease import POLL_S, Lease
 from composable_memory.supervision.single_flight import Flight, sync_ended
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory_adapters.builtin.notes.changed_notes import Drafter
+from composable_memory_adapters.builtin.notes.documents import pypdf_version
 from composable_memory_adapters.builtin.notes.sessions import growth_limits
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import (
@@ -123,7 +124,10 @@ class Synchroniser:
         self, connection: Connection, counted_at: Mapping[Connection, StockVersion]
     ) -> Stock | None:
         """Return what the index holds; None if nothing has changed since the version it was counted at."""
-        return rebuild.stock(connection, self.rebuild_cost, space=self.space, counted_at=counted_at)
+        stock = rebuild.stock(connection, self.rebuild_cost, space=self.space, counted_at=counted_at)
+        if stock and stock.snapshot.mark and ".pdf" in stock.snapshot.mark.passed_over:
+            pypdf_version()  # the status tells what reads PDF, and must not read the disk for it
+        return stock
 
     def drafter(self, reason: str = "") -> Drafter:
         """Return the drafter for these settings, and for a sync of this reason."""
