@@ -17,6 +17,7 @@ import pytest
 from composable_memory.errors import BackendTimeout, BackendUnavailable
 from composable_memory_adapters.graphiti.database import requirements
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase
+from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase
 from composable_memory_adapters.graphiti.database_store import open_database
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from tests.integration.graphiti.processes import (
@@ -185,6 +186,15 @@ async def test_a_journal_that_grew_long_is_short_for_the_next_start(data_dir: Pa
     journal = data_dir / "appendonlydir"
     assert sum(part.stat().st_size for part in journal.glob("*.incr.aof")) < 100_000
     assert sum(part.stat().st_size for part in journal.glob("*.base.rdb")) > 0
+
+
+async def test_a_journal_is_written_anew_for_each_who_asks_at_once(data_dir: Path) -> None:
+    async with opened(data_dir) as database:
+        assert isinstance(database, FalkorDatabase)
+        await database.write(GROUP, ADD, uuid="1")
+        await asyncio.gather(*(database.rewrite_journal() for _ in range(4)))
+
+        assert await count(database) == 1
 
 
 @pytest.mark.thorough

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from composable_memory.content import Health
-from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable
+from composable_memory.errors import BackendError, BackendRejected, BackendTimeout, BackendUnavailable
 from composable_memory.supervision.deadline import deadline
 from composable_memory_adapters.graphiti.database.cypher import (
     LOADING_S,
@@ -159,23 +159,35 @@ class FalkorDatabase:
     async def rewrite_journal(self) -> None:
         """Have the server write its journal anew, and wait until the former one is gone."""
         async with deadline(BACKEND_ID, "write the journal anew", LOADING_S):
-            while await self._is_rewriting():  # noqa: ASYNC110 - one that began before may hold it yet
-                await asyncio.sleep(INDEX_POLL_S)
             # A server that an earlier version started keeps the latest queries, with all they wrote.
             await self.execute_command("GRAPH.CONFIG", "SET", "CMD_INFO", "no")
             for group in await self.groups():
                 await self.execute_command("DEL", f"telemetry{{{group}}}")
-            await self.execute_command("BGREWRITEAOF")
-            while await self._is_rewriting():  # noqa: ASYNC110 - nobody tells when it is done
-                await asyncio.sleep(INDEX_POLL_S)
+            is_begun = False
+            while not is_begun:
+                await self._wait_for_rewriting()  # one that began before may hold it yet
+                is_begun = await self._begin_rewriting()
+            await self._wait_for_rewriting()
             if "aof_last_bgrewrite_status:err" in await self._persistence():
                 problem = "the journal of the graph server could not be written anew"
                 fix = "see that there is room on the disk, then try again"
                 raise BackendUnavailable(BACKEND_ID, problem, fix=fix, operation="forget")
 
-    async def _is_rewriting(self) -> bool:
+    async def _begin_rewriting(self) -> bool:
+        """Return False where the server has begun meanwhile, by itself or for somebody else."""
+        try:
+            await self.execute_command("BGREWRITEAOF")
+        except BackendRejected as error:
+            if "rewriting already in progress" not in str(error):
+                raise
+            return False
+        return True
+
+    async def _wait_for_rewriting(self) -> None:
         info = await self._persistence()
-        return "aof_rewrite_in_progress:1" in info or "aof_rewrite_scheduled:1" in info
+        while "aof_rewrite_in_progress:1" in info or "aof_rewrite_scheduled:1" in info:
+            await asyncio.sleep(INDEX_POLL_S)  # nobody tells when it is done
+            info = await self._persistence()
 
     async def _persistence(self) -> str:
         return str(await self.execute_command("INFO", "persistence"))
