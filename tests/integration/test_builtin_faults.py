@@ -4,8 +4,8 @@ import asyncio
 import os
 import random
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks import kill_rounds
 from composable_memory.errors import BackendError, IndexDamaged, IndexProblem
-from composable_memory.interfaces import BackendServices
+from composable_memory.interfaces import BackendServices, HideForgotten, hide_nothing
 from composable_memory.supervision.single_flight import Flight
 from composable_memory.testing import HashEmbedder
 from composable_memory_adapters.builtin.backend import open_builtin
@@ -58,6 +58,26 @@ def flight_for(reason: str) -> Flight:
     flight = Flight()
     flight.join(reason, force=False, progress=None)
     return flight
+
+
+@asynccontextmanager
+async def synchroniser(
+    services: BackendServices, path: Path, hide: HideForgotten = hide_nothing
+) -> AsyncIterator[Synchroniser]:
+    """Open an index file, and sync all notes once."""
+    async with SqliteFile.open(path) as file:
+        sync = Synchroniser(
+            file=file,
+            workspace=services.workspace_dir,
+            settings=NO_SYNC,
+            embedder=None,
+            space=None,
+            ops_log=services.ops_log,
+            clock=services.clock,
+            hide=hide,
+        )
+        await sync.run(flight_for("boot"))
+        yield sync
 
 
 # --- processes that die, and that share ---
@@ -307,6 +327,51 @@ async def test_a_sync_that_fails_is_logged(services: BackendServices, events: Me
 
     (failed,) = events.details(SyncFailed)
     assert (failed.reason, failed.error.type) == ("watch", "IndexDamaged")
+
+
+async def test_others_can_write_while_a_note_that_was_named_is_read(
+    services: BackendServices, workspace: Path
+) -> None:
+    path, read = await index_of(services), list[str]()
+
+    def write_meanwhile(text: str, _source: str) -> str:
+        with closing(apsw.Connection(str(path))) as other:
+            other.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('other', 'was here')")
+        read.append(text)
+        return text
+
+    async with synchroniser(services, path, write_meanwhile) as sync:
+        note = workspace / "MEMORY.md"
+        note.write_text("The hull is green.", encoding="utf-8")
+        report = await sync.run(flight_for("watch"), {str(note)})
+
+    assert report is not None
+    assert (report.files_indexed, read[-1]) == (1, "The hull is green.")
+
+
+async def test_after_a_write_that_failed_a_note_that_could_not_be_read_is_not_lost_sight_of(
+    services: BackendServices, workspace: Path
+) -> None:
+    path = await index_of(services)
+    large, note = workspace / "memory" / "large.md", workspace / "MEMORY.md"
+    large.touch()
+    os.truncate(large, 2**29)
+    async with synchroniser(services, path) as sync:
+        with closing(apsw.Connection(str(path))) as other:
+            other.execute(
+                "CREATE TRIGGER full BEFORE UPDATE ON meta WHEN new.key = 'last_sync'"
+                " BEGIN SELECT RAISE(ABORT, 'no space'); END"
+            )
+        large.write_text("The mast is high.", encoding="utf-8")
+        note.write_text("The hull is green.", encoding="utf-8")
+        with pytest.raises(IndexProblem, match="no space"):
+            await sync.run(flight_for("watch"), {str(note)})
+        with closing(apsw.Connection(str(path))) as other:
+            other.execute("DROP TRIGGER full")
+        report = await sync.run(flight_for("watch"), {str(note)})
+
+    assert report is not None
+    assert (report.files_indexed, report.problems) == (2, ())
 
 
 async def test_an_empty_file_is_a_new_index(services: BackendServices) -> None:

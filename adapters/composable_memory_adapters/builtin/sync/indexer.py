@@ -177,7 +177,7 @@ class Indexer:
         return await asyncio.to_thread(self._compared, found, known)
 
     def update(self, connection: Connection, paths: Set[str]) -> NotesPass | None:
-        """Write or remove what changed of the notes at some paths, within the caller's transaction.
+        """Write or remove what changed of the notes at some paths, in a transaction after the caller's.
 
         So are those that could not be read before. What is too much for one transaction is left to be
         written. Returns None if a path may be that of anything but a note in a folder that had notes before.
@@ -192,7 +192,12 @@ class Indexer:
         if named is None:
             return None
         known = index_writes.file_states(connection, self.tables, [file.key for file in named])
+        connection.execute("ROLLBACK")  # the disk may be slow, and no other process should have to wait
         found = self._look_again(named, places)
+        changed = self.drafter.changed(replace(glance.scan, files=found or ()), known)
+        are_read = not self.settings.documents  # reading these takes processes
+        group = self.drafter.group(changed, 0) if changed and are_read else None
+        connection.execute("BEGIN IMMEDIATE")
         if found is None:
             return None
         there = {file.path: file for file in found}
@@ -207,12 +212,11 @@ class Indexer:
             glance.scan = replace(glance.scan, files=places.files.values(), listed=None)
         notes = NotesPass(
             scan=glance.scan,
-            changed=self.drafter.changed(replace(glance.scan, files=found), known),
+            changed=changed,
             gone={file.key: known[file.key] for file in gone if file.key in known},
             incomplete=glance.incomplete,
         )
-        if notes.changed and not self.settings.documents:  # reading these takes processes
-            group = self.drafter.group(notes.changed, 0)
+        if group is not None:
             self._count(notes, group, self._write(connection, group))
         if len(notes.gone) <= GROUP_REMOVALS:
             notes.tally.removed, notes.gone = self._remove(connection, notes.gone), {}

@@ -244,7 +244,11 @@ class _Run:
         """Repair damage, and compare the index with the settings; False where there is none at its path."""
         writes, opening = self._file.writes, None
         if self._paths:
-            opening = await self._file.write(self._update, self._paths)
+            try:
+                opening = await self._file.write(self._update, self._paths)
+            except IndexProblem:
+                self._sync.glance.scan = None  # it tells of what was not stored
+                raise
             writes += 1
         if opening is None:
             opening = await self._file.read(self._open)
@@ -276,7 +280,7 @@ class _Run:
         return _Opening(stored, stored.mark, look=self._live.look(connection), stock=stock)
 
     def _update(self, connection: Connection, paths: Set[str]) -> _Opening | None:
-        """Do in one transaction what a sync of a few notes has to do; None where it is no longer the file.
+        """Do at once what a sync of a few notes has to do; None where it is no longer the file.
 
         Each further call of a thread would take as long as all of it, and the connection that writes has most
         of the pages in memory.
