@@ -204,6 +204,13 @@ def test_a_workspace_that_is_missing_says_nothing_about_its_notes(root: Path) ->
     assert "does not exist" in report.unreadable[""]
 
 
+def test_a_workspace_that_cannot_be_looked_at_says_nothing_about_its_notes(root: Path) -> None:
+    report = scan(root / ("x" * 300))
+
+    assert not report.covers("memory/a.md")
+    assert "File name too long" in report.unreadable[""]
+
+
 def test_what_lies_in_an_unreadable_folder_is_not_taken_for_gone() -> None:
     report = ScanReport(files=(), unreadable={"memory/private": "Permission denied"})
 

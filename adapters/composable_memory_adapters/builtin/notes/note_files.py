@@ -222,8 +222,12 @@ class Places:
 
 def _walk_notes(walk: "_Walk", workspace: Path, extra_paths: Sequence[Path]) -> None:
     root = Path(os.path.realpath(workspace))
-    if not root.is_dir():
-        walk.unreadable[""] = f"the workspace {workspace} does not exist"
+    try:
+        problem = None if root.is_dir() else "does not exist"
+    except OSError as error:  # such as of a network drive that has gone away
+        problem = f"cannot be looked at ({error.strerror or error})"
+    if problem is not None:
+        walk.unreadable[""] = f"the workspace {workspace} {problem}"
         return
     extras = [extra_root(path, root) for path in extra_paths]
     for name in [""] if root in extras else [*MAIN_FILES, *MEMORY_FOLDERS]:
