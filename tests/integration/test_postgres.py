@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -694,14 +695,42 @@ async def test_tables_that_are_upgraded_while_a_memory_is_open_are_left_alone(
 ) -> None:
     async with open_postgres(team_settings, services) as memory:
         await memory.sync()
-        await asyncio.to_thread(
-            postgres_server.run,
-            f"ALTER TABLE {team_settings.schema_}.passage_words RENAME COLUMN words TO of_version_99",
-            f"UPDATE {team_settings.schema_}.schema_version SET version = 99",
-        )
+        upgrade = f"UPDATE {team_settings.schema_}.schema_version SET version = 99"
+        await asyncio.to_thread(postgres_server.run, upgrade)
         for told in ("upgrade", "99"):
             with pytest.raises(BackendUnavailable, match=told):
                 await memory.search("ferry")
+        with pytest.raises(BackendUnavailable, match="99"):
+            await memory.sync()
+
+
+async def test_who_waits_to_write_while_tables_are_upgraded_writes_nothing(
+    services: BackendServices,
+    team_settings: PostgresSettings,
+    postgres_server: PostgresServer,
+    workspace: Path,
+) -> None:
+    schema = team_settings.schema_
+    later = [*await asyncio.to_thread(migrations), ["ALTER TABLE workspace_states ADD COLUMN later int;"]]
+    owner = await asyncpg.connect(host=str(postgres_server.folder), user="postgres", database="postgres")
+    try:
+        async with open_postgres(team_settings, services) as memory, asyncio.timeout(60):
+            await memory.sync()
+            before = await asyncio.to_thread(postgres_server.run, f"SELECT * FROM {schema}.workspace_states")
+            await owner.execute(f"BEGIN; SET LOCAL search_path = {schema}, public")
+            await migrate(owner, schema, later)
+            await asyncio.to_thread(write, workspace, {"memory/later.md": "The ferry has left.\n"})
+            writing = asyncio.create_task(memory.sync())
+            while not await owner.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+                assert not writing.done()
+            await owner.execute("COMMIT")
+            with pytest.raises(BackendUnavailable, match="upgrade"):
+                await writing
+    finally:
+        await owner.close()
+
+    after = await asyncio.to_thread(postgres_server.run, f"SELECT * FROM {schema}.workspace_states")
+    assert after.strip() == before.strip() + "|"
 
 
 async def test_a_migration_may_take_hours(postgres_server: PostgresServer) -> None:
@@ -890,6 +919,28 @@ async def test_a_phrase_is_found_among_many_passages_that_have_its_words_apart(
         await memory.sync()
 
         assert (await paths(memory, '"new project"'))[0] == "memory/phrase.md"
+
+
+async def test_passages_that_others_wrote_without_a_vector_have_that_of_the_same_text(
+    services: BackendServices,
+    team_settings: PostgresSettings,
+    postgres_server: PostgresServer,
+    tmp_path: Path,
+) -> None:
+    embedding = replace(services, embedder=HashEmbedder(dimensions=16), embedder_problem=None)
+    lamp = "# Lamp\n\nThe lamp is lit.\n"
+    for name in ("ada", "bob"):
+        await asyncio.to_thread(write, tmp_path / name, {f"memory/{name}.md": lamp})
+    async with machine(team_settings, replace(services, embedder=None), tmp_path / "bob") as bob:
+        await bob.sync()
+    async with machine(team_settings, embedding, tmp_path / "ada") as ada:
+        report = await ada.sync()
+        answer = await ada.answer("lamp")
+
+    told, true = await asyncio.to_thread(counted, postgres_server, team_settings.schema_)
+    assert told == true
+    assert (report.embedded, report.embeddings_pending) == (1, 0)
+    assert answer.degraded == ()
 
 
 @dataclass(frozen=True)
@@ -1408,6 +1459,76 @@ def test_the_commands_make_tables_and_tell_how_the_server_is(
     backends = {one["id"]: one for one in json.loads(found.stdout)["backends"]}
     assert backends["team"]["engines"] == {"keyword": "postings", "vector": "pgvector"}
     assert backends["team"]["resultCount"] > 0
+
+
+def put_vectors(server: PostgresServer, schema: str, workspace: str, *, dims: int, count: int) -> None:
+    """Store vectors of a workspace that has no passages."""
+    numbers = f"SELECT array_agg(sin(one * n)) FROM generate_series(1, {dims}) AS n"
+    server.run(
+        f"INSERT INTO {schema}.workspaces (name) VALUES ('{workspace}')",
+        f"INSERT INTO {schema}.workspace_states (tenant, space)"
+        f" SELECT tenant, 'of/test/{dims}/key' FROM {schema}.workspaces WHERE name = '{workspace}'",
+        f"INSERT INTO {schema}.vectors (tenant, hash, vector) SELECT tenant, one, ({numbers})::real[]::vector"
+        f" FROM {schema}.workspaces, generate_series(1, {count}) AS one WHERE name = '{workspace}'",
+    )
+
+
+async def test_an_index_of_vectors_is_made_though_the_server_gives_little_memory(
+    team_settings: PostgresSettings, postgres_server: PostgresServer
+) -> None:
+    put = partial(put_vectors, postgres_server, team_settings.schema_, "large")
+    await asyncio.to_thread(put, dims=256, count=2_000)
+    try:
+        little = "ALTER ROLE postgres SET maintenance_work_mem = '1MB'"
+        await asyncio.to_thread(postgres_server.run, little)
+        async with owner_of(postgres_server, team_settings) as owner:
+            (indexed,) = await vector_index.keep_up(owner, above=1_000)
+    finally:
+        await asyncio.to_thread(postgres_server.run, "ALTER ROLE postgres RESET maintenance_work_mem")
+
+    assert indexed.is_new
+
+
+async def test_vectors_that_are_too_long_for_an_index_keep_it_from_no_other_workspace(
+    team_settings: PostgresSettings, postgres_server: PostgresServer
+) -> None:
+    for name, dims in (("first", 4_001), ("second", 16)):
+        put = partial(put_vectors, postgres_server, team_settings.schema_, name)
+        await asyncio.to_thread(put, dims=dims, count=10)
+    async with owner_of(postgres_server, team_settings) as owner:
+        first, second = await vector_index.keep_up(owner, above=5)
+
+    assert "4001" in (first.problem or "")
+    assert (first.is_new, first.is_gone) == (False, False)
+    assert (second.problem, second.is_new) == (None, True)
+
+
+async def test_where_there_are_no_tables_an_index_of_vectors_is_refused_with_what_to_do(
+    postgres_server: PostgresServer,
+) -> None:
+    await asyncio.to_thread(postgres_server.run, "CREATE DATABASE without_tables")
+    address = Address.of(postgres_server.url(database="without_tables"))
+    empty = server.Server(PostgresSettings(), address, "postgres")
+    try:
+        with pytest.raises(BackendUnavailable, match="cmem postgres init"):
+            await vector_index.keep_up(empty)
+    finally:
+        await empty.close()
+
+
+async def test_no_index_of_vectors_is_made_through_a_pooler(
+    own_server: PostgresServer, pooled_url: str
+) -> None:
+    settings = await make_tables(own_server, "team_memory")
+    pooled = server.Server(settings, Address.of(pooled_url), "postgres")
+    try:
+        with pytest.raises(BackendUnavailable, match="pooler"):
+            await vector_index.keep_up(pooled)
+    finally:
+        await pooled.close()
+
+    held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+    assert (await asyncio.to_thread(own_server.run, held)).strip() == "0"
 
 
 def test_the_owner_of_the_tables_has_the_vectors_of_large_workspaces_indexed(

@@ -78,6 +78,8 @@ async def migrate(session: Session, schema: str, steps: Sequence[Sequence[str]])
             f"CREATE TABLE {schema}.schema_version (version int NOT NULL);"
             f"INSERT INTO {schema}.schema_version VALUES (0)"
         )
+    if steps[before:]:  # who comes meanwhile waits before looking at the version, and then sees the new one
+        await session.execute(f"LOCK TABLE {schema}.schema_version", timeout=LONGEST_S)
     for statement in chain.from_iterable(steps[before:]):
         await session.execute(statement, timeout=LONGEST_S)
     after = max(before, len(steps))

@@ -54,6 +54,9 @@ FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE ext
 IS_DIRECT = "SELECT 1 / (pg_backend_pid() = {})::int"
 """Fails where the process that a connection has named is not the one that works for it."""
 
+IS_KNOWN = f"SELECT 1 / (version = {schema.VERSION})::int FROM schema_version"  # noqa: S608 - our own text
+"""Fails where the tables were brought up to date while this program is open."""
+
 NOT_SPREAD = """
 SELECT format('%I.%I', $1::text, relname) AS name FROM pg_class
 WHERE relnamespace = $1::text::regnamespace AND relkind = 'r' AND relname <> 'schema_version'
@@ -351,15 +354,21 @@ class Server:
         """Yield a connection for long work on the tables that is no transaction as a whole; it ends with it.
 
         Raises:
-            BackendError: somebody else is at such work.
+            BackendError: somebody else is at such work, or a pooler is in between.
         """
         try:
             async with self._connection(operation) as connection:
+                if self._is_pooled:  # which would give the lock and the settings to whoever comes next
+                    fix = "let --url-env name a variable with the URL of the server itself"
+                    problem = f"{self.address} is a pooler, not the server"
+                    raise BackendUnavailable(self._id, problem, fix=fix, operation=operation)
                 await self._check(connection, operation)
                 await connection.execute(f"SET statement_timeout = 0; SET {self._search_path()}")
                 if not await connection.fetchval("SELECT pg_try_advisory_lock($1)", lock):
                     raise BackendError(self._id, operation, "somebody else is at it")
                 yield connection
+                # Else the server may hold it for a moment longer than the connection lasts.
+                await connection.execute(f"SELECT pg_advisory_unlock({lock})")
         finally:
             await self._forget()
 
@@ -395,11 +404,16 @@ class Server:
     async def _enter(self, connection: Connection, tenant: int, limit_s: float, operation: str) -> None:
         """Let a transaction see what belongs to a tenant, and nothing else."""
         # By SET LOCAL, which a coordinator of Citus hands on to its workers, as it does not `set_config`.
-        await connection.execute(
-            f"SET LOCAL cmem.tenant = '{int(tenant)}';"
-            f"SET LOCAL statement_timeout = {int(limit_s * 1000)}; SET LOCAL jit = off;"
-            f"SET LOCAL {self._search_path()}"
-        )
+        try:
+            await connection.execute(
+                f"SET LOCAL cmem.tenant = '{int(tenant)}';"
+                f"SET LOCAL statement_timeout = {int(limit_s * 1000)}; SET LOCAL jit = off;"
+                f"SET LOCAL {self._search_path()}; {IS_KNOWN}"
+            )
+        except asyncpg.DivisionByZeroError:
+            self._is_checked = False  # the next call says of which
+            problem, fix = "its tables are of another version now", "upgrade composable-memory, or try again"
+            raise BackendUnavailable(self._id, problem, fix=fix, operation=operation) from None
         name = await connection.fetchval("SELECT name FROM workspaces WHERE tenant = $1", tenant)
         if name != self._names.get(tenant):
             problem = "the tables were made anew"
@@ -535,7 +549,7 @@ class Server:
             problem, fix = f"{self.address} refuses: {told}", "look at the URL"
         elif isinstance(error, asyncpg.InsufficientPrivilegeError):
             problem = f"{self.address} refuses: {told}"
-            fix = "let its owner run `cmem postgres init --grant-to`"
+            fix = "be the tables' owner (`--url-env`), or let the owner run `cmem postgres init --grant-to`"
         elif isinstance(error, _NOT_THERE):
             self._is_checked = False  # the next call says of which version they are
             problem, fix = f"its tables have changed ({told})", "upgrade composable-memory, or try again"

@@ -14,8 +14,12 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 INDEXED_ABOVE = 100_000
 """Vectors of a workspace: comparing fewer takes no longer than all else of a question."""
 
+PGVECTOR = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
 OLDEST_PGVECTOR = (0, 8)
 """Earlier ones stop before they have found as many as were asked for."""
+
+MOST_NUMBERS = 4_000
+"""Of longer vectors pgvector makes no index."""
 
 LOCK = schema.LOCK + 1
 """The advisory lock under which indexes are made."""
@@ -47,6 +51,18 @@ MOST_PARTS = 1000
 VECTORS_A_PART = 100
 """At least, until there are so many parts."""
 
+# pgvector refuses to part vectors with less memory than it may need for that, mostly for a sample with
+# the distance of each to each part. By default a server gives 64 MB; a thousand parts take some 250.
+MEMORY = """
+SELECT set_config('maintenance_work_mem', greatest(
+  pg_size_bytes(current_setting('maintenance_work_mem')) / 1024, $1::bigint
+) || 'kB', false)
+"""
+SAMPLED = 50
+"""Of each part pgvector looks at so many vectors,"""
+LEAST_SAMPLED = 10_000
+"""and at no fewer of all."""
+
 LOOK = "SET LOCAL ivfflat.probes = 192; SET LOCAL ivfflat.iterative_scan = relaxed_order"
 """In so many parts, and in further ones where these hold too few."""
 
@@ -65,12 +81,13 @@ ORDER BY cosine DESC, nearest.id, passages.id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Indexed:
-    """A workspace whose vectors have an index, or had one until now."""
+    """A workspace whose vectors have an index, had one until now, or cannot have one for a `problem`."""
 
     workspace: str
     vectors: int
     is_new: bool
     is_gone: bool
+    problem: str | None = None
 
 
 async def is_there(connection: Connection, tenant: int, space: str | None) -> bool:
@@ -94,14 +111,14 @@ async def keep_up(server: Server, *, above: int = INDEXED_ABOVE) -> Sequence[Ind
     Those who ask and write go on meanwhile. A million vectors take minutes.
 
     Raises:
-        BackendError: this role may not, or somebody else is at it.
+        BackendError: this role may not, somebody else is at it, or a pooler is in between.
         ConfigError: pgvector is too old.
     """
-    version = str((await server.facts())["pgvector"])
-    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_PGVECTOR:
-        raise ConfigError("pgvector", f"it is {version}, and 0.8 is needed for an index of vectors")
     indexed: list[Indexed] = []
     async with server.alone("index vectors", LOCK) as connection:
+        version = str(await connection.fetchval(PGVECTOR))
+        if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_PGVECTOR:
+            raise ConfigError("pgvector", f"it is {version}, and 0.8 is needed for an index of vectors")
         names = dict(map(tuple, await connection.fetch(EXISTING)))
         for tenant in range(1, await connection.fetchval(LAST_TENANT) + 1):
             async with connection.transaction():
@@ -119,24 +136,40 @@ async def _kept_up(
 ) -> Indexed | None:
     """Make or drop the index of a workspace that has those of some names, of which not all may be whole."""
     workspace, space, vectors = about
-    name = _name(tenant, space)
+    name, dims = _name(tenant, space), writing.space_of(space).dims
     is_kept = names.get(name, False) and vectors > above // 2
-    is_new = vectors > above and not is_kept
+    is_wanted = vectors > above and not is_kept
+    is_new = is_wanted and dims <= MOST_NUMBERS
     gone = [one for one in names if not (is_kept and one == name)]
     for one in gone:
         await connection.execute(DROP.format(name=one), timeout=schema.LONGEST_S)
     if is_new:
         parts = min(MOST_PARTS, vectors // VECTORS_A_PART + 1)
-        make = MAKE.format(name=name, tenant=tenant, dims=writing.space_of(space).dims, lists=parts)
+        await connection.execute(MEMORY, _memory_kb(parts, dims))
+        make = MAKE.format(name=name, tenant=tenant, dims=dims, lists=parts)
         await connection.execute(make, timeout=schema.LONGEST_S)
     if gone or is_new:
         # Whoever has another revision than before looks for the index.
         async with connection.transaction():
             await connection.execute(ENTER.format(tenant))
             await connection.execute(writing.LOCK, tenant)
-    if not (names or is_new):
+    if not (names or is_wanted):
         return None
-    return Indexed(workspace=workspace, vectors=vectors, is_new=is_new, is_gone=not (is_kept or is_new))
+    problem = f"each has {dims} numbers, and pgvector indexes {MOST_NUMBERS} at most"
+    return Indexed(
+        workspace=workspace,
+        vectors=vectors,
+        is_new=is_new,
+        is_gone=bool(names) and not (is_kept or is_new),
+        problem=problem if is_wanted and not is_new else None,
+    )
+
+
+def _memory_kb(parts: int, dims: int) -> int:
+    """Return how much pgvector may need to part vectors, and a little more."""
+    vector = 2 * dims + 32
+    sampled = max(SAMPLED * parts, LEAST_SAMPLED) * (4 * parts + vector)
+    return (sampled + parts * (4 * parts + 4 * vector)) // 1_000
 
 
 def _name(tenant: int, space: str) -> str:

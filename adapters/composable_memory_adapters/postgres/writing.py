@@ -220,14 +220,13 @@ class _Change:
         """
         rows = await self._connection.fetch(WITH_VECTOR, self._tenant, [*new, *gone])
         known = {row["hash"] for row in rows}
-        stored = {}
-        if vectors and self._space in (None, space):
-            if self._space is None:
-                await self._connection.execute(CLAIM_SPACE, self._tenant, space)
-            stored = {one: vectors[one] for one in new if one in vectors and one not in known}
-            await _put_vectors(self._connection, self._tenant, stored)
-        self._grown["pending"] += sum(one not in known and one not in stored for one in new)
-        self._grown["pending"] -= sum(one not in known for one in gone)
+        self._grown["pending"] += sum(one not in known for one in new) - sum(one not in known for one in gone)
+        if not vectors or self._space not in (None, space):
+            return 0
+        if self._space is None:
+            await self._connection.execute(CLAIM_SPACE, self._tenant, space)
+        stored = {one: vectors[one] for one in new if one in vectors and one not in known}
+        await _put_vectors(self._connection, self._tenant, stored)
         return len(stored)
 
     async def store(self) -> None:
@@ -523,12 +522,15 @@ async def write_vectors(
     await connection.execute(LOCK, tenant)
     if await connection.fetchval(SPACE, tenant) != space:
         return False
-    await connection.execute(FEWER_PENDING, tenant, [*vectors])
     await _put_vectors(connection, tenant, vectors)
     return True
 
 
 async def _put_vectors(connection: Connection, tenant: int, vectors: Mapping[str, bytes]) -> None:
+    """Store vectors; passages with the same text that others wrote before have one by it as well."""
+    if not vectors:
+        return
+    await connection.execute(FEWER_PENDING, tenant, [*vectors])
     ids = await connection.fetch(NEXT_IDS, len(vectors))
     rows = [(tenant, hash_, one, id_) for (hash_, one), (id_,) in zip(vectors.items(), ids, strict=True)]
     await connection.executemany(PUT_VECTOR, rows)

@@ -104,6 +104,7 @@ async def index(
         return
     for one in indexed:
         has = "has no index any more" if one.is_gone else "has an index now" if one.is_new else "has an index"
+        has = f"can have no index: {one.problem}" if one.problem else has
         print_line(f"The workspace {one.workspace!r}, of {counted(one.vectors, 'vector')}, {has}.")
     if not indexed:
         print_line(f"No workspace has more than {counted(above, 'vector')}.")
