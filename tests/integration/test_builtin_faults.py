@@ -349,6 +349,23 @@ async def test_others_can_write_while_a_note_that_was_named_is_read(
     assert (report.files_indexed, read[-1]) == (1, "The hull is green.")
 
 
+async def test_that_a_sync_looks_at_the_notes_is_told_before_it_does(
+    services: BackendServices, workspace: Path
+) -> None:
+    path, flight, told = await index_of(services), flight_for("watch"), list[object]()
+
+    def note_progress(text: str, _source: str) -> str:
+        told.append(flight.progress)
+        return text
+
+    async with synchroniser(services, path, note_progress) as sync:
+        note = workspace / "MEMORY.md"
+        note.write_text("The hull is green.", encoding="utf-8")
+        await sync.run(flight, {str(note)})
+
+    assert told[-1] is not None
+
+
 async def test_after_a_write_that_failed_a_note_that_could_not_be_read_is_not_lost_sight_of(
     services: BackendServices, workspace: Path
 ) -> None:

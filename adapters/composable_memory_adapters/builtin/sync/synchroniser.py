@@ -223,7 +223,6 @@ class _Run:
 
     async def complete(self) -> SyncReport:
         result = self.result
-        self._progress.report("Looking at the notes", 0, 0)
         result.notes = await self._index(self._live)
         is_marked = self._mark is not self._mark_before
         await self._leave_mark(is_news=result.is_full or (result.tally.has_changes and not is_marked))
@@ -242,6 +241,7 @@ class _Run:
 
     async def begin(self) -> bool:
         """Repair damage, and compare the index with the settings; False where there is none at its path."""
+        self._progress.report("Looking at the notes", 0, 0)
         writes, opening = self._file.writes, None
         if self._paths:
             try:

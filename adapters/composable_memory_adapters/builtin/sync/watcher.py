@@ -180,7 +180,8 @@ class _EventFilter(FileSystemEventHandler):
             self.is_outdated = True
         # Not every system reports whether a folder or a file is gone: a name without a dot may be a folder's.
         is_folder = event.is_directory or (goes_out and "." not in source.rpartition(os.sep)[2])
-        self.is_outdated |= is_folder
+        if is_folder:  # only ever set: another thread may find that events were lost
+            self.is_outdated = True
         for path in (source, target):
             if path and self.scope.concerns(path, is_folder=is_folder):
                 self.on_change(path)
