@@ -182,16 +182,11 @@ def description_of(origin: Origin | None, fallback: str = "") -> str:
     """
     if origin is None or not origin.path:
         return fallback if origin_of(fallback) is None else f"from {fallback.replace('#', ' ')}"
-    path = as_described(origin.path)
+    path = origin.path.replace("%", "%25").replace("#", "%23")
     if origin.start_line < 1:
         return path if FILE_LIKE.fullmatch(path) else f"{path}#"
     last = f"-L{origin.end_line}" if origin.end_line > origin.start_line else ""
     return f"{path}#L{origin.start_line}{last}"
-
-
-def as_described(path: str) -> str:
-    """Return a path, or a part of one, as it stands in a description."""
-    return path.replace("%", "%25").replace("#", "%23")
 
 
 def origin_of(description: str) -> Origin | None:

@@ -1,5 +1,6 @@
 """Answers questions with facts, lists facts, entities and episodes, and renders what `get` shows."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -14,7 +15,6 @@ from composable_memory.supervision.tasks import all_of
 from composable_memory.time.windows import FAR_FUTURE, FAR_PAST, window_of
 from composable_memory.types import MemoryFileSlice, MemorySearchResult, SearchAnswer, SearchOptions
 from composable_memory_adapters.excerpts import excerpt
-from composable_memory_adapters.graphiti.episodes import as_described
 from composable_memory_adapters.graphiti.fact_results import (
     PATH_ROOT,
     as_result,
@@ -171,8 +171,9 @@ class FactQueries(OpenGraph):
 
     async def _said_in(self, group_id: str, path: str, first: int, count: int) -> str:
         """Return what the graph has of lines of a file of another workspace."""
-        name = as_described(path.rpartition("/")[2])
-        found = await self._parts.store.episodes([group_id], limit=MAX_FACTS, place=name)
+        # A part that stands in its description as it is, whoever wrote that: we escape these two signs.
+        part = max(re.split("[%#]", path.rpartition("/")[2]), key=len)
+        found = await self._parts.store.episodes([group_id], limit=MAX_FACTS, place=part)
         places = [(one, one.origin) for one in (cited_episode(one, self._parts.scope) for one in found)]
         said = [
             (place.start_line, episode.text.strip())

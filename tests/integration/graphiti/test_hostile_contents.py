@@ -17,6 +17,9 @@ from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
 from composable_memory.types import SearchOptions
 from composable_memory_adapters.graphiti.database import requirements
+from composable_memory_adapters.graphiti.database_store import open_database
+from composable_memory_adapters.graphiti.settings import GraphitiSettings
+from tests.integration.graphiti.planting import plant_episode
 
 pytest.importorskip("falkordb")
 pytest.importorskip("graphiti_core")
@@ -168,6 +171,21 @@ async def test_an_agent_can_neither_read_nor_forget_what_another_remembers(tmp_p
     assert read == ["", "", ""]
     assert found.results == ()
     assert "Harbour" in shared
+
+
+async def test_what_others_have_written_of_a_page_is_read_whatever_its_address(tmp_path: Path) -> None:
+    """An address may be escaped by rules that are not ours."""
+    addresses = ("https://example.org/wiki/Caf%C3%A9", "https://example.org/ferry#times", "notes/100%#1.md")
+    async with opened(tmp_path) as memory:
+        await memory.ingest([said("own", SAID)])
+    (ledger,) = (tmp_path / "state").rglob("episodes.sqlite")
+    async with open_database(GraphitiSettings(), data_dir=ledger.parent) as database:
+        for address in addresses:
+            await plant_episode(database, "others", address, description=address)
+    async with opened(tmp_path, also_search=["others"]) as memory:
+        read = [(await memory.read_file(f"graphiti/others/{address}")).text for address in addresses]
+
+    assert read == [f"The text of {address}" for address in addresses]
 
 
 async def test_nobody_else_can_read_what_is_kept(tmp_path: Path) -> None:
