@@ -193,7 +193,11 @@ class ShortTexts:
         model = told["model"]
         kind = {name: one for name, one in model.items() if name not in ("vocab", "merges")}
         is_known = kind == KIND and told.get("normalizer") == NORMALIZER
-        if not is_known or told.get("pre_tokenizer") is not None or not isinstance(model["merges"][0], str):
+        if (
+            not is_known
+            or told.get("pre_tokenizer") is not None
+            or any(not isinstance(one, str) for one in model["merges"][:1])
+        ):
             return None
         return cls(model["vocab"], model["merges"], [one["content"] for one in told["added_tokens"]])
 
