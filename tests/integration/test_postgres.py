@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -32,6 +32,7 @@ from composable_memory.interfaces import BackendServices, FeedbackServices, Supp
 from composable_memory.supervision.process_identity import host, is_gone, start_of
 from composable_memory.testing import FIXED_NOW, HashEmbedder
 from composable_memory.types import MemorySource, SearchFilters, SearchOptions, SyncReport
+from composable_memory.vector_values import EmbedderInput
 from composable_memory_adapters import builtin, postgres
 from composable_memory_adapters.builtin.settings import QuerySettings
 from composable_memory_adapters.builtin.sync import sync_scheduler
@@ -941,6 +942,43 @@ async def test_passages_that_others_wrote_without_a_vector_have_that_of_the_same
     assert told == true
     assert (report.embedded, report.embeddings_pending) == (1, 0)
     assert answer.degraded == ()
+
+
+class AfterTheText(HashEmbedder):
+    """Answers when the server has the text: later than whoever writes that waits for vectors."""
+
+    def __init__(self, server: PostgresServer, schema: str) -> None:
+        super().__init__(dimensions=16)
+        count = f"SELECT count(*) FROM {schema}.passages"
+        self._count = partial(server.run, "SELECT pg_sleep(0.1)", count)
+
+    async def embed_batch(self, inputs: Sequence[EmbedderInput]) -> Sequence[Sequence[float]]:
+        vectors = await super().embed_batch(inputs)
+        while int(await asyncio.to_thread(self._count)) == 0:
+            pass
+        return vectors
+
+
+async def test_a_text_is_written_before_an_embedder_that_is_slow_and_embedded_once(
+    services: BackendServices,
+    team_settings: PostgresSettings,
+    postgres_server: PostgresServer,
+    tmp_path: Path,
+) -> None:
+    slow = AfterTheText(postgres_server, team_settings.schema_)
+    await asyncio.to_thread(write, tmp_path / "ada", {"memory/lamp.md": "The lamp is lit.\n"})
+    async with (
+        machine(
+            team_settings, replace(services, embedder=slow, embedder_problem=None), tmp_path / "ada"
+        ) as ada,
+        asyncio.timeout(60),
+    ):
+        report = await ada.sync()
+
+    told, true = await asyncio.to_thread(counted, postgres_server, team_settings.schema_)
+    assert told == true
+    assert (report.embedded, report.embeddings_pending, report.problems) == (1, 0, ())
+    assert len(slow.texts) == 1
 
 
 @dataclass(frozen=True)

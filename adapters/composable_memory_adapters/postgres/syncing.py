@@ -33,7 +33,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 BATCH = 64
 AHEAD_S = 1.0
-"""So long the text of a few passages waits for their vectors, which are then written with it."""
+"""So long the text of a few passages waits for their vectors; those that come later are written after it."""
 BATCH_TIMEOUT_S = 600.0
 FAILURES_IN_A_ROW = 4
 OWNERS = "postgres/owners"
@@ -85,9 +85,19 @@ class Syncing:
         self._workspace = workspace
         self.owner = settings.owner
         """The name under which the folder syncs; None until it has, where the settings give none."""
+        self._late: asyncio.Task[dict[str, bytes]] | None = None
+        """Embeds what was written without its vectors meanwhile."""
 
     async def run(self, flight: Flight) -> SyncReport:
         """Sync once."""
+        try:
+            return await self._run(flight)
+        finally:
+            if self._late is not None:
+                self._late.cancel()
+                await asyncio.gather(self._late, return_exceptions=True)
+
+    async def _run(self, flight: Flight) -> SyncReport:
         if self.owner is None:
             self.owner = await asyncio.to_thread(own_name, self._services)
         owner = self.owner
@@ -173,17 +183,20 @@ class Syncing:
         """
         texts = {chunk.hash: chunk.text for one in files for chunk in one.chunks}
         embedder, space = self._services.embedder, self._space
-        if embedder is None or space is None or not 0 < len(texts) <= BATCH:
+        if embedder is None or space is None or self._late is not None or not 0 < len(texts) <= BATCH:
             return {}
         look = partial(writing.known_vectors, tenant=tenant, hashes=[*texts])
         known, claimed = await self._server.read("sync", look, tenant=tenant)
         new = {hash_: text for hash_, text in texts.items() if hash_ not in known}
         if not new or claimed not in (None, space_id(space)):
             return {}
-        try:
-            return await _embedded(embedder, space, new, within_s=AHEAD_S)
-        except EmbeddingError:
-            return {}
+        asked = self._late = asyncio.create_task(_embedded(embedder, space, new))
+        done, _ = await asyncio.wait({asked}, timeout=AHEAD_S)
+        if done:
+            self._late = None
+            with suppress(EmbeddingError):
+                return asked.result()
+        return {}
 
     async def _embed(self, tenant: int, run: _Run, flight: Flight) -> None:
         """Embed what has no vector in the workspace, whoever wrote it."""
@@ -208,6 +221,18 @@ class Syncing:
         self, embedder: EmbedderAdapter, space: EmbeddingSpace, tenant: int, run: _Run, flight: Flight
     ) -> None:
         """Embed page by page, the newest first, each text once; of a batch that is refused, text by text."""
+        if self._late is not None:
+            try:
+                vectors = await self._late
+            except EmbedderUnavailable as error:
+                run.problems.append(str(error))
+                return
+            except EmbeddingError:  # these texts are asked for again below
+                vectors = {}
+            if not await self._store(tenant, space, vectors, run):
+                return
+            look = partial(writing.pending_and_space, tenant=tenant)
+            run.pending, _ = await self._server.read("sync", look, tenant=tenant)
         before: int | None = writing.LAST
         seen: set[str] = set()
         failures = 0
@@ -234,15 +259,23 @@ class Syncing:
                         return
                     continue
                 failures = 0
-                write = partial(writing.write_vectors, tenant=tenant, space=space_id(space), vectors=vectors)
-                if not await self._server.write("sync", write, tenant=tenant):
-                    run.problems.append(OTHER_SPACE)
+                if not await self._store(tenant, space, vectors, run):
                     return
-                run.embedded += len(vectors)
                 run.pending -= sum(hash_ in vectors for hash_, _ in found)
                 done = len(run.changed) + run.embedded
                 total = done + max(0, run.pending)
                 flight.tell(MemorySyncProgressUpdate(completed=done, total=total, label="Embedding"))
+
+    async def _store(
+        self, tenant: int, space: EmbeddingSpace, vectors: Mapping[str, bytes], run: _Run
+    ) -> bool:
+        """Store vectors; return false where those of another space have come."""
+        write = partial(writing.write_vectors, tenant=tenant, space=space_id(space), vectors=vectors)
+        if not await self._server.write("sync", write, tenant=tenant):
+            run.problems.append(OTHER_SPACE)
+            return False
+        run.embedded += len(vectors)
+        return True
 
 
 def own_name(services: BackendServices) -> str:
@@ -275,14 +308,10 @@ def _read(
 
 
 async def _embedded(
-    embedder: EmbedderAdapter,
-    space: EmbeddingSpace,
-    texts: dict[str, str],
-    *,
-    within_s: float = BATCH_TIMEOUT_S,
+    embedder: EmbedderAdapter, space: EmbeddingSpace, texts: Mapping[str, str]
 ) -> dict[str, bytes]:
     inputs = [EmbedderInput(text=text, id=hash_) for hash_, text in texts.items()]
-    vectors = await answer_within(within_s, embedder.embed_batch(inputs), space)
+    vectors = await answer_within(BATCH_TIMEOUT_S, embedder.embed_batch(inputs), space)
     if len(vectors) != len(inputs):
         problem = f"it returned {len(vectors)} vectors for {len(inputs)} texts"
         raise EmbeddingError(space.provider, space.model, problem)
