@@ -102,9 +102,16 @@ class SqliteFile:
     """
 
     def __init__(
-        self, path: Path, *, readers: int, on_connect: OnConnect | None, busy_timeout_s: float
+        self,
+        path: Path,
+        *,
+        readers: int,
+        on_connect: OnConnect | None,
+        busy_timeout_s: float,
+        close_timeout_s: float,
     ) -> None:
         self.path = path
+        self._close_timeout_s = close_timeout_s
         self._on_connect = on_connect
         self._busy_timeout_s = busy_timeout_s
         self._recoveries = _Recoveries()
@@ -124,13 +131,20 @@ class SqliteFile:
         readers: int = 4,
         on_connect: OnConnect | None = None,
         busy_timeout_s: float = 5.0,
+        close_timeout_s: float = 60.0,
     ) -> AsyncIterator["SqliteFile"]:
         """Yield the file at `path`; it is created, with its folder, by the first write.
 
         `on_connect` prepares each new connection in the thread that opens it. `busy_timeout_s` is how long a
-        statement waits for another process.
+        statement waits for another process, `close_timeout_s` how long closing waits for work under way.
         """
-        file = cls(path, readers=readers, on_connect=on_connect, busy_timeout_s=busy_timeout_s)
+        file = cls(
+            path,
+            readers=readers,
+            on_connect=on_connect,
+            busy_timeout_s=busy_timeout_s,
+            close_timeout_s=close_timeout_s,
+        )
         try:
             yield file
         finally:
@@ -220,12 +234,21 @@ class SqliteFile:
         return self._identity not in (None, _identity_of(self.path))
 
     async def close(self) -> None:
-        """Finish the writes, stop the reads, and end all threads; calling it again does nothing."""
+        """Finish the writes, stop the reads, and end all threads; calling it again does nothing.
+
+        Raises:
+            IndexProblem: work under way has not ended in time; its threads end when it does.
+        """
         if self._ended is None:
             self._readers.stop()
             self._writer.refuse()
             self._ended = asyncio.get_running_loop().run_in_executor(None, self._end_lanes)
-        await asyncio.shield(self._ended)
+        # Work may read other files as well, and no disk can be told to give up.
+        await asyncio.wait({self._ended}, timeout=self._close_timeout_s)
+        if not self._ended.done():
+            problem = f"it was not closed within {self._close_timeout_s:g} s: a disk does not answer"
+            raise IndexProblem(self.path, problem)
+        self._ended.result()
 
     def _end_lanes(self) -> None:
         self._readers.end()

@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,24 @@ async def test_closing_stops_a_read_and_says_so(file: SqliteFile) -> None:
 
     with pytest.raises(IndexProblem, match="it is closed; open it again"):
         await reading
+
+
+async def test_closing_does_not_wait_for_ever_for_work_that_hangs(tmp_path: Path) -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def hang(connection: Connection) -> None:
+        began.set()
+        go_on.wait(60)
+
+    opened = AsyncExitStack()
+    file = await opened.enter_async_context(SqliteFile.open(tmp_path / "notes.sqlite", close_timeout_s=0.01))
+    await file.write(lambda connection: None)
+    reading = asyncio.create_task(file.read(hang))
+    await asyncio.to_thread(began.wait, 10)
+    with pytest.raises(IndexProblem, match="was not closed within"):
+        await opened.aclose()
+    go_on.set()
+    await reading
 
 
 async def test_a_closed_file_says_so_and_has_no_threads(file: SqliteFile) -> None:
