@@ -16,7 +16,7 @@ from composable_memory.cli.output import (
     warn_if_empty,
 )
 from composable_memory.cli.search import NEAREST, SEE_WEAK, fields_of
-from composable_memory.tools.context_pack import MemoryContextPackRequest, memory_context_pack
+from composable_memory.tools.context_pack import TOO_SMALL, MemoryContextPackRequest, memory_context_pack
 
 app = typer.Typer()
 
@@ -61,7 +61,8 @@ async def pack(
     elif reply.pack:
         print_text(f"{reply.pack}\n")
     elif not reply.unavailable:
-        print_line("No matches." if not reply.weak else f"{reply.warning}; {SEE_WEAK}".capitalize())
+        told = f"{reply.warning}; {SEE_WEAK}" if reply.weak else "no matches."
+        print_line((f"{TOO_SMALL}." if reply.warning == TOO_SMALL else told).capitalize())
     warn_degraded(reply.degraded or ())
     if reply.weak and (as_json or reply.pack):
         warn(f"{reply.warning}; {SEE_WEAK if not reply.pack else NEAREST}")

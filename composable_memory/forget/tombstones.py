@@ -266,7 +266,8 @@ class Forgotten:
         with suppress(FileNotFoundError):
             if len(known := path.read_bytes()) == KEY_BYTES:
                 return known
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (self.folder.parent, self.folder):  # a parent made by the way is for all to read
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = path.with_name(f"key.{os.urandom(6).hex()}")
         replace_file(fresh, os.urandom(KEY_BYTES), survives="power cut")
         try:

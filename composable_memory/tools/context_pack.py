@@ -81,6 +81,9 @@ class MemoryContextPackReply(Document):
     action: str | None = None
 
 
+TOO_SMALL = "nothing of what was found fits in the budget"
+
+
 async def memory_context_pack(memory: "Memory", request: MemoryContextPackRequest) -> MemoryContextPackReply:
     """Pack the best results of all memories into one text under a budget.
 
@@ -116,6 +119,8 @@ async def memory_context_pack(memory: "Memory", request: MemoryContextPackReques
         trace_id=packed.trace_id,
         degraded=response.degraded,
     )
+    if response.results and not packed.pack:
+        reply = reply.model_copy(update={"warning": TOO_SMALL, "action": "Ask with a larger budget."})
     return explained(memory, reply, response, first)
 
 

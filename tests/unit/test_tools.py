@@ -201,6 +201,14 @@ async def test_where_every_backend_fails_the_pack_says_so() -> None:
     assert "it always fails" in (reply.error or "")
 
 
+async def test_a_pack_says_that_nothing_fits_in_its_budget() -> None:
+    for asked, is_told in ((10, True), (2000, False)):
+        request = MemoryContextPackRequest(query="boiler key", max_chars=asked)
+        reply = await memory_context_pack(a_memory(), request)
+
+        assert (reply.pack == "", reply.warning is not None, reply.action is not None) == (is_told,) * 3
+
+
 def test_a_pack_has_one_budget() -> None:
     with pytest.raises(ValidationError, match="not both"):
         MemoryContextPackRequest(query="x", max_chars=10, max_tokens=10)
