@@ -26,7 +26,8 @@ _LEET = Pattern(
     r"|token|user|value)[0-9])[^\W\d_]{2,}[0-9]{1,4}[!?]?\Z)"
 )
 _SNAKE = Pattern(r"_?[a-z]{1,30}(?:_[a-z]{1,30}){1,6}[,;)]{0,2}\Z")
-_CIPHER = Pattern(rf"(?:{'|'.join(CIPHERS)})-?[0-9]")
+_CIPHER = Pattern(rf"(?:{'|'.join(CIPHERS)})-?[0-9]{{1,5}}[a-z]{{0,8}}(?![0-9a-z])")
+"""A method such as ed25519 or aes-256-gcm; a longer run is a value that happens to begin like one."""
 _QUALITY = Pattern(r"[a-z-]{0,30}(?:ed|ing|able|ible|less|ive|ous)\Z")
 _OTHER_NAME = Pattern(
     r"(?:my|user|new|old|db|the|raw|plain|input|hashed|confirm|current|admin|root)?_?(?:pass|pwd|pw"

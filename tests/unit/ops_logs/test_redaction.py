@@ -488,6 +488,15 @@ def test_ordinary_text_is_left_alone(kind: str) -> None:
     assert _differing((text, text) for text in (*LEFT_ALONE[kind], *within)) == {}
 
 
+def test_a_secret_that_begins_like_the_name_of_a_cipher_is_masked() -> None:
+    for start in ("ed3f", "hs83", "sha8", "base7"):
+        secret = f"{start}0b7d4e5f8a9b1c2d3e4f"
+
+        assert redact(f"API_KEY={secret}") == "API_KEY=***"
+    for method in ("ed25519", "hs256", "aes-256-gcm", "base64url", "argon2id"):
+        assert redact(f"encryption_key={method}") == f"encryption_key={method}"
+
+
 def test_names_of_secrets_are_known() -> None:
     names = ["token", "OPENAI_API_KEY", "api-key", "accessToken", "client_secret", "dbPassword", "PASSWD"]
     abroad = ["contraseña", "Passwort", "密码", "パスワード", "SMTP_PASS", "dbPwd"]
