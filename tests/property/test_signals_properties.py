@@ -28,7 +28,7 @@ POLICY = RankingPolicy(
 TIMES = st.integers(0, 3600).map(lambda seconds: NOON + timedelta(seconds=seconds))
 PATHS = st.sampled_from(["a.md", "b.md", "c.md"])
 SESSIONS = st.sampled_from([None, "s"])
-PLACES = st.builds(TakenFrom, PATHS, st.integers(0, 9), st.integers(9, 20))
+PLACES = st.builds(TakenFrom, PATHS, st.integers(0, 9), st.integers(9, 20), st.none())
 HITS = st.lists(PLACES, unique=True, max_size=5).map(
     lambda places: tuple(
         RankedHit(path=one.path, start_line=one.start_line, end_line=one.end_line, backend=backend,
