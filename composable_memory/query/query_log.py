@@ -189,11 +189,17 @@ def _result_rows(merged: Merged[T]) -> Iterator[tuple[Any, ...]]:
 
 
 def _loser_rows(merged: Merged[T]) -> Iterator[tuple[Any, ...]]:
-    for (one, reason, against), lost in ((loser, loser.lost) for loser in merged.losers):
+    for loser in merged.losers:
+        one, against = loser.found, loser.against
         if isinstance(against, str):
-            yield (one.backend_id, one.rank), reason, against, None
+            yield (one.backend_id, one.rank), loser.reason, against, None
         else:
-            yield (one.backend_id, one.rank), reason, f"{lost} ", (against.backend_id, against.rank)
+            yield (
+                (one.backend_id, one.rank),
+                loser.reason,
+                f"{loser.lost} ",
+                (against.backend_id, against.rank),
+            )
 
 
 def _dropped(candidates: Sequence[DroppedCandidate]) -> list[Dropped]:

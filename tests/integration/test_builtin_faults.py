@@ -60,22 +60,28 @@ def flight_for(reason: str) -> Flight:
     return flight
 
 
+def synchroniser_of(
+    services: BackendServices, file: SqliteFile, hide: HideForgotten = hide_nothing
+) -> Synchroniser:
+    return Synchroniser(
+        file=file,
+        workspace=services.workspace_dir,
+        settings=NO_SYNC,
+        embedder=None,
+        space=None,
+        ops_log=services.ops_log,
+        clock=services.clock,
+        hide=hide,
+    )
+
+
 @asynccontextmanager
 async def synchroniser(
     services: BackendServices, path: Path, hide: HideForgotten = hide_nothing
 ) -> AsyncIterator[Synchroniser]:
     """Open an index file, and sync all notes once."""
     async with SqliteFile.open(path) as file:
-        sync = Synchroniser(
-            file=file,
-            workspace=services.workspace_dir,
-            settings=NO_SYNC,
-            embedder=None,
-            space=None,
-            ops_log=services.ops_log,
-            clock=services.clock,
-            hide=hide,
-        )
+        sync = synchroniser_of(services, file, hide)
         await sync.run(flight_for("boot"))
         yield sync
 
@@ -313,15 +319,7 @@ async def test_a_sync_that_fails_is_logged(services: BackendServices, events: Me
     path = await index_of(services)
     path.write_bytes(b"nothing of the kind" * 1000)
     async with SqliteFile.open(path) as file:
-        sync = Synchroniser(
-            file=file,
-            workspace=services.workspace_dir,
-            settings=NO_SYNC,
-            embedder=None,
-            space=None,
-            ops_log=services.ops_log,
-            clock=services.clock,
-        )
+        sync = synchroniser_of(services, file)
         with pytest.raises(IndexDamaged):
             await sync.run(flight_for("watch"))
 
@@ -411,15 +409,7 @@ async def test_a_full_disk_stops_the_sync_and_keeps_the_old_index(
         (workspace / "memory" / f"big{number}.md").write_text(f"weather {number} " * 2000, encoding="utf-8")
     async with SqliteFile.open(path, on_connect=small) as file:
         await ensure_tables(file)
-        sync = Synchroniser(
-            file=file,
-            workspace=workspace,
-            settings=NO_SYNC,
-            embedder=None,
-            space=None,
-            ops_log=services.ops_log,
-            clock=services.clock,
-        )
+        sync = synchroniser_of(services, file)
         with pytest.raises(IndexProblem, match="the disk is full; free some space and run `cmem index`"):
             await sync.run(flight_for("cli"))
 
