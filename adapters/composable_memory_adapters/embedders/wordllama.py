@@ -193,11 +193,8 @@ class ShortTexts:
         model = told["model"]
         kind = {name: one for name, one in model.items() if name not in ("vocab", "merges")}
         is_known = kind == KIND and told.get("normalizer") == NORMALIZER
-        if (
-            not is_known
-            or told.get("pre_tokenizer") is not None
-            or any(not isinstance(one, str) for one in model["merges"][:1])
-        ):
+        is_joined = isinstance(next(iter(model["merges"]), ""), str)  # later files have a list for each pair
+        if not (is_known and is_joined) or told.get("pre_tokenizer") is not None:
             return None
         return cls(model["vocab"], model["merges"], [one["content"] for one in told["added_tokens"]])
 
