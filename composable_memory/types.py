@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import field, replace
 from datetime import datetime
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, get_args
+
+from pydantic import JsonValue as JsonValue  # also for those who import it from here
 
 from composable_memory.errors import InvalidArgument, require, require_all, require_text, require_whole
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -16,10 +18,6 @@ MemorySource = Literal["memory", "sessions"]
 
 SyncReason = Literal["search", "watch", "session-start", "session-delta", "interval", "manual", "cli", "boot"]
 """Why a sync was asked for."""
-
-JsonValue: TypeAlias = bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"] | None
-"""Anything JSON can say."""
-
 
 PAGED = (".pdf", ".epub")
 """Endings of files whose lines are numbered by their pages or chapters."""

@@ -10,11 +10,11 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    JsonValue,
     StringConstraints,
     WithJsonSchema,
     model_validator,
 )
-from pydantic import JsonValue as AnyJson
 
 from composable_memory.json_documents import json_name
 from composable_memory.query.filters import parse_since, parse_until
@@ -35,7 +35,7 @@ class Document(BaseModel):
         """Return whether it tells of an error; that no memory is available is an answer."""
         return bool(getattr(self, "error", None)) and not getattr(self, "unavailable", None)
 
-    def as_json(self) -> dict[str, AnyJson]:
+    def as_json(self) -> dict[str, JsonValue]:
         """Return the document as plain JSON values."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
@@ -44,10 +44,10 @@ class Document(BaseModel):
 class ValueReply:
     """A reply whose JSON was made of values of the library."""
 
-    content: dict[str, AnyJson]
+    content: dict[str, JsonValue]
     is_error: bool = False
 
-    def as_json(self) -> dict[str, AnyJson]:
+    def as_json(self) -> dict[str, JsonValue]:
         """Return it as plain JSON values."""
         return self.content
 
@@ -56,7 +56,7 @@ Reply: TypeAlias = Document | ValueReply
 """What a tool answers."""
 
 
-def filled(content: Mapping[str, AnyJson]) -> dict[str, AnyJson]:
+def filled(content: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Return a document without what is empty in it."""
     return {name: value for name, value in content.items() if value not in (None, "", [], {})}
 

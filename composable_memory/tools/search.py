@@ -7,8 +7,7 @@ from itertools import compress
 from operator import not_
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
-from pydantic import BeforeValidator, Field
-from pydantic import JsonValue as AnyJson
+from pydantic import BeforeValidator, Field, JsonValue
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import to_jsonable_python
 
@@ -42,12 +41,12 @@ def _json_or_none(value: Mapping[str, object] | None) -> object:
     return to_jsonable_python(dict(value), fallback=str, inf_nan_mode="null") if value else None
 
 
-def without_legs(metadata: Mapping[str, AnyJson] | None) -> dict[str, AnyJson] | None:
+def without_legs(metadata: Mapping[str, JsonValue] | None) -> dict[str, JsonValue] | None:
     """Return the metadata of a result that whoever searches is told; None if there is none."""
     return {name: one for name, one in (metadata or {}).items() if name not in LEGS} or None
 
 
-Metadata = Annotated[dict[str, AnyJson] | None, BeforeValidator(_json_or_none)]
+Metadata = Annotated[dict[str, JsonValue] | None, BeforeValidator(_json_or_none)]
 
 
 class MemorySearchRequest(FilterRequest):

@@ -282,7 +282,7 @@ def _read(folder: Path) -> tuple[_Format, list[EntryRow]]:
     except OSError as error:
         problem = f"{Path(error.filename or folder).name}: {error.strerror}"
         raise _refused("no backup of a graph", problem) from error
-    except (ValueError, TypeError, KeyError) as error:
+    except ValueError as error:
         raise _refused("no backup of a graph that this version knows", str(error)) from error
     return naming, rows
 

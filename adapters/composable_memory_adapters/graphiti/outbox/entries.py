@@ -6,30 +6,23 @@ before stays in the history.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import cache
 from hashlib import sha256
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from composable_memory.content import (
-    IngestWarning,
-    MemoryArtifact,
-    MemoryContentObject,
-    MemoryProvenance,
-    MemoryTemporalMetadata,
-)
-from composable_memory.types import Origin
 from composable_memory_adapters.graphiti.episodes import PART_OF, EpisodeDraft, graph_id, owner_of
 from composable_memory_adapters.sqlite_file import Connection, Unreadable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-JsonObject = Mapping[str, Any]
-"""An object of JSON that this module wrote."""
 
-NO_TIME = frozenset({"timezone"})
+@cache  # made when first needed: it takes longer than a search
+def _drafts() -> TypeAdapter[EpisodeDraft]:
+    return TypeAdapter(EpisodeDraft)
 
 
 def draft_to_json(draft: EpisodeDraft) -> str:
@@ -41,53 +34,9 @@ def draft_from_json(text: str) -> EpisodeDraft:
     """Return the draft in a text.
 
     Raises:
-        ValueError, TypeError, KeyError: `draft_to_json` wrote no such text.
+        ValueError: `draft_to_json` wrote no such text.
     """
-    stored = json.loads(text)
-    return EpisodeDraft(
-        **{
-            **stored,
-            "content": _content(stored["content"]),
-            "observed_at": datetime.fromisoformat(stored["observed_at"]),
-            "ingested_at": datetime.fromisoformat(stored["ingested_at"]),
-            "origin": stored["origin"] and Origin(**stored["origin"]),
-            "warnings": tuple(IngestWarning(**warning) for warning in stored["warnings"]),
-        }
-    )
-
-
-def _content(stored: JsonObject) -> MemoryContentObject:
-    return MemoryContentObject(
-        **{
-            **stored,
-            "tags": tuple(stored["tags"]),
-            "artifacts": tuple(_artifact(artifact) for artifact in stored["artifacts"]),
-            "provenance": _provenance(stored["provenance"]),
-            "temporal": _temporal(stored["temporal"]),
-        }
-    )
-
-
-def _artifact(stored: JsonObject) -> MemoryArtifact:
-    return MemoryArtifact(**{**stored, "provenance": _provenance(stored["provenance"])})
-
-
-def _provenance(stored: JsonObject | None) -> MemoryProvenance | None:
-    if stored is None:
-        return None
-    return MemoryProvenance(
-        **{**stored, "citations": tuple(stored["citations"]), "temporal": _temporal(stored["temporal"])}
-    )
-
-
-def _temporal(stored: JsonObject | None) -> MemoryTemporalMetadata | None:
-    if stored is None:
-        return None
-    read: JsonObject = {
-        name: value if value is None or name in NO_TIME else datetime.fromisoformat(value)
-        for name, value in stored.items()
-    }
-    return MemoryTemporalMetadata(**read)
+    return _drafts().validate_json(text)
 
 
 EntryState = Literal[
