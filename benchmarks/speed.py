@@ -39,7 +39,7 @@ from composable_memory_adapters.builtin.search.hybrid import CANDIDATES
 from composable_memory_adapters.builtin.search.searcher import Searcher
 from composable_memory_adapters.builtin.search.vector_search import VectorSearch
 from composable_memory_adapters.builtin.settings import BuiltinSettings, VectorSettings
-from composable_memory_adapters.builtin.store import index_meta, read_queries
+from composable_memory_adapters.builtin.store import index_meta
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.schema import checksum_of
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
@@ -47,13 +47,11 @@ from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
 from composable_memory_adapters.vectors import sqlite_vec
 from composable_memory_adapters.vectors.in_memory import (
     ExactVectors,
-    Ids,
     Matrix,
     Neighbour,
-    from_bytes,
     unit_rows,
 )
-from composable_memory_adapters.vectors.int8_file import Codes, encode
+from composable_memory_adapters.vectors.int8_file import Codes
 from composable_memory_adapters.vectors.mapped import Filed
 from composable_memory_ops_logs import utc_now
 
@@ -174,19 +172,13 @@ async def vector_engines(scale: Scale) -> AsyncIterator[Table]:
 def _compare_engines(connection: Connection, matrix: Matrix, asked: Matrix) -> Table:
     count, dims = matrix.shape
     sqlite_vec.load(connection)
-    exact, (codes, scales) = ExactVectors(dims), encode(matrix)
+    exact = ExactVectors(dims)
     exact.add(range(1, count + 1), matrix)
-    kept = Codes(ids=np.arange(1, count + 1), scales=scales, matrix=codes)
-    filed = Filed(codes=kept, gone=np.empty(0, dtype=np.intp))
-
-    def fetch(ids: Ids) -> tuple[list[int], Matrix]:
-        found, blobs = read_queries.vectors(connection, ids.tolist(), dims)
-        return found, from_bytes(b"".join(blobs), dims)
-
+    filed = Filed(codes=Codes.of(range(1, count + 1), matrix), gone=np.empty(0, dtype=np.intp))
     engines: dict[str, Callable[[Matrix], list[Neighbour]]] = {
         "numpy product": lambda query: _plain_product(matrix, query),
         "exact": lambda query: exact.search(query, K),
-        "mapped": lambda query: filed.search(query, K, fetch),
+        "mapped": lambda query: filed.search(query, K),
         "sqlite-vec": lambda query: sqlite_vec.nearest(connection, KNN_TABLE, query.tobytes(), K),
     }
     times, recall = Times(), dict.fromkeys(engines, 0.0)

@@ -12,19 +12,16 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
 from composable_memory_adapters.vectors import int8_file
-from composable_memory_adapters.vectors.in_memory import Fetch, Matrix, unit_rows
-from composable_memory_adapters.vectors.int8_file import encode
+from composable_memory_adapters.vectors.in_memory import Matrix, unit_rows
+from composable_memory_adapters.vectors.int8_file import Codes
 from composable_memory_adapters.vectors.mapped import MappedVectors
-
-T = TypeVar("T")
 
 DIMS = 128
 KEPT = 3000
@@ -45,9 +42,6 @@ class Tally:
 
 class Index:
     """Stands for the index that the vectors are of: the n-th is a function of n."""
-
-    async def run(self, work: Callable[[Fetch], T]) -> T:
-        return work(lambda ids: (ids, vectors(ids.tolist())))
 
     def new_key(self) -> str:
         return KEY
@@ -119,13 +113,13 @@ def _faults(place: Path, reached: int) -> list[str]:
         return ["the file in its place is not whole"]
     codes, position = found
     wanted = range(position - KEPT + 1, position + 1)
-    matrix, scales = encode(vectors(wanted))
+    right = Codes.of(wanted, vectors(wanted))
     faults = []
     if reached and position > reached + 1:
         faults.append(f"the file is of position {position}, the process had reached {reached}")
     if codes.ids.tolist() != [*wanted]:
         faults.append(f"the file of position {position} has other vectors than it should")
-    elif not (np.array_equal(codes.matrix, matrix) and np.array_equal(codes.scales, scales)):
+    elif not np.array_equal(codes.vectors(), right.vectors()):
         faults.append(f"the file of position {position} has other codes than it should")
     return faults
 

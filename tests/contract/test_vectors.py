@@ -1,10 +1,9 @@
 """Every engine that searches vectors keeps the contract of a store."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -17,11 +16,9 @@ from composable_memory.interfaces import (
 )
 from composable_memory.testing import Opener, VectorContract
 from composable_memory_adapters.sqlite_file import SqliteFile
-from composable_memory_adapters.vectors.in_memory import ExactVectors, Fetch, InMemoryVectors
+from composable_memory_adapters.vectors.in_memory import InMemoryVectors
 from composable_memory_adapters.vectors.mapped import MappedVectors
 from composable_memory_adapters.vectors.sqlite_vec import SqliteVecVectors
-
-T = TypeVar("T")
 
 DIMENSIONS = VectorContract.dimensions
 
@@ -43,13 +40,7 @@ class TestInMemoryOfUnknownLength(TestInMemory):
 
 
 class Elsewhere:
-    """Keeps the vectors that a mapped store takes its own from, as an index does."""
-
-    def __init__(self) -> None:
-        self.vectors = ExactVectors(DIMENSIONS)
-
-    async def run(self, work: Callable[[Fetch], T]) -> T:
-        return await asyncio.to_thread(work, self.vectors.fetch)
+    """Publishes the files of a mapped store, as an index does."""
 
     def new_key(self) -> str:
         return "contract"

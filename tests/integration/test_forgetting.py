@@ -32,7 +32,7 @@ from composable_memory.runtime.memory import Memory
 from composable_memory.state.workspaces import adopt
 from composable_memory.testing import FakeBackend
 from composable_memory.types import MemorySearchResult, QueryResponse, SearchOptions
-from composable_memory_adapters.vectors.int8_file import encode
+from composable_memory_adapters.vectors.int8_file import Codes
 from composable_memory_feedback.logged.logged_query import LoggedQuery
 from composable_memory_feedback.logged.reading import read_queries
 from tests.variants import variants
@@ -127,13 +127,14 @@ async def test_the_vectors_of_what_is_forgotten_go_from_every_file(place: Place)
         await memory.sync()
         assert paths(await memory.query("lantern")) >= {"memory/lantern.md"}
         numbers = await asyncio.to_thread(vector_in_index, place.state, "%lantern%")
-        codes, _ = encode(np.frombuffer(numbers, dtype="<f4").reshape(1, -1))
-        before = await asyncio.to_thread(files_with_bytes, (numbers, codes.tobytes()), place.state)
+        codes = Codes.of([0], np.frombuffer(numbers, dtype="<f4").reshape(1, -1))
+        pieces = (numbers, codes.matrix.tobytes(), codes.rests.tobytes())
+        before = await asyncio.to_thread(files_with_bytes, pieces, place.state)
         plan = await memory.plan_forgetting("copper lantern harbour")
         await memory.forget(plan.token)
-        after = await asyncio.to_thread(files_with_bytes, (numbers, codes.tobytes()), place.state)
+        after = await asyncio.to_thread(files_with_bytes, pieces, place.state)
         again = await memory.query("lantern")
-        at_last = await asyncio.to_thread(files_with_bytes, (numbers, codes.tobytes()), place.state)
+        at_last = await asyncio.to_thread(files_with_bytes, pieces, place.state)
 
     assert any(name.endswith("-vectors") for name in before)
     assert after == at_last == set()

@@ -4,9 +4,8 @@ import asyncio
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -18,15 +17,12 @@ from composable_memory.content import VectorQuery
 from composable_memory_adapters.vectors import int8_file
 from composable_memory_adapters.vectors.in_memory import (
     ExactVectors,
-    Fetch,
     InMemoryVectors,
     Matrix,
     unit_rows,
 )
-from composable_memory_adapters.vectors.int8_file import Codes, encode
+from composable_memory_adapters.vectors.int8_file import Codes
 from composable_memory_adapters.vectors.mapped import FEWEST_MORE, MappedVectors
-
-T = TypeVar("T")
 
 DIMS = 70
 RECENT = 6
@@ -46,9 +42,6 @@ class Elsewhere:
 
     def __init__(self) -> None:
         self.vectors = ExactVectors(DIMS)
-
-    async def run(self, work: Callable[[Fetch], T]) -> T:
-        return work(self.vectors.fetch)
 
     def new_key(self) -> str:
         return "index"
@@ -181,8 +174,8 @@ TestFollowsAnIndex.settings = settings(max_examples=15, stateful_step_count=25)
 )
 def test_numpy_finds_what_simsimd_finds(seed: int, dims: int, count: int, k: int) -> None:
     pytest.importorskip("simsimd")
-    codes, _ = encode(random_units(count, seed, dims))
-    (asked,), _ = encode(random_units(1, seed + 1, dims))
+    codes = Codes.of(range(count), random_units(count, seed, dims)).matrix
+    (asked,) = Codes.of([0], random_units(1, seed + 1, dims)).matrix
 
     by_numpy = int8_file.numpy_products(codes, asked)
 
@@ -191,7 +184,7 @@ def test_numpy_finds_what_simsimd_finds(seed: int, dims: int, count: int, k: int
 
 
 def test_searching_takes_no_reference_from_none() -> None:
-    codes, _ = encode(random_units(10, 0))
+    codes = Codes.of(range(10), random_units(10, 0)).matrix
     before = sys.getrefcount(None)
 
     for _ in range(10_000):
@@ -203,8 +196,7 @@ def test_searching_takes_no_reference_from_none() -> None:
 @given(seed=seeds, gone=st.lists(st.integers(min_value=0, max_value=199), unique=True))
 def test_codes_name_the_nearest_without_those_that_are_gone(seed: int, gone: list[int]) -> None:
     matrix, (query,) = random_units(200, seed), random_units(1, seed + 1)
-    codes, scales = encode(matrix)
-    kept = Codes(ids=np.arange(200), scales=scales, matrix=codes)
+    kept = Codes.of(range(200), matrix)
     left = sorted(set(range(200)) - set(gone))
 
     found = kept.nearest(query, 48, np.array(sorted(gone), dtype=np.intp)).tolist()
@@ -215,12 +207,45 @@ def test_codes_name_the_nearest_without_those_that_are_gone(seed: int, gone: lis
 
 
 def test_of_equal_vectors_the_first_are_named() -> None:
-    codes, scales = encode(np.repeat(random_units(1, 0), 50_000, axis=0))
-    kept = Codes(ids=np.arange(50_000), scales=scales, matrix=codes)
+    kept = Codes.of(range(50_000), np.repeat(random_units(1, 0), 50_000, axis=0))
 
     found = kept.nearest(random_units(1, 0)[0], 30, np.empty(0, dtype=np.intp))
 
     assert found.tolist() == [*range(30)]
+
+
+@given(seed=seeds, count=st.integers(min_value=1, max_value=50))
+def test_codes_with_what_was_rounded_off_are_nearly_the_vectors(seed: int, count: int) -> None:
+    matrix = random_units(count, seed)
+
+    found = Codes.of(range(count), matrix).vectors()
+
+    assert np.abs(np.vecdot(found, matrix) - 1.0).max() < 1e-4
+    assert np.linalg.norm(found - matrix, axis=1).max() < 1e-4
+
+
+@given(seed=seeds, order=st.permutations(range(3)))
+def test_the_nearest_of_many_are_found_wherever_they_are(seed: int, order: Sequence[int]) -> None:
+    (query,) = random_units(1, seed)
+    near = unit_rows(query + 0.05 * random_units(60, seed + 1))
+    far = np.repeat(random_units(60, seed + 2), 600, axis=0)
+    parts = [far, near, unit_rows(far - query)]
+    matrix = np.concatenate([parts[at] for at in order])
+
+    found = Codes.of(range(len(matrix)), matrix).nearest(query, 60, np.empty(0, dtype=np.intp))
+
+    first = sum(len(parts[at]) for at in order[: order.index(1)])
+    assert found.tolist() == [*range(first, first + 60)]
+
+
+def test_vectors_that_are_gone_hide_none_behind_them() -> None:
+    (query,) = random_units(1, 0)
+    far = unit_rows(random_units(1, 1) - query)
+    matrix = np.concatenate([np.repeat(query[None, :], 33_000, axis=0), np.repeat(far, 33_000, axis=0)])
+
+    found = Codes.of(range(66_000), matrix).nearest(query, 30, np.arange(5, 33_000))
+
+    assert found.tolist() == [*range(5), *range(33_000, 33_025)]
 
 
 @given(seed=seeds, factor=st.floats(min_value=1e-3, max_value=1e3))

@@ -1,39 +1,24 @@
 """The store of mapped vectors beside other processes, and while it makes a new file."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from threading import Event
 
 import numpy as np
 import pytest
 
 from composable_memory.content import VectorQuery
 from composable_memory_adapters.vectors import int8_file
-from composable_memory_adapters.vectors.in_memory import ExactVectors, Fetch
 from composable_memory_adapters.vectors.mapped import MappedVectors
-
-T = TypeVar("T")
 
 DIMS = 8
 UNITS = np.eye(DIMS, dtype=np.float32)
 
 
 class Elsewhere:
-    """Has all vectors; what is to happen while it is asked, or while a file is moved, comes first."""
-
-    def __init__(self) -> None:
-        self.vectors = ExactVectors(DIMS)
-        self.vectors.add(range(DIMS), UNITS)
-        self.before_it_answers: MappedVectors | None = None
-
-    async def run(self, work: Callable[[Fetch], T]) -> T:
-        store, self.before_it_answers = self.before_it_answers, None
-        found = work(self.vectors.fetch)
-        if store is not None:
-            await store.settle(2)
-        return found
+    """Publishes files, as an index does, also where another process has removed them."""
 
     def new_key(self) -> str:
         return "index"
@@ -41,6 +26,18 @@ class Elsewhere:
     async def publish(self, made: Path, place: Path, key: str) -> None:
         with suppress(FileNotFoundError):
             await asyncio.to_thread(made.replace, place)
+
+
+class HeldBack(list[float]):
+    """A vector that nobody can read before it is let go."""
+
+    def __init__(self, numbers: Sequence[float]) -> None:
+        super().__init__(numbers)
+        self.is_let_go = Event()
+
+    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
+        self.is_let_go.wait(10)
+        return np.array(list(self), dtype)
 
 
 async def all_but_the_last() -> AsyncIterator[tuple[Sequence[int], bytes]]:
@@ -71,15 +68,19 @@ async def test_a_file_that_another_process_removes_while_it_is_written_is_of_use
 
 
 async def test_a_query_beside_a_new_file_misses_none_of_the_vectors_that_it_takes_up(tmp_path: Path) -> None:
-    elsewhere = Elsewhere()
-    store = store_at(tmp_path, elsewhere)
+    store = store_at(tmp_path, Elsewhere())
     await store.fill(all_but_the_last, 1)
     last = DIMS - 1
     await store.upsert_packed([str(last)], UNITS[last].tobytes())
-    elsewhere.before_it_answers = store
+    vector = HeldBack(UNITS[last].tolist())
 
-    assert await nearest(store, last) == str(last)
-    reopened = store_at(tmp_path, elsewhere)
+    asked = asyncio.create_task(store.query(VectorQuery(vector=vector, top_k=1)))
+    await asyncio.sleep(0)
+    await store.settle(2)
+    vector.is_let_go.set()
+
+    assert [match.id for match in (await asked).matches] == [str(last)]
+    reopened = store_at(tmp_path, Elsewhere())
     await reopened.open()
     assert await reopened.ids() == [*map(str, range(DIMS))]
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -20,9 +20,6 @@ Matrix: TypeAlias = NDArray[np.float32]
 
 Neighbour: TypeAlias = tuple[int, float]
 """An id and its cosine to the query, in [-1, 1]."""
-
-Fetch: TypeAlias = Callable[[Ids], tuple[Sequence[int] | Ids, Matrix]]
-"""Returns the stored unit vectors of the given ids, with the ids of those that still exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +125,8 @@ def places_of(present: Ids, wanted: Sequence[int] | Ids) -> NDArray[np.intp]:
 def direction(query: ArrayLike) -> Matrix | None:
     """Return the unit vector of a query; None for one without direction."""
     vector = np.asarray(query, dtype=np.float32)
-    length = np.linalg.norm(vector)
-    return (vector / length).astype(np.float32) if length > 0 else None
+    length = np.sqrt(vector.dot(vector))
+    return vector / length if length > 0 else None
 
 
 def products(matrix: Matrix, direction: Matrix) -> Matrix:
@@ -139,7 +136,7 @@ def products(matrix: Matrix, direction: Matrix) -> Matrix:
     with np.errstate(invalid="ignore"):
         products: Matrix = np.vecdot(matrix, direction)
     # A damaged vector must be far from everything; as NaN it would hide all others.
-    np.nan_to_num(products, copy=False, nan=-1.0, posinf=-1.0, neginf=-1.0)
+    products[~np.isfinite(products)] = -1.0
     return np.clip(products, -1.0, 1.0, out=products)
 
 

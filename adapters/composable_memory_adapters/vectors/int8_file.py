@@ -2,7 +2,8 @@
 
 A code is the vector divided by a scale of its own and rounded, so a product of codes is off by less than a
 thousandth of a cosine. Products of integers are exact: simsimd, which takes a half of the time, and numpy
-find the same.
+find the same. What was rounded off is kept as a code of its own behind all others: with it a cosine is off by
+some millionths, and only the few vectors that may be among the nearest are looked up in that.
 
 The first page tells what is in it, with a checksum of itself and of the rest. A file that is torn, damaged or
 of something else is as good as none: whoever finds one makes it anew.
@@ -11,9 +12,11 @@ of something else is as good as none: whoever finds one makes it anew.
 import glob
 import json
 import os
+import shutil
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import BinaryIO, TypeAlias
 
 import numpy as np
@@ -24,13 +27,19 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 CodeMatrix: TypeAlias = NDArray[np.int8]
 Code: TypeAlias = NDArray[np.int8]
-Products: TypeAlias = NDArray[np.float64]
+Products: TypeAlias = NDArray[np.float32]
 Scales: TypeAlias = NDArray[np.float32]
 Places: TypeAlias = NDArray[np.intp]
 
 LARGEST = 127
-BLOCK = 16_384
+FINER = 254
+"""Into so many steps the codes of what was rounded off divide a step of the codes."""
+BLOCK = 32_768
 """How many vectors are compared at once, so that their products stay in the cache of a processor."""
+GROUP = 64
+"""Of how many products only the largest is looked at to tell how large the best are at least."""
+TRIM = 4
+"""When so many times more than are wanted were found, the best of them are kept."""
 
 NUMPY_BLOCK = 1024
 """As many codes fit into a processor's cache as float32."""
@@ -58,53 +67,106 @@ class Codes:
     ids: Ids
     scales: Scales
     matrix: CodeMatrix
+    rests: CodeMatrix
+    """What was rounded off."""
+
+    @classmethod
+    def of(cls, ids: Sequence[int] | Ids, matrix: Matrix) -> "Codes":
+        """Return the codes of unit vectors; what is not finite becomes the zero vector."""
+        largest = np.abs(matrix).max(axis=1, initial=0.0)
+        is_sound = np.isfinite(largest) & (largest > 0)
+        scales = np.where(is_sound, largest / LARGEST, 0.0).astype(np.float32)
+        factors = np.divide(1.0, scales, out=np.zeros_like(scales), where=scales > 0)
+        scaled = np.where(is_sound[:, None], matrix, 0.0) * factors[:, None]
+        rounded = np.rint(scaled).clip(-LARGEST, LARGEST)
+        rests = np.rint((scaled - rounded) * FINER).clip(-LARGEST, LARGEST).astype(np.int8)
+        codes = rounded.astype(np.int8)
+        return cls(ids=np.asarray(ids, dtype=np.int64), scales=scales, matrix=codes, rests=rests)
+
+    def taken(self, places: Places) -> "Codes":
+        """Return those at some places."""
+        return Codes(
+            ids=self.ids[places],
+            scales=self.scales[places],
+            matrix=self.matrix[places],
+            rests=self.rests[places],
+        )
+
+    def and_others(self, others: "Codes") -> "Codes":
+        """Return these and others, in the order of their ids."""
+        ids = np.concatenate([self.ids, others.ids])
+        order = np.argsort(ids)
+        return Codes(
+            ids=ids[order],
+            scales=np.concatenate([self.scales, others.scales])[order],
+            matrix=np.concatenate([self.matrix, others.matrix])[order],
+            rests=np.concatenate([self.rests, others.rests])[order],
+        )
+
+    def vectors(self) -> Matrix:
+        """Return the vectors, each number of which is off by a 500th of its scale at most."""
+        vectors: Matrix = self.rests.astype(np.float32)
+        vectors /= FINER
+        vectors += self.matrix
+        vectors *= self.scales[:, None]
+        return vectors
 
     def nearest(self, direction: Matrix, count: int, gone: Places) -> Places:
         """Return the places of the `count` nearest to a unit vector, ascending, without those `gone`."""
-        (asked,), _ = encode(direction[None, :])
-        places, best = np.empty(0, dtype=np.intp), np.empty(0, dtype=np.float64)
+        largest = np.abs(direction).max(initial=0.0)
+        if not 0.0 < largest < np.inf:
+            return np.empty(0, dtype=np.intp)
+        asked = np.rint(direction * (LARGEST / largest)).astype(np.int8)
+        places, best = np.empty(0, dtype=np.intp), np.empty(0, dtype=np.float32)
         floor = -np.inf
         for start in range(0, len(self.ids), BLOCK):
-            codes = self.matrix[start : start + BLOCK]
-            scores = products(codes, asked) * self.scales[start : start + BLOCK]
-            first, last = np.searchsorted(gone, (start, start + BLOCK))
-            scores[gone[first:last] - start] = -np.inf
-            # A later vector does not replace one that is as near.
-            better = np.flatnonzero(scores > floor)
-            if not len(better):
-                continue
+            scores = products(self.matrix[start : start + BLOCK], asked)
+            scores *= self.scales[start : start + BLOCK]
+            if len(gone):
+                first, last = np.searchsorted(gone, (start, start + BLOCK))
+                scores[gone[first:last] - start] = -np.inf
+            if not start:
+                floor = _at_least(scores, count)
+            better = np.flatnonzero(scores >= floor)
             places, best = np.concatenate([places, better + start]), np.concatenate([best, scores[better]])
-            if len(best) >= count:
-                floor = np.partition(best, len(best) - count)[len(best) - count]
-                above, equal = np.flatnonzero(best > floor), np.flatnonzero(best == floor)
-                kept = np.sort(np.concatenate([above, equal[: count - len(above)]]))
+            if len(best) > TRIM * count:
+                kept = _largest(best, count)
                 places, best = places[kept], best[kept]
-        return places
+                if len(best) == count:
+                    floor = float(best.min())
+        return places[_largest(best, count)]
+
+
+def _at_least(scores: Products, count: int) -> float:
+    """Return what the `count` largest are at least, as the largest of groups tell: all would take long."""
+    groups = len(scores) // GROUP
+    if count > groups:
+        return -np.inf
+    largest = scores[: groups * GROUP].reshape(GROUP, groups).max(axis=0)
+    return float(np.partition(largest, groups - count)[groups - count])
+
+
+def _largest(scores: Products, count: int) -> Places:
+    """Return the places of the `count` largest, ascending, the first ones of equals; never those of -inf."""
+    floor = np.partition(scores, len(scores) - count)[len(scores) - count] if count < len(scores) else -np.inf
+    above, equal = np.flatnonzero(scores > floor), np.flatnonzero(scores == floor)
+    if floor == -np.inf:
+        return above
+    return np.sort(np.concatenate([above, equal[: count - len(above)]]))
 
 
 def no_codes(dims: int) -> Codes:
     """Return the codes of no vectors."""
-    matrix = np.empty((0, dims), dtype=np.int8)
-    return Codes(ids=np.empty(0, np.int64), scales=np.empty(0, np.float32), matrix=matrix)
-
-
-def encode(matrix: Matrix) -> tuple[CodeMatrix, Scales]:
-    """Return the codes of unit vectors and their scales; what is not finite becomes the zero vector."""
-    largest = np.abs(matrix).max(axis=1, initial=0.0)
-    is_sound = np.isfinite(largest) & (largest > 0)
-    scales = np.where(is_sound, largest / LARGEST, 0.0).astype(np.float32)
-    factors = np.divide(1.0, scales, out=np.zeros_like(scales), where=scales > 0)
-    scaled = np.where(is_sound[:, None], matrix, 0.0) * factors[:, None]
-    return np.rint(scaled).clip(-LARGEST, LARGEST).astype(np.int8), scales
+    return Codes.of([], np.empty((0, dims), dtype=np.float32))
 
 
 def products(codes: CodeMatrix, asked: Code) -> Products:
-    """Return the exact product of each row, of at least one, with `asked`."""
+    """Return the product of each row, of at least one, with `asked`: exact in `EXACT_DIMS`, else rounded."""
     if CDIST is None:
         return numpy_products(codes, asked)
     # Its argument `out` would save a copy, but then each call takes a reference from None, until Python 3.11,
     # where None is counted like any other object, aborts.
-    found: Products = np.asarray(CDIST(asked[None, :], codes, "dot"), dtype=np.float64)
+    found: Products = np.asarray(CDIST(asked[None, :], codes, "dot", out_dtype="f32"))
     return found.reshape(-1)
 
 
@@ -117,10 +179,10 @@ def numpy_products(codes: CodeMatrix, asked: Code) -> Products:
         for start in range(0, len(codes), NUMPY_BLOCK):
             rows = slice(start, start + NUMPY_BLOCK)
             found[rows] += codes[rows, columns].astype(np.float32) @ wanted[columns]
-    return found
+    return found.astype(np.float32)
 
 
-MAGIC = b"cmem vectors 1\n\0"
+MAGIC = b"cmem vectors 2\n\0"
 HEADER_BYTES = 4096
 WORD = 8
 NOTHING: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
@@ -146,12 +208,14 @@ class CodeFileWriter:
         self._scales = [np.empty(0, np.float32)]
         self._file = os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600), "r+b")
         self._file.write(bytes(HEADER_BYTES))
+        self._rests = TemporaryFile(dir=path.parent)  # noqa: SIM115 - closed with the other
 
-    def add(self, ids: Ids, scales: Scales, codes: CodeMatrix) -> None:
+    def add(self, codes: Codes) -> None:
         """Append codes under ids above all before."""
-        self._file.write(np.ascontiguousarray(codes).data)
-        self._ids.append(ids)
-        self._scales.append(scales)
+        self._file.write(np.ascontiguousarray(codes.matrix).data)
+        self._rests.write(np.ascontiguousarray(codes.rests).data)
+        self._ids.append(codes.ids)
+        self._scales.append(codes.scales)
 
     def finish(self, label: Label) -> Codes:
         """Complete the file; return the codes in it, mapped, when it is on the disk.
@@ -159,6 +223,8 @@ class CodeFileWriter:
         They stay of use where another process removes the file.
         """
         file, ids = self._file, np.concatenate(self._ids)
+        self._rests.seek(0)
+        shutil.copyfileobj(self._rests, file)
         for part in (ids, np.concatenate(self._scales)):
             file.write(bytes(-file.tell() % WORD))
             file.write(part.data)
@@ -180,6 +246,7 @@ class CodeFileWriter:
     def close(self) -> None:
         """Let go of the file."""
         self._file.close()
+        self._rests.close()
 
 
 def read(path: Path, key: str, dims: int) -> tuple[Codes, int] | None:
@@ -200,7 +267,7 @@ def _read(file: BinaryIO, key: str, dims: int) -> tuple[Codes, int] | None:
     except (OverflowError, ValueError):  # it is of a length that cannot be mapped
         return None
     count = int(about["count"])
-    ids_at = _padded(count * dims)
+    ids_at = _padded(2 * count * dims)
     scales_at = ids_at + 8 * count
     if words.nbytes != _padded(scales_at + 4 * count) or _sum_of(words) != about["sum"]:
         return None
@@ -209,6 +276,7 @@ def _read(file: BinaryIO, key: str, dims: int) -> tuple[Codes, int] | None:
         ids=data[ids_at:scales_at].view(np.int64),
         scales=data[scales_at : scales_at + 4 * count].view(np.float32),
         matrix=data[: count * dims].view(np.int8).reshape(count, dims),
+        rests=data[count * dims : 2 * count * dims].view(np.int8).reshape(count, dims),
     )
     return codes, int(about["position"])
 

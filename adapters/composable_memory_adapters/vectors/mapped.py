@@ -1,4 +1,4 @@
-"""A store of vectors in a mapped file of int8 codes; what these find is compared with the vectors themselves.
+"""A store of vectors in a mapped file of int8 codes; what these find is compared once more, with all digits.
 
 What is new is kept in memory, where it is compared exactly, until it is enough for a new file. The file knows
 which position of a log of changes it is of: whoever opens it reads only what has changed since.
@@ -7,9 +7,8 @@ which position of a log of changes it is of: whoever opens it reads only what ha
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 from uuid import uuid4
 
 import numpy as np
@@ -18,7 +17,6 @@ from composable_memory.errors import BackendUnavailable, DimensionMismatch
 from composable_memory.vector_values import Health, VectorMatch, VectorQuery, VectorQueryResult, VectorRecord
 from composable_memory_adapters.vectors import int8_file
 from composable_memory_adapters.vectors.in_memory import (
-    Fetch,
     Ids,
     InMemoryVectors,
     Matrix,
@@ -30,17 +28,8 @@ from composable_memory_adapters.vectors.in_memory import (
     places_of,
     products,
 )
-from composable_memory_adapters.vectors.int8_file import (
-    CodeFileWriter,
-    Codes,
-    Label,
-    Places,
-    encode,
-    no_codes,
-)
+from composable_memory_adapters.vectors.int8_file import CodeFileWriter, Codes, Label, Places, no_codes
 from composable_memory_ops_logs.quick_dataclass import dataclass
-
-T = TypeVar("T")
 
 RECENT_BYTES = 8 * 2**20
 """As many bytes of vectors are kept in memory before they are put into a new file."""
@@ -58,10 +47,6 @@ Batches = Callable[[], AsyncIterator[tuple[Sequence[int], bytes]]]
 
 class StoredVectors(Protocol):
     """Vectors that are kept elsewhere under the numbers that are their ids."""
-
-    async def run(self, work: Callable[[Fetch], T]) -> T:
-        """Run `work` in a thread, with a function that fetches vectors."""
-        ...
 
     def new_key(self) -> str:
         """Return the key of a file that is to be made."""
@@ -91,14 +76,13 @@ class Filed:
         is_first = np.concatenate([[True], gone[1:] != gone[:-1]])
         return Filed(codes=self.codes, gone=gone[is_first])
 
-    def search(self, query: Sequence[float] | Matrix, k: int, fetch: Fetch) -> list[Neighbour]:
+    def search(self, query: Sequence[float] | Matrix, k: int) -> list[Neighbour]:
         """Return the `k` nearest: more than enough by codes, and of these the best by their vectors."""
         unit = direction(query)
         if unit is None or k < 1 or not len(self.codes.ids):
             return []
-        places = self.codes.nearest(unit, max(2 * k, k + FEWEST_MORE), self.gone)
-        ids, matrix = fetch(self.codes.ids[places])
-        return nearest(np.asarray(ids, dtype=np.int64), products(matrix, unit), k)
+        found = self.codes.taken(self.codes.nearest(unit, max(2 * k, k + FEWEST_MORE), self.gone))
+        return nearest(found.ids, products(found.vectors(), unit), k)
 
 
 class MappedVectors:
@@ -217,8 +201,7 @@ class MappedVectors:
             found: dict[str, VectorMatch] = {}
             filed = self._filed
             if not query.filter:
-                search = partial(filed.search, query.vector, query.top_k)
-                for id_, cosine in await self._stored.run(search):
+                for id_, cosine in await asyncio.to_thread(filed.search, query.vector, query.top_k):
                     found[str(id_)] = VectorMatch(id=str(id_), score=cosine)
             found |= {match.id: match for match in (await self._recent.query(query)).matches}
             if self._filed.codes is filed.codes:  # else a new file has taken up the others meanwhile
@@ -235,8 +218,8 @@ class MappedVectors:
 
     def _write(self, made: Path, filed: Filed, ids: Ids, matrix: Matrix, label: Label) -> Codes:
         with closing(CodeFileWriter(made, self._dims)) as writer:
-            for codes in _merged(filed, ids, matrix):
-                writer.add(codes.ids, codes.scales, codes.matrix)
+            for codes in _merged(filed, Codes.of(ids, matrix)):
+                writer.add(codes)
             return writer.finish(label)
 
     async def _adopt(self, codes: Codes, made: Path, label: Label) -> None:
@@ -253,26 +236,18 @@ class MappedVectors:
 
 
 def _append(writer: CodeFileWriter, ids: Sequence[int], matrix: Matrix) -> None:
-    codes, scales = encode(matrix)
-    writer.add(np.array(ids, dtype=np.int64), scales, codes)
+    writer.add(Codes.of(ids, matrix))
 
 
-def _merged(filed: Filed, ids: Ids, matrix: Matrix) -> Iterator[Codes]:
-    """Yield the codes of a file and of further vectors in the order of their ids, some at a time."""
-    old = filed.codes
-    kept = np.delete(np.arange(len(old.ids)), filed.gone)
-    codes, scales = encode(matrix)
-    all_ids = np.concatenate([old.ids[kept], ids])
-    order = np.argsort(all_ids, kind="stable")
+def _merged(filed: Filed, new: Codes) -> Iterator[Codes]:
+    """Yield the codes of a file and further ones in the order of their ids, some at a time."""
+    kept = np.delete(np.arange(len(filed.codes.ids)), filed.gone)
+    all_ids = np.concatenate([filed.codes.ids[kept], new.ids])
+    order = np.argsort(all_ids)
     for start in range(0, len(order), ROWS_AT_ONCE):
         rows = order[start : start + ROWS_AT_ONCE]
         is_old = rows < len(kept)
-        from_old, from_new = kept[rows[is_old]], rows[~is_old] - len(kept)
-        block = np.empty((len(rows), codes.shape[1]), dtype=np.int8)
-        block_scales = np.empty(len(rows), dtype=np.float32)
-        block[is_old], block[~is_old] = old.matrix[from_old], codes[from_new]
-        block_scales[is_old], block_scales[~is_old] = old.scales[from_old], scales[from_new]
-        yield Codes(ids=all_ids[rows], scales=block_scales, matrix=block)
+        yield filed.codes.taken(kept[rows[is_old]]).and_others(new.taken(rows[~is_old] - len(kept)))
 
 
 def _numbers(ids: Iterator[str] | Sequence[str]) -> list[int]:

@@ -10,7 +10,7 @@ import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 from uuid import uuid4
 
 from composable_memory.errors import IndexProblem
@@ -21,9 +21,6 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.builtin.store.read_queries import VectorChanges
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_ops_logs.quick_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from composable_memory_adapters.vectors.in_memory import Fetch, Ids, Matrix
 
 T = TypeVar("T")
 
@@ -131,10 +128,6 @@ class IndexVectors:
             lambda connection: read_queries.vectors_in_space(connection, ids, self.space)
         )
 
-    async def run(self, work: "Callable[[Fetch], T]") -> T:
-        """Run `work` in a reading thread, with a function that fetches stored vectors."""
-        return await self._file.read(lambda connection: work(self._fetch(connection)))
-
     async def publish(self, made: Path, place: Path, key: str) -> None:
         """Move a file made of the vectors to its place, unless some were forgotten since `key` was asked for.
 
@@ -154,18 +147,6 @@ class IndexVectors:
 
         with suppress(IndexProblem):
             await self._file.write(move)
-
-    def _fetch(self, connection: Connection) -> "Fetch":
-        """Return how to get stored vectors. In a file that has moved on, some of them may be gone."""
-        from composable_memory_adapters.vectors.in_memory import from_bytes
-
-        dims = self.space.dims
-
-        def fetch(ids: "Ids") -> "tuple[Sequence[int], Matrix]":
-            found, blobs = read_queries.vectors(connection, ids.tolist(), dims)
-            return found, from_bytes(b"".join(blobs), dims)
-
-        return fetch
 
 
 @runtime_checkable

@@ -51,8 +51,10 @@ CHANGED = """
 SELECT embedding_id, EXISTS (SELECT 1 FROM chunks WHERE chunks.embedding_id = changed.embedding_id)
 FROM (SELECT DISTINCT embedding_id FROM vector_changes WHERE position > ?) AS changed
 """
-VECTORS = "SELECT id, embedding FROM embedding_cache WHERE id IN (SELECT value FROM json_each(?))"
-VECTORS_IN_SPACE = f"{VECTORS} AND provider_key = ? AND model = ? AND provider = ?"
+VECTORS_IN_SPACE = """
+SELECT id, embedding FROM embedding_cache
+WHERE id IN (SELECT value FROM json_each(?)) AND provider_key = ? AND model = ? AND provider = ?
+"""
 LIVE_VECTORS = """
 SELECT id, embedding FROM embedding_cache
 WHERE id > ? AND provider_key = ? AND model = ? AND provider = ?
@@ -247,11 +249,6 @@ def vector_changes(connection: Connection, since: int) -> VectorChanges | None:
         live=[id_ for id_, is_live in rows if is_live],
         gone=[id_ for id_, is_live in rows if not is_live],
     )
-
-
-def vectors(connection: Connection, ids: Iterable[int], dims: int) -> tuple[list[int], list[bytes]]:
-    """Return ids and float32 blobs of those embeddings among `ids` that hold `dims` numbers."""
-    return _sound(connection.execute(VECTORS, (_json(ids),)), dims)
 
 
 def vectors_after(
