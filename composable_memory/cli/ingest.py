@@ -84,7 +84,7 @@ async def ingest(
     """Extract facts from notes or a text and store them."""
     said_of_all = WrittenSource(
         text="",
-        written_at=utc_now(),
+        written_at=utc_now().astimezone(),
         title=title,
         observed_at=parse_moment(observed_at, "--observed-at"),
         session_key=session,
@@ -347,9 +347,9 @@ def _named(path: Path, workspace: Path) -> FoundFile:
 
 def _written(seconds: float) -> datetime:
     try:
-        return datetime.fromtimestamp(seconds, UTC)
+        return datetime.fromtimestamp(seconds, UTC).astimezone()
     except (ValueError, OverflowError, OSError):  # some file systems have dates that no calendar has
-        return datetime.now(UTC)
+        return datetime.now(UTC).astimezone()
 
 
 def _reason(error: OSError) -> str:

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
 from hashlib import sha256
 from pathlib import PurePosixPath
 
@@ -46,8 +46,9 @@ class WrittenSource:
     """A text and where it came from.
 
     `path` is how results are to name the file; None for a text that is in no file, which gets no citations.
-    `written_at` is when it was written, for what has no date of its own; with `observed_at` everything in it
-    was seen then, whatever dates it holds. `session_key` is the conversation that it belongs to.
+    `written_at` is when it was written, in the time zone of whoever wrote it: the time of what has no date of
+    its own, and the order of what is of one day. With `observed_at` everything in it was seen then, whatever
+    dates it holds. `session_key` is the conversation that it belongs to.
     """
 
     text: str
@@ -116,8 +117,20 @@ def _content(source: WrittenSource, passage: _Passage, seen: Counter[str]) -> Me
             session_key=source.session_key,
             citations=(_citation(source.path, passage),) if source.path else (),
         ),
-        temporal=MemoryTemporalMetadata(observed_at=passage.observed_at),
+        temporal=_times(source, passage),
     )
+
+
+def _times(source: WrittenSource, passage: _Passage) -> MemoryTemporalMetadata:
+    """Return the day or time of a passage, and when it was written: later than what stands above it.
+
+    A day of the writer's calendar may begin in UTC after he has written what is of it.
+    """
+    written_at, observed_at = source.written_at, passage.observed_at.astimezone(UTC)
+    if observed_at.time() == time() and written_at.date() == observed_at.date():
+        observed_at = min(observed_at, written_at.astimezone(UTC))
+    created_at = written_at + timedelta(microseconds=passage.first)
+    return MemoryTemporalMetadata(observed_at=observed_at, created_at=created_at)
 
 
 def _digest(source: WrittenSource, passage: _Passage) -> str:

@@ -45,7 +45,7 @@ def graph_of(
     A node is an entity, by its label, with the episodes that name it; an edge a statement, by its two
     entities, its type and its words. What the content says of its own validity holds for a statement that has
     no time of its own. Among the properties of an edge, `told` has since when each episode says that it
-    holds; `ends` says that the same relation, stated before, holds no more.
+    holds, and when that was written; `ends` says that the same relation, stated before, holds no more.
     """
     lifetime = lifetime_of(content, decision)
     relations = [one for one in relations if one.source.strip() and one.target.strip()]
@@ -107,10 +107,12 @@ def _nodes(
 
 def _edge(content: MemoryContentObject, relation: ExtractedRelation, lifetime: Lifetime) -> GraphEdge:
     since = relation.valid_from or lifetime.valid_from or observed_at(content)
+    written_at = content.temporal.created_at if content.temporal else None
+    times = (since, written_at)
     properties: dict[str, JsonValue] = {
         "fact": relation.fact,
         "episodes": [content.id],
-        "told": {content.id: since.isoformat()} if since else {},
+        "told": {content.id: " ".join(one.isoformat() for one in times if one)} if since else {},
         "exclusive": relation.exclusive,
         "confidence": _least(relation.confidence, lifetime.confidence),
     }
@@ -127,7 +129,7 @@ def _edge(content: MemoryContentObject, relation: ExtractedRelation, lifetime: L
         properties=properties,
         provenance=_provenance(content),
         temporal=MemoryTemporalMetadata(
-            created_at=content.temporal.created_at if content.temporal else None,
+            created_at=written_at,
             observed_at=observed_at(content),
             valid_from=relation.valid_from or lifetime.valid_from,
             valid_to=relation.valid_to or lifetime.valid_to,

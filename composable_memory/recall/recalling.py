@@ -274,11 +274,20 @@ def _ordered(asked: RecallQuery, items: Iterable[RecalledItem]) -> list[Recalled
     return sorted(newest_first, key=lambda one: 2 if one.ended_at else int(one.kind != "fact"))
 
 
-def _age(item: RecalledItem) -> tuple[float, str, int]:
-    """Return what is less for what is newer; of a note, what stands further down has been added later."""
+def _age(item: RecalledItem) -> tuple[int, bool, float, str, int]:
+    """Return what is less for what is newer: of one day, what has not ended is.
+
+    Of a note, what stands further down has been added later.
+    """
     place = read_citation(item.source or "")
-    since = item.timestamp.timestamp() if item.timestamp else float("-inf")
-    return -since, place.path if place else "", -(place.start_line if place else 0)
+    day, since = (item.timestamp.toordinal(), item.timestamp.timestamp()) if item.timestamp else (0, 0.0)
+    return (
+        -day,
+        item.ended_at is not None,
+        -since,
+        place.path if place else "",
+        -(place.start_line if place else 0),
+    )
 
 
 # --- passages -----------------------------------------------------------------------------------------------

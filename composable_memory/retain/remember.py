@@ -5,7 +5,7 @@ import re
 import secrets
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime, time
+from datetime import date, datetime
 from time import perf_counter
 from typing import Any, TypeAlias
 
@@ -91,13 +91,13 @@ async def remember(
     require_text("session_key", session_key, optional=True)
     if now is not None and (not isinstance(now, datetime) or now.tzinfo is None):
         raise InvalidArgument("now", "a time with its zone", now)
-    day = (now or memory.manager.asked_at()).date()
-    path = f"{MEMORY_FOLDER}/{day}.md"
+    now = now or memory.manager.asked_at()
+    path = f"{MEMORY_FOLDER}/{now.date()}.md"
     started = perf_counter()
     with trace(session_key=session_key) as trace_id:
         known, unsearched = await find_known(memory, line, path)
         if known is None:
-            done = await _write(memory, line, path, day)
+            done = await _write(memory, line, path, now)
             told = await _hand_on(memory, line.text, f"{done.path}#^{done.id}")
             done = replace(done, degraded=(*done.degraded, *told))
         else:
@@ -109,10 +109,10 @@ async def remember(
     return done
 
 
-async def _write(memory: OpenMemory, line: RetainedLine, path: str, day: date) -> Remembered:
+async def _write(memory: OpenMemory, line: RetainedLine, path: str, now: datetime) -> Remembered:
     """Write a line, have it indexed, and see that no editor has undone it meanwhile."""
     stones = await asyncio.to_thread(memory.forgotten.now)
-    addition = _Addition(line, day, path, stones)
+    addition = _Addition(line, now.date(), path, stones)
     if not await asyncio.to_thread((memory.workspace_dir / MEMORY_FOLDER).is_dir):
         await _index(memory)  # what the notes are is chosen before there is a folder that says otherwise
     async with NoteFile(memory.workspace_dir, path) as note:
@@ -125,7 +125,7 @@ async def _write(memory: OpenMemory, line: RetainedLine, path: str, day: date) -
         takes_facts = bool(memory.manager.backends_with(Capability.INGEST))
         for _ in range(WRITES):
             written = addition.times
-            contents = _content_of(path, text, addition.line, day) if takes_facts else ()
+            contents = _content_of(path, text, addition.line, now) if takes_facts else ()
             degraded = await _index(memory, contents)
             text = await note.change(addition)
             if addition.times == written:
@@ -240,10 +240,9 @@ def _degraded(
     return None
 
 
-def _content_of(path: str, note: str, line: RetainedLine, day: date) -> list[MemoryContentObject]:
+def _content_of(path: str, note: str, line: RetainedLine, now: datetime) -> list[MemoryContentObject]:
     """Return the line as a content, the same as when the whole note is ingested."""
-    written_at = datetime.combine(day, time(), UTC)
-    found = contents_of(WrittenSource(text=note, written_at=written_at, path=path))
+    found = contents_of(WrittenSource(text=note, written_at=now, path=path))
     return [one for one in found if one.id == f"{path}#^{line.id}"]
 
 

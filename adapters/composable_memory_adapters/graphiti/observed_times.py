@@ -1,5 +1,6 @@
 """When a content was seen and when it reached us, read from all that it says of time (pure)."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from composable_memory.content import IngestWarning, MemoryContentObject, MemoryTemporalMetadata
@@ -26,7 +27,11 @@ def in_utc(moment: datetime) -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """The times of a content, all of them in UTC, and what was wrong with them."""
+    """The times of a content, and what was wrong with them.
+
+    All are in UTC but when it was created, by which what is of one day of its author is ordered: when it
+    reached us, if nothing else is known.
+    """
 
     temporal: MemoryTemporalMetadata | None
     observed_at: datetime
@@ -40,6 +45,8 @@ class Times:
         temporal = reading.temporal()
         ingested_at = (temporal and temporal.updated_at) or now
         observed_at = reading.observed_at(temporal, ingested_at)
+        if temporal is not None and temporal.created_at is None:
+            temporal = replace(temporal, created_at=ingested_at)
         return cls(
             temporal=temporal,
             observed_at=observed_at,
@@ -64,12 +71,15 @@ class _Reading:
         own = self._content.temporal or MemoryTemporalMetadata()
         other = inherited or MemoryTemporalMetadata()
         moments = {name: self._in_utc(name, getattr(own, name) or getattr(other, name)) for name in MOMENTS}
+        created_at = own.created_at or other.created_at
+        if created_at is not None and created_at.tzinfo is not None and moments["created_at"] is not None:
+            moments["created_at"] = created_at
         return MemoryTemporalMetadata(**moments, timezone=own.timezone or other.timezone)
 
     def observed_at(self, temporal: MemoryTemporalMetadata | None, ingested_at: datetime) -> datetime:
         """Return when the content was said or seen, as far as that is known."""
         stated = (temporal and temporal.observed_at) or self._stated_in_words()
-        known = stated or (temporal and temporal.created_at)
+        known = stated or (temporal and temporal.created_at and in_utc(temporal.created_at))
         if known is None and not any(warning.code == INVALID for warning in self.warnings):
             self._warn(
                 "graphiti.missing_temporal", "says nothing of its time; taken for observed when it came in"

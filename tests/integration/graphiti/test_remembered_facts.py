@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -68,3 +68,49 @@ async def test_the_whole_note_can_be_ingested_after_that(two: tuple[Memory, Memo
 
     assert [(one.known, one.stored) for one in reports.values()] == [(1, 0)]
     assert len(await memory.facts_of().facts()) == 1
+
+
+@pytest.mark.parametrize("hours", [0, 14, -12])
+async def test_what_is_remembered_ends_what_a_note_without_a_date_said_on_the_same_day(
+    two: tuple[Memory, Memory], hours: int
+) -> None:
+    memory, _ = two
+    now = datetime.now(timezone(timedelta(hours=hours))) - timedelta(hours=1)
+    note = WrittenSource(text="Alice Moreau works at Acme.", path="people.md", written_at=now)
+    await memory.ingest_source("people.md", contents_of(note))
+    for minutes, firm in enumerate(("Beacon Labs", "Harbour Ltd", "Acme Works"), start=1):
+        at = now + timedelta(minutes=minutes)
+        assert not (await memory.remember(f"Alice Moreau works at {firm}.", now=at)).degraded
+
+    graph = memory.facts_of()
+    told = await graph.timeline("Alice Moreau")
+    (current,) = await graph.facts(about="Alice Moreau", current_only=True)
+    recalled = (await memory.recall("Alice Moreau")).items
+
+    assert [one.target for one in told] == ["Acme", "Beacon Labs", "Harbour Ltd", "Acme Works"]
+    assert current.target == "Acme Works"
+    assert [one.content for one in recalled if not one.ended_at and one.kind != "passage"] == [current.text]
+
+
+@pytest.mark.parametrize(
+    "names", [("people.md", "memory/2026-03-01.md"), ("memory/2026-03-01.md", "people.md")]
+)
+async def test_in_which_order_notes_are_ingested_does_not_matter(
+    two: tuple[Memory, Memory], names: tuple[str, str]
+) -> None:
+    memory, _ = two
+    written = {
+        "people.md": WrittenSource(text="Tom works at Acme.", path="people.md", written_at=NOW),
+        "memory/2026-03-01.md": WrittenSource(
+            text="Tom works at Beacon Labs.\n\n## Later\n\nTom works at Harbour Ltd.",
+            path="memory/2026-03-01.md",
+            written_at=NOW + timedelta(hours=1),
+        ),
+    }
+    for name in names:
+        await memory.ingest_source(name, contents_of(written[name]))
+
+    told = await memory.facts_of().timeline("Tom")
+
+    assert [one.target for one in told] == ["Acme", "Beacon Labs", "Harbour Ltd"]
+    assert [one.target for one in told if one.invalid_at is None] == ["Harbour Ltd"]

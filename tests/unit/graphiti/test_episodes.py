@@ -78,7 +78,7 @@ def test_each_time_that_the_content_lacks_is_taken_from_its_provenance() -> None
 
     assert (made.observed_at, made.ingested_at) == (SPRING, SPRING)
     assert made.content.temporal == MemoryTemporalMetadata(
-        observed_at=SPRING, valid_from=WINTER, updated_at=SPRING
+        created_at=SPRING, observed_at=SPRING, valid_from=WINTER, updated_at=SPRING
     )
 
 

@@ -3,13 +3,13 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from itertools import permutations
 from typing import Any
 
 import pytest
 
-from composable_memory_adapters.graphiti.library.graph_records import FactRecord
+from composable_memory_adapters.graphiti.library.graph_records import FactRecord, Told
 from composable_memory_adapters.graphiti.writing.superseding import (
     by_episode,
     record_for,
@@ -34,7 +34,7 @@ def fact(target: str, start: int | None, *, exclusive: bool = True, **changes: A
         fact=f"Zelda works at {target}",
         created_at=NOW,
         episodes=(f"{target}-{start}",),
-        told=() if start is None else ((f"{target}-{start}", day(start)),),
+        told=() if start is None else (Told(f"{target}-{start}", day(start)),),
         valid_at=None if start is None else day(start),
         exclusive=exclusive,
     )
@@ -89,13 +89,13 @@ def test_what_was_stated_again_holds_again_whatever_the_order() -> None:
 
 
 def test_what_several_episodes_state_together_is_told_apart_by_their_times() -> None:
-    both = fact("a", 1, episodes=("a-1", "a-9"), told=(("a-1", day(1)), ("a-9", day(9))))
+    both = fact("a", 1, episodes=("a-1", "a-9"), told=(Told("a-1", day(1)), Told("a-9", day(9))))
 
     assert after([both, fact("b", 5)]) == after([fact("a", 1), fact("b", 5), fact("a", 9)])
 
 
 def test_a_fact_whose_beginning_was_forgotten_begins_with_the_next_statement_of_it() -> None:
-    known = after([fact("a", 1, told=(("a-9", day(9)),), episodes=("a-9",)), fact("b", 5)])
+    known = after([fact("a", 1, told=(Told("a-9", day(9)),), episodes=("a-9",)), fact("b", 5)])
 
     assert times(known) == {("b", day(5), day(9)), ("a", day(9), None)}
 
@@ -191,3 +191,79 @@ def test_the_end_of_a_fact_that_the_model_found_stays() -> None:
     found = fact("a", 1, ends_at=day(3), invalid_at=day(3), expired_at=day(4))
 
     assert after([found, fact("b", 9)])["a-id"] == replace(found, retired_at=None)
+
+
+def on_one_day(target: str, hour: float, *, dated: bool = True, **changes: Any) -> FactRecord:
+    """Return what was written at an hour of day 1, in a note of that day or in one without a date."""
+    written_at = day(1) + timedelta(hours=hour)
+    since = day(1) if dated else written_at
+    episode = f"{target}-{hour}"
+    return fact(
+        target, 1, valid_at=since, episodes=(episode,), told=(Told(episode, since, written_at),), **changes
+    )
+
+
+def end_of(target: str, hour: float) -> FactRecord:
+    """Return that it was written at an hour of day 1, in a note of that day, that something is no more."""
+    temporal = json.dumps({"created_at": (day(1) + timedelta(hours=hour)).isoformat()})
+    own_id = f"left-{target}"
+    return fact(
+        target,
+        None,
+        uuid=own_id,
+        own_id=own_id,
+        ends=True,
+        ends_at=day(1),
+        reference_time=day(1),
+        temporal=temporal,
+    )
+
+
+def holding(known: dict[str, FactRecord]) -> list[str]:
+    return sorted(one.target for one in known.values() if one.invalid_at is None)
+
+
+def test_of_what_was_said_on_one_day_the_last_holds_whatever_the_order_it_came_in() -> None:
+    said = [
+        on_one_day("a", 11.75, dated=False),
+        on_one_day("b", 12),
+        on_one_day("a", 13),
+        on_one_day("c", 14),
+    ]
+    outcomes = [after(order) for order in permutations(said)]
+
+    assert {tuple(holding(known)) for known in outcomes} == {("c",)}
+    assert len({frozenset(times(known)) for known in outcomes}) == 1
+    assert all(
+        one.valid_at <= one.invalid_at for one in outcomes[0].values() if one.valid_at and one.invalid_at
+    )
+    assert {one.target for one in outcomes[0].values() if holds_on(one, 2)} == {"c"}
+
+
+def test_what_was_said_again_after_its_end_on_the_same_day_holds_again() -> None:
+    for exclusive in (True, False):
+        first = on_one_day("a", 11.75, dated=False, exclusive=exclusive)
+        said = [first, end_of("a", 12), on_one_day("a", 13, exclusive=exclusive)]
+        for order in permutations(said[:2]):
+            assert [one.target for one in after(order).values() if one.invalid_at is None] == []
+        for order in permutations(said):
+            known = after(order)
+            assert [one.told[0].episode for one in known.values() if one.invalid_at is None] == ["a-13"], (
+                order
+            )
+
+
+def test_a_day_goes_before_the_time_at_which_something_was_written() -> None:
+    earlier = fact("a", 1, told=(Told("a-1", day(1), day(9)),))
+    later = fact("b", 5, told=(Told("b-5", day(5), day(6)),))
+
+    assert holding(after([earlier, later])) == holding(after([later, earlier])) == ["b"]
+
+
+def test_the_day_of_a_time_is_that_of_whoever_wrote_it() -> None:
+    evening = timezone(timedelta(hours=-5))
+    at_19, at_20 = (datetime(2026, 1, 1, hour, 30, tzinfo=evening) for hour in (19, 20))
+    undated = fact("a", 1, valid_at=at_19, told=(Told("a-1", at_19.astimezone(UTC), at_19),))
+    dated = fact("b", 0, told=(Told("b-0", day(0), at_20),))
+
+    assert holding(after([undated, dated])) == holding(after([dated, undated])) == ["b"]

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from composable_memory.content import EmbedderInput
 from composable_memory.interfaces import EmbedderAdapter
-from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, batches
+from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, batches, iso
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, graph_id
 from composable_memory_adapters.graphiti.library.core import (
     STOPWORDS,
@@ -25,7 +25,12 @@ from composable_memory_adapters.graphiti.library.core import (
     build_falkor_fulltext_query,
     sanitize_falkor_fulltext_query,
 )
-from composable_memory_adapters.graphiti.library.graph_records import EntityRecord, FactRecord
+from composable_memory_adapters.graphiti.library.graph_records import (
+    EVER,
+    EntityRecord,
+    FactRecord,
+    told_text,
+)
 
 MAX_QUERY_WORDS = 30
 """A query of 64 words or more would silently become an empty one."""
@@ -263,7 +268,8 @@ def _entity_edge(group_id: str, record: FactRecord, vector: Vector) -> EntityEdg
         reference_time=record.reference_time,
         attributes={
             "own_id": record.own_id,
-            "told": [f"{episode} {moment.isoformat()}" for episode, moment in record.told],
+            "said_at": _said_at(record),
+            "told": [told_text(one) for one in record.told],
             "confidence": record.confidence,
             "exclusive": record.exclusive,
             "one_holder": record.one_holder,
@@ -276,6 +282,12 @@ def _entity_edge(group_id: str, record: FactRecord, vector: Vector) -> EntityEdg
             "temporal": record.temporal,
         },
     )
+
+
+def _said_at(record: FactRecord) -> str | None:
+    """Return what orders a fact among those that begin on the same day."""
+    order = record.end if record.ends else record.start
+    return None if order == EVER else f"{order[0]} {iso(order[1])}"
 
 
 def _episodic_edge(group_id: str, episode: str, entity: str, now: datetime) -> EpisodicEdge:

@@ -4,6 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime, time
 
 from composable_memory.errors import BackendError, BackendGarbled
 from composable_memory.interfaces import Clock, EmbedderAdapter
@@ -21,6 +22,7 @@ from composable_memory_adapters.graphiti.library.bridges import (
 from composable_memory_adapters.graphiti.library.chat import ChatModel, endpoint_of
 from composable_memory_adapters.graphiti.library.core import EpisodeType, Graphiti, GraphitiError
 from composable_memory_adapters.graphiti.library.vectors import fits_space
+from composable_memory_adapters.graphiti.observed_times import in_utc
 from composable_memory_adapters.graphiti.settings import LlmSettings
 from composable_memory_feedback.chat import ChatClient, Pace
 
@@ -107,7 +109,7 @@ class EpisodeReader:
                 name=draft.content.id,
                 episode_body=draft.text,
                 source_description=draft.description,
-                reference_time=draft.observed_at,
+                reference_time=_said_at(draft),
                 source=EpisodeType(draft.source),
                 group_id=draft.group_id,
                 uuid=draft.id,
@@ -142,6 +144,15 @@ class EpisodeReader:
                 )
             self._graphs[group_id, fits] = known
         return known
+
+
+def _said_at(draft: EpisodeDraft) -> datetime:
+    """Return when an episode was said: if only the day is known, and it was written that day, when it was."""
+    observed_at, times = draft.observed_at, draft.content.temporal
+    written_at = times.created_at if times else None
+    if written_at is None or observed_at.time() != time() or written_at.date() != observed_at.date():
+        return observed_at
+    return max(observed_at, in_utc(written_at))
 
 
 @asynccontextmanager

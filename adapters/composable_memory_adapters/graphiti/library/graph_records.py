@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from functools import cache
+from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -36,6 +37,37 @@ class EntityRecord:
     temporal: str | None = None
 
 
+class Told(NamedTuple):
+    """An episode, since when it says that a fact holds, and when that was written, if that is known."""
+
+    episode: str
+    since: datetime
+    written_at: datetime | None = None
+
+    @property
+    def order(self) -> "Order":
+        """Return its place among all that is told of a thing."""
+        return order_of(self.since, self.written_at)
+
+
+Order = tuple[date, datetime, datetime]
+"""The place of a statement: by its day, then by its time, or when it was written if only the day is known."""
+
+_PAST = datetime.min.replace(tzinfo=UTC)
+EVER: Order = (date.min, _PAST, _PAST)
+
+
+def order_of(since: datetime, written_at: datetime | None = None) -> Order:
+    """Return the place of what holds from a time or, at midnight in UTC, from some time of a day.
+
+    The day of a time is that of whoever wrote it down.
+    """
+    written_at = written_at or since
+    if since.time() == time():
+        return since.date(), written_at, since
+    return since.astimezone(written_at.tzinfo).date(), since, written_at
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactRecord:
     """A fact between the entities `source` and `target`, which are UUIDs as `uuid` is.
@@ -43,8 +75,8 @@ class FactRecord:
     It ends by itself at `ends_at` and was taken back at `retired_at`; `invalid_at` is when it ends because of
     these or of another fact, and `expired_at` when that became known. One that is `exclusive` allows its
     source no other target at a time, and one with `one_holder` its target no other source; one that `ends`
-    says that what was stated of its entities before holds no more. `told` has the episodes with the times
-    from which each says that it holds. For the JSON texts see `EntityRecord`.
+    says that what was stated of its entities before holds no more. `told` is what each of its episodes says
+    of its time. For the JSON texts see `EntityRecord`.
     """
 
     uuid: str
@@ -55,7 +87,7 @@ class FactRecord:
     fact: str
     created_at: datetime
     episodes: tuple[str, ...] = ()
-    told: tuple[tuple[str, datetime], ...] = ()
+    told: tuple[Told, ...] = ()
     valid_at: datetime | None = None
     invalid_at: datetime | None = None
     expired_at: datetime | None = None
@@ -70,6 +102,22 @@ class FactRecord:
     properties: str = "{}"
     provenance: str | None = None
     temporal: str | None = None
+
+    @property
+    def start(self) -> Order:
+        """Return since when it holds, as far as that is known, also where what said so was forgotten."""
+        if self.valid_at and not any(one.since <= self.valid_at for one in self.told):
+            return order_of(self.valid_at)
+        return min((one.order for one in self.told), default=EVER)
+
+    @property
+    def end(self) -> Order:
+        """Return when it ends, or ends others; where that is when it was said, in the order of the day."""
+        if self.ends_at is None:
+            return EVER
+        if self.temporal is None or self.ends_at != self.reference_time:
+            return order_of(self.ends_at)
+        return order_of(self.ends_at, _temporal().validate_json(self.temporal).created_at)
 
     @property
     def says_no_start(self) -> bool:
@@ -115,7 +163,7 @@ def fact_of(edge: GraphEdge, group_id: str, names: Mapping[str, str], now: datet
     episodes = tuple(graph_id(group_id, one) for one in texts_in(edge.properties.get("episodes")))
     is_end = edge.properties.get("ends") is True
     valid_at = _utc(times.valid_from) or (None if is_end else observed_at)
-    stated = _stated_in(edge, group_id) or tuple((one, valid_at) for one in episodes if valid_at)
+    stated = _stated_in(edge, group_id) or tuple(Told(one, valid_at) for one in episodes if valid_at)
     return FactRecord(
         uuid=graph_id(group_id, edge.id),
         own_id=edge.id,
@@ -126,7 +174,7 @@ def fact_of(edge: GraphEdge, group_id: str, names: Mapping[str, str], now: datet
         created_at=now,
         episodes=episodes,
         told=stated,
-        valid_at=min((moment for _, moment in stated), default=valid_at),
+        valid_at=min((one.since for one in stated), default=valid_at),
         ends_at=_utc(times.valid_to),
         reference_time=observed_at or _utc(times.valid_from),
         expires_at=_utc(times.expires_at),
@@ -167,7 +215,7 @@ def fact_record(row: Row) -> FactRecord:
         fact=text_in(row["fact"]),
         created_at=moment_in(row["created_at"]) or datetime.min.replace(tzinfo=UTC),
         episodes=tuple(texts_in(row["episodes"])),
-        told=tuple(_stated(text) for text in texts_in(row["told"])),
+        told=tuple(_told(*text.split()) for text in texts_in(row["told"])),
         valid_at=moment_in(row["valid_at"]),
         invalid_at=moment_in(row["invalid_at"]),
         expired_at=moment_in(row["expired_at"]),
@@ -211,18 +259,21 @@ def as_edge(record: FactRecord, source_id: str, target_id: str) -> GraphEdge:
     )
 
 
-def _stated_in(edge: GraphEdge, group_id: str) -> tuple[tuple[str, datetime], ...]:
+def _stated_in(edge: GraphEdge, group_id: str) -> tuple[Told, ...]:
     """Return since when each episode says that the edge holds, as far as its properties tell."""
     stated = edge.properties.get("told")
-    moments = (
-        {own_id: moment_in(since) for own_id, since in stated.items()} if isinstance(stated, dict) else {}
-    )
-    return tuple((graph_id(group_id, own_id), moment) for own_id, moment in moments.items() if moment)
+    told = stated.items() if isinstance(stated, dict) else ()
+    return tuple(_told(graph_id(group_id, own_id), *text_in(times).split()) for own_id, times in told)
 
 
-def _stated(text: str) -> tuple[str, datetime]:
-    episode, _, moment = text.partition(" ")
-    return episode, _utc(datetime.fromisoformat(moment)) or datetime.min.replace(tzinfo=UTC)
+def told_text(told: Told) -> str:
+    """Return what a database stores of what an episode says; `_told` reads it back."""
+    return " ".join((told.episode, *(one.isoformat() for one in told[1:] if one)))
+
+
+def _told(episode: str, since: str, written_at: str | None = None) -> Told:
+    written = datetime.fromisoformat(written_at) if written_at else None
+    return Told(episode, in_utc(datetime.fromisoformat(since)), written)
 
 
 def _sentence(edge: GraphEdge, names: Mapping[str, str]) -> str:

@@ -40,8 +40,8 @@ class Renaming:
         names = [own_id]
         if isinstance(line, LinkLine):
             stated = texts_in(properties.get("told"))
-            since = [properties.get("valid_at"), *(one[UUID_CHARS + 1 :] for one in stated)]
-            names += [f"{own_id}@{moment}" for moment in since]
+            moments = [properties.get("valid_at"), *(one for told in stated for one in told.split()[1:])]
+            names += [f"{own_id}@{moment}" for moment in moments]
             names.append(_mention(line.source, line.target))
         self._learn(line.group, str(properties.get("uuid")), names, line)
 

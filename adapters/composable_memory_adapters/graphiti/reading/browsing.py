@@ -6,6 +6,7 @@ Facts that have expired (`expires_at`) are left out of every list.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from operator import itemgetter
 
 from composable_memory.facts import Episode, Fact
 from composable_memory.supervision.tasks import all_of
@@ -19,7 +20,6 @@ from composable_memory_adapters.graphiti.reading.rows import (
     NEWEST,
     episode_of,
     fact_of,
-    since,
 )
 from composable_memory_adapters.graphiti.reading.search import add_origins
 
@@ -31,7 +31,7 @@ WITH DISTINCT e {NEWEST} RETURN {FACT}
 ONE_FACT = f"MATCH ()-[e:RELATES_TO]->() WHERE {{e_in_group}} AND e.uuid = $id RETURN {FACT}"
 HISTORY = f"""
 MATCH ()-[one:RELATES_TO]->() WHERE one.uuid = $id WITH startNode(one) AS source
-MATCH (source)-[e:RELATES_TO]->() WHERE e.name = $relation AND {{visible}} RETURN {FACT}
+MATCH (source)-[e:RELATES_TO]->() WHERE e.name = $relation AND {{visible}} WITH e {NEWEST} RETURN {FACT}
 """
 EPISODES = f"""
 MATCH (p:Episodic) WHERE {{p_in_group}} AND ($place = '' OR p.source_description CONTAINS $place)
@@ -47,6 +47,7 @@ EPISODE_IDS = """
 MATCH (p:Episodic) WHERE {p_in_group}
 RETURN p.read_at IS NOT NULL AS is_whole, p.retired_at IS NOT NULL AS is_retired, collect(p.uuid) AS uuids
 """
+MOST_HISTORY = 1000
 COUNT_FACTS = "MATCH ()-[e:RELATES_TO]->() WHERE {e_in_group} RETURN count(e) AS number"
 COUNT_ENTITIES = "MATCH (n:Entity) WHERE {n_in_group} RETURN count(n) AS number"
 COUNT_EPISODES = "MATCH (p:Episodic) WHERE {p_in_group} RETURN count(p) AS number"
@@ -86,20 +87,23 @@ class FactReader(EntityReader):
             called = await self.ids_called(groups, about)
             reads = [self._facts(group, statement, given | {"ids": ids}) for group, ids in called]
         found = [one for part in await all_of(*reads) for one in part]
-        kept = [one for one in found if _fits(one, as_of, current_at) and not one.is_forgotten(now)]
-        kept.sort(key=lambda one: (-since(one), one.id))
+        newest_first = (fact for _, _, fact in sorted(found, key=itemgetter(0, 1), reverse=True))
+        kept = [one for one in newest_first if _fits(one, as_of, current_at) and not one.is_forgotten(now)]
         return await add_origins(self._database, kept[:limit])
 
     async def history(self, fact: Fact) -> list[Fact]:
         """Return all that is or was stated of the same entity and relation, oldest first."""
         now = self._clock()
         rows = await self._database.read(
-            fact.group_id, self._statement(HISTORY), id=fact.id, relation=fact.relation, now=iso(now)
+            fact.group_id,
+            self._statement(HISTORY),
+            id=fact.id,
+            relation=fact.relation,
+            now=iso(now),
+            limit=MOST_HISTORY,
         )
         found = [fact_of(row, fact.group_id) for row in rows]
-        visible = sorted(
-            (one for one in found if not one.is_forgotten(now)), key=lambda one: (since(one), one.id)
-        )
+        visible = [one for one in reversed(found) if not one.is_forgotten(now)]
         return await add_origins(self._database, visible)
 
     async def episodes(self, groups: Sequence[str], *, limit: int, place: str = "") -> list[Episode]:
@@ -145,9 +149,12 @@ class FactReader(EntityReader):
             retired=frozenset().union(*(ids for row, ids in sets if row["is_retired"])),
         )
 
-    async def _facts(self, group_id: str, statement: str, parameters: Mapping[str, object]) -> list[Fact]:
+    async def _facts(
+        self, group_id: str, statement: str, parameters: Mapping[str, object]
+    ) -> list[tuple[str, str, Fact]]:
+        """Return facts, each behind when it was said and its id, by which those of all groups are ordered."""
         rows = await self._database.read(group_id, statement, **parameters)
-        return [fact_of(row, group_id) for row in rows]
+        return [(str(row["said"]), str(row["id"]), fact_of(row, group_id)) for row in rows]
 
     async def _with_fact_counts(self, group_id: str, rows: Sequence[Row]) -> list[Episode]:
         """Return episodes with the number of facts that were taken from each."""

@@ -17,7 +17,6 @@ from composable_memory_adapters.graphiti.reading.rows import (
     NEWEST,
     entity_of,
     fact_of,
-    since,
 )
 from composable_memory_adapters.graphiti.reading.search import add_origins
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -59,6 +58,7 @@ class _Link:
     fact: Fact
     ends: tuple[str, str]
     distance: int
+    said: str
 
 
 class EntityReader:
@@ -123,7 +123,7 @@ class EntityReader:
             found = await all_of(
                 *(self._around(group, ids, depth=min(depth, MAX_DEPTH), limit=limit) for group, ids in called)
             )
-        links = sorted((link for part in found for link in part), key=_nearest)[:limit]
+        links = _nearest(link for part in found for link in part)[:limit]
         shown = await all_of(
             *(self._with_ids(group, [*ids, *_ends_in(group, links)]) for group, ids in called)
         )
@@ -156,6 +156,7 @@ class EntityReader:
                 fact=fact_of(row, group_id),
                 ends=(str(row["source_id"]), str(row["target_id"])),
                 distance=distance,
+                said=str(row["said"]),
             )
             for row in rows
         )
@@ -182,8 +183,9 @@ def _ends_in(group_id: str, links: Iterable[_Link]) -> list[str]:
     return [end for link in links if link.fact.group_id == group_id for end in link.ends]
 
 
-def _nearest(link: _Link) -> tuple[int, float, str]:
-    return link.distance, -since(link.fact), link.fact.id
+def _nearest(links: Iterable[_Link]) -> list[_Link]:
+    newest_first = sorted(links, key=lambda link: (link.said, link.fact.id), reverse=True)
+    return sorted(newest_first, key=lambda link: link.distance)
 
 
 def _by_facts(found: Iterable[GraphEntity], *, first: str | None = None) -> list[GraphEntity]:

@@ -16,10 +16,13 @@ from composable_memory_adapters.graphiti.database.cypher import (
 )
 from composable_memory_adapters.graphiti.episodes import origin_of
 
-FACT = """
+SAID = "coalesce(e.said_at, toString(coalesce(e.valid_at, e.created_at)))"
+"""What orders facts: the day they hold from, and when on it they were said."""
+
+FACT = f"""
 e.uuid AS id, e.fact AS fact, e.name AS relation, startNode(e).name AS source, endNode(e).name AS target,
 e.valid_at AS valid_at, e.invalid_at AS invalid_at, e.created_at AS created_at, e.expired_at AS expired_at,
-e.expires_at AS expires_at, e.confidence AS confidence, e.episodes AS episodes
+e.expires_at AS expires_at, e.confidence AS confidence, e.episodes AS episodes, {SAID} AS said
 """
 """The columns of a fact, of the relationship `e`."""
 
@@ -37,8 +40,8 @@ p.source AS source, p.source_description AS description
 """
 """The columns of an episode, of the node `p`."""
 
-NEWEST = "ORDER BY toString(coalesce(e.valid_at, e.created_at)) DESC, e.uuid LIMIT $limit"
-"""The newest facts, by the time they hold from or else were recorded at."""
+NEWEST = f"ORDER BY {SAID} DESC, e.uuid LIMIT $limit"
+"""The newest facts, by the day they hold from or else were recorded on; of one day, what was said last."""
 
 
 def fact_of(row: Row, group_id: str) -> Fact:

@@ -2,27 +2,26 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
+from operator import attrgetter
 
 from composable_memory_adapters.graphiti.episodes import graph_id
-from composable_memory_adapters.graphiti.library.graph_records import FactRecord
-
-EVER = datetime.min.replace(tzinfo=UTC)
+from composable_memory_adapters.graphiti.library.graph_records import FactRecord, Order, Told
 
 
 def record_for(new: FactRecord, known: Iterable[FactRecord], group_id: str) -> FactRecord:
     """Return the record that a statement becomes: one of those known with its episodes added, or a new one.
 
     A fact that ended and is stated again for a later time begins a record of its own, so that nothing is said
-    of the time between.
+    of the time between; where both are of one day, `split_restated` tells them apart.
     """
-    periods = sorted((one for one in known if one.own_id == new.own_id), key=_start)
+    periods = sorted((one for one in known if one.own_id == new.own_id), key=attrgetter("start"))
     if not periods:
         return new
     period = _period(new, periods)
     is_told = set(new.episodes) <= set(period.episodes)
-    if not is_told and new.valid_at and period.invalid_at and period.invalid_at <= new.valid_at:
-        return replace(new, uuid=graph_id(group_id, f"{new.own_id}@{new.valid_at.isoformat()}"))
+    if not is_told and new.valid_at and _is_over(period, new.valid_at):
+        return replace(new, uuid=_id_of_period(new, group_id))
     return _merged(period, new)
 
 
@@ -31,8 +30,8 @@ def by_episode(statement: FactRecord) -> Iterator[FactRecord]:
     if not statement.exclusive or len(statement.told) < 2:
         yield statement
         return
-    for episode, since in sorted(statement.told, key=lambda told: told[1]):
-        yield replace(statement, episodes=(episode,), told=((episode, since),), valid_at=since)
+    for told in sorted(statement.told, key=attrgetter("order")):
+        yield replace(statement, episodes=(told.episode,), told=(told,), valid_at=told.since)
 
 
 def split_restated(known: Mapping[str, FactRecord], group_id: str) -> dict[str, FactRecord]:
@@ -45,7 +44,7 @@ def split_restated(known: Mapping[str, FactRecord], group_id: str) -> dict[str, 
         kin.setdefault((one.source, one.relation), []).append(one)
     after = dict(known)
     for same in kin.values():
-        if any(one.exclusive for one in same):
+        if any(one.exclusive or one.ends for one in same):
             after |= _split_restated({one.uuid: one for one in same}, group_id)
     return after
 
@@ -54,8 +53,9 @@ def with_ends(known: Mapping[str, FactRecord], now: datetime) -> dict[str, FactR
     """Return facts with the ends that follow from all of them together, whatever the order they came in.
 
     A fact ends when the next exclusive one with another target begins, or with another source if there is one
-    holder at a time; facts that begin at the same time stand beside each other. A statement that something
-    ended ends what began before, and itself holds for no time then: before, what it ended is what held.
+    holder at a time: the next by its day, and of one day the one that was written later. Facts that begin at
+    the same time stand beside each other. A statement that something ended ends what began before, and
+    itself holds for no time then: before, what it ended is what held.
     """
     kin: dict[tuple[str, str], list[FactRecord]] = {}
     holders: dict[tuple[str, str], list[FactRecord]] = {}
@@ -74,7 +74,7 @@ def _split_restated(kin: dict[str, FactRecord], group_id: str) -> dict[str, Fact
     while left:
         one = kin[left.pop()]
         successor = _successor(one, kin.values())
-        again = [statement for statement in one.told if successor and statement[1] >= successor]
+        again = [told for told in one.told if successor and told.order >= successor]
         if not again:
             continue
         changed = _in_two(one, again, group_id)
@@ -85,32 +85,42 @@ def _split_restated(kin: dict[str, FactRecord], group_id: str) -> dict[str, Fact
     return kin
 
 
-def _successor(fact: FactRecord, kin: Iterable[FactRecord]) -> datetime | None:
-    """Return when the first fact begins that takes the place of this one."""
-    rivals = (one for one in kin if one.exclusive and not one.ends and one.target != fact.target)
-    later = (one.valid_at for one in rivals if one.valid_at and one.valid_at > _start(fact))
-    return None if fact.ends else min(later, default=None)
+def _successor(fact: FactRecord, kin: Iterable[FactRecord]) -> Order | None:
+    """Return when the first statement ends this one."""
+    return min((when for when, _ in _enders(fact, kin, ())), default=None)
 
 
-def _in_two(fact: FactRecord, again: Sequence[tuple[str, datetime]], group_id: str) -> tuple[FactRecord, ...]:
+def _in_two(fact: FactRecord, again: Sequence[Told], group_id: str) -> tuple[FactRecord, ...]:
     """Return a fact without what was stated again, and that as a fact which begins then."""
-    before = tuple(statement for statement in fact.told if statement not in again)
-    since = min(moment for _, moment in again)
+    before = tuple(told for told in fact.told if told not in again)
+    since = min(told.since for told in again)
     if not before:  # what had stated the beginning is retired
         return (replace(fact, valid_at=since),)
-    restated = {episode for episode, _ in again}
-    kept = {episode for episode, _ in before}
+    restated = {told.episode for told in again}
+    kept = {told.episode for told in before}
     first = tuple(one for one in fact.episodes if one in kept or one not in restated)
     second = replace(
         fact,
-        uuid=graph_id(group_id, f"{fact.own_id}@{since.isoformat()}"),
         episodes=tuple(one for one in fact.episodes if one in restated),
         told=tuple(again),
         valid_at=since,
         invalid_at=None,
         expired_at=None,
     )
+    second = replace(second, uuid=_id_of_period(second, group_id))
     return replace(fact, episodes=first, told=before), second
+
+
+def _id_of_period(fact: FactRecord, group_id: str) -> str:
+    """Return the id of a fact that began anew: by when that was written, which may be later on one day."""
+    first = min(fact.told, key=attrgetter("order"))
+    return graph_id(group_id, f"{fact.own_id}@{(first.written_at or first.since).isoformat()}")
+
+
+def _is_over(period: FactRecord, since: datetime) -> bool:
+    """Return whether a period was over by a time, or before its day where another statement ended it."""
+    by_itself = period.ends_at is not None and period.ends_at <= since
+    return by_itself or (period.invalid_at is not None and period.invalid_at.date() < since.date())
 
 
 def retired_facts(facts: Iterable[FactRecord], retired: Mapping[str, datetime]) -> list[FactRecord]:
@@ -125,7 +135,7 @@ def retired_facts(facts: Iterable[FactRecord], retired: Mapping[str, datetime]) 
 def _period(new: FactRecord, periods: Sequence[FactRecord]) -> FactRecord:
     """Return the period of a statement: one it was made for, or the last that began before it."""
     made_for_it = [one for one in periods if new.episodes and set(new.episodes) <= set(one.episodes)]
-    begun = [one for one in periods if new.valid_at is None or _start(one) <= new.valid_at]
+    begun = [one for one in periods if new.valid_at is None or one.start <= new.start]
     return (made_for_it or begun[-1:] or periods)[0]
 
 
@@ -157,7 +167,8 @@ def _merged(old: FactRecord, new: FactRecord) -> FactRecord:
 def _with_ends(
     fact: FactRecord, kin: Sequence[FactRecord], holders: Sequence[FactRecord], now: datetime
 ) -> FactRecord:
-    ended = [moment for moment in (fact.retired_at, *_ends(fact, kin, holders)) if moment]
+    ended_by = [max(moment, fact.valid_at or moment) for _, moment in _enders(fact, kin, holders)]
+    ended = [*filter(None, [fact.retired_at]), *ended_by]
     ends = [moment for moment in (fact.ends_at, *ended) if moment]
     invalid_at = min(ends, default=None)
     is_over = bool(ended) and invalid_at is not None and invalid_at <= now
@@ -171,24 +182,18 @@ def _start_of_end(end: FactRecord, kin: Sequence[FactRecord], invalid_at: dateti
     if end.says_no_start:
         return invalid_at
     ended = (one for one in kin if not one.ends and one.target == end.target and one.valid_at)
-    return invalid_at if any(end.ends_at and _start(one) < end.ends_at for one in ended) else None
+    return invalid_at if any(one.start < end.end for one in ended) else None
 
 
-def _ends(
-    fact: FactRecord, kin: Sequence[FactRecord], holders: Sequence[FactRecord]
-) -> Iterator[datetime | None]:
-    """Return when others end a fact: those that say so, and those that take its place."""
+def _enders(
+    fact: FactRecord, kin: Iterable[FactRecord], holders: Iterable[FactRecord]
+) -> Iterator[tuple[Order, datetime]]:
+    """Yield the order and time of what ends a fact: statements that say so, facts that take its place."""
     if fact.ends:
         return
-    for one in kin:
-        if one.may_end(fact):
-            yield one.ends_at if one.ends_at and one.ends_at > _start(fact) else None
-        elif one.exclusive and not one.ends and one.target != fact.target:
-            yield one.valid_at if _start(one) > _start(fact) else None
-    for one in holders:
-        if not one.ends and one.source != fact.source:
-            yield one.valid_at if _start(one) > _start(fact) else None
-
-
-def _start(fact: FactRecord) -> datetime:
-    return fact.valid_at or EVER
+    said = ((one.end, one.ends_at) for one in kin if one.may_end(fact))
+    taken = (one for one in kin if one.exclusive and not one.ends and one.target != fact.target)
+    held = (one for one in holders if not one.ends and one.source != fact.source)
+    for when, moment in (*said, *((one.start, one.valid_at) for one in (*taken, *held))):
+        if moment and when > fact.start:
+            yield when, moment
