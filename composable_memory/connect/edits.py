@@ -150,7 +150,7 @@ def _edit(path: Path, client: Client, change: Change) -> Edit:
     text = before or ""
     try:
         after = change(text, is_toml)
-        had_us = file_text.without_us(text, client, is_toml=is_toml) != text
+        had_us = after == text or file_text.without_us(text, client, is_toml=is_toml) != text
         if file_text.others(after, is_toml=is_toml) != file_text.others(text, is_toml=is_toml):
             raise ValueError("something else in it would change")
     except (ValueError, RecursionError) as problem:

@@ -6,6 +6,7 @@ import shlex
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import PurePosixPath
 
@@ -25,8 +26,9 @@ _SHELLS = frozenset({"sh", "bash", "zsh", "dash"})
 _PROGRAMS = frozenset({"cmem", "composable-memory"})
 _TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 _OUR_TABLE = re.compile(
-    rf'^[ \t]*\[[ \t]*mcp_servers[ \t]*\.[ \t]*(?:{SERVER}|"{SERVER}")[ \t]*[].]', re.MULTILINE
+    rf"""^[ \t]*\[[ \t]*(["']?)mcp_servers\1[ \t]*\.[ \t]*(["']?){SERVER}\2[ \t]*[].]""", re.MULTILINE
 )
+_OTHER_FORM = f"{SERVER} is in it, in a form that is not changed here"
 _REMARKS = re.compile(r"(?:^[ \t]*(?:#[^\n]*)?(?:\n|\Z))*\Z", re.MULTILINE)
 """Comments and blank lines at the end of a table: they are about what comes next."""
 
@@ -50,10 +52,13 @@ def without_us(text: str, client: Client, *, is_toml: bool) -> str:
     """Return the text without our server and our hooks.
 
     Raises:
-        ValueError: the text cannot be read.
+        ValueError: the text cannot be read, or has our server in a form that is not changed here.
     """
     if is_toml:
-        return "".join(part for is_ours, part in _tables(text) if not is_ours)
+        rest = "".join(part for is_ours, part in _tables(text) if not is_ours)
+        if _server_in(rest, client) is not None:
+            raise ValueError(_OTHER_FORM)
+        return rest
     path = (*client.key, SERVER)
     text = text if json_text.parse(text).find(path) is None else json_text.without(text, path)
     return _without_hooks(text)
@@ -169,7 +174,7 @@ def table(client: Client, entry: Mapping[str, object]) -> str:
 
 
 def _with_table(text: str, client: Client, entry: Mapping[str, object]) -> str:
-    there = tomllib.loads(text).get(client.key[0], {}).get(SERVER)
+    there = _server_in(text, client)
     if there is not None and {**there, **entry} == there:
         return text
     newline = "\r\n" if "\r\n" in text else "\n"
@@ -177,7 +182,18 @@ def _with_table(text: str, client: Client, entry: Mapping[str, object]) -> str:
         gap = newline if text.strip() else ""
         end = "" if not text or text.endswith("\n") else newline
         return f"{text}{end}{gap}{table(client, entry).replace(chr(10), newline)}"
-    return "".join(_with_lines(part, entry) if is_ours else part for is_ours, part in _tables(text))
+    changed = "".join(_with_lines(part, entry) if is_ours else part for is_ours, part in _tables(text))
+    with suppress(tomllib.TOMLDecodeError):
+        if _server_in(changed, client) == {**there, **entry}:
+            return changed
+    raise ValueError(_OTHER_FORM)
+
+
+def _server_in(text: str, client: Client) -> dict[str, object] | None:
+    value: object = tomllib.loads(text)
+    for name in (*client.key, SERVER):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _with_lines(part: str, entry: Mapping[str, object]) -> str:

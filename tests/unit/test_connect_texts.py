@@ -115,3 +115,34 @@ def test_a_table_in_toml_is_entered_changed_and_taken_out(text: str) -> None:
     rest = without_us(changed, client, is_toml=True)
     assert (rest.startswith(text), rest.endswith(BELOW)) == (True, True)
     assert others(rest, is_toml=True) == others(changed, is_toml=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"[mcp_servers.{SERVER}.tools.search]\napproval = 1\n",
+        f"[mcp_servers.{SERVER}]\ncommand = 'old'\n",
+        f"[mcp_servers.{SERVER}]\ncommand = 'old'\nargs = [\n  'mcp',\n]\n",
+        f"mcp_servers.{SERVER}.command = 'old'\n",
+        f"[mcp_servers]\n{SERVER} = {{ command = 'old', args = ['mcp'] }}\n",
+    ],
+)
+def test_a_table_that_cannot_be_brought_up_to_date_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=SERVER):
+        with_server(text, CLIENTS["codex"], ENTRY, is_toml=True)
+
+
+def test_a_server_in_toml_that_is_not_taken_out_is_told() -> None:
+    text = f"[mcp_servers]\n{SERVER} = {{ command = 'cmem' }}\n"
+
+    with pytest.raises(ValueError, match=SERVER):
+        without_us(text, CLIENTS["codex"], is_toml=True)
+
+
+@pytest.mark.parametrize("quote", ['"', "'"])
+def test_a_table_whose_names_are_quoted_is_changed_and_taken_out(quote: str) -> None:
+    head = f"[{quote}mcp_servers{quote}.{quote}{SERVER}{quote}]\n"
+    changed = with_server(f"{head}command = 'old'\nargs = []\n", CLIENTS["codex"], ENTRY, is_toml=True)
+
+    assert tomllib.loads(changed)["mcp_servers"][SERVER] == ENTRY
+    assert without_us(changed, CLIENTS["codex"], is_toml=True) == ""
