@@ -21,7 +21,7 @@ class Flight:
         self.force = False
         self.progress: MemorySyncProgressUpdate | None = None
         self.notes_indexed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the text of all notes is searchable, or the sync has ended."""
+        """Done when the text of all notes is searchable; cancelled where the sync has ended before."""
         self.reasons: dict[str, None] = {}
         """Why the sync runs, in the order in which the reasons came."""
         self.has_successor = False
@@ -153,9 +153,11 @@ class SingleFlight:
             self._running = None
         if self._waiting is flight:
             self._waiting = None
-        flight.mark_notes_indexed()
         if not task.cancelled():
             self.failure = task.exception()
+        if task.cancelled() or self.failure is not None:
+            flight.notes_indexed.cancel()
+        flight.mark_notes_indexed()
 
     def _closed(self) -> BackendUnavailable:
         return BackendUnavailable(

@@ -506,6 +506,87 @@ async def test_a_search_sees_a_change_that_was_heard_before_the_notes_have_settl
         assert [hit.path for hit in await memory.search("hull")] == ["MEMORY.md"]
 
 
+ON_SEARCH = {"onSearch": True, "onSearchWaitMs": 60_000, "recheckS": 3600, "watchDebounceMs": 60_000}
+
+
+async def found(memory: BuiltinMemory, words: str) -> set[str]:
+    return {hit.path for hit in await memory.search(words)}
+
+
+@on_linux
+async def test_a_search_sees_each_change_before_it_and_looks_at_no_other_note(
+    services: BackendServices, workspace: Path, looks: list[str], events: MemorySink
+) -> None:
+    boat, house = workspace / "memory" / "boat.md", workspace / "memory" / "house.md"
+    write(boat, "The hull is green.")
+    write(house, "The roof leaks.")
+    async with followed(services, sync={**ON_SEARCH, "recheckS": 0}) as memory:
+        looks.clear()
+        for number in range(20):
+            write(boat, f"The mast has number{number}.")
+            assert await found(memory, f"number{number}") == {"memory/boat.md"}
+        boat.rename(boat.with_name("ship.md"))
+        assert await found(memory, "mast") == {"memory/ship.md"}
+        save_by_rename(house, "The door sticks.")
+        assert await found(memory, "door") == {"memory/house.md"}
+        house.unlink()
+        assert await found(memory, "door") == set()
+        assert looks == []
+
+        before = len(events.details(SyncStart))
+        for _ in range(5):
+            assert await found(memory, "mast") == {"memory/ship.md"}
+        assert len(events.details(SyncStart)) == before
+
+
+@on_linux
+async def test_a_search_sees_what_is_done_to_folders_before_it(
+    services: BackendServices, workspace: Path
+) -> None:
+    notes = workspace / "memory"
+    async with followed(services, sync=ON_SEARCH) as memory:
+        for number in range(5):  # the first of them is the folder of the notes itself
+            write(notes / f"d{number}" / "deep" / "boat.md", f"The mast has number{number}.")
+            assert await found(memory, f"number{number}") == {f"memory/d{number}/deep/boat.md"}
+            write(notes / f"d{number}" / "deep" / "more.md", f"The keel has depth{number}.")
+            assert await found(memory, f"depth{number}") == {f"memory/d{number}/deep/more.md"}
+        (notes / "d0").rename(notes / "e0")
+        assert await found(memory, "number0") == {"memory/e0/deep/boat.md"}
+        write(notes / "e0" / "deep" / "boat.md", "The anchor is heavy.")
+        assert await found(memory, "anchor") == {"memory/e0/deep/boat.md"}
+        shutil.rmtree(notes / "d1")
+        assert await found(memory, "number1") == set()
+
+
+@on_linux
+async def test_a_note_with_a_second_name_is_looked_at_for_each_search(
+    services: BackendServices, workspace: Path, tmp_path: Path
+) -> None:
+    write(workspace / "memory" / "boat.md", "The hull is green.")
+    (tmp_path / "elsewhere.md").hardlink_to(workspace / "memory" / "boat.md")
+    async with followed(services, sync={**ON_SEARCH, "recheckS": 0}) as memory:
+        write(tmp_path / "elsewhere.md", "The mast is high.")
+        assert await found(memory, "mast") == {"memory/boat.md"}
+
+
+async def test_a_memory_that_is_kept_between_commands_watches_from_the_second_on(
+    services: BackendServices, workspace: Path, looks: list[str]
+) -> None:
+    write(workspace / "memory" / "boat.md", "The hull is green.")
+    settings = BuiltinSettings.model_validate({"sync": {"onSearchWaitMs": 60_000}})
+    async with open_builtin(settings, replace(services, is_long_lived=False)) as memory:
+        await memory.sync()  # until then, what its notes are is not chosen for good
+    async with open_builtin(settings, replace(services, is_long_lived=False)) as memory:
+        looks.clear()
+        assert await found(memory, "hull") == {"memory/boat.md"}
+        for number in range(5):
+            write(workspace / "memory" / "boat.md", f"The mast has number{number}.")
+            assert await memory.refresh()
+            assert await found(memory, f"number{number}") == {"memory/boat.md"}
+        assert "watch" not in memory.status().custom
+        assert looks.count("scan") < 5 or sys.platform != "linux"
+
+
 async def test_a_new_conversation_looks_at_the_notes_once(
     services: BackendServices, workspace: Path, events: MemorySink
 ) -> None:

@@ -91,7 +91,6 @@ class BuiltinMemory:
         self._look: Flight | None = None
         """The sync that a search started since the last `refresh`."""
         debounce = Debounce(settings.sync.watch_debounce_ms / 1000)
-        self._index = IndexFile(settings, services, debounce)
         self._flights = SingleFlight(self._update, backend_id=BACKEND_ID)
         self._scheduler = SyncScheduler(
             settings.sync,
@@ -101,6 +100,7 @@ class BuiltinMemory:
             ops_log=services.ops_log,
             backend_id=BACKEND_ID,
         )
+        self._index = IndexFile(settings, services, debounce, self._scheduler)
         self._release = Once(self._let_go, name="builtin-close")
 
     async def open(self) -> None:
@@ -170,6 +170,7 @@ class BuiltinMemory:
             return False
         with self._failing_to("refresh"):
             await self._index.reopen_if_replaced()
+        self._scheduler.listen()
         self._refreshed_at = asyncio.get_running_loop().time()
         return True
 
@@ -311,14 +312,22 @@ class BuiltinMemory:
         """Start a sync if one is due or a conversation begins, and wait a moment for it."""
         is_new_session = self._scheduler.is_new_session(session_key)
         is_refreshed = self._refreshed_at > self._looked_at
-        if not is_new_session and not is_refreshed and not self._is_check_due():
+        is_due = is_new_session or is_refreshed or self._is_check_due()
+        has_changed = False
+        if self._settings.sync.on_search and self._index.hears_of_changes:
+            has_changed = await self._index.changed() != set()
+            is_due |= has_changed
+            if is_due and not has_changed and not is_new_session and await self._index.is_done():
+                is_due = False
+                self._note_look()
+        if not is_due:
             if (running := self._first_sync() or self._looking()) is not None:
                 await self._wait_for_notes(running)
             return
-        self._index.checked_at, self._looked_at = self._services.clock(), asyncio.get_running_loop().time()
+        self._note_look()
         if is_new_session:
             flight = self._flights.start("session-start")
-        elif is_refreshed and self._settings.sync.on_search:
+        elif (is_refreshed or has_changed) and self._settings.sync.on_search:
             # Not the one that runs: it may have passed the note that was changed since.
             flight = self._look = self._flights.start("search")
         elif self._settings.sync.on_search:
@@ -328,6 +337,9 @@ class BuiltinMemory:
             await self._index.take_stock()
             return
         await self._wait_for_notes(self._first_sync() or flight)
+
+    def _note_look(self) -> None:
+        self._index.checked_at, self._looked_at = self._services.clock(), asyncio.get_running_loop().time()
 
     def _first_sync(self) -> Flight | None:
         """Return the sync that runs while the index has never been filled, if searches sync at all."""

@@ -6,6 +6,7 @@ from collections.abc import Set
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import erasing, integrity, schema
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import IndexSnapshot, SyncMark, milliseconds
-from composable_memory_adapters.builtin.sync.sync_scheduler import Debounce
+from composable_memory_adapters.builtin.sync.sync_scheduler import Debounce, SyncScheduler
 from composable_memory_adapters.builtin.sync.synchroniser import Synchroniser
 from composable_memory_adapters.sqlite_file import SqliteFile
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -61,10 +62,12 @@ class IndexFile:
         settings: BuiltinSettings,
         services: BackendServices,
         debounce: Debounce,
+        scheduler: SyncScheduler,
     ) -> None:
         self._settings = settings
         self._services = services
         self._debounce = debounce
+        self._scheduler = scheduler
         self._embedder = services.embedder if settings.store.vector.enabled else None
         self._transcripts: Path | None = None
         self._open: OpenIndex | None = None
@@ -139,22 +142,47 @@ class IndexFile:
                 self.snapshot, self.rebuild_cost = stock.snapshot, stock.cost
                 index.sync.counted_at[stock.connection] = stock.version
 
+    @property
+    def hears_of_changes(self) -> bool:
+        """Return whether `changed` can tell: a watch misses nothing, and all notes were looked at before."""
+        scan = self.current("search").sync.glance.scan
+        return scan is not None and not scan.has_links and self._scheduler.misses_nothing
+
+    async def changed(self) -> Set[str] | None:
+        """Return the paths of all notes that changed since the last sync; None if all are to be looked at."""
+        is_recent = self.hears_of_changes and self.current("search").sync.glance.is_recent
+        return await self._scheduler.changed() if is_recent else None
+
+    async def is_done(self) -> bool:
+        """Return whether a sync would have nothing to do unless notes have changed."""
+        await self.take_stock()
+        found, mark = self.snapshot, self.snapshot.mark
+        is_embedded = self.space is None or found.embedded == found.chunks
+        is_whole = not (self.damage or found.damage or self.rebuild_cost)
+        return is_embedded and is_whole and mark is not None and not mark.unreadable
+
     # --- sync ---------------------------------------------------------------------------------------------
 
     async def update(self, flight: Flight) -> SyncReport:
         """Sync once; a damaged file is set aside and a new one takes its place."""
         await self._debounce.is_watch_ready.wait()
         began = asyncio.get_running_loop().time()
+        flight.notes_indexed.add_done_callback(partial(self._forget_changes, began))
         # Whoever asks for such a sync without a watch has named no paths: all notes are looked at.
-        paths = (self._debounce.paths or None) if flight.reason == "watch" else None
+        paths = await self.changed() if flight.reason == "search" else None
+        if flight.reason == "watch":
+            paths = self._debounce.paths
         try:
-            report = await self._sync_or_replace(flight, paths)
+            report = await self._sync_or_replace(flight, paths or None)
         finally:
             self.checked_at = self._services.clock()
-        self._debounce.forget_before(began)
         self.damage = None
         await self.take_stock()
         return report
+
+    def _forget_changes(self, began: float, seen: "asyncio.Future[None]") -> None:
+        if not seen.cancelled():
+            self._debounce.forget_before(began)
 
     async def _sync_or_replace(self, flight: Flight, paths: Set[str] | None) -> SyncReport:
         try:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import pairwise
 from typing import ParamSpec, TypeVar
 
@@ -98,13 +99,18 @@ class Notes:
         self.takes_s = 0.0
         self.is_fine = True
         self.is_watched = self.is_outdated = False
+        self.misses_nothing = self.is_all_heard = True
         self.updates = 0
         self.tell: Callable[[str | None], None] = lambda _: None
         self.debounce: Debounce
 
     def update(self) -> WatchReport:
         self.updates += 1
+        self.is_outdated = False
         return self.found
+
+    def has_heard_all(self) -> bool:
+        return self.is_all_heard and not self.is_outdated
 
     def stop(self) -> None:
         self.is_watched = False
@@ -273,7 +279,6 @@ def test_folders_are_looked_at_for_a_change_of_folders_or_after_a_while_and_not_
             await notes.change(0)
             await asyncio.sleep(1.1 * DEBOUNCE_S)
             assert (len(notes.looks), notes.updates) == (2, 2)
-            notes.is_outdated = False
             await notes.change(*[FOLDERS_S * 0.4] * 10)
             assert notes.updates >= 4
 
@@ -300,6 +305,26 @@ async def test_anything_may_have_changed_where_events_were_lost_or_are_many(
     assert debounce.paths is None
     debounce.forget_before(math.inf)
     assert debounce.paths == set()
+
+
+def test_what_changed_is_told_where_all_was_heard_in_all_folders(hasty: Hasty, ops_log: OpsLog) -> None:
+    notes = Notes()
+
+    async def test() -> None:
+        async with scheduled(notes, ops_log) as scheduler:
+            assert await scheduler.changed() == set()
+            await notes.change(0)
+            assert await scheduler.changed() == {"/notes/one.md"}
+            notes.is_all_heard = False
+            assert await scheduler.changed() is None
+            notes.is_all_heard, notes.misses_nothing = True, False
+            assert await scheduler.changed() is None
+            notes.misses_nothing = notes.is_outdated = True
+            assert await scheduler.changed() == {"/notes/one.md"}
+            notes.is_outdated, notes.found = True, replace(STANDS, is_new=True)
+            assert await scheduler.changed() is None
+
+    hasty(test())
 
 
 async def test_a_change_that_is_heard_when_the_loop_has_ended_disturbs_nobody() -> None:

@@ -1,10 +1,12 @@
 """Which folders are watched, and which paths in them matter."""
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from composable_memory_adapters.builtin.sync.watch_scope import WatchScope, survey
+from composable_memory_adapters.builtin.sync.watch_scope import WatchScope, are_local, survey
 
 
 @pytest.fixture
@@ -139,3 +141,13 @@ def test_only_notes_transcripts_and_folders_matter(
     territory = survey(notes, (), made(notes / "chats"))
 
     assert territory.concerns(str(notes / path), is_folder=is_folder) is matters
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel")
+def test_folders_that_other_machines_can_write_to_are_told_apart(notes: Path) -> None:
+    ours, system = survey(notes).folders, survey(Path("/proc/self")).folders
+
+    assert are_local(ours)
+    assert not are_local(system)
+    assert not are_local([*ours, *system])
+    assert not are_local([replace(survey(Path("/")).folders[0], recursive=True)])

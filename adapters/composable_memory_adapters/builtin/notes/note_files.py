@@ -78,6 +78,7 @@ class ScanReport:
     `sources` are those that were asked for. `unreadable` maps the key of a file or folder to the reason; what
     the index holds under such a key must stay. The key of the whole workspace is empty. `remarks` name roots
     that were left out. `passed_over` counts the files and folders that are no notes, by the reason.
+    `has_links` says whether a file in a folder has a second name, by which it can be changed elsewhere.
     """
 
     files: Collection[ScannedFile]
@@ -85,6 +86,7 @@ class ScanReport:
     remarks: tuple[str, ...] = ()
     sources: tuple[MemorySource, ...] = ("memory",)
     passed_over: Mapping[str, int] = field(default_factory=dict)
+    has_links: bool = False
     listed: "_Said | None" = field(default=None, repr=False, compare=False)
     """All that the file system said, which a later scan is compared with."""
 
@@ -137,7 +139,7 @@ def scan(
         _walk_notes(walk, workspace, extra_paths)
     if "sessions" in sources and transcripts is not None:
         walk.add_transcripts(os.path.realpath(transcripts))
-    listed = walk.listed, walk.unreadable, walk.remarks, walk.passed_over
+    listed = walk.listed, walk.unreadable, walk.remarks, walk.passed_over, walk.has_links
     if before is not None and before.listed == listed:
         return before
     files, remarks = _files_of(walk.listed)
@@ -147,6 +149,7 @@ def scan(
         remarks=(*walk.remarks, *remarks),
         sources=tuple(sources),
         passed_over=_in_short(walk.passed_over),
+        has_links=walk.has_links,
         listed=listed,
     )
 
@@ -307,6 +310,7 @@ class _Walk:
         self.listed: list[_Listed] = []
         self.unreadable: dict[str, str] = {}
         self.remarks: list[str] = []
+        self.has_links = False
 
     def add_root(self, path: Path, key: str, *, expected: bool = False) -> None:
         """Add the file or folder at `path`; one that is `expected` and missing is worth a remark."""
@@ -328,7 +332,7 @@ class _Walk:
                 for entry in entries:
                     if entry.name.endswith(TRANSCRIPT_SUFFIX) and entry.is_file(follow_symlinks=False):
                         with suppress(FileNotFoundError):  # of this one file, not of the folder
-                            found.append(_row(entry.name, entry.stat(follow_symlinks=False)))
+                            found.append(self._row(entry.name, entry.stat(follow_symlinks=False)))
         except FileNotFoundError:
             return
         except OSError as error:
@@ -342,7 +346,9 @@ class _Walk:
             self.listed.append(_Listed("", self._notes_in(str(path), key)))
         elif stat.S_ISREG(found.st_mode) and is_note(path.name, self._suffixes):
             prefix = key.removesuffix(path.name)
-            self.listed.append(_Listed(str(path), [(str(path.parent), prefix, [_row(path.name, found)])]))
+            self.listed.append(
+                _Listed(str(path), [(str(path.parent), prefix, [self._row(path.name, found)])])
+            )
 
     def _notes_in(self, top: str, top_key: str) -> "list[_Folder]":
         """Return the notes in a folder, at any depth; a folder that cannot be read is noted."""
@@ -374,7 +380,7 @@ class _Walk:
                                 found = entry.stat(follow_symlinks=False)
                             except FileNotFoundError:  # it went after the folder was listed
                                 continue
-                            rows.append((name, found.st_mtime_ns, found.st_size, found.st_dev, found.st_ino))
+                            rows.append(self._row(name, found))
                         elif why := _why_passed_over(entry, is_whole=is_whole):
                             self.passed_over[why] += 1
                         elif name not in kept and is_ignored(
@@ -395,6 +401,11 @@ class _Walk:
         for path, why in ignored.unreadable.items():
             self.unreadable[os.path.relpath(path, top)] = why
         return listed
+
+    def _row(self, name: str, found: os.stat_result) -> "_Row":
+        if found.st_nlink > 1:
+            self.has_links = True
+        return name, found.st_mtime_ns, found.st_size, found.st_dev, found.st_ino
 
     def _skip(self, key: str, error: OSError) -> None:
         self.unreadable[key] = error.strerror or str(error)
@@ -430,12 +441,8 @@ class _Listed(NamedTuple):
         return sorted(files, key=BY_KEY)
 
 
-_Said = tuple[list[_Listed], dict[str, str], list[str], Counter[str]]
-"""The notes below each root, what could not be read, the remarks, and what was passed over."""
-
-
-def _row(name: str, found: os.stat_result) -> _Row:
-    return name, found.st_mtime_ns, found.st_size, found.st_dev, found.st_ino
+_Said = tuple[list[_Listed], dict[str, str], list[str], Counter[str], bool]
+"""The notes below each root, what could not be read, the remarks, what was passed over, and the links."""
 
 
 def _files_of(listed: Sequence[_Listed]) -> tuple[tuple[ScannedFile, ...], list[str]]:

@@ -136,6 +136,11 @@ class Glance:
     unread: set[str] = field(default_factory=set)
     versions: WeakKeyDictionary[Connection, int] = field(default_factory=WeakKeyDictionary)
 
+    @property
+    def is_recent(self) -> bool:
+        """Return whether it was so lately that notes which nobody has named are taken as unchanged."""
+        return time.monotonic() - self.looked_at <= TRUSTED_S
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Indexer:
@@ -183,7 +188,7 @@ class Indexer:
         written. Returns None if a path may be that of anything but a note in a folder that had notes before.
         """
         glance = self.glance
-        if glance.scan is None or time.monotonic() - glance.looked_at > TRUSTED_S:
+        if glance.scan is None or not glance.is_recent:
             return None
         if glance.places is None:
             glance.places = Places.of(glance.scan)

@@ -1,7 +1,7 @@
 """Schedules syncs while a memory stays open: when notes were changed and are quiet, and at an interval.
 
-A watch does not see what other machines write to a network file system. So a search still looks at the notes
-when they have not been checked for `recheck_s`.
+A watch does not see what other machines write to a network file system, and not every system says when all
+has been heard. There a search still looks at the notes when they have not been checked for `recheck_s`.
 """
 
 import asyncio
@@ -120,6 +120,15 @@ class FolderWatch(Protocol):
         """Return whether folders have come or gone since the last update; does not block."""
         ...
 
+    @property
+    def misses_nothing(self) -> bool:
+        """Return whether it hears of every change, and knows when it has heard of all; does not block."""
+        ...
+
+    def has_heard_all(self) -> bool:
+        """Return whether every change until now was noted."""
+        ...
+
     def update(self) -> WatchReport:
         """Watch the folders that exist now."""
         ...
@@ -182,12 +191,14 @@ class SyncScheduler:
         self._watch: FolderWatch | None = None
         self._task: asyncio.Task[None] | None = None
         self._sessions: OrderedDict[str, None] = OrderedDict()
+        self._is_listening = False
+        self._updating = asyncio.Lock()
         self.status = WatchStatus()
 
     @property
     def is_running(self) -> bool:
         """Return whether it was started and not stopped."""
-        return self._task is not None
+        return self._task is not None and not self._is_listening
 
     @property
     def recheck_s(self) -> float:
@@ -201,6 +212,22 @@ class SyncScheduler:
             if self._debounce.is_pending
             else recheck_s
         )
+
+    @property
+    def misses_nothing(self) -> bool:
+        """Return whether the watch hears of every change."""
+        return self._watch is not None and self.status.state == "active" and self._watch.misses_nothing
+
+    async def changed(self) -> Set[str] | None:
+        """Return all that changed until now since the last sync; None if that may be anything."""
+        for _ in range(2):
+            if self._watch is None or not self.misses_nothing:
+                break
+            if await asyncio.to_thread(self._watch.has_heard_all) and not self._updating.locked():
+                return self._debounce.paths
+            if self._watch.is_outdated:
+                await self._update_watch(self._watch)
+        return None
 
     @property
     def unwatched_reason(self) -> str | None:
@@ -217,6 +244,12 @@ class SyncScheduler:
         self._task = asyncio.create_task(self._follow(), name=f"{self._backend_id}-follow", context=Context())
         self._task.add_done_callback(self._end)
 
+    def listen(self) -> None:
+        """Watch from now on, if that is wanted, without starting syncs: a search asks what has changed."""
+        if self._task is None and self._settings.watch and self._settings.on_search:
+            self._is_listening = True
+            self.start()
+
     async def stop(self) -> None:
         """Stop watching; calling it again does nothing."""
         if self._task is not None:
@@ -228,7 +261,7 @@ class SyncScheduler:
 
     def is_new_session(self, key: str | None) -> bool:
         """Return whether a conversation asks for the first time; always False if that starts no sync."""
-        if not key or self._task is None or not self._settings.on_session_start:
+        if not key or not self.is_running or not self._settings.on_session_start:
             return False
         is_new = key not in self._sessions
         self._sessions[key] = None
@@ -243,7 +276,7 @@ class SyncScheduler:
                 tasks.create_task(self._follow_changes())
             else:
                 self._debounce.is_watch_ready.set()
-            if self._settings.interval_minutes:
+            if self._settings.interval_minutes and not self._is_listening:
                 tasks.create_task(self._keep_interval())
 
     def _end(self, task: asyncio.Task[None]) -> None:
@@ -258,20 +291,25 @@ class SyncScheduler:
         self._debounce.is_watch_ready.set()
         time = asyncio.get_running_loop().time
         updated_at = time()
+        while self._is_listening:
+            await asyncio.sleep(FOLDERS_S)
+            await self._update_watch(self._watch)
         while True:
             has_changed = await self._debounce.wait_until_quiet(FOLDERS_S)
             is_new, now = False, time()
             if not has_changed or self._watch.is_outdated or now - updated_at >= FOLDERS_S:
-                # A new folder may have got files before it was watched.
                 is_new, updated_at = await self._update_watch(self._watch), now
-            if is_new or self.status.state == "partial":
+            if self.status.state == "partial":
                 self._debounce.lose_track()
             if has_changed or is_new:
                 await self._sync_until_done()
 
     async def _update_watch(self, watch: FolderWatch) -> bool:
         """Watch the folders that exist now; return whether one of them is new."""
-        found = await asyncio.to_thread(watch.update)
+        async with self._updating:
+            found = await asyncio.to_thread(watch.update)
+            if found.is_new:  # it may have got files before it was watched
+                self._debounce.lose_track()
         before, self.status = self.status, WatchStatus.of(found)
         if self.status.reason is not None and self.status.reason != before.reason:
             self._ops_log.emit(

@@ -1,11 +1,13 @@
 """Which folders to watch so that no change of a note is missed, and which paths in them matter."""
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import field
 from pathlib import Path
 
-from composable_memory.gitignore import GITIGNORE, GitIgnore
+from composable_memory.gitignore import GITIGNORE, GitIgnore, Rules
 from composable_memory.paths import (
     MAIN_FILES,
     MEMORY_FOLDERS,
@@ -17,6 +19,12 @@ from composable_memory.paths import (
 )
 from composable_memory_adapters.builtin.notes.note_files import TRANSCRIPT_SUFFIX
 from composable_memory_ops_logs.quick_dataclass import dataclass
+
+MOUNTS = "/proc/self/mountinfo"
+LOCAL = frozenset(
+    "bcachefs btrfs exfat ext2 ext3 ext4 f2fs jfs overlay ramfs reiserfs tmpfs vfat xfs zfs".split()
+)
+"""File systems on which nobody but this machine writes, so that its kernel reports all that is done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +46,15 @@ class WatchScope:
     `trees` are the folders, existing or not, whose notes matter at any depth. `root` is the workspace; if
     it is a tree, nothing in it matters that is hidden or `ignored`. `suffixes` are what the names of notes
     end in. `transcripts` is the folder of the transcripts. `names` maps a folder to the names, in lower case,
-    that matter directly in it: notes, and watched folders themselves, which may come and go.
+    that matter directly in it: notes, and watched folders themselves, which may come and go. `rules` are the
+    patterns for what is ignored in the root.
     """
 
     folders: tuple[WatchedFolder, ...] = ()
     trees: tuple[str, ...] = ()
     root: str = ""
-    ignored: GitIgnore | None = None
+    ignored: GitIgnore | None = field(default=None, compare=False)
+    rules: Rules | None = None
     suffixes: Set[str] = NOTE_SUFFIXES
     transcripts: str | None = None
     names: Mapping[str, frozenset[str]]
@@ -109,15 +119,43 @@ def survey(
     lists = [] if transcripts is None else [Path(os.path.realpath(transcripts))]
     folders += [(folder, False) for folder in lists]
     found = [_look(path, recursive=deep) for path, deep in folders]
+    ignored = GitIgnore(str(root)) if root in trees else None
     return WatchScope(
         folders=tuple(_outermost([folder for folder in found if folder], str(root))),
         trees=tuple(map(str, trees)),
         root=str(root),
-        ignored=GitIgnore(str(root)) if root in trees else None,
+        ignored=ignored,
+        rules=ignored.rules_of(str(root)) if ignored else None,
         suffixes=suffixes,
         transcripts=str(lists[0]) if lists else None,
         names=_by_folder([*(root / name for name in MAIN_FILES), root, *trees, *lists]),
     )
+
+
+def are_local(folders: Sequence[WatchedFolder]) -> bool:
+    """Return whether all folders, with what is mounted in them, are on file systems of this machine alone.
+
+    Looks at the disk; False where the system does not tell.
+    """
+    try:
+        lines = Path(MOUNTS).read_text("utf-8", "surrogateescape").splitlines()
+    except OSError:
+        return False
+    holding = dict.fromkeys(folders, ("", ""))
+    for line in lines:
+        # See proc(5): of two mounts at one place the later one counts.
+        before, _, after = line.partition(" - ")
+        place, kind = before.split(" ")[4], after.partition(" ")[0]
+        if "\\" in place:
+            place = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), place)
+        begin = place.rstrip("/") + "/"
+        for folder, (held, _) in holding.items():
+            path = folder.path.rstrip("/") + "/"
+            if path.startswith(begin) and len(begin) >= len(held):
+                holding[folder] = begin, kind
+            elif folder.recursive and begin.startswith(path) and kind not in LOCAL:
+                return False
+    return all(kind in LOCAL for _, kind in holding.values())
 
 
 def _look(path: Path, *, recursive: bool) -> WatchedFolder | None:

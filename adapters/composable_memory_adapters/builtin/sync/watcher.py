@@ -2,13 +2,18 @@
 
 It takes two threads, on Linux three descriptors, and one more thread for each watched folder outside all
 others. Within a tree each folder costs the kernel a watch, and this process nothing.
+
+On Linux, what happens to files does not go through watchdog's threads: they would take longer than the rest
+of a sync, and the kernel's own order tells when all has been heard.
 """
 
 import errno
 import logging
 import os
+import select
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -28,7 +33,12 @@ from watchdog.events import (
 )
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
-from composable_memory_adapters.builtin.sync.watch_scope import WatchedFolder, WatchReport, WatchScope
+from composable_memory_adapters.builtin.sync.watch_scope import (
+    WatchedFolder,
+    WatchReport,
+    WatchScope,
+    are_local,
+)
 
 if sys.platform == "linux":
     from watchdog.observers.inotify import InotifyEmitter
@@ -62,6 +72,8 @@ LIMITS = {
     errno.EMFILE: "the system allows no more watchers; raise fs.inotify.max_user_instances or `ulimit -n`",
 }
 STOP_S = 5.0
+HEARING_S = 0.1
+PAUSE_S = 0.0005
 OnChange = Callable[[str | None], None]
 
 # Its errors are handled here; without this, watchdog writes to stderr where logging is not set up.
@@ -81,7 +93,7 @@ class Watcher:
         self._observer: BaseObserver | None = None
         self._watches: dict[WatchedFolder, ObservedWatch] = {}
         self._guard = threading.Lock()
-        self._is_stopped = False
+        self._is_local = self._is_stopped = False
 
     def update(self) -> WatchReport:
         """Watch the folders that exist now; one that was replaced is watched again."""
@@ -89,7 +101,8 @@ class Watcher:
             if self._is_stopped:
                 return WatchReport()
             self._filter.is_outdated = False
-            self._filter.scope = scope = self._survey()
+            self._filter.change_scope(scope := self._survey())
+            self._is_local = are_local(scope.folders)
             try:
                 observer = self._running_observer()
             except (OSError, RuntimeError) as error:  # no descriptor is left, or no thread
@@ -101,6 +114,23 @@ class Watcher:
     def is_outdated(self) -> bool:
         """Return whether other folders may be to be watched since the last update."""
         return self._filter.is_outdated
+
+    @property
+    def misses_nothing(self) -> bool:
+        """Return whether the system reports all that changes in the folders, and when it has done so."""
+        return self._is_local and sys.platform == "linux"
+
+    def has_heard_all(self) -> bool:
+        """Return whether every change until now was told to `on_change`; waits a moment for what comes in."""
+        # The folders come first: they are outdated before the event that says so counts as heard.
+        if self._survey() != self._filter.scope:
+            self._filter.is_outdated = True
+        deadline = time.monotonic() + HEARING_S
+        while not _has_heard_all(self._observer):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(PAUSE_S)
+        return not self.is_outdated
 
     def stop(self) -> None:
         """Stop watching, and wait for the threads to end; it cannot be started again."""
@@ -169,26 +199,43 @@ class _EventFilter(FileSystemEventHandler):
         self.on_change = on_change
         self._lost: set[str] = set()
 
+    def change_scope(self, scope: WatchScope) -> None:
+        """Follow another scope from now on."""
+        if scope.rules != self.scope.rules:
+            self._lost.add(scope.root)  # other folders are to be watched now
+        self.scope = scope
+
     def dispatch(self, event: FileSystemEvent) -> None:
-        """Handle an event."""
+        """Handle an event of watchdog."""
         goes_out = type(event) in GOES_OUT
         source, target = os.fsdecode(event.src_path), os.fsdecode(event.dest_path)
-        if goes_out and any(source == folder.path for folder in self.scope.folders):
-            self._lost.add(source)
-        if any(map(self.scope.is_gitignore, (source, target))):
-            self._lost.add(self.scope.root)  # other folders are to be watched now
-            self.is_outdated = True
         # Not every system reports whether a folder or a file is gone: a name without a dot may be a folder's.
         is_folder = event.is_directory or (goes_out and "." not in source.rpartition(os.sep)[2])
-        if is_folder:  # only ever set: another thread may find that events were lost
+        self.note(source, is_folder=is_folder, goes_out=goes_out)
+        if target:
+            self.note(target, is_folder=is_folder)
+
+    def note(self, path: str, *, is_folder: bool = False, goes_out: bool = False) -> None:
+        """Note that something happened at a path; `goes_out` says that it is not there any more."""
+        if goes_out and any(path == folder.path for folder in self.scope.folders):
+            self._lost.add(path)
+        if is_gitignore := self.scope.is_gitignore(path):
+            self._lost.add(self.scope.root)  # other folders are to be watched now
+        if is_folder or is_gitignore:  # only ever set: another thread may find that events were lost
             self.is_outdated = True
-        for path in (source, target):
-            if path and self.scope.concerns(path, is_folder=is_folder):
-                self.on_change(path)
+        if self.scope.concerns(path, is_folder=is_folder):
+            self.on_change(path)
+
+    def lose_all(self) -> None:
+        """Have all folders watched anew."""
+        self._lost.update(folder.path for folder in self.scope.folders)
+        self.is_outdated = True
 
     def take_lost(self) -> set[str]:
         """Return the watched folders that were deleted or moved since the last call."""
-        lost, self._lost = self._lost, set()
+        lost = set()
+        while self._lost:
+            lost.add(self._lost.pop())
         return lost
 
 
@@ -200,6 +247,21 @@ if sys.platform == "linux":
         def __init__(self, filter_: _EventFilter) -> None:
             super().__init__()
             self._filter = filter_
+            self._folders: dict[WatchDescriptor, str] = {}
+            self._is_at_work = True
+
+        @property
+        def has_heard_all(self) -> bool:
+            """Return whether all that the kernel has reported until now is handled."""
+            unread = select.poll()
+            unread.register(self._inotify_fd, select.POLLIN)
+            # In this order: it is at work before it takes what there is to read.
+            return not unread.poll(0) and not self._is_at_work
+
+        def _check_inotify_fd(self) -> bool:
+            self._is_at_work = False
+            self._is_at_work = super()._check_inotify_fd()  # before it reads
+            return self._is_at_work
 
         def add_callback(
             self, path: bytes, mask: Mask, callback: WatchCallback, id_: CallbackId
@@ -208,11 +270,15 @@ if sys.platform == "linux":
             if not self._filter.scope.is_watched(os.fsdecode(path)):
                 raise OSError(errno.ECANCELED, "left out", path)
             try:
-                return super().add_callback(path, mask, callback, id_)
+                watch = super().add_callback(path, mask, callback, id_)
             except OSError as error:
                 if error.errno in LIMITS:
                     self._filter.refusal = _explain(error)
                 raise
+            if watch < 0:  # watchdog raises nothing where a folder may not be read
+                self._filter.refusal = _explain(PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
+            self._folders[watch] = os.fsdecode(path)
+            return watch
 
         def _add_callback(
             self, path: bytes, mask: Mask, callback: WatchCallback, id_: CallbackId
@@ -224,10 +290,21 @@ if sys.platform == "linux":
 
         def handle_event(self, event: InotifyEvent) -> None:
             """Handle an event; if the kernel has dropped some, anything may have changed."""
-            super().handle_event(event)
-            if event.is_queue_overflow:
+            folder, name = self._folders.get(event.wd), os.fsdecode(event.name)
+            path = os.path.join(folder, name) if folder and name else folder  # noqa: PTH118 - path objects are slow
+            is_of_file = name and not event.is_directory
+            if event.is_moved_from and path in self._folders.values():
+                self._filter.lose_all()  # with it, those within have other paths now
+            elif event.is_ignored:
+                self._folders.pop(event.wd, None)
+            if not is_of_file:
+                super().handle_event(event)  # what is new within is watched now, and then looked for
+            if path is None or event.is_queue_overflow:
                 self._filter.is_outdated = True
                 self._filter.on_change(None)
+            elif not event.is_ignored:
+                goes_out = event.is_moved_from or event.is_delete or event.is_delete_self
+                self._filter.note(path, is_folder=not is_of_file, goes_out=goes_out)
 
     class _InotifyObserver(BaseObserver):
         """Watchdog's own observer over our `_Inotify`."""
@@ -235,6 +312,11 @@ if sys.platform == "linux":
         def __init__(self, filter_: _EventFilter) -> None:
             self._inotify = _Inotify(filter_)
             super().__init__(InotifyEmitter, inotify_fd=self._inotify)
+
+        @property
+        def has_heard_all(self) -> bool:
+            """Return whether the events of all that happened until now are handled."""
+            return self._inotify.has_heard_all and self.is_alive()
 
         def on_thread_start(self) -> None:
             self._inotify.start()
@@ -251,10 +333,16 @@ if sys.platform == "linux":
     def _open_observer(filter_: _EventFilter) -> BaseObserver:
         return _InotifyObserver(filter_)
 
+    def _has_heard_all(observer: BaseObserver | None) -> bool:
+        return isinstance(observer, _InotifyObserver) and observer.has_heard_all
+
 else:
 
     def _open_observer(filter_: _EventFilter) -> BaseObserver:  # noqa: ARG001 - used on Linux only
         return Observer()
+
+    def _has_heard_all(observer: BaseObserver | None) -> bool:  # noqa: ARG001 - events may be on their way
+        return False
 
 
 def _make_sure_of_descriptors() -> None:
