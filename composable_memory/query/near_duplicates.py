@@ -16,6 +16,7 @@ Passage: TypeAlias = MemorySearchResult | Candidate
 
 OVERLAP_SHARE = 0.5
 NEAR_SHARE = 0.85
+FAR_SHARE = 1.0 - NEAR_SHARE
 FEW_WORDS = 16
 """So many words of a text are looked for before all are compared."""
 
@@ -43,18 +44,16 @@ def overlap(lines: Passage | Origin | TakenFrom, better: Passage | Origin | Take
 
 def words_of(text: str) -> frozenset[str]:
     """Return the words of a text, or its character pairs where the script writes no spaces."""
-    return frozenset(_words_in(text)[0])
+    return frozenset(_words_in(text))
 
 
-def _words_in(text: str) -> tuple[list[str], int]:
-    """Return the same in their order, some of them several times, and how many they are without that."""
+def _words_in(text: str) -> list[str]:
+    """Return the same in their order, some of them several times."""
     folded = text.casefold()
     words = folded.split()
-    count = len({*words})
-    if len(folded) > 16 * count:
-        words = [one + other for one, other in pairwise(folded)]
-        count = len({*words})
-    return words, count
+    if len(folded) > 16 * len(words):
+        return [one + other for one, other in pairwise(folded)]
+    return words
 
 
 def nearly_equal(one: frozenset[str], other: frozenset[str]) -> bool:
@@ -111,11 +110,12 @@ class NearTexts:
         return self._placed(text) if place is None else place
 
     def _placed(self, text: str) -> int:
-        words, count = _words_in(text)
+        words = _words_in(text)
         with self._placing:
             known = len(self._seen)
             self._seen.update(words)
-            if count - (len(self._seen) - known) < NEAR_SHARE * count:
+            new = len(self._seen) - known
+            if new > FAR_SHARE * len(words) or new > FAR_SHARE * len({*words}):
                 self._new.add(text)
             return self._places.setdefault(text, len(self._places))
 

@@ -35,14 +35,15 @@ Made = TypeVar("Made")
 class MadeWhenRead(Sequence[Made]):
     """What is made when somebody reads it, such as the log's thread, not while an answer is waited for.
 
-    Of a merged list, `rows` tell the same with each candidate as a pair of its backend and its rank there,
-    from which the short form is made in a third of the time. Of a result: candidate, score, calibrated score,
-    the others that it stands for, support, weight. Of what was ruled out: candidate, reason, what is said of
-    it, and the candidate that is named behind that, or None.
+    `rows` tell the same in what the short form is made of in a third of the time. Of candidates these are
+    their columns, without ranks and hashes. Of a merged list they name a candidate by its backend and its
+    rank there. Of a result: candidate, score, calibrated score, the others that it stands for, support,
+    weight. Of what was ruled out: candidate, reason, what is said of it, and the candidate that is named
+    behind that, or None.
     """
 
     def __init__(
-        self, make: Callable[[], list[Made]], rows: Callable[[], Iterable[tuple[Any, ...]]] | None = None
+        self, make: Callable[[], list[Made]], rows: Callable[[], Iterable[Sequence[Any]]] | None = None
     ) -> None:
         self._make = make
         self.rows = rows

@@ -6,11 +6,11 @@ from other numbers is left out. `full_lines` gives back the lines that the event
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, compress, count, repeat
-from operator import add, sub
+from operator import add, not_, sub
 from typing import Any
 
 import orjson
@@ -103,33 +103,26 @@ def short_line(merged: OpsEvent, answers: Sequence[OpsEvent], mask: Callable[[Js
     found_by = {backend for backend, count in detail.dedup_stats.by_backend.items() if count}
     if not found_by <= {one.backend for one in answers}:
         raise ValueError("the answer of a backend is missing")
-    tables, heads, told, columns = _Tables(), list[Json](), list[Json](), list[Json]()
-    lists: list[tuple[str, Sequence[Candidate]]] = []
-    for event in answers:
-        given = event.detail
-        if not isinstance(given, BackendResult):
-            raise TypeError(f"{event.action} is no answer of a backend")
-        lists.append((event.backend or "", given.results[:]))
-        heads.append(_head(event))
-        told.append(_answer(event, given))
-        columns.append(tables.columns(lists[-1][1]))
-    rest = _Rest(lists, detail)
+    given = [one.detail for one in answers if isinstance(one.detail, BackendResult)]
+    if len(given) < len(answers):
+        raise TypeError("there is more than the answers of backends")
+    found = _Found([one.backend or "" for one in answers], [one.results for one in given])
+    rest = _Rest(found, detail)
     shown, ruled_out = rest.shown(detail.final_results), rest.ruled_out(detail.dropped)
     short: Json = value_to_wire(detail, "final_results", "dropped", "near", "backend_attribution")
     attribution = {backend: list(paths) for backend, paths in detail.backend_attribution.items()}
-    named = [rest.found[row[0]] for row in shown]
-    if attribution != _paths_by_backend((one, passage.path) for one, passage in named):
+    if attribution != _paths_by_backend((found.backends[row[0]], found.paths[row[0]]) for row in shown):
         short["backendAttribution"] = attribution
-    short |= {"backends": told, "shown": shown, "reasons": rest.reasons, "ruledOut": ruled_out}
-    texts, numbers = tables.as_json()
+    short["backends"] = [*map(_answer, answers, given)]
+    short |= {"shown": shown, "reasons": rest.reasons, "ruledOut": ruled_out}
+    columns, whole = found.as_json([row[0] for row in shown])
+    texts, numbers = found.tables()
     short = mask(short | texts) | numbers | {"near": [*chain.from_iterable(detail.near)]}
-    parts = zip(heads, short["backends"], columns, strict=True)
+    parts = zip(map(_head, answers), short["backends"], columns, strict=True)
     short["backends"] = [head | answer | own for head, answer, own in parts]
     previews = short.pop("previews")
     wire = head_to_wire(merged) | {"schemaVersion": SHORT_FORM_VERSION, "detail": short}
-    found = [*chain.from_iterable(own["found"] for own in columns)]
-    whole = {found[row[0]] for row in shown}
-    short["previews"] = tables.cut(previews, whole, MOST_BYTES - len(to_line(wire)))
+    short["previews"] = _cut_to_fit(previews, whole, MOST_BYTES - len(to_line(wire)))
     return wire
 
 
@@ -198,39 +191,67 @@ def full_lines(wire: Json) -> list[Json]:
 # --- the tables ---------------------------------------------------------------------------------------------
 
 _TABLES = ("paths", "places", "previews", "sources", "origins", "startChars", "outdated")
-_Passage = tuple[str, int, int, str, str, TakenFrom | None, int | None, tuple[TakenFrom, ...] | None]
+_Passage = tuple[str, int, int, str, TakenFrom | None, int | None, tuple[TakenFrom, ...] | None, str]
 
 
-class _Tables:
-    """The paths and the passages of a query, each once."""
+class _Found:
+    """What all backends found, by columns: the lists of the backends, laid end to end.
 
-    def __init__(self) -> None:
-        self._paths: dict[str, int] = {}
+    Raises:
+        ValueError: they do not stand in the order of their ranks.
+    """
+
+    def __init__(self, backends: Sequence[str], lists: Sequence[Sequence[Candidate]]) -> None:
+        self._lists = lists
+        self.backends: list[str] = []
+        self.begins: dict[str, int] = {}  # of several with one name the first
+        self._stretches: list[range] = []
+        columns: list[list[Any]] = [[] for _ in range(10)]
+        for backend, own in zip(backends, lists, strict=True):
+            begin = len(columns[0])
+            for column, more in zip(columns, _columns_of(own), strict=False):
+                column += more
+            self.begins.setdefault(backend, begin)
+            self._stretches.append(range(begin, len(columns[0])))
+            self.backends += [backend] * len(self._stretches[-1])
+        self.paths, self._starts, self._ends, self._scores, self._sources, self._previews, *rest = columns
+        self._exact, *self._rare = rest
         self._passages: dict[_Passage, int] = {}
+        self._told: dict[int, str] = {}
 
-    def columns(self, candidates: Sequence[Candidate]) -> Json:
-        """Return the numbers of the passages, the scores, and which are exact, of what a backend found.
+    @cached_property
+    def candidates(self) -> list[Candidate]:
+        """The same one by one."""
+        return [*chain.from_iterable(self._lists)]
 
-        Raises:
-            ValueError: they do not stand in the order of their ranks.
+    def as_json(self, shown: Sequence[int]) -> tuple[list[Json], set[int]]:
+        """Return the columns of each backend, and the passages of the results that are shown.
+
+        These have a preview, and so have facts; what any other says can be read in its file.
         """
-        if not candidates:
-            return {"found": [], "scores": []}
-        paths, starts, ends, scores, ranks, sources, previews, _, exact, *rare = zip(*candidates, strict=True)
-        if ranks != (*range(1, len(candidates) + 1),):
-            raise ValueError("the short form has ranks by places")
-        known = self._passages
-        passages = zip(paths, starts, ends, sources, previews, *rare, strict=True)
-        found = [known.setdefault(passage, len(known)) for passage in passages]
-        columns: Json = {"found": found, "scores": [*scores]}
-        return columns | {"exact": [*compress(count(), exact)]} if any(exact) else columns
+        known, told, previews = self._passages, self._told, self._previews
+        rows = [
+            *zip(self.paths, self._starts, self._ends, self._sources, *self._rare, repeat(""), strict=False)
+        ]
+        found = [known.setdefault(row, len(known)) for row in rows]
+        for at in (*shown, *compress(count(), map(not_, self._starts))):
+            if told.setdefault(found[at], previews[at]) != previews[at]:  # another part of the passage
+                found[at] = known.setdefault((*rows[at][:-1], previews[at]), len(known))
+                told[found[at]] = previews[at]
+        columns: list[Json] = []
+        for one in self._stretches:
+            of = slice(one.start, one.stop)
+            columns.append({"found": found[of], "scores": self._scores[of]})
+            if any(self._exact[of]):
+                columns[-1]["exact"] = [*compress(count(), self._exact[of])]
+        return columns, {found[at] for at in shown}
 
-    def as_json(self) -> tuple[Json, Json]:
-        """Return the tables that hold texts, and those of numbers alone."""
-        paths, starts, ends, names, previews, origins, start_chars, outdated = (
+    def tables(self) -> tuple[Json, Json]:
+        """Return the tables of the passages: those that hold texts, and those of numbers alone."""
+        paths, starts, ends, names, origins, start_chars, outdated, _ = (
             zip(*self._passages, strict=True) if self._passages else repeat((), 8)
         )
-        known = self._paths
+        known: dict[str, int] = {}
         numbers = [known.setdefault(path, len(known)) for path in paths]
         places = [*chain.from_iterable(zip(numbers, starts, map(sub, ends, starts), strict=True))]
         sources: dict[str, list[int]] = {}
@@ -239,40 +260,47 @@ class _Tables:
                 sources.setdefault(source, []).append(number)
         rare: dict[str, list[int]] = {"origins": [], "startChars": [], "outdated": []}
         for number, origin in enumerate(origins if any(origins) else ()):
-            rare["origins"] += (number, *self._lines(origin)) if origin else ()
+            rare["origins"] += (number, *_numbered(origin, known)) if origin else ()
         for number, start_char in enumerate(start_chars if {*start_chars} != {None} else ()):
             rare["startChars"] += (number, start_char) if start_char is not None else ()
         for number, others in enumerate(outdated if any(outdated) else ()):
-            rare["outdated"] += chain.from_iterable((number, *self._lines(one)) for one in others or ())
-        texts: Json = {"paths": [*known], "previews": [*previews]} | ({"sources": sources} if sources else {})
+            rare["outdated"] += chain.from_iterable((number, *_numbered(one, known)) for one in others or ())
+        previews = [self._told.get(number, "") for number in range(len(numbers))]
+        texts: Json = {"paths": [*known], "previews": previews} | ({"sources": sources} if sources else {})
         return texts, {"places": places} | {name: table for name, table in rare.items() if table}
 
-    def _lines(self, taken: TakenFrom) -> tuple[int, int, int]:
-        path = self._paths.setdefault(taken.path, len(self._paths))
-        return path, taken.start_line, taken.end_line - taken.start_line
 
-    def cut(self, previews: list[str], whole: set[int], most_bytes: int) -> list[str]:
-        """Return the previews, cut so that all take so much at most, but for those that are wanted whole.
+def _columns_of(candidates: Sequence[Candidate]) -> Iterable[Sequence[Any]]:
+    if isinstance(candidates, MadeWhenRead) and candidates.rows:
+        return candidates.rows()
+    if not candidates:
+        return ()
+    paths, starts, ends, scores, ranks, sources, previews, _, *rest = zip(*candidates, strict=True)
+    if ranks != (*range(1, len(ranks) + 1),):
+        raise ValueError("the short form has ranks by places")
+    return paths, starts, ends, scores, sources, previews, *rest
 
-        What is left is shared by facts first, which stand in no file, and then by the others.
-        """
-        sizes = [_QUOTES + (len(one) if one.isascii() else len(_utf8(one))) for one in previews]
-        if sum(sizes) <= most_bytes:
-            return previews
-        facts = {at for at, passage in enumerate(self._passages) if passage[1] == 0} - whole
-        others = set(range(len(previews))) - whole - facts
-        left = most_bytes - sum(sizes[number] for number in whole)
-        for numbers, of_others in ((facts, len(others) * (LEAST_PREVIEW_BYTES + _QUOTES)), (others, 0)):
-            ascending = sorted(numbers, key=sizes.__getitem__)
-            for at, number in enumerate(ascending):
-                share = max(LEAST_PREVIEW_BYTES + _QUOTES, (left - of_others) // (len(ascending) - at))
-                if sizes[number] > share:  # as are those after it
-                    for one in ascending[at:]:
-                        previews[one] = _cut(previews[one], share - _QUOTES)
-                    left -= share * (len(ascending) - at)
-                    break
-                left -= sizes[number]
+
+def _numbered(taken: TakenFrom, paths: dict[str, int]) -> tuple[int, int, int]:
+    path = paths.setdefault(taken.path, len(paths))
+    return path, taken.start_line, taken.end_line - taken.start_line
+
+
+def _cut_to_fit(previews: list[str], whole: Set[int], most_bytes: int) -> list[str]:
+    """Return the previews, all but the `whole` ones cut so that they take so many bytes together at most."""
+    sizes = [_QUOTES + (len(one) if one.isascii() else len(_utf8(one))) for one in previews]
+    if sum(sizes) <= most_bytes:
         return previews
+    others = sorted({*range(len(previews))} - whole, key=sizes.__getitem__)
+    left = most_bytes - sum(sizes[number] for number in whole)
+    for at, number in enumerate(others):
+        share = max(LEAST_PREVIEW_BYTES + _QUOTES, left // (len(others) - at))
+        if sizes[number] > share:  # as are those after it
+            for one in others[at:]:
+                previews[one] = _cut(previews[one], share - _QUOTES)
+            break
+        left -= sizes[number]
+    return previews
 
 
 _QUOTES = 3
@@ -366,24 +394,22 @@ def _full_answer(wire: Json, short: Json, results: list[Json], query_id: str) ->
 class _Rest:
     """Writes what became of the candidates, by their numbers."""
 
-    def __init__(self, lists: Sequence[tuple[str, Sequence[Candidate]]], merged: QueryMerged) -> None:
-        self.found: list[_Listed] = [(backend, one) for backend, own in lists for one in own]
-        self._begins: dict[str, int] = {}  # of several with one name the first
-        begin = 0
-        for backend, own in lists:
-            self._begins.setdefault(backend, begin)
-            begin += len(own)
+    def __init__(self, found: _Found, merged: QueryMerged) -> None:
+        self._found = found
         self._weights = merged.weights
         self._known: dict[tuple[str, ...], int] = {}
 
     @cached_property
     def _labels(self) -> list[str]:
-        return [f"{backend} {one.key}" for backend, one in self.found]
+        return [
+            f"{backend} {one.key}"
+            for backend, one in zip(self._found.backends, self._found.candidates, strict=True)
+        ]
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
         """Numbers by label: the first, where several have the same."""
-        return dict(zip(reversed(self._labels), range(len(self.found) - 1, -1, -1), strict=True))
+        return dict(zip(reversed(self._labels), range(len(self._labels) - 1, -1, -1), strict=True))
 
     @property
     def reasons(self) -> list[tuple[str, ...]]:
@@ -412,12 +438,12 @@ class _Rest:
 
     def _at(self, candidate: tuple[str, int]) -> int:
         backend, rank = candidate
-        return self._begins[backend] + rank - 1
+        return self._found.begins[backend] + rank - 1
 
     def _result(
         self, number: int, score: float, calibrated: float, others: list[Any], support: float, weight: float
     ) -> list[Any]:
-        if repr(self._weights.get(self.found[number][0])) != repr(weight):
+        if repr(self._weights.get(self._found.backends[number])) != repr(weight):
             return [number, score, calibrated, others, support, weight]
         if repr(support) != "0.0":
             return [number, score, calibrated, others, support]
@@ -429,8 +455,9 @@ class _Rest:
         return [number, kind] if what is None else [number, kind, what]
 
     def _final(self, one: FinalResult) -> list[Any]:
-        number = self._begins.get(one.backend, len(self.found)) + one.backend_rank - 1
-        if number >= len(self.found) or not _is_same(self.found[number], one):
+        found = self._found
+        number = found.begins.get(one.backend, len(found.paths)) + one.backend_rank - 1
+        if number >= len(found.paths) or not _is_same(found.backends[number], found.candidates[number], one):
             raise ValueError(f"{one.backend} {one.path} is a result, and no candidate")
         others = [self._numbers.get(label, label) for label in one.merged_with]
         return self._result(number, one.score, one.calibrated_score, others, one.support, one.weight)
@@ -438,16 +465,17 @@ class _Rest:
     def _dropped(self, one: Dropped) -> list[Any]:
         label = f"{one.backend} {place_key(one.path, one.start_line, one.end_line, one.start_char)}"
         number = self._numbers.get(label)
-        if number is None or self.found[number][1].origin != one.origin:
+        candidates = self._found.candidates
+        if number is None or candidates[number].origin != one.origin:
             alike = (at for at, other in enumerate(self._labels) if other == label)
-            number = next((at for at in alike if self.found[at][1].origin == one.origin), None)
+            number = next((at for at in alike if candidates[at].origin == one.origin), None)
         if number is None:
             raise ValueError(f"{label} was ruled out, and is no candidate")
         return self._loser(number, one.reason, self._parted(one.detail))
 
     def _parted(self, text: str) -> _Parted:
         """Part a text at the candidate that it ends with, or at its first number."""
-        for backend in self._begins:
+        for backend in self._found.begins:
             before, named, rest = text.partition(f"{backend} ")
             if named and (number := self._numbers.get(named + rest)) is not None:
                 return before, number, ""
@@ -460,9 +488,8 @@ def _parted_at_number(text: str) -> _Parted:
     return text, None, ""
 
 
-def _is_same(found: _Listed, one: FinalResult) -> bool:
+def _is_same(backend: str, candidate: Candidate, one: FinalResult) -> bool:
     """Return whether a result says of its candidate what the candidate says itself."""
-    backend, candidate = found
     return (
         backend,
         *_place(candidate),

@@ -1,4 +1,4 @@
-"""The short form of a query says what its events say by themselves, except for the ends of previews."""
+"""The short form of a query says what its events say by themselves, except for some previews."""
 
 import asyncio
 import tempfile
@@ -44,11 +44,11 @@ def heard(traffic: Traffic) -> tuple[list[OpsEvent], list[OpsEvent]]:
 
 
 def comparable(event: OpsEvent) -> dict[str, Any]:
-    """Return the line of an event with its previews cut as short as they may become."""
+    """Return the line of an event without the previews of candidates, which need not be whole."""
     (back,) = events_from_line(to_line(event_to_wire(event)))
     wire: Any = event_to_wire(back)
     for row in wire["detail"].get("results", ()):
-        row["snippetPreview"] = row["snippetPreview"].encode()[:8].decode(errors="ignore")[:2]
+        del row["snippetPreview"]
     return dict(wire)
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -113,30 +115,46 @@ async def test_a_query_takes_eight_kilobytes_at_most(
     assert [is_reproduced(one) for one in read.queries] == [True]
 
 
-async def test_where_there_is_too_much_previews_of_facts_go_before_those_of_passages(tmp_path: Path) -> None:
-    await logged(tmp_path, [notes(0), notes(30), FACTS])
+async def test_what_is_shown_has_its_preview_and_so_have_facts_that_stand_in_no_file(tmp_path: Path) -> None:
+    lists = [notes(0), notes(30), FACTS]
+    await logged(tmp_path, lists)
 
     read = await asyncio.to_thread(read_queries, tmp_path)
     (query,) = read.queries
-    snippets = {one.key: one.snippet for found in (notes(0), notes(30), FACTS) for one in found}
-    previews = {
-        f"{one.path}:{one.start_line}:{one.end_line}": one.snippet_preview
-        for found in query.lists
-        for one in found.candidates
-    }
-    assert all(preview and snippets[key].startswith(preview) for key, preview in previews.items())
-    shown = {one.key for one in query.shown}
-    assert all(previews[key] == snippets[key][:SNIPPET_PREVIEW_CHARS] for key in shown)
-    lengths = [
-        {len(previews[one.key]) for one in found if one.key not in shown} for found in (FACTS, notes(0))
-    ]
-    assert min(lengths[0]) > 2 * max(lengths[1])
+    told = {one.key: one.snippet_preview for found in query.lists for one in found.candidates}
+    whole = {one.key: one.snippet[:SNIPPET_PREVIEW_CHARS] for one in chain(*lists)}
+    shown, facts = {one.key for one in query.shown}, {one.key for one in FACTS}
+    assert {key: told[key] for key in shown} == {key: whole[key] for key in shown}
+    assert all(len(told[key]) > 40 and whole[key].startswith(told[key]) for key in facts)
+    assert {told[key] for key in told.keys() - shown - facts} == {""}
 
 
-async def test_the_builtin_memory_alone_has_all_its_previews(tmp_path: Path) -> None:
-    await logged(tmp_path, [notes(0)])
+async def test_a_result_has_the_preview_of_its_own_backend(tmp_path: Path) -> None:
+    one, twins = notes(0), [replace(each, path=f"{at}.md") for at, each in enumerate([notes(0)[0]] * 20)]
+    other = [replace(each, snippet=f"Also: {each.snippet}", score=0.01) for each in reversed(one)]
+    await logged(tmp_path, [[*twins, *one[:4]], other])
 
     events = await asyncio.to_thread(OpsLogReader(tmp_path).tail, 9)
-    (answer,) = [one for one in events if one.action == "query.backend_result"]
-    results = cast("Any", answer.detail)["results"]
-    assert min(len(one["snippetPreview"]) for one in results) > SNIPPET_PREVIEW_CHARS // 2
+    shown = cast("Any", events[-1].detail)["finalResults"]
+    assert {row["backend"] for row in shown} == {"builtin", "qmd"}
+    for row in shown:
+        found = [*twins, *one] if row["backend"] == "builtin" else other
+        snippet = next(
+            each.snippet for each in found if each.path == row["path"] and each.start_line == row["startLine"]
+        )
+        assert row["snippetPreview"] == snippet[:SNIPPET_PREVIEW_CHARS]
+
+
+async def test_where_there_is_too_much_facts_that_were_not_shown_have_shorter_previews(
+    tmp_path: Path,
+) -> None:
+    facts = [replace(one, snippet=f"{one.snippet} {text(at)}") for at, one in enumerate(FACTS)]
+    lists = [notes(0), notes(30), facts]
+    assert await logged(tmp_path, lists) <= MOST_BYTES
+
+    read = await asyncio.to_thread(read_queries, tmp_path)
+    (query,) = read.queries
+    shown = {one.key for one in query.shown}
+    told = {one.key: one.snippet_preview for one in query.lists[2].candidates}
+    assert {len(told[key]) for key in told.keys() & shown} == {SNIPPET_PREVIEW_CHARS}
+    assert all(0 < len(told[key]) < SNIPPET_PREVIEW_CHARS for key in told.keys() - shown)

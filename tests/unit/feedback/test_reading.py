@@ -155,7 +155,7 @@ async def test_what_a_log_wrote_is_read_back_exactly(tmp_path: Path) -> None:
     assert query.session_key == "agent:main"
     assert query.intent is IntentKind.ENTITY
     assert query.backends == ("builtin", "graph")
-    assert query.lists[0].candidates == (first, candidate("b.md", 2))
+    assert query.lists[0].candidates == (first, candidate("b.md", 2)._replace(snippet_preview=""))
     assert query.fallbacks == {"builtin"}
     assert (query.lists[1].calibration, query.lists[1].is_absolute) == ("minmax", False)
     assert query.lists[1].error == "BackendTimeout: too slow"
