@@ -3,6 +3,8 @@
 import asyncio
 import os
 import sys
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,7 +12,7 @@ import typer
 
 from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import AsJson, NewFolder, Strict
-from composable_memory.cli.output import one_line, print_json, print_line, warn
+from composable_memory.cli.output import environment, one_line, print_json, print_line, warn
 from composable_memory.cli.user_settings import enter_section
 from composable_memory.config.layers import default_state_dir, user_config_path
 from composable_memory.imports.importing import import_export
@@ -34,9 +36,13 @@ async def backup(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Back up what cannot be rebuilt: judgements, weights, golden answers, facts and settings."""
+    """Back up what cannot be rebuilt: judgements, weights, golden answers, facts and settings.
+
+    Facts are backed up even if the settings do not enable the graph now.
+    """
     found = await runtime.back_up(target.workspace, folder, state_dir=target.state_dir, environ=os.environ)
     _print_report(found, f"Backed up to {found.folder}:", as_json=as_json)
+    _warn_of_left_out(found.left_out)
 
 
 @command(app, "restore", epilog="Example: cmem restore ~/backups/notes-2026-07-02")
@@ -57,6 +63,8 @@ async def restore(
         target.workspace, folder, state_dir=target.state_dir, environ=os.environ, replace=force
     )
     _print_report(found, f"Restored from {found.folder}:", as_json=as_json)
+    for backend_id, key in found.not_enabled.items():
+        warn(f"hint: {backend_id}: restored, and not asked until you enable it: set {key} to true")
 
 
 def _print_report(found: BackupReport, headline: str, *, as_json: bool) -> None:
@@ -69,6 +77,11 @@ def _print_report(found: BackupReport, headline: str, *, as_json: bool) -> None:
         print_line(f"  {part}: {contents}")
 
 
+def _warn_of_left_out(left_out: Mapping[str, str]) -> None:
+    for backend_id, reason in left_out.items():
+        warn(f"left out: what {backend_id} keeps of this workspace: {reason}")
+
+
 @command(app, "export", epilog="Example: cmem export ~/notes-2026-07-02")
 async def export(
     target: Target,
@@ -77,12 +90,16 @@ async def export(
     as_json: AsJson = False,
 ) -> None:
     """Export notes, facts, judgements and weights for other programs to read."""
-    async with target.open() as memory:
+    async with AsyncExitStack() as stack:
+        opened = await stack.enter_async_context(target.open())
+        memory, asleep = await runtime.with_all_kept(opened, stack, environment())
+        left_out = {backend_id: reason for backend_id, reason in asleep.items() if reason}
         counts = await export_memory(memory, folder)
     if as_json:
-        print_json({"folder": str(folder), "parts": dict(counts)})
+        print_json(document(folder=folder, parts=counts, left_out=left_out))
     else:
         print_line(f"Exported to {folder}: {', '.join(f'{count} {one}' for one, count in counts.items())}.")
+    _warn_of_left_out(left_out)
 
 
 @command(app, "import", epilog="Example: cmem import chatgpt ~/Downloads/chatgpt.zip --dry-run")

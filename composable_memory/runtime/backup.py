@@ -2,8 +2,8 @@
 
 A backup is a folder: `manifest.json` names every other file with its SHA-256, `feedback.sqlite` is what was
 judged and learnt, `traces.jsonl` the logged queries that were judged, `settings/` the settings files, and
-`backends/<id>/` what each backend with `Capability.BACKUP` keeps. It is written beside its place and renamed
-when it is whole, and may be taken while others write.
+`backends/<id>/` what each backend with `Capability.BACKUP` keeps, enabled or not. It is written beside its
+place and renamed when it is whole, and may be taken while others write.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from composable_memory.config.layers import user_config_path
 from composable_memory.config.settings_files import WORKSPACE_FILES
 from composable_memory.errors import BackendUnavailable, ComposableMemoryError, ConfigError, PathRefused
-from composable_memory.interfaces import Capability
+from composable_memory.interfaces import Capability, KeptStore, SupportsHealth
 from composable_memory.learning import open_learning
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
-from composable_memory.state.folders import existing_folder
+from composable_memory.state.folders import existing_folder, memory_id_of
 from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_ops_logs import OpsLogReader
 from composable_memory_ops_logs.line_format import event_to_wire, to_line
@@ -73,11 +73,17 @@ class _Manifest(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupReport:
-    """A backup: where it is, when it was taken, and how much of what is in each part of it."""
+    """A backup: where it is, when it was taken, and how much of what is in each part of it.
+
+    `left_out` says by backend why what it keeps here is not in the backup. `not_enabled` has, by backend, the
+    setting that enables one whose part was restored though it is not enabled.
+    """
 
     folder: Path
     created_at: datetime
     parts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    not_enabled: Mapping[str, str] = field(default_factory=dict)
 
 
 async def back_up(
@@ -92,8 +98,11 @@ async def back_up(
         OpsLogError: the log cannot be read.
     """
     target = await asyncio.to_thread(free_folder, folder)
-    async with open_memory(workspace, state_dir, environ=environ, long_lived=False) as memory:
-        _refuse_lost(memory)
+    async with AsyncExitStack() as stack:
+        opened = open_memory(workspace, state_dir, environ=environ, long_lived=False)
+        memory, asleep = await with_all_kept(await stack.enter_async_context(opened), stack, environ)
+        left_out = {backend_id: reason for backend_id, reason in asleep.items() if reason}
+        _refuse_lost(memory, besides=left_out)
         async with scratch_beside(target) as scratch:
             parts = {"settings": await asyncio.to_thread(_copy_settings, memory, environ, scratch)}
             traces = await memory.context.stored_if_any(lambda store: _copy_store(scratch, store))
@@ -105,9 +114,54 @@ async def back_up(
                 own = scratch / BACKENDS / backend_id
                 await asyncio.to_thread(_make_folder, own)
                 parts[backend_id] = dict(await one.backup(own))
+                if backend_id in asleep and not any(parts[backend_id].values()):
+                    left_out[backend_id] = "it is where the settings that are in force now do not look"
             manifest = await asyncio.to_thread(_manifest_of, scratch, memory, parts)
             await asyncio.to_thread(_put_in_place, scratch, target, manifest)
-    return BackupReport(folder=target, created_at=manifest.created_at, parts=parts)
+    return BackupReport(folder=target, created_at=manifest.created_at, parts=parts, left_out=left_out)
+
+
+async def with_all_kept(
+    memory: Memory, stack: AsyncExitStack, environ: Mapping[str, str]
+) -> tuple[Memory, Mapping[str, str | None]]:
+    """Return a memory with the backends that keep what is only theirs and that the settings do not enable.
+
+    The stack closes it. Second come these backends, and why one cannot be asked; then none is opened.
+    """
+    kept = await asyncio.to_thread(_kept_by_others, memory)
+    whole = await _with_enabled(memory, kept, stack, environ)
+    problems: dict[str, str | None] = {one.backend_id: one.reason for one in whole.unavailable()}
+    for backend_id, one in whole.backends_to_back_up().items():
+        health = await one.health() if backend_id in kept and isinstance(one, SupportsHealth) else None
+        problems[backend_id] = health.message or "it does not answer" if health and not health.ok else None
+    asleep = {backend_id: problems.get(backend_id) for backend_id in kept}
+    return (memory if any(asleep.values()) else whole), asleep
+
+
+async def _with_enabled(
+    memory: Memory, backends: Collection[str], stack: AsyncExitStack, environ: Mapping[str, str]
+) -> Memory:
+    """Return the memory of the same workspace with further backends; the stack closes it."""
+    if not backends:
+        return memory
+    config = {backend_id: {"enabled": True} for backend_id in backends}
+    opened = open_memory(memory.workspace_dir, memory.state_dir, config, environ=environ, long_lived=False)
+    return await stack.enter_async_context(opened)
+
+
+def _kept_by_others(memory: Memory) -> list[str]:
+    """Return the backends that are not enabled and keep what only a backup brings back of this workspace."""
+    able = (spec for spec in memory.registry.backend_specs() if Capability.BACKUP in spec.capabilities)
+    asleep = (spec for spec in able if not memory.settings.memory.section(spec.id).enabled)
+    return [
+        spec.id for spec in asleep if any(_is_lasting(one, memory) for one in spec.kept(memory.state_dir))
+    ]
+
+
+def _is_lasting(store: KeptStore, memory: Memory) -> bool:
+    is_rebuildable = store.is_rebuildable or store.is_empty or not store.bytes
+    memory_id = memory_id_of(memory.settings.memory.agent_id, store.workspace_id)
+    return memory_id == memory.context.memory_id and not is_rebuildable
 
 
 async def restore(
@@ -144,14 +198,25 @@ async def restore(
     async with AsyncExitStack() as undo:
         undo.push_async_callback(asyncio.to_thread, _write_settings, before)
         await asyncio.to_thread(_write_settings, settings)
-        async with open_memory(place, state_dir, environ=environ, long_lived=False) as memory:
+        async with AsyncExitStack() as stack:
+            opened = open_memory(place, state_dir, environ=environ, long_lived=False)
+            memory = await stack.enter_async_context(opened)
+            settings_now = memory.settings.memory
+            asleep = {
+                backend_id: f"{settings_now.section_key(backend_id)}.enabled"
+                for backend_id in manifest.backends
+                if not settings_now.section(backend_id).enabled
+            }
+            memory = await _with_enabled(memory, asleep, stack, environ)
             _refuse_missing(memory, manifest)
             async with _judgements_kept(memory) if STORE in manifest.files else nullcontext():
                 await _restore_judgements(memory, source, manifest)
                 await _restore_backends(memory, source, manifest, replace=replace)
             await memory.apply_forgetting()
         undo.pop_all()
-    return BackupReport(folder=source, created_at=manifest.created_at, parts=manifest.parts)
+    return BackupReport(
+        folder=source, created_at=manifest.created_at, parts=manifest.parts, not_enabled=asleep
+    )
 
 
 @asynccontextmanager
@@ -200,15 +265,15 @@ def _refuse_missing(memory: Memory, manifest: _Manifest) -> None:
     lost = {one.backend_id: one.reason for one in memory.unavailable()}
     for backend_id in manifest.backends:
         if backend_id not in memory.backends_to_back_up():
-            problem = f"the backup holds data of it, and {lost.get(backend_id, 'it is not enabled')}"
-            fix = "enable it, then restore again"
+            problem = f"the backup holds data of it, and {lost.get(backend_id, 'it cannot restore any')}"
+            fix = "mend it, then restore again"
             raise BackendUnavailable(backend_id, problem, fix=fix, operation="restore")
 
 
-def _refuse_lost(memory: Memory) -> None:
-    """Refuse a backup that would lack what a backend keeps that cannot be opened now."""
+def _refuse_lost(memory: Memory, *, besides: Collection[str]) -> None:
+    """Refuse a backup that would lack what an enabled backend keeps that cannot be opened now."""
     for lost in memory.unavailable():
-        found = memory.registry.backend(lost.backend_id)
+        found = None if lost.backend_id in besides else memory.registry.backend(lost.backend_id)
         if found and found.spec and Capability.BACKUP in found.spec.capabilities:
             raise BackendUnavailable(
                 lost.backend_id,

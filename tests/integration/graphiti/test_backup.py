@@ -190,6 +190,46 @@ def test_a_backup_restored_elsewhere_knows_the_same_and_goes_on_the_same(
     assert place.known() == other.known()
 
 
+def test_facts_are_backed_up_exported_and_restored_where_the_graph_is_not_enabled(
+    tmp_path: Path, move_neighbour_in: MoveIn
+) -> None:
+    place, other = (Place(tmp_path / name, {}, move_neighbour_in) for name in ("one", "two"))
+    place.run(_fill)
+    before = place.known()
+    enabled = {one: one.config.read_text() for one in (place, other)}
+    for one, settings in enabled.items():
+        one.config.write_text(settings.replace('"enabled": true', '"enabled": false'))
+
+    kept = json.loads(place.done("backup", str(tmp_path / "backup"), "--json"))
+    exported = json.loads(place.done("export", str(tmp_path / "export"), "--json"))
+    shutil.rmtree(tmp_path / "backup" / "settings")
+    manifest = json.loads((tmp_path / "backup" / "manifest.json").read_text())
+    manifest["files"] = {name: sha for name, sha in manifest["files"].items() if "settings/" not in name}
+    (tmp_path / "backup" / "manifest.json").write_text(json.dumps(manifest))
+    restored = json.loads(other.done("restore", str(tmp_path / "backup"), "--json"))
+    other.config.write_text(enabled[other])
+
+    assert kept["parts"]["graphiti"]["facts"] == exported["parts"]["facts"] >= 7
+    assert kept["leftOut"] == exported["leftOut"] == {}
+    assert restored["notEnabled"] == {"graphiti": "memory.graphiti.enabled"}
+    assert other.known() == before
+
+
+def test_facts_that_cannot_be_read_now_are_named_where_the_graph_is_not_enabled(
+    tmp_path: Path, move_neighbour_in: MoveIn
+) -> None:
+    place = Place(tmp_path / "one", {}, move_neighbour_in)
+    place.run(_fill)
+    settings = json.loads(place.config.read_text())
+    settings["memory"]["graphiti"] = {"enabled": False, "private": {"dir": str(tmp_path / "elsewhere")}}
+    place.config.write_text(json.dumps(settings))
+
+    document = json.loads(place.done("backup", str(tmp_path / "backup"), "--json"))
+
+    assert [*document["leftOut"]] == ["graphiti"]
+    assert not any(document["parts"]["graphiti"].values())
+
+
 @pytest.mark.thorough
 def test_a_fresh_state_folder_gets_all_back(tmp_path: Path, move_neighbour_in: MoveIn) -> None:
     place = Place(tmp_path / "one", {}, move_neighbour_in)
