@@ -3470,7 +3470,7 @@ INTERFACES = document(
                  f"{POSTGRES}test_transcripts_and_documents_are_found_and_read_as_in_the_builtin_memory"),
             kept("own:postgres:cut", "folders that cut differently leave each other's passages",
                  f"{POSTGRES}test_folders_that_cut_differently_leave_each_others_passages",
-                 f"{POSTGRES}test_tables_of_the_first_version_are_brought_up_to_date"),
+                 f"{POSTGRES}test_tables_of_every_earlier_version_are_brought_up_to_date"),
             kept("own:postgres:filters", "filters let pass what those of the builtin memory do",
                  f"{POSTGRES}test_filters_let_pass_what_those_of_the_builtin_memory_do"),
             kept("own:postgres:machines", "many machines, one workspace; each removes only what is its own",

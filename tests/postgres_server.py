@@ -30,11 +30,13 @@ OF_CITUS = (
     "shared_preload_libraries=citus",
     "wal_level=logical",
     "citus.shard_count=4",
+    "citus.enable_stat_counters=on",
     "max_connections=300",
 )
 LIMITS = (
     "listen_addresses=",
     "fsync=off",
+    "dynamic_shared_memory_type=mmap",  # in the folder, which goes though the server is killed
     "shared_buffers=32MB",
     "max_connections=60",
     *(OF_CITUS * bool(CITUS)),

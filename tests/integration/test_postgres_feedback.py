@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from composable_memory import open_memory
 from composable_memory.interfaces import FeedbackServices
@@ -175,6 +176,27 @@ def test_workspaces_do_not_see_what_others_learn_and_nothing_is_seen_without_one
     for name in (*TABLES, "feedback_revisions"):
         count = f"SELECT count(*) FROM {team_settings.schema_}.{name}"
         assert postgres_server.run("SET ROLE team", count).strip() == "0", name
+
+
+def test_what_others_learn_stays_though_a_role_passes_by_row_level_security(
+    team_settings: PostgresSettings, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    passing = team_settings.model_copy(update={"url": SecretStr(postgres_server.url())})
+    with (
+        PostgresFeedbackStore(passing, services("ada")) as ada,
+        PostgresFeedbackStore(passing, services("bob")) as bob,
+    ):
+        ada.add([judgement()])
+        ada.adopt(table(), base={"a": 1.0}, actor="ada", at=NOON)
+        ada.copy_into(tmp_path / "before.db")
+        bob.copy_into(tmp_path / "nothing.db")
+        bob.add([judgement()])
+        bob.restore_from(tmp_path / "nothing.db", memory="m", was="m")
+
+        assert bob.judgements() == []
+        assert bob.current() is None
+        assert ada.judgements() == [judgement()]
+        assert ada.current() is not None
 
 
 async def test_what_was_learnt_before_an_upgrade_stays_and_goes_before_what_is_learnt_after(

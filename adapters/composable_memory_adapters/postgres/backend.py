@@ -245,7 +245,7 @@ class PostgresMemory:
         }
         if state is not None:
             custom["revision"] = state.revision
-            custom["vectorIndex"] = state.has_vector_index
+            custom["vectorIndex"] = state.indexed > 0
             custom["embedding"] = {"embedded": state.passages - state.pending, "total": state.passages}
         if self._scheduler.is_running:
             custom["watch"] = self._scheduler.status.document(self._settings.sync.interval_minutes)

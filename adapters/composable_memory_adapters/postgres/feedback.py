@@ -54,21 +54,30 @@ TELL = "SELECT pg_notify('cmem', format('%s:%s:%s', $1::int, $2::bigint, $3::tex
 
 SPOKEN = (
     (re.compile(r"\bchecked_(\w+)"), r"\1"),  # of SQLite, which does not check what it reads
+    # Each statement names the tenant, $1: row-level security would do, but Citus then asks all its servers.
+    (re.compile(r"^(UPDATE|DELETE FROM) (.*?)\s+WHERE (.*)", re.DOTALL), r"\1 \2 WHERE tenant = $1 AND (\3)"),
+    (re.compile(r"^(DELETE FROM \w+)$"), r"\1 WHERE tenant = $1"),
+    (re.compile(r"^(INSERT .*?)\((.*?VALUES \()", re.DOTALL), r"\1(tenant, \2$1, "),
+    (re.compile(r"(?<!DELETE )\b(FROM|JOIN) (\w+)\b(?! AS)"), r"\1 \2 AS \2"),
+    (re.compile(r"\b(FROM|JOIN) (\w+) AS"), r"\1 (SELECT * FROM \2 WHERE tenant = $1) AS"),
     (re.compile(r"\bIS NOT (?=[(:?]|excluded)"), "IS DISTINCT FROM "),
     (re.compile(r"\bIS (?=[(:?])"), "IS NOT DISTINCT FROM "),
     (re.compile(r"\binstr\("), "strpos("),
     (re.compile(r"\bON CONFLICT \("), "ON CONFLICT (tenant, "),
     (re.compile(r"^INSERT OR IGNORE(.*)$", re.DOTALL), r"INSERT\1 ON CONFLICT DO NOTHING"),
-    (re.compile(r"^(INSERT INTO evaluations \(reserved_at\).*)$", re.DOTALL), r"\1 RETURNING id"),
+    (re.compile(r"^(INSERT INTO evaluations \(tenant, reserved_at\).*)$", re.DOTALL), r"\1 RETURNING id"),
 )
 PARAMETER = re.compile(r"\?|(?<!:):([a-z_]+)")
 
 
 @cache
 def _spoken(statement: str) -> tuple[str, tuple[str, ...]]:
-    """Return a statement of SQLite as PostgreSQL takes it, and the names of its parameters."""
+    """Return a statement of SQLite as PostgreSQL takes it, and the names of its parameters behind the first.
+
+    That one is the tenant.
+    """
     text = statement.strip()
-    for pattern, replacement in SPOKEN:
+    for pattern, replacement in () if "$1" in text else SPOKEN:
         text = pattern.sub(replacement, text)
     names: list[str] = []
 
@@ -76,7 +85,7 @@ def _spoken(statement: str) -> tuple[str, tuple[str, ...]]:
         name = match[1] or f"?{len(names)}"
         if name not in names:
             names.append(name)
-        return f"${names.index(name) + 1}"
+        return f"${names.index(name) + 2}"
 
     text = PARAMETER.sub(numbered, text)
     return text, () if any(one.startswith("?") for one in names) else tuple(names)
@@ -119,9 +128,10 @@ class _Blocking:
 class _Session:
     """Passes by as a connection of SQLite, as far as the store uses one, within one transaction."""
 
-    def __init__(self, store: "PostgresFeedbackStore", connection: Connection) -> None:
+    def __init__(self, store: "PostgresFeedbackStore", connection: Connection, tenant: int) -> None:
         self._store = store
         self._connection = connection
+        self._tenant = tenant
         self.changes = 0
 
     def execute(self, statement: str, values: Mapping[str, object] | Sequence[object] = (), /) -> _Rows:
@@ -140,7 +150,7 @@ class _Session:
             raise FeedbackError(
                 "the feedback store refused a value", subject="a number is none", advice="see the cause"
             )
-        arguments = [storable(one) if isinstance(one, str) else one for one in given]
+        arguments = [self._tenant, *(storable(one) if isinstance(one, str) else one for one in given)]
         if text.startswith("SELECT") or " RETURNING " in text:
             found = _Rows(await self._connection.fetch(text, *arguments))
             self.changes += not text.startswith("SELECT")
@@ -223,7 +233,7 @@ class PostgresFeedbackStore(FeedbackStore):
     def change_mark(self) -> int:
         """Return a number that grows when anyone has changed something."""
         with self.reading() as session:
-            return int(session.execute(REVISION, (self._tenant,))[0][0])
+            return int(session.execute(REVISION)[0][0])
 
     def wait_for_change(self, seconds: float) -> None:
         """Return when somebody tells of a change, or after so many seconds."""
@@ -289,15 +299,15 @@ class PostgresFeedbackStore(FeedbackStore):
         assert self._tenant is not None
         opened = self._server.writing if is_writing else self._server.reading
         with _Blocking(self, opened("learn", tenant=self._tenant)) as connection:
-            session = _Session(self, connection)
+            session = _Session(self, connection, self._tenant)
             if is_writing:
-                session.execute(FIRST, (self._tenant,))
-                session.execute(LOCK, (self._tenant,))
+                session.execute(FIRST)
+                session.execute(LOCK)
                 session.changes = 0
             yield session
             if session.changes:
-                revision = session.execute(CHANGED, (self._tenant,))[0][0]
-                session.execute(TELL, (self._tenant, revision, KIND))
+                revision = session.execute(CHANGED)[0][0]
+                session.execute(TELL, (revision, KIND))
 
     @contextmanager
     def _told(self) -> Iterator[None]:

@@ -10,7 +10,10 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 LOCK = 0x636D656D
-"""The advisory lock under which tables are changed: the letters "cmem"."""
+"""The advisory lock under which tables are changed and indexes made: the letters "cmem"."""
+
+AGAIN_S = 0.1
+"""How often whoever waits for that lock asks for it, each time in another transaction."""
 
 COMMENT = re.compile("--.*")
 STATEMENT = re.compile(r"(?:\$\$.*?\$\$|[^;$])+;", re.DOTALL)
@@ -63,14 +66,16 @@ async def version(session: Session, schema: str) -> int:
     return found if isinstance(found, int) else 0
 
 
-async def migrate(session: Session, schema: str, steps: Sequence[Sequence[str]]) -> Migrated:
+async def migrate(session: Session, schema: str, steps: Sequence[Sequence[str]]) -> Migrated | None:
     """Bring the tables up to date within the caller's transaction; made where there are none.
 
-    Tables that are newer stay as they are.
+    Tables that are newer stay as they are. Does nothing and returns None where somebody else is at it.
     """
     assert re.fullmatch("[a-z_][a-z0-9_]*", schema)
     await session.execute(f"SET LOCAL statement_timeout = {int(LONGEST_S * 1000)}; {FOR_CITUS}")
-    await session.execute(f"SELECT pg_advisory_xact_lock({LOCK})", timeout=LONGEST_S)
+    # Not to wait for it: who has it may be making an index, which waits for all transactions that are open.
+    if not await session.fetchval(f"SELECT pg_try_advisory_xact_lock({LOCK})"):
+        return None
     before = await version(session, schema)
     if before == 0:
         await session.execute(

@@ -349,7 +349,7 @@ async def _nearest(
 ) -> tuple[Near, dict[int, list[int]]]:
     """Return the vectors that are nearest, and the passages that have each."""
     cosines, held = dict[int, float](), dict[int, list[int]]()
-    if state.has_vector_index and state.space and depth <= vector_index.MOST:
+    if state.indexed and state.space and depth <= vector_index.MOST:
         rows = await vector_index.nearest(connection, tenant, state.space, direction, depth)
     else:
         rows = await connection.fetch(NEAREST, tenant, direction, depth)

@@ -54,8 +54,8 @@ FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE ext
 IS_DIRECT = "SELECT 1 / (pg_backend_pid() = {})::int"
 """Fails where the process that a connection has named is not the one that works for it."""
 
-IS_KNOWN = f"SELECT 1 / (version = {schema.VERSION})::int FROM schema_version"  # noqa: S608 - our own text
-"""Fails where the tables were brought up to date while this program is open."""
+ENTERED = "SELECT version, name FROM schema_version LEFT JOIN workspaces ON tenant = $1"
+"""A statement of its own: Citus hands what stands beside a SET on to its workers, which have no versions."""
 
 NOT_SPREAD = """
 SELECT format('%I.%I', $1::text, relname) AS name FROM pg_class
@@ -88,6 +88,9 @@ _GONE = (
     asyncpg.TooManyConnectionsError,
 )
 """What is raised where the server does not answer, or has gone away."""
+
+OF_A_CLUSTER = "postmaster was shut down"
+"""So says Citus, as of a fault of its own, when its server ends while another works for it."""
 
 
 class _PoolerBetween(Exception):
@@ -314,9 +317,14 @@ class Server:
                 fix = "install its package where PostgreSQL runs, or switch it on in your service"
                 raise BackendUnavailable(self._id, problem, fix=fix, operation="change its tables") from error
             await self._prepare(connection)
-            async with connection.transaction():
-                await connection.execute(f"SET LOCAL {self._search_path()}")
-                found = await schema.migrate(connection, self.schema, steps)
+            async with asyncio.timeout(schema.LONGEST_S):
+                while True:
+                    async with connection.transaction():
+                        await connection.execute(f"SET LOCAL {self._search_path()}")
+                        found = await schema.migrate(connection, self.schema, steps)
+                    if found is not None:
+                        break
+                    await asyncio.sleep(schema.AGAIN_S)
         await self._grant_anew()
         return found
 
@@ -350,7 +358,7 @@ class Server:
             await self.grant(role["rolname"])
 
     @asynccontextmanager
-    async def alone(self, operation: str, lock: int) -> AsyncIterator[Connection]:
+    async def alone(self, operation: str) -> AsyncIterator[Connection]:
         """Yield a connection for long work on the tables that is no transaction as a whole; it ends with it.
 
         Raises:
@@ -364,11 +372,11 @@ class Server:
                     raise BackendUnavailable(self._id, problem, fix=fix, operation=operation)
                 await self._check(connection, operation)
                 await connection.execute(f"SET statement_timeout = 0; SET {self._search_path()}")
-                if not await connection.fetchval("SELECT pg_try_advisory_lock($1)", lock):
-                    raise BackendError(self._id, operation, "somebody else is at it")
+                if not await connection.fetchval(f"SELECT pg_try_advisory_lock({schema.LOCK})"):
+                    raise BackendError(self._id, operation, "somebody else changes its tables or indexes now")
                 yield connection
                 # Else the server may hold it for a moment longer than the connection lasts.
-                await connection.execute(f"SELECT pg_advisory_unlock({lock})")
+                await connection.execute(f"SELECT pg_advisory_unlock({schema.LOCK})")
         finally:
             await self._forget()
 
@@ -404,17 +412,16 @@ class Server:
     async def _enter(self, connection: Connection, tenant: int, limit_s: float, operation: str) -> None:
         """Let a transaction see what belongs to a tenant, and nothing else."""
         # By SET LOCAL, which a coordinator of Citus hands on to its workers, as it does not `set_config`.
-        try:
-            await connection.execute(
-                f"SET LOCAL cmem.tenant = '{int(tenant)}';"
-                f"SET LOCAL statement_timeout = {int(limit_s * 1000)}; SET LOCAL jit = off;"
-                f"SET LOCAL {self._search_path()}; {IS_KNOWN}"
-            )
-        except asyncpg.DivisionByZeroError:
+        await connection.execute(
+            f"SET LOCAL cmem.tenant = '{int(tenant)}';"
+            f"SET LOCAL statement_timeout = {int(limit_s * 1000)}; SET LOCAL jit = off;"
+            f"SET LOCAL {self._search_path()}"
+        )
+        version, name = await connection.fetchrow(ENTERED, tenant) or (0, None)
+        if version != schema.VERSION:
             self._is_checked = False  # the next call says of which
             problem, fix = "its tables are of another version now", "upgrade composable-memory, or try again"
-            raise BackendUnavailable(self._id, problem, fix=fix, operation=operation) from None
-        name = await connection.fetchval("SELECT name FROM workspaces WHERE tenant = $1", tenant)
+            raise BackendUnavailable(self._id, problem, fix=fix, operation=operation)
         if name != self._names.get(tenant):
             problem = "the tables were made anew"
             raise WorkspaceGone(self._id, problem, fix="run `cmem index`", operation=operation)
@@ -553,7 +560,7 @@ class Server:
         elif isinstance(error, _NOT_THERE):
             self._is_checked = False  # the next call says of which version they are
             problem, fix = f"its tables have changed ({told})", "upgrade composable-memory, or try again"
-        elif isinstance(error, _GONE):
+        elif _is_gone(error):
             problem, fix = f"{self.address} does not answer ({told})", "start it, or look at the URL"
         else:
             return BackendError(self._id, operation, told)
@@ -571,4 +578,9 @@ async def again(call: Callable[[], Awaitable[T]]) -> T:
 
 def _judge(error: Exception) -> Verdict:
     cause = error.__cause__
-    return Verdict(may_pass=isinstance(cause, (*_GONE, *_REPEATABLE)))
+    return Verdict(may_pass=_is_gone(cause) or isinstance(cause, _REPEATABLE))
+
+
+def _is_gone(error: BaseException | None) -> bool:
+    is_of_cluster = isinstance(error, asyncpg.InternalServerError) and OF_A_CLUSTER in str(error)
+    return isinstance(error, _GONE) or is_of_cluster

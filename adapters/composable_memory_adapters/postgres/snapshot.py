@@ -21,7 +21,7 @@ from composable_memory_adapters.builtin.store.read_queries import (
     VectorCounts,
 )
 from composable_memory_adapters.postgres.server import Connection, Record, Server
-from composable_memory_adapters.postgres.vector_index import is_there
+from composable_memory_adapters.postgres.vector_index import made_of
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 STATE = """
@@ -83,7 +83,8 @@ class WorkspaceState:
     """How many of the notes are transcripts, and of the passages theirs."""
     sample: Sequence[int]
     pending: int
-    has_vector_index: bool
+    indexed: int
+    """Of how many vectors their index was made; 0 where there is none."""
 
     @property
     def followed(self) -> Followed:
@@ -98,9 +99,9 @@ async def read_state(connection: Connection, tenant: int, *, known: WorkspaceSta
     if known is not None and known.revision == found["revision"]:
         return known
     sample = await connection.fetch(SAMPLE, tenant, SAMPLE_SIZE)
-    has_vector_index = await is_there(connection, tenant, found["space"])
+    indexed = await made_of(connection, tenant, found["space"])
     ids = [row["id"] for row in sample]
-    return WorkspaceState(**found, sample=ids, has_vector_index=has_vector_index)
+    return WorkspaceState(**found, sample=ids, indexed=indexed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

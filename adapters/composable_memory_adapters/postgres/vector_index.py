@@ -21,14 +21,14 @@ OLDEST_PGVECTOR = (0, 8)
 MOST_NUMBERS = 4_000
 """Of longer vectors pgvector makes no index."""
 
-LOCK = schema.LOCK + 1
-"""The advisory lock under which indexes are made."""
-
 EXISTING = """
 SELECT relname, indisvalid FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
 WHERE indrelid = 'vectors'::regclass AND starts_with(relname, 'nearest_')
 """
-IS_THERE = "SELECT coalesce(bool_and(indisvalid), false) FROM pg_index WHERE indexrelid = to_regclass($1)"
+MADE_OF = f"""
+SELECT coalesce(max(split_part(relname, '_', 4)::int), 0) FROM ({EXISTING}) AS found
+WHERE indisvalid AND starts_with(relname, $1)
+"""  # noqa: S608 - our own text
 LAST_TENANT = "SELECT last_value FROM workspaces_tenant_seq"
 ABOUT = """
 SELECT name, space, (SELECT count(*) FROM vectors WHERE tenant = $1) AS vectors
@@ -42,6 +42,9 @@ CREATE INDEX CONCURRENTLY {name} ON vectors
 USING ivfflat ((vector::halfvec({dims})) halfvec_ip_ops) WITH (lists = {lists})
 WHERE tenant = {tenant} AND vector_dims(vector) = {dims}
 """
+GROWN = 2
+"""An index is made anew when its workspace has so many times the vectors that were parted for it."""
+
 DROP = "DROP INDEX CONCURRENTLY {name}"
 
 MOST = 200
@@ -90,9 +93,9 @@ class Indexed:
     problem: str | None = None
 
 
-async def is_there(connection: Connection, tenant: int, space: str | None) -> bool:
-    """Return whether the vectors of a workspace have an index."""
-    return bool(space and await connection.fetchval(IS_THERE, _name(tenant, space)))
+async def made_of(connection: Connection, tenant: int, space: str | None) -> int:
+    """Return how many vectors a workspace had when their index was made; 0 where it has none."""
+    return int(await connection.fetchval(MADE_OF, _prefix(tenant, space))) if space else 0
 
 
 async def nearest(
@@ -108,14 +111,15 @@ async def nearest(
 async def keep_up(server: Server, *, above: int = INDEXED_ABOVE) -> Sequence[Indexed]:
     """Make an index for each workspace with more vectors than `above`; drop those of half as many and fewer.
 
-    Those who ask and write go on meanwhile. A million vectors take minutes.
+    One of a workspace that has doubled since is made anew, and serves until then. Those who ask and write go
+    on meanwhile. A million vectors take minutes.
 
     Raises:
         BackendError: this role may not, somebody else is at it, or a pooler is in between.
         ConfigError: pgvector is too old.
     """
     indexed: list[Indexed] = []
-    async with server.alone("index vectors", LOCK) as connection:
+    async with server.alone("index vectors") as connection:
         version = str(await connection.fetchval(PGVECTOR))
         if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_PGVECTOR:
             raise ConfigError("pgvector", f"it is {version}, and 0.8 is needed for an index of vectors")
@@ -136,18 +140,26 @@ async def _kept_up(
 ) -> Indexed | None:
     """Make or drop the index of a workspace that has those of some names, of which not all may be whole."""
     workspace, space, vectors = about
-    name, dims = _name(tenant, space), writing.space_of(space).dims
-    is_kept = names.get(name, False) and vectors > above // 2
+    prefix, dims = _prefix(tenant, space), writing.space_of(space).dims
+    whole = {int(one.removeprefix(prefix)): one for one in names if names[one] and one.startswith(prefix)}
+    latest = max(whole, default=0)
+    is_kept = latest > 0 and above // 2 < vectors <= max(above, GROWN * latest)
     is_wanted = vectors > above and not is_kept
     is_new = is_wanted and dims <= MOST_NUMBERS
-    gone = [one for one in names if not (is_kept and one == name)]
-    for one in gone:
-        await connection.execute(DROP.format(name=one), timeout=schema.LONGEST_S)
+    gone = sorted(names.keys() - ({whole[latest]} if is_kept else ()), key=names.__getitem__)
+
+    async def drop(is_whole: bool) -> None:
+        for one in gone:
+            if names[one] is is_whole:
+                await connection.execute(DROP.format(name=one), timeout=schema.LONGEST_S)
+
+    await drop(is_whole=False)
     if is_new:
         parts = min(MOST_PARTS, vectors // VECTORS_A_PART + 1)
         await connection.execute(MEMORY, _memory_kb(parts, dims))
-        make = MAKE.format(name=name, tenant=tenant, dims=dims, lists=parts)
+        make = MAKE.format(name=f"{prefix}{vectors}", tenant=tenant, dims=dims, lists=parts)
         await connection.execute(make, timeout=schema.LONGEST_S)
+    await drop(is_whole=True)
     if gone or is_new:
         # Whoever has another revision than before looks for the index.
         async with connection.transaction():
@@ -172,5 +184,6 @@ def _memory_kb(parts: int, dims: int) -> int:
     return (sampled + parts * (4 * parts + 4 * vector)) // 1_000
 
 
-def _name(tenant: int, space: str) -> str:
-    return f"nearest_{tenant}_{writing.space_of(space).dims}"
+def _prefix(tenant: int, space: str) -> str:
+    """Return how the names of indexes of these vectors begin; behind it stands how many they were made of."""
+    return f"nearest_{tenant}_{writing.space_of(space).dims}_"

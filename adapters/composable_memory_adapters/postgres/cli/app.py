@@ -128,8 +128,10 @@ async def status(
         print_line(f"{server.address} answers: PostgreSQL {facts['server']}, pgvector {vectors}.")
         print_line(f"The tables in {server.schema} are of version {version}, known is {schema.VERSION}.")
         if found:
-            by = "an index" if found["vector_index"] else "comparing all"
+            by = f"an index, made of {found['indexed_vectors']}" if found["vector_index"] else "comparing all"
             print_line(f"The workspace {found['name']!r} has {found['passages']} passages; vectors by {by}.")
+            if found["has_outgrown_index"]:
+                warn("hint: it has grown since; let the tables' owner run `cmem postgres index`")
     if facts["bypasses"]:
         warn("this role passes by row-level security; let the memory connect as one that does not")
 
@@ -190,7 +192,13 @@ async def _found(target: Target, server: Server) -> dict[str, str | int] | None:
         return None
     look = partial(read_state, tenant=tenant, known=None)
     state = await server.read("look at the workspace", look, tenant=tenant)
-    return {"name": name, "passages": state.passages, "vector_index": state.has_vector_index}
+    return {
+        "name": name,
+        "passages": state.passages,
+        "vector_index": state.indexed > 0,
+        "indexed_vectors": state.indexed,
+        "has_outgrown_index": 0 < state.indexed < state.passages / vector_index.GROWN,
+    }
 
 
 async def tenant_of(target: Target, server: Server) -> tuple[str, int]:
