@@ -139,6 +139,7 @@ class FollowsAnIndex(RuleBasedStateMachine):
             assert [match.score for match in found] == sorted((one.score for one in found), reverse=True)
             for match in found:
                 assert match.score == pytest.approx(cosines[int(match.id)], abs=1e-5)
+            assert store.cosines(query, range(self.next_id)) == pytest.approx(cosines, abs=1e-5)
             if len(self.model) <= k + FEWEST_MORE:
                 best = sorted(cosines.values(), reverse=True)[:k]
                 assert [match.score for match in found] == pytest.approx(best, abs=1e-5)

@@ -241,6 +241,10 @@ class InMemoryVectors:
         ]
         return VectorQueryResult(matches=tuple(matches))
 
+    def cosines(self, query: ArrayLike, ids: Sequence[int]) -> dict[int, float]:
+        """Return the cosine of each of `ids` that is present; any thread may ask."""
+        return self._vectors.cosines(query, ids)
+
     async def delete(self, ids: Sequence[str]) -> None:
         """Remove the records with these ids; unknown ids are fine."""
         async with self._changing:

@@ -12,6 +12,7 @@ from typing import Protocol
 from uuid import uuid4
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from composable_memory.errors import BackendUnavailable, DimensionMismatch
 from composable_memory.vector_values import Health, VectorMatch, VectorQuery, VectorQueryResult, VectorRecord
@@ -21,6 +22,7 @@ from composable_memory_adapters.vectors.in_memory import (
     InMemoryVectors,
     Matrix,
     Neighbour,
+    cosines,
     direction,
     from_bytes,
     nearest,
@@ -208,6 +210,14 @@ class MappedVectors:
                 break
         best = sorted(found.values(), key=lambda match: -match.score)[: max(0, query.top_k)]
         return VectorQueryResult(matches=tuple(best))
+
+    def cosines(self, query: ArrayLike, ids: Sequence[int]) -> dict[int, float]:
+        """Return the cosine of each of `ids` that is present; any thread may ask."""
+        filed = self._filed
+        places = places_of(filed.codes.ids, ids)
+        found = filed.codes.taken(places[~np.isin(places, filed.gone)])
+        numbers = zip(found.ids.tolist(), cosines(found.vectors(), query), strict=False)
+        return dict(numbers) | self._recent.cosines(query, ids)
 
     async def health(self) -> Health:
         """Report whether the last file could be written."""

@@ -301,7 +301,8 @@ class Searcher:
         )
 
     def _reader(self, connection: Connection) -> PassageReader:
-        return IndexPassages(connection=connection, space=self._space)
+        held = self._vectors.held if self._vectors else None
+        return IndexPassages(connection=connection, space=self._space, held=held)
 
     async def _catch_up(self, found: Candidates, revision: int) -> bool:
         """Let the store of vectors follow the index if that has changed since; say whether to ask again."""

@@ -24,6 +24,7 @@ from composable_memory_adapters.builtin.search.ranking import Near
 from composable_memory_adapters.builtin.settings import ENGINES, VectorSettings
 from composable_memory_adapters.builtin.store import index_meta
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace, query_vector
+from composable_memory_adapters.builtin.store.read_queries import HeldVectors
 from composable_memory_adapters.sqlite_file import SqliteFile
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -96,6 +97,13 @@ class VectorSearch:
     def engine_problem(self) -> str | None:
         """Return what keeps the configured engine from working; None if nothing is known."""
         return self._engine_problem
+
+    @property
+    def held(self) -> HeldVectors | None:
+        """Return the vectors that are at hand, as far as the index was followed."""
+        if self._opened is None or self._opened.engine not in ENGINES:
+            return None
+        return self._opened.store if isinstance(self._opened.store, HeldVectors) else None
 
     @property
     def has_failed(self) -> bool:

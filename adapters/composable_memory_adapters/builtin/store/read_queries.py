@@ -5,7 +5,7 @@ Every function reads within the caller's transaction, so what one caller reads t
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, tzinfo
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 import orjson
 
@@ -39,9 +39,9 @@ TEXTS = "SELECT CAST(text AS BLOB) FROM chunks WHERE id IN (SELECT value FROM js
 PASSAGES_OF_EMBEDDINGS = """
 SELECT embedding_id, id FROM chunks WHERE embedding_id IN (SELECT value FROM json_each(?)) ORDER BY id
 """
-VECTORS_OF_PASSAGES = """
-SELECT chunks.id, embedding FROM chunks JOIN embedding_cache AS cached ON cached.id = embedding_id
-WHERE chunks.id IN (SELECT value FROM json_each(?)) AND provider_key = ? AND model = ? AND provider = ?
+EMBEDDINGS_OF_PASSAGES = """
+SELECT id, embedding_id FROM chunks
+WHERE id IN (SELECT value FROM json_each(?)) AND embedding_id IS NOT NULL
 """
 LIVE_EMBEDDING_IDS = """
 SELECT DISTINCT embedding_id FROM chunks WHERE embedding_id IS NOT NULL ORDER BY embedding_id
@@ -142,12 +142,25 @@ class PassageReader(Protocol):
         ...
 
 
+@runtime_checkable
+class HeldVectors(Protocol):
+    """Vectors that are at hand under the ids of their embeddings; any thread may ask."""
+
+    def cosines(self, query: Sequence[float], ids: Sequence[int]) -> Mapping[int, float]:
+        """Return the cosine of each of `ids` that is there."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexPassages:
-    """Keeps `PassageReader` within a transaction of the index file; without a `space` it has no vectors."""
+    """Keeps `PassageReader` within a transaction of the index file; without a `space` it has no vectors.
+
+    Those that are not `held` are read from the index, which takes five times as long.
+    """
 
     connection: Connection
     space: EmbeddingSpace | None
+    held: HeldVectors | None = None
 
     def passages(self, ids: Iterable[int]) -> Passages:
         """Return texts and places of those that are what was written."""
@@ -186,15 +199,18 @@ class IndexPassages:
         return found
 
     def cosines(self, vector: Sequence[float], ids: Iterable[int]) -> Mapping[int, float]:
-        """Return the cosine of each passage that has a vector, by the numbers in the index."""
+        """Return the cosine of each passage that has a vector."""
         if self.space is None:
             return {}
-        from composable_memory_adapters.vectors import in_memory
+        embeddings: dict[int, int] = dict(self.connection.execute(EMBEDDINGS_OF_PASSAGES, (_json(ids),)))
+        found = {**self.held.cosines(vector, [*embeddings.values()])} if self.held else {}
+        if missing := [id_ for id_ in embeddings.values() if id_ not in found]:
+            from composable_memory_adapters.vectors import in_memory
 
-        rows = self.connection.execute(VECTORS_OF_PASSAGES, (_json(ids), *self.space.identity))
-        with_vector, blobs = _sound(rows, self.space.dims)
-        matrix = in_memory.from_bytes(b"".join(blobs), self.space.dims)
-        return dict(zip(with_vector, in_memory.cosines(matrix, vector), strict=True))
+            stored, blobs = vectors_in_space(self.connection, missing, self.space)
+            matrix = in_memory.from_bytes(b"".join(blobs), self.space.dims)
+            found |= zip(stored, in_memory.cosines(matrix, vector), strict=False)
+        return {id_: found[embedding] for id_, embedding in embeddings.items() if embedding in found}
 
     def days_of(self, ids: Iterable[int], zone: tzinfo | None) -> Mapping[int, set[date]]:
         """Return the days on which the messages of passages were said, of those that tell."""
