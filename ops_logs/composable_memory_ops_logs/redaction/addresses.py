@@ -62,6 +62,7 @@ _HOOKS = {
     "hooks.zapier.com/": r"hooks\.zapier\.com/hooks/catch/([\w@/-]{6,})",
     "maker.ifttt.com/": r"maker\.ifttt\.com/trigger/\w{1,60}/(?:json/)?with/key/([\w@/-]{6,})",
     "/bot/v2/hook/": r"/bot/v2/hook/([\w@/-]{6,})",
+    "make.com/": r"make\.com/(?<=hook\.[a-z]{2}[0-9]\.make\.com/)(\w{16,})",
     "/incomingwebhook/": r"/incomingwebhook/([\w@/-]{6,})",
     "webhook.office.com/": r"webhook\.office\.com/([\w@/-]{6,})",
     "webhook/send?key=": r"webhook/send\?key=([\w@/-]{6,})",
@@ -128,10 +129,17 @@ def _bearer_secrets(text: Text, match: re.Match[str]) -> Iterator[Span]:
     yield Span(end, end)
 
 
+_SENT = {
+    "digest ": r"""digest [^\n]{0,400}?response=\\{0,3}"([0-9a-f]{32,64})""",
+    "aws4-hmac": r"aws4-hmac-sha256 [^\n]{0,600}?signature=([0-9a-f]{64})",
+    "ssws ": r"ssws ([\w-]{20,})",
+}
+
+
 # --- cookies ------------------------------------------------------------------------------------------------
 
 _COOKIES = Pattern(
-    r"""(?:[ ]-b|cookies?["'`]?)[ \t]{0,2}(?::|=|[ \t](?=["']))[ \t]{0,4}["'`]?"""
+    r"""(?:[ ]-b|cookies?["'`]?)[ \t]{0,2}(?::|=|[ \t](?=["'])|(?<=--cookie)[ \t])[ \t]{0,4}["'`]?"""
     r"""(?=[\w.!$%*+^|~-]{1,80}=[^=])"""
     r"""|(?P<table>cookies?["']?[ ]?[:=(][ ]?(?:dict\()?\{)""",
     re.ASCII,
@@ -151,6 +159,8 @@ def _cookie_secrets(text: Text, start: re.Match[str]) -> Iterator[Span]:
             yield Span(*match.span(2))
     yield Span(end, end)
 
+
+_COOKIE_FILE = r"\t(?:true|false)\t[0-9]{1,12}\t[^\t\n]{1,80}\t([^\s]{6,})"
 
 _SESSIONS = (
     *(
@@ -177,6 +187,7 @@ def _is_session(value: str) -> bool:
 # --- logins in Base64 and in calls --------------------------------------------------------------------------
 
 _BASE64_AUTH = Pattern(r"""auth["']?[ ]{0,2}[:=][ ]{0,2}["']?([A-Za-z0-9+/]{8,}={0,2})""")
+_BASIC = Pattern(r"[Bb]asic[ \t]{1,4}([A-Za-z0-9+/]{8,}={0,2})")
 _AUTH_PAIR = r"""auth[ ]?[=(][ ]?\(?["'][^"'\n]{1,128}["'],[ ]?["']([^"'\n]{1,256})["']\)"""
 
 
@@ -199,7 +210,10 @@ ADDRESS_RULES = (
     Rule(("authorization",), _AUTH, _header_secrets),
     Rule(("bearer",), _BEARER, _bearer_secrets),
     Rule(("cookie", " -b "), _COOKIES, _cookie_secrets),
+    pattern_rule(("\ttrue\t", "\tfalse\t"), _COOKIE_FILE, is_given),
     pattern_rule(_SESSIONS, _SESSION, _is_session),
     Rule(("auth",), _BASE64_AUTH, _encoded_login, as_written=True),
+    Rule(("basic ",), _BASIC, _encoded_login, as_written=True),
+    *(pattern_rule((word,), source, is_given) for word, source in _SENT.items()),
     pattern_rule(("auth",), _AUTH_PAIR, is_given),
 )

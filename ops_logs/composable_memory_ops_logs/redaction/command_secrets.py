@@ -19,11 +19,17 @@ _USER_PASS = Pattern(
     r"""(?P<quote>["'])?[^\s:"'$]{1,128}[:%](?P<value>(?(quote)[^"'$\n][^"'\n]*|[^\s"'$][^\s"']*))"""
 )
 _OPTIONS = {
-    ("sshpass", "mongo ", "mongosh", "sqlcmd", "zip ", "unzip "): Pattern(rf"[ ]-p[ ]?{_VALUE}"),
+    ("sshpass", "mongo ", "mongosh", "sqlcmd", "isql", "bcp ", "zip ", "unzip "): Pattern(
+        rf"[ ]-p[ ]?{_VALUE}"
+    ),
     ("mysql", "mariadb", "7z a ", "7z x "): Pattern(rf"[ ]-p{_VALUE}"),
     ("docker", "podman", "helm", "snowsql", "mosquitto", "az login", "rdesktop", "psexec"): Pattern(
         rf"[ ](?:-p|--pass|--pw)[ =]{_VALUE}"
     ),
+    ("ssh-keygen",): Pattern(rf"[ ]-n[ ]{_VALUE}"),
+    ("gh secret set",): Pattern(rf"[ ](?:-b|--body)[ =]{_VALUE}"),
+    ("fly secrets set", "flyctl secrets set"): Pattern(rf"[ ][a-z_]\w{{0,60}}={_VALUE}"),
+    ("create secret",): Pattern(rf"""[ ]--from-literal[ =]["']?[\w.-]{{1,128}}={_VALUE}"""),
     ("redis-cli",): Pattern(rf"[ ]-a[ ]{_VALUE}"),
     ("ldapsearch", "ldapmodify", "ldapadd", "ldapwhoami", "ldappasswd"): Pattern(rf"[ ]-w[ ]{_VALUE}"),
     ("openssl enc",): Pattern(rf"[ ]-k[ ]{_VALUE}"),
@@ -70,14 +76,51 @@ def _command_end(low: str, place: int) -> int:
 # --- known words before it ----------------------------------------------------------------------------------
 
 _QUOTED = r"""(?:"([^"\n]{1,256})"|'([^'\n]{1,256})'|([^\s"'$(<|][^\s"']*))"""
+# What a command that sets passwords reads up to a word of its own: `chpasswd <<EOF`.
+_LINES_FOR = (
+    r"""(?:ch)?passwd(?: [^\n<]{1,60})? ?<<-? ?[\\'"]?(\w{1,20})['"]?\r?\n"""
+    r"((?:(?!\1)[^\n]{1,256}(?:\r?\n(?!\1)|(?=\r?\n\1)|\Z)){1,20})"
+)
+_CALL_OF = r"""{}\( ?["'][^"'\n]{{1,128}}["'], ?["']([^"'\n]{{1,256}})["']"""
 _PATTERNS = {
     "machine": r"machine\s{1,8}\S{1,128}\s{1,8}login\s{1,8}\S{1,128}\s{1,8}password\s{1,8}(\S+)",
+    "create user": r"create user \S{1,128} identified by ([^\s\"';]+)",
+    "alter user": r"alter user \S{1,128} identified by ([^\s\"';]+)",
     "identified": r"""identified (?:with \w{1,40} )?by {1,4}(?:password )?["']([^"'\n]{1,256})""",
     "pass:": r"pass:(?:(?<=-passin pass:)|(?<=passout pass:))(\S+)",
-    "echo": (
-        r"""echo ["']?(?:[\w.-]{1,64}:)?([^\s"':|$]{1,256})["']? ?\| ?(?:sudo )?"""
-        "(?:chpasswd|docker login|passwd|cryptsetup|smbpasswd|gpg|kinit|sudo|vncpasswd)"
+    **{
+        word: (
+            rf"""{word}(?: -n| ["']%s(?:\\n)?["'])? ["']?(?:[\w.-]{{1,64}}:)?"""
+            r"""([^\s"':|$%]{1,256})["']? ?\| ?"""
+            r"(?:sudo )?(?:chpasswd|docker login|passwd|cryptsetup|smbpasswd|gpg|kinit|sudo|vncpasswd"
+            r"|wrangler secret put|[^\n|]{0,80} --(?:password-stdin|with-token))"
+        )
+        for word in ("echo", "printf")
+    },
+    **dict.fromkeys(("passwd", "chpasswd"), _LINES_FOR),
+    **{
+        word: rf"""{word}[^\n]{{0,80}}<<< ?["']?([^\s"'$(<][^\s"']*)"""
+        for word in ("sudo -s", "--password-stdin", "--with-token", "cryptsetup", "kinit")
+    },
+    "expect": (
+        r"""expect [^\n]{0,40}pass(?:word|phrase)[^\n]{0,20}\s{1,8}"""
+        r"""send (?:-- )?"([^"\n\\$]{1,200})\\{1,4}[rn]"""
     ),
+    "setx ": r"""setx \w{0,60}(?:key|token|secret|pass|pwd|pw|password)\w{0,10} ["']?([^\s"']+)""",
+    "rclone obscure ": r"rclone obscure (\S+)",
+    "wifi:": r"wifi:(?:[a-oq-z]{1,2}:[^;\n]{0,64};){0,5}p:((?:\\.|[^;\n\\]){1,64});",
+    ".dockerconfigjson": r"""\.dockerconfigjson["']?: ?["']?([\w+/=]{16,})""",
+    "github-oauth": (
+        r"""github-oauth["']?\s{0,4}:\s{0,4}\{\s{0,8}["'][\w.]{1,80}["']\s{0,4}:\s{0,4}["']([^"'\s]+)"""
+    ),
+    "npmauthident": r"""npmauthident["']?: ?["']?([^\s"']+)""",
+    ".login(": _CALL_OF.format(r"\.login"),
+    "httpbasicauth(": _CALL_OF.format("httpbasicauth"),
+    "new pdo(": r"""new pdo\([^,\n]{1,200}, ?["'][^"'\n]{1,128}["'], ?["']([^"'\n]{1,256})["']""",
+    **{
+        word: rf"""{word}\(["'$\w][^,\n]{{1,200}}, ?["'][^"'\n]{{1,128}}["'], ?["']([^"'\n]{{1,256}})["']"""
+        for word in ("mysqli", "mysqli_connect", "mysql_connect")
+    },
     "htpasswd": r"htpasswd (?:-[a-z]{1,8} ){0,3}\S{1,128} \S{1,64} ([^\s-]\S*)",
     "sqlplus": r"""sqlplus (?:-\w{1,8} ){0,3}["']?[\w.$-]{1,64}/([^\s@"']+)""",
     "rabbitmqctl": r"rabbitmqctl (?:add_user|change_password) \S{1,64} (\S+)",

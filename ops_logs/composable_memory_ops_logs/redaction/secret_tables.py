@@ -118,4 +118,24 @@ _NO_CELL = frozenset(
     " bitwarden keepass".split()
 )
 
-TABLE_RULES = (Rule(_WORDS, ANY, _cells_below),)
+# --- rows of SQL --------------------------------------------------------------------------------------------
+
+_INSERT = Pattern(r"insert into [^\s(]{1,128} ?\(([^()\n]{1,400})\)\s{1,8}values(?=\s{0,8}\()")
+_SQL_CELL = Pattern(
+    r"""[\s,]{0,8}(?P<row>\()?[ \t]{0,8}(?:'(?P<value>(?:[^'\n]|''){0,1000})'|[^,()'\n]{1,1000})\)?"""
+)
+
+
+def _inserted(text: Text, match: re.Match[str]) -> Iterator[Span]:
+    """Yield the values of columns whose names are those of secrets, in each row."""
+    names = [name.strip(" \t\"'`[]") for name in match[1].split(",")]
+    columns = {number for number, name in enumerate(names) if is_secret_name(name)}
+    number, end = 0, match.end()
+    while columns and (cell := _SQL_CELL.match(text.raw, end)):
+        number, end = 0 if cell["row"] else number + 1, cell.end()
+        if number in columns and cell["value"] and is_given(cell["value"]):
+            yield Span(*cell.span("value"))
+    yield Span(end, end)
+
+
+TABLE_RULES = (Rule(_WORDS, ANY, _cells_below), Rule(("insert into ",), _INSERT, _inserted))

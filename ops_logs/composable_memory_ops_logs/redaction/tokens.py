@@ -11,7 +11,16 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from composable_memory_ops_logs.lazy import Pattern
-from composable_memory_ops_logs.redaction.scanner import ALNUM, JUDGED, Rule, Span, Text, places, run_before
+from composable_memory_ops_logs.redaction.scanner import (
+    ALNUM,
+    ANY,
+    JUDGED,
+    Rule,
+    Span,
+    Text,
+    places,
+    run_before,
+)
 from composable_memory_ops_logs.redaction.secret_values import is_random
 
 
@@ -47,6 +56,8 @@ hex 32: dop_v1_ doo_v1_ dor_v1_ dapi dkea shpat_ shpca_ shppa_ shpss_ shptka_ sk
 word 16: github_pat_ ya29. GOCSPX- nvapi- figd_ figu_ figr_ figo_ PMAK- vercel_blob_rw_ vcp_ vci_ vca_ vcr_
 word 16: vck_ hvs. hvb. hvr. xkeysib- xsmtpsib- pscale_tkn_ pscale_pw_ pscale_oauth_ dckr_pat_ dckr_oat_
 word 16: sq0atp- sq0csp- lsv2_pt_ lsv2_sk_ pcsk_ sb_secret_ sbp_ fo1_ HRKU- CFPAT- fio-u- tgp_v1_ wandb_v1_
+base64 16: LS0tLS1CRUdJTiBQUklWQVRFIEtF LS0tLS1CRUdJTiBSU0EgUFJJVkFURSBL LS0tLS1CRUdJTiBFQyBQUklWQVRFIEtF
+base64 16: LS0tLS1CRUdJTiBPUEVOU1NIIFBSSVZBVEUg LS0tLS1CRUdJTiBFTkNSWVBURUQgUFJJVkFURSBL
 word 16: duffel_live_ duffel_test_ shippo_live_ shippo_test_ FLWSECK- FLWSECK_TEST- CCIPAT_ CCIPRJ_ BSA- mfa.
 word 16: dnkey- pdl_live_ rzp_live_ mdb_sa_sk_ p8e- pat-na1- pat-na2- pat-eu1- ctx7sk- phs_ cfut_ cfat_ akm_
 word 16: access-production- access-sandbox- access-development- ico- GR1348941 AQVN vouch_ lmnr_ sgamp_user_
@@ -54,7 +65,7 @@ word 30: AIza pypi- sl. EAA pa- cio_
 word 10: tskey- tskey-auth- tskey-api- tskey-client-
 word 8: sk_live_ sk_test_ rk_live_ rk_test_ sk_prod_
 dotted 16: glpat- gldt- glrt- glrtr- glptt- glcbt- glft- glsoat- glimt- glagent- glffct- gloas- dp.pt. dp.st.
-dotted 16: dp.ct. dp.sa. dp.scim. dp.audit. dt0c01. dt0s01. sl.u. sl.B. ATATT3 ATCTT3 BBDC-
+dotted 16: sk.eyJ syt_ dp.ct. dp.sa. dp.scim. dp.audit. dt0c01. dt0s01. sl.u. sl.B. ATATT3 ATCTT3 BBDC-
 base64 16: whsec_ sntrys_ sntryu_ glsa_ glc_ fm1r_ fm1a_ fm2_ ops_eyJ ABSK bedrock-api-key- AstraCS:
 base64 16: cmVmdGtuOjAx v2.public. v2.local. v4.local.
 escaped 10: xoxa- xoxb- xoxc- xoxd- xoxe- xoxo- xoxp- xoxr- xoxs- xapp-
@@ -116,6 +127,8 @@ SHAPES = (
     _special("BSA", rf"[\w-]{{28}}{_END}"),
     _special("co_", rf"[A-Za-z0-9]{{40}}{_END}"),
     _special("psk_", rf"[A-Za-z0-9]{{32}}{_END}"),
+    _special("nsec1", rf"[a-z0-9]{{58}}{_END}"),
+    _special("cflt", rf"[A-Za-z0-9+/]{{60}}{_END}"),
     _special("t1.", r"[\w-]{20,200}\.[\w-]{80,}"),
     _within("-us", rf"[0-9a-f]{{32}}-us[0-9]{{1,2}}{_END}", 32),
 )
@@ -327,7 +340,14 @@ def _is_drawn(token: str) -> bool:
 # --- private keys -------------------------------------------------------------------------------------------
 
 PEM_HEADER = Pattern(r"-----BEGIN [A-Z0-9 ]{0,24}PRIVATE KEY(?: BLOCK)?-----")
-_KEY_BODY = Pattern(r"(?:(?:\s|\\[rn]){1,4}[A-Za-z0-9+/=]{16,76}){0,400}")
+# Between two lines: line breaks, also as JSON in JSON has them, and the marks and numbers of quoted lines.
+_GAP = r"""(?:\\{1,8}[rn]|[\s"'>+|(),\\]|(?<=\s)[0-9]{1,5}[→|:\t ]){1,40}+"""
+_KEY_BODY = Pattern(
+    rf"(?:{_GAP}(?:(?:proc-type|dek-info|version|comment|charset):[^\n\\]{{0,100}}|[a-z0-9+/=]{{16,76}}))"
+    r"{0,400}",
+    re.IGNORECASE,
+)
+_KEY_LINE = Pattern(rf"(?:{_GAP})?[A-Za-z0-9+/=]{{16,76}}(?:{_GAP})?")
 _MASKED_BODY = Pattern(r"\s…redacted…(?:\s-----END [A-Z0-9 ]{0,40}-----)?")
 _FOOTER = Pattern(r"-----END [A-Z0-9 ]{0,40}-----")
 
@@ -346,6 +366,23 @@ def _private_key(text: Text, header: re.Match[str]) -> Iterator[Span]:
         yield Span(place, body.end(), is_token=True)
 
 
+def _end_of_key(text: Text, footer: re.Match[str]) -> Iterator[Span]:
+    """Yield the last lines of a private key whose first were not shown."""
+    raw, place = text.raw, footer.start()
+    start = end = raw.rfind("\n", max(0, place - _LINE), place) + 1
+    while end - start < _TAIL:
+        above = raw.rfind("\n", max(0, start - _LINE), max(0, start - 1)) + 1
+        if not _KEY_LINE.fullmatch(raw, above, start):
+            break
+        start = above
+    yield Span(start, max(start, end - 1))
+
+
+_LINE = 128
+_TAIL = 6_000
+"""A longer part of a key is masked up to here."""
+
+
 _PUTTY = Pattern(r"private-lines: ?[0-9]{1,4}\r?\n((?:[a-z0-9+/=]{1,80}\r?\n?){1,200})")
 
 
@@ -353,9 +390,21 @@ def _putty_key(_text: Text, match: re.Match[str]) -> Iterator[Span]:
     yield Span(match.start(1), match.start(1) + len(match[1].rstrip()))
 
 
+_WEB_KEY_PART = Pattern(r"""\\*"(?:d|p|q|dp|dq|qi|k)\\*"\s{0,4}:\s{0,4}\\*"([\w-]{16,})""")
+
+
+def _web_key(text: Text, match: re.Match[str]) -> Iterator[Span]:
+    """Yield the private numbers of a key in JSON, beside the kind of key."""
+    for part in _WEB_KEY_PART.finditer(text.raw, max(0, match.start() - 2_000), match.end() + 4_000):
+        yield Span(*part.span(1))
+    yield Span(match.end() + 4_000, match.end() + 4_000)
+
+
 TOKEN_RULES = (
     *map(_shape_rule, _BY_WORD),
     Rule((":aa",), _TELEGRAM, _telegram, as_written=True),
     Rule(("-----begin",), PEM_HEADER, _private_key, as_written=True),
+    Rule(("-----end",), Pattern(r"-----END [A-Z0-9 ]{0,24}PRIVATE KEY"), _end_of_key, as_written=True),
+    Rule(("kty",), ANY, _web_key),
     Rule(("private-lines:",), _PUTTY, _putty_key),
 )

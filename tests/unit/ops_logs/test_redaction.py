@@ -659,19 +659,19 @@ NOT_FOUND = (
 )
 
 
-@pytest.mark.parametrize("corpus", ["first", "second", "third", "fourth", "fifth"])
+@pytest.mark.parametrize("corpus", ["first", "second", "third", "fourth", "fifth", "sixth"])
 def test_secrets_of_a_corpus_are_not_readable(corpus: str) -> None:
     leaking = [case.text for case in secret_cases(corpus) if readable(case, redact(case.text))]
 
     assert [text for text in leaking if not text.startswith(NOT_FOUND)] == []
 
 
-@pytest.mark.parametrize("corpus", ["first", "second", "third", "fourth", "fifth"])
+@pytest.mark.parametrize("corpus", ["first", "second", "third", "fourth", "fifth", "sixth"])
 def test_ordinary_lines_of_a_corpus_are_left_alone(corpus: str) -> None:
     assert [line for line in ordinary_lines(corpus) if redact(line) != line] == []
 
 
-@pytest.mark.parametrize("corpus", ["first", "second", "third", "fourth", "fifth"])
+@pytest.mark.parametrize("corpus", ["first", "second", "third", "fourth", "fifth", "sixth"])
 def test_secrets_of_a_corpus_are_seen_among_other_texts(corpus: str) -> None:
     dirty = [case.text for case in secret_cases(corpus) if redact(case.text) != case.text]
 
@@ -679,14 +679,14 @@ def test_secrets_of_a_corpus_are_seen_among_other_texts(corpus: str) -> None:
     assert [one for one in dirty if CleanTexts().covers(["path=a.md", one])] == []
 
 
-@pytest.mark.parametrize("corpus", ["first", "second", "third", "fourth", "fifth"])
+@pytest.mark.parametrize("corpus", ["first", "second", "third", "fourth", "fifth", "sixth"])
 def test_a_masked_corpus_stays_as_it_is(corpus: str) -> None:
     once = [redact(case.text) for case in secret_cases(corpus)]
 
     assert [redact(text) for text in once] == once
 
 
-@pytest.mark.parametrize("corpus", ["first", "second", "third", "fourth", "fifth"])
+@pytest.mark.parametrize("corpus", ["first", "second", "third", "fourth", "fifth", "sixth"])
 def test_secrets_of_a_corpus_are_found_in_a_long_text(corpus: str) -> None:
     """Neither the lines around nor the length of the text hide what is masked in a line alone."""
     around = "We met on Monday and decided to keep the parser.\n" * 40

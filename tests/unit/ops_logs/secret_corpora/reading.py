@@ -1,4 +1,4 @@
-"""Reads a corpus: a case a line, `⟦…⟧` around each secret, `⏎` a line break, `{a36}` 36 random signs."""
+"""Reads a corpus: a case a line, `⟦…⟧` around each secret, `⏎` and `⇥` for breaks and tabs, `{a36}` drawn."""
 
 import random
 import re
@@ -75,4 +75,4 @@ def _drawn(draw: random.Random, match: re.Match[str]) -> str:
 def _lines(name: str) -> Iterator[str]:
     for line in (FOLDER / name).read_text(encoding="utf-8").splitlines():
         if line.strip() and not line.startswith("##"):
-            yield line.replace("⏎", "\n")
+            yield line.replace("⏎", "\n").replace("⇥", "\t")
