@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from contextvars import Context
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -46,6 +47,9 @@ FOR_ALL = ("HOME", "LANG", "LANGUAGE", "PATH", "TZ", STATE_VARIABLE)
 """Variables that libraries read for the whole process: who has others is not served."""
 FOR_ALL_TOO = ("HF_", "LC_", "PYTHON", "SSL_CERT_", "XDG_CACHE_", "XDG_CONFIG_", "XDG_DATA_", "XDG_STATE_")
 """The beginnings of more of them; those that end with `_proxy` count as well."""
+
+PACKAGES = sysconfig.get_path("purelib")
+"""Where packages are installed."""
 
 
 class Declined(Exception):
@@ -278,12 +282,16 @@ def _state_of_code(before: Iterable[str] = ()) -> dict[str, object]:
     Each command asks, so it is by plain paths: path objects take three times as long.
     """
     ours = [module for name, module in sys.modules.items() if name.startswith("composable_memory")]
-    packages = sysconfig.get_path("purelib")
-    files = {*before} - {packages} or {one.__file__ for one in ours if one.__file__}
-    # Not by the time of the folder: that changes with whatever else is put there.
-    names = os.listdir(packages)  # noqa: PTH208
-    installed = frozenset(one for one in names if one.endswith((".dist-info", ".pth")))
-    return {**{one: _changed_at(one) for one in files}, packages: installed}
+    files = {*before} - {PACKAGES} or {one.__file__ for one in ours if one.__file__}
+    installed = _installed(os.stat(PACKAGES).st_mtime_ns)  # noqa: PTH116
+    return {**{one: _changed_at(one) for one in files}, PACKAGES: installed}
+
+
+@lru_cache(maxsize=1)
+def _installed(_changed_ns: int) -> frozenset[str]:
+    """Return what tells which packages are installed; the folder's time changes for other reasons as well."""
+    names = os.listdir(PACKAGES)  # noqa: PTH208
+    return frozenset(one for one in names if one.endswith((".dist-info", ".pth")))
 
 
 def _changed_at(file: str) -> float:

@@ -35,6 +35,7 @@ from composable_memory.config.trees import (
     tree_of,
 )
 from composable_memory.config.validation import (
+    all_known_keys,
     check,
     check_sections,
     gather_sections,
@@ -126,11 +127,11 @@ def checked_settings(tree: Tree, registry: Registry) -> Settings:
     Raises:
         ConfigError: a key is unknown or its value is out of range.
     """
-    known = check_sections(tree, registry)
+    check_sections(tree, registry)
     ids = ids_of_sections(registry)
     data = {"memory": {**dict.fromkeys(ids), **{key: plain(item) for key, item in tree.items()}}}
     origins = {key: leaf.origin for key, leaf in leaves(tree, "memory")}
-    return check(Settings, data, origins=origins, also_known=known)
+    return check(Settings, data, origins=origins, also_known=all_known_keys(registry))
 
 
 def validate_backend_options(

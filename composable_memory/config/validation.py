@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeVar, get_args
 
 from pydantic import BaseModel, SecretStr, ValidationError
@@ -186,19 +186,23 @@ def ids_of_sections(registry: Registry) -> tuple[str, ...]:
     return tuple(id_ for id_ in registry.backends.ids if not is_taken(id_))
 
 
-def check_sections(tree: Tree, registry: Registry) -> list[str]:
-    """Return all keys that are known with the installed backends, once each section of `tree` is among them.
+def check_sections(tree: Tree, registry: Registry) -> None:
+    """Check that each section of `tree` is known with the installed backends.
 
     Raises:
-        ConfigError: a section is unknown.
+        ConfigError: one is not.
     """
     ids = ids_of_sections(registry)
-    shared = (key for id_ in ids for key in (f"memory.{id_}", *known_keys(BackendSection, f"memory.{id_}")))
-    known = [*known_keys(Settings), *shared]
     for name, item in tree.items():
         if name not in ids and name not in MemorySettings.model_fields:
-            raise unknown_key(f"memory.{name}", known, origin_of(item))
-    return known
+            raise unknown_key(f"memory.{name}", all_known_keys(registry), origin_of(item))
+
+
+def all_known_keys(registry: Registry) -> Iterator[str]:
+    """Yield all keys that are known with the installed backends."""
+    yield from known_keys(Settings)
+    for id_ in ids_of_sections(registry):
+        yield from (f"memory.{id_}", *known_keys(BackendSection, f"memory.{id_}"))
 
 
 def _counted_as_enabled(section: Tree | Leaf) -> Tree | Leaf:

@@ -82,7 +82,9 @@ class WarmMemory:
 
     @asynccontextmanager
     async def lent(self, request: Request) -> AsyncIterator[Memory]:
-        """Yield a memory as `open_memory` would for a single command; its log is written when the block ends.
+        """Yield a memory as `open_memory` would for a single command.
+
+        Its log is not waited for: its thread writes at once, and what reads the log waits for that.
 
         Raises:
             ConfigError: the workspace is not a folder, or a setting cannot be used.
@@ -107,7 +109,6 @@ class WarmMemory:
                         before, self._kept = self._kept, opened
                         if before is not None:  # if nobody else has it, this request closes it
                             await stack.enter_async_context(self._in_use(before, tolerating=CLOSING_ERRORS))
-            stack.push_async_callback(opened.memory.ops_log.flush)
             yield opened.memory
 
     @asynccontextmanager
