@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import field, replace
 from datetime import datetime
-from typing import Literal, get_args
-
-from pydantic import JsonValue as JsonValue  # also for those who import it from here
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from composable_memory.errors import InvalidArgument, require, require_all, require_text, require_whole
 from composable_memory_ops_logs.quick_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue as JsonValue
+else:  # to import pydantic takes longer than a search
+    JsonValue = Any
 
 DEFAULT_MAX_RESULTS = 6
 MAX_SNIPPET_CHARS = 700
