@@ -52,9 +52,8 @@ from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.replay import Replayer, is_reproduced
 from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory_feedback.advice.evidence import Case, cases_of
-from composable_memory_feedback.advice.proposal import AdviceLimits, Proposal
+from composable_memory_feedback.advice.proposal import AdviceLimits, Proposal, check
 from composable_memory_feedback.advice.statistical import advise
-from composable_memory_feedback.guardrails import check
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit, RankingPolicy
 from composable_memory_feedback.logged.reading import read_queries

@@ -31,9 +31,12 @@ from composable_memory_feedback.advice.evidence import (  # noqa: E402
     cases_of,
     score,
 )
-from composable_memory_feedback.advice.proposal import AdviceLimits, Proposal  # noqa: E402
+from composable_memory_feedback.advice.proposal import (  # noqa: E402
+    AdviceLimits,
+    Proposal,
+    check,
+)
 from composable_memory_feedback.advice.statistical import advise, coarse  # noqa: E402
-from composable_memory_feedback.guardrails import check  # noqa: E402
 from composable_memory_feedback.logged.logged_query import LoggedQuery  # noqa: E402
 from composable_memory_feedback.replay import PolicyChange, gate  # noqa: E402
 from composable_memory_feedback.weights import WeightTable  # noqa: E402

@@ -12,10 +12,16 @@ from composable_memory.learning.logged import judged_cases, window
 from composable_memory.learning.weight_tables import WeightTables
 from composable_memory.query.replay import Replayer
 from composable_memory_feedback.advice.evidence import Case, score
-from composable_memory_feedback.advice.proposal import HARDLY, AdvisorChoice, Objection, Proposal, clamp_steps
+from composable_memory_feedback.advice.proposal import (
+    HARDLY,
+    AdvisorChoice,
+    Objection,
+    Proposal,
+    check,
+    clamp_steps,
+)
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenRecord, compare_golden
-from composable_memory_feedback.guardrails import check
 from composable_memory_feedback.judgements import Judgement, backend_days
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.replay import LEAST_CASES, PolicyChange, gate

@@ -3,8 +3,13 @@
 from composable_memory.tools.context_pack import memory_context_pack, unavailable_pack
 from composable_memory.tools.explain import memory_explain, memory_feedback
 from composable_memory.tools.read import memory_get
-from composable_memory.tools.recall import memory_facts, memory_recall, memory_recent
-from composable_memory.tools.remember_and_forget import memory_forget, memory_remember
+from composable_memory.tools.recall import (
+    memory_facts,
+    memory_forget,
+    memory_recall,
+    memory_recent,
+    memory_remember,
+)
 from composable_memory.tools.search import memory_search, unavailable_search
 from composable_memory.tools.status import memory_status
 from composable_memory.tools.tool import Tool

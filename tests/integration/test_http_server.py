@@ -19,8 +19,7 @@ from hypothesis import HealthCheck, given, settings, strategies
 
 from composable_memory import open_memory
 from composable_memory.config.settings import SettingsModel
-from composable_memory.http_server.app import build_app
-from composable_memory.http_server.json_api import SERVED
+from composable_memory.http_server.app import SERVED, build_app
 from composable_memory.http_server.listening import Access, listening
 from composable_memory.interfaces import BackendSpec
 from composable_memory.mcp_server.open_memories import Opened, Service

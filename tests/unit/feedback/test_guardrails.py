@@ -12,10 +12,10 @@ from composable_memory_feedback.advice.proposal import (
     BackendAdvice,
     ObjectionCode,
     Proposal,
+    check,
     clamp_steps,
 )
 from composable_memory_feedback.golden import GoldenComparison, GoldenScore
-from composable_memory_feedback.guardrails import check
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import IntentKind, WeightTable
 

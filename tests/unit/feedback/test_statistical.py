@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 
 from composable_memory_feedback.advice.evidence import Case, cases_of
-from composable_memory_feedback.advice.proposal import AdviceLimits, Proposal
+from composable_memory_feedback.advice.proposal import AdviceLimits, Proposal, check
 from composable_memory_feedback.advice.statistical import (
     SMALLEST,
     advise,
@@ -14,7 +14,6 @@ from composable_memory_feedback.advice.statistical import (
     positive,
     vector_of,
 )
-from composable_memory_feedback.guardrails import check
 from composable_memory_feedback.weights import IntentKind, WeightTable
 from tests.unit.feedback.worlds import (
     BACKENDS,
