@@ -3051,7 +3051,7 @@ INTERFACES = document(
                  f"{STORE_PROCESSES}a_process_that_dies_while_writing_leaves_nothing_half"),
             kept("own:learning:store:versions",
                  "a file that is damaged, foreign or newer is named and left alone",
-                 f"{STORE_FILE}a_file_of_another_version_is_refused_and_left_as_it_is",
+                 f"{STORE_FILE}a_file_of_a_later_version_is_refused_and_left_as_it_is",
                  f"{STORE_FILE}the_database_of_another_program_is_left_alone",
                  f"{STORE_FILE}a_file_that_is_no_database_is_put_aside_and_told"),
             decided("own:learning:days", "one aggregate per backend and day; the sum of uses is always 0",

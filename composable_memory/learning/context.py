@@ -17,6 +17,7 @@ from composable_memory.registry import Registry
 from composable_memory.state.folders import (
     OPS_LOG_FOLDER,
     feedback_store_of,
+    feedback_stores,
     judged_elsewhere_of,
     memory_id_of,
 )
@@ -147,6 +148,7 @@ class LearningContext:
         if self._store is not None or self._is_closed or self.open_shared is not None:
             return True
         try:
+            feedback_stores(self.store_path.parent.parent)
             return self.store_path.exists()
         except OSError:  # a folder that nobody may look into; opening it says so
             return True
@@ -163,6 +165,7 @@ class LearningContext:
             if self._store is None and self.open_shared is not None:
                 self._store = self.open_shared()
             elif self._store is None:
+                feedback_stores(self.store_path.parent.parent)
                 self._store = FeedbackStore.open(self.store_path, clock=self.clock)
             return self._store
 

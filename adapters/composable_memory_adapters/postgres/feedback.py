@@ -255,7 +255,7 @@ class PostgresFeedbackStore(FeedbackStore):
     def take_over(self, source: Path) -> None:
         """Make a copy the content of this store, all or nothing."""
         lines: list[bytes] = []
-        with TemporaryDirectory() as folder:  # opening it may write to it
+        with TemporaryDirectory() as folder:  # opening it may bring it up to date
             copied = Path(folder) / "feedback.sqlite"
             copied.write_bytes(source.read_bytes())
             with FeedbackStore.open(copied, clock=self._clock) as copy:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from tempfile import mkstemp
 from threading import Lock
@@ -25,8 +26,10 @@ from composable_memory_feedback.store.salvage import (
 )
 from composable_memory_feedback.store.schema import (
     APPLICATION_ID,
-    TABLES,
+    CHECKSUMS_SINCE,
+    MIGRATIONS,
     VERSION,
+    fill_checksums,
     keep_checksums,
 )
 from composable_memory_ops_logs import utc_now
@@ -74,13 +77,13 @@ class Database:
         busy_timeout_s: float = BUSY_TIMEOUT_S,
         clock: Callable[[], datetime] = utc_now,
     ) -> Self:
-        """Open a file, and make it where there is none.
+        """Open a file, make it where there is none, and bring it to the present version.
 
         Of a file that is damaged, all that can be read is saved first; `remark` says so. A wait for another
         process that is writing ends after `busy_timeout_s`.
 
         Raises:
-            FeedbackError: The file is of another program or of another version (it is left as it was), or
+            FeedbackError: The file is of another program or of a later version (it is left as it was), or
                 cannot be opened.
         """
         with _told(path):
@@ -131,7 +134,7 @@ class Database:
             copy_into(connection, target)
 
     def take_over(self, source: Path) -> None:
-        """Make a copy the content of this store, all or nothing."""
+        """Make a copy the content of this store, all or nothing; it is brought to the present version."""
         with _told(source):
             _refuse_strangers(source, BUSY_TIMEOUT_S, is_copy=True)
         with self.reading() as connection:
@@ -286,12 +289,11 @@ def _refuse_strangers(path: Path, busy_timeout_s: float, *, is_copy: bool = Fals
         raise FeedbackError(
             "the file belongs to another program", subject=str(path), advice="name another file for feedback"
         )
-    if version not in (0, VERSION):
-        advice = "update composable-memory" if version > VERSION else "move it away"
+    if version > VERSION:
         raise FeedbackError(
             f"the feedback store is of version {version}, this program knows {VERSION}",
             subject=str(path),
-            advice=f"{advice}; the file was left as it is",
+            advice="update composable-memory; the file was left as it is",
         )
 
 
@@ -315,15 +317,24 @@ def _write_ahead(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    if not _version(connection):
-        with connection:
-            connection.execute("BEGIN IMMEDIATE")
-            if not _version(connection):  # or another process was faster
-                for statement in TABLES:
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {VERSION}")
+    _migrate(connection)
     keep_checksums(connection)
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    if _version(connection) >= VERSION:
+        return
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        version = _version(connection)
+        if version >= VERSION:  # another process was faster
+            return
+        for statement in chain.from_iterable(MIGRATIONS[version:]):
+            connection.execute(statement)
+        if version < CHECKSUMS_SINCE:
+            fill_checksums(connection)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -19,6 +19,7 @@ from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.store.codecs import ROWS
 from composable_memory_feedback.store.schema import (
     APPLICATION_ID,
+    CHECKSUMS_SINCE,
     VERSION,
     damaged_rows,
     row_checksum,
@@ -93,17 +94,18 @@ def damage_in(path: Path, *, however_large: bool = False, by_row: bool = True) -
             connection.text_factory = _text
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if application != APPLICATION_ID or version not in (0, VERSION):
-                return None  # another program's, or another version's
+            if application != APPLICATION_ID or version > VERSION:
+                return None  # another program's, or a later version's
             known = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
             (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-            if missing := sorted({*ROWS, "marks", "row_checksums"} - known):
+            has_checksums = version >= CHECKSUMS_SINCE
+            if missing := sorted({*ROWS, "marks", *(["row_checksums"] if has_checksums else [])} - known):
                 return f"{', '.join(missing)} is gone"
             if found != "ok":
                 return str(found).splitlines()[-1]
             if not version:
                 return "its version is lost"
-            return damaged_rows(connection) if by_row else None
+            return damaged_rows(connection) if by_row and has_checksums else None
     except UnicodeDecodeError as error:  # Python reads SQLite's message, which quotes what is damaged
         return str(error)
     except sqlite3.DatabaseError as error:
@@ -195,7 +197,9 @@ def _rows_of(path: Path, table: str) -> tuple[list[Row], bool]:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.row_factory = sqlite3.Row
             connection.text_factory = _text
-            columns = ", ".join(ROWS[table].model_fields)
+            known = [row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))]
+            # A file of an earlier version has fewer columns.
+            columns = ", ".join(name for name in ROWS[table].model_fields if name in known)
             what = f"{columns}, rowid AS place, {row_checksum(connection, table)} AS checksum"
             sql = f"SELECT {what} FROM {table} WHERE rowid BETWEEN ? AND ?{finished}"  # noqa: S608
             return _in_ranges(connection, sql, 0, _last_row(connection, table), iter(range(_MOST_RANGES)))

@@ -12,8 +12,7 @@ from composable_memory_feedback.store.codecs import ROWS
 APPLICATION_ID = 0x434D4662
 """Marks a file as a feedback store ("CMFb"), so that the database of another program is left alone."""
 
-_JUDGEMENTS = (
-    """
+_JUDGEMENTS_TABLE = """
     CREATE TABLE judgements (
         id INTEGER PRIMARY KEY,
         trace_id TEXT NOT NULL,
@@ -30,10 +29,19 @@ _JUDGEMENTS = (
         relevance REAL NOT NULL,
         was_used INTEGER NOT NULL,
         rationale TEXT NOT NULL,
-        start_char INTEGER NOT NULL DEFAULT 0,
-        UNIQUE (trace_id, query_id, path, start_line, end_line, start_char, kind, judge)
+        {column} UNIQUE (trace_id, query_id, path, start_line, end_line, {within} kind, judge)
     )
-    """,
+"""
+_JUDGEMENTS = (
+    _JUDGEMENTS_TABLE.format(column="", within=""),
+    "CREATE INDEX judgements_by_time ON judgements (at)",
+)
+
+_JUDGEMENTS_OF_PIECES = (
+    "ALTER TABLE judgements RENAME TO old_judgements",
+    _JUDGEMENTS_TABLE.format(column="start_char INTEGER NOT NULL DEFAULT 0,", within="start_char,"),
+    "INSERT INTO judgements SELECT *, 0 FROM old_judgements",
+    "DROP TABLE old_judgements",
     "CREATE INDEX judgements_by_time ON judgements (at)",
 )
 
@@ -114,14 +122,17 @@ KEYS = {table: "number" if table == "weight_tables" else "id" for table in ROWS}
 """The tables whose rows have a checksum, with the column that tells their rows apart."""
 
 _ADDED = {"judgements": "start_char"}
-"""The last column of a table, which is part of a checksum only where it is not 0."""
+"""The last column of a table that earlier versions had without it; it counts where it is not 0.
+
+So rows that were brought to this version keep the checksums that they were written with.
+"""
+
+_SUM = "INSERT INTO row_checksums SELECT '{table}', {key}, {checksum} FROM {table}"
 
 # The plus takes the type of the column away, with which the index of `row_checksums` would not be used.
 _CLEAR = "DELETE FROM row_checksums WHERE of_table = '{table}' AND row = +old.{key}"
 _TRIGGER = "CREATE TEMP TRIGGER IF NOT EXISTS sum_{event}_{{table}} AFTER {event} ON main.{{table}}"
-_SUM_NEW = (
-    "INSERT INTO row_checksums SELECT '{table}', {key}, {checksum} FROM {table} WHERE {key} = new.{key}"
-)
+_SUM_NEW = f"{_SUM} WHERE {{key}} = new.{{key}}"
 
 _KEEP = (
     f"{_TRIGGER.format(event='INSERT')} BEGIN {_CLEAR.replace('old.', 'new.')}; {_SUM_NEW}; END",
@@ -156,26 +167,35 @@ def _append_only(table: str) -> tuple[str, ...]:
     )
 
 
-TABLES: tuple[str, ...] = (
-    *_JUDGEMENTS,
-    *_EVALUATIONS,
-    *_WEIGHTS,
-    *_EXPERIMENTS,
-    *_MARKS,
-    """
-    CREATE TABLE row_checksums (
-        of_table TEXT NOT NULL,
-        row NOT NULL,
-        checksum INTEGER NOT NULL,
-        PRIMARY KEY (of_table, row)
-    ) WITHOUT ROWID
-    """,
-    *_append_only("weight_tables"),
-    *_append_only("weight_changes"),
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        *_JUDGEMENTS,
+        *_EVALUATIONS,
+        *_WEIGHTS,
+        *_EXPERIMENTS,
+        *_MARKS,
+        *_append_only("weight_tables"),
+        *_append_only("weight_changes"),
+    ),
+    (
+        """
+        CREATE TABLE row_checksums (
+            of_table TEXT NOT NULL,
+            row NOT NULL,
+            checksum INTEGER NOT NULL,
+            PRIMARY KEY (of_table, row)
+        ) WITHOUT ROWID
+        """,
+    ),
+    _JUDGEMENTS_OF_PIECES,
+    tuple(f"DROP TABLE IF EXISTS {one}" for one in ("backend_queries", "shadows", "audits")),
 )
-"""The statements that make the tables of a new store."""
+"""The statements that lead from each version to the next; the last drops what only earlier ones made."""
 
-VERSION = 4
+CHECKSUMS_SINCE = 2
+"""The version since which rows have checksums."""
+
+VERSION = len(MIGRATIONS)
 
 
 def row_checksum(connection: Connection, table: str) -> str:
@@ -201,15 +221,25 @@ def keep_checksums(connection: Connection) -> None:
     connection.execute("COMMIT")
 
 
+def fill_checksums(connection: Connection) -> None:
+    """Calculate all checksums anew, for tables of an earlier version."""
+    connection.execute("DELETE FROM row_checksums")
+    for table in KEYS:
+        connection.execute(_filled(connection, _SUM, table))
+
+
 def damaged_rows(connection: Connection) -> str | None:
     """Return in which tables rows are not as they were written, or gone; None where all are well."""
     damaged = []
     for table in KEYS:
-        statement = _DAMAGED.format(table=table, key=KEYS[table], checksum=row_checksum(connection, table))
-        (count,) = connection.execute(statement).fetchone()
+        (count,) = connection.execute(_filled(connection, _DAMAGED, table)).fetchone()
         if count:
             damaged.append(f"{count} of {table.replace('_', ' ')}")
     return f"rows are not as they were written: {', '.join(damaged)}" if damaged else None
+
+
+def _filled(connection: Connection, statement: str, table: str) -> str:
+    return statement.format(table=table, key=KEYS[table], checksum=row_checksum(connection, table))
 
 
 def _checksum(*values: object) -> int:

@@ -11,8 +11,9 @@ import pytest
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenQuestion, GoldenRecord
+from composable_memory_feedback.store.database import Database
 from composable_memory_feedback.store.salvage import MOST_CHECKED_BYTES, copies_of
-from composable_memory_feedback.store.schema import VERSION
+from composable_memory_feedback.store.schema import MIGRATIONS, VERSION
 from composable_memory_feedback.store.store import FeedbackStore
 from tests.unit.feedback.store_makers import DAY, NOON, judgement, logged_query, table
 from tests.variants import variants
@@ -45,13 +46,14 @@ def test_what_was_written_is_there_when_it_is_opened_again(path: Path) -> None:
         assert store.judgements() == [judgement()]
 
 
-@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
-def test_a_file_of_another_version_is_refused_and_left_as_it_is(path: Path, version: int) -> None:
+def test_a_file_of_a_later_version_is_refused_and_left_as_it_is(path: Path) -> None:
     FeedbackStore.open(path).close()
-    execute(path, f"PRAGMA user_version = {version}")
+    execute(path, f"PRAGMA user_version = {VERSION + 1}")
     before = path.read_bytes()
 
-    with pytest.raises(FeedbackError, match=f"of version {version}, this program knows {VERSION}") as caught:
+    with pytest.raises(
+        FeedbackError, match=f"of version {VERSION + 1}, this program knows {VERSION}"
+    ) as caught:
         FeedbackStore.open(path)
 
     assert str(path) in str(caught.value)
@@ -318,6 +320,60 @@ def test_a_large_store_is_looked_through_before_the_copy_of_a_day(path: Path) ->
         assert len(store.judgements()) == 5000
 
 
+def as_of_version(path: Path, version: int) -> None:
+    """Bring a store back to an earlier version, in which a judgement said nothing of the piece of a line."""
+    (old_table, by_time, *_), *_ = MIGRATIONS
+    execute(path, "ALTER TABLE judgements RENAME TO new_judgements")
+    execute(path, "DROP INDEX judgements_by_time")
+    for statement in (old_table, by_time):
+        execute(path, statement)
+    with closing(sqlite3.connect(path)) as connection:
+        columns = ", ".join(row[1] for row in connection.execute("PRAGMA table_info(judgements)"))
+    execute(path, f"INSERT INTO judgements SELECT {columns} FROM new_judgements")
+    execute(path, "DROP TABLE new_judgements")
+    if version == 1:
+        execute(path, "DROP TABLE row_checksums")
+    execute(path, f"PRAGMA user_version = {version}")
+
+
+def test_in_a_store_of_the_second_version_judgements_of_pieces_come_to_stand_side_by_side(path: Path) -> None:
+    with_much_learnt(path)
+    with FeedbackStore.open(path) as store:
+        before = (store.judgements(), store.history(), store.golden())
+    as_of_version(path, 2)
+
+    piece = replace(judgement("a.md", relevance=0.0), start_char=1280)
+    with FeedbackStore.open(path) as store:
+        assert (store.remark, (store.judgements(), store.history(), store.golden())) == (None, before)
+        assert (store.add([piece]), store.add([replace(piece, relevance=0.5)])) == (1, 0)
+        assert store.judgements() == [*before[0], replace(piece, relevance=0.5)]
+
+
+def test_damage_to_a_store_of_the_second_version_is_seen_and_told_when_it_is_opened(path: Path) -> None:
+    with_much_learnt(path)
+    as_of_version(path, 2)
+    change(path, b"it names the key", b"it names the kex")
+
+    with FeedbackStore.open(path) as store:
+        assert [one.path for one in store.judgements()] == ["b.md"]
+        assert "1 of judgements" in (store.remark or "")
+
+
+def test_a_row_comes_back_from_a_copy_of_the_second_version(path: Path) -> None:
+    with_much_learnt(path)
+    as_of_version(path, 2)
+    with FeedbackStore.open(path, clock=lambda: NOON + DAY) as store:
+        before = store.judgements()
+        store.set_mark("a", "b")
+    for copy in copies_of(path):
+        as_of_version(copy, 2)
+    change(path, b"it names the key", b"it names the kex")
+
+    with FeedbackStore.open(path, clock=lambda: NOON + DAY) as store:
+        assert store.judgements() == before
+        assert "nothing is lost" in (store.remark or "")
+
+
 def test_which_piece_was_judged_is_in_the_checksum(path: Path) -> None:
     with FeedbackStore.open(path) as store:
         store.add([replace(judgement(f"{at}.md"), start_char=at) for at in (0, 1280)])
@@ -327,6 +383,21 @@ def test_which_piece_was_judged_is_in_the_checksum(path: Path) -> None:
     with FeedbackStore.open(path) as store:
         assert store.judgements() == []
         assert "2 of judgements" in (store.remark or "")
+
+
+def test_a_store_of_the_first_version_gets_checksums_for_what_it_holds(path: Path) -> None:
+    with_much_learnt(path)
+    with FeedbackStore.open(path) as store:
+        before = (store.judgements(), store.history(), store.golden())
+    as_of_version(path, 1)
+
+    with FeedbackStore.open(path) as store:
+        assert store.remark is None
+        assert (store.judgements(), store.history(), store.golden()) == before
+    change(path, b"it names the key", b"it names the kex")
+    with FeedbackStore.open(path) as store:
+        assert len(store.judgements()) == 1
+        assert "1 of judgements" in (store.remark or "")
 
 
 @pytest.mark.parametrize("statement", ["UPDATE {} SET {} = 'else'", "DELETE FROM {}"])
@@ -362,14 +433,15 @@ def test_what_no_file_can_hold_is_refused_as_a_whole(path: Path) -> None:
 
 
 def test_a_store_that_another_holds_is_waited_for_within_the_limit(path: Path) -> None:
-    with FeedbackStore.open(path, busy_timeout_s=0.05) as store:
-        with closing(sqlite3.connect(path, isolation_level=None)) as holder:
-            holder.execute("BEGIN IMMEDIATE")
-            with pytest.raises(FeedbackError, match="keeps the feedback store busy"):
-                store.set_mark("a", "b")
+    FeedbackStore.open(path).close()
+    as_of_version(path, 1)  # so that opening it has to write
+    with closing(sqlite3.connect(path, isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        with pytest.raises(FeedbackError, match="keeps the feedback store busy"):
+            Database.open(path, busy_timeout_s=0.05)
 
-            holder.execute("ROLLBACK")
-        store.set_mark("a", "b")
+        holder.execute("ROLLBACK")
+        Database.open(path, busy_timeout_s=0.05).close()
 
 
 def test_a_closed_store_says_so_and_closes_twice(path: Path) -> None:
