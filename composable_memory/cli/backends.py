@@ -13,7 +13,7 @@ import typer
 from pydantic import JsonValue
 
 from composable_memory.cli.command import ExitCode, Target, command
-from composable_memory.cli.options import AsJson
+from composable_memory.cli.options import AsJson, check_names
 from composable_memory.cli.output import counted, error, print_json, print_line, warn, warn_degraded
 from composable_memory.cli.render import print_details
 from composable_memory.cli.status import settings_of, status_of
@@ -149,6 +149,7 @@ async def backends_test(
         if lost := _why_lost(memory, backend_id):
             error(lost)
             return ExitCode.FAILED
+        check_names(memory, (backend_id,), "ID")
         raw, problem = await _raw_answer(memory, backend_id, query)
         response, took_ms = await _answer(memory, backend_id, query)
     if as_json:

@@ -1,5 +1,6 @@
 """`cmem experiment`: start, look at and end the comparison of two weight tables in real questions."""
 
+from collections.abc import Sequence
 from math import isfinite
 from typing import Annotated
 
@@ -10,13 +11,18 @@ from composable_memory.cli.command import Target, command
 from composable_memory.cli.options import TABLE_HELP, AsJson
 from composable_memory.cli.output import print_json, print_line, warn
 from composable_memory.cli.render import print_pairs
-from composable_memory.cli.weights import format_table, format_time, opened_learning, table_document
+from composable_memory.cli.weights import (
+    format_table,
+    format_time,
+    named_table,
+    opened_learning,
+    table_document,
+)
 from composable_memory.json_documents import document
 from composable_memory_feedback.experiments import ExperimentStatus
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
 
-HOW_TO_START = "hint: `cmem experiment start --b builtin=0.6,graphiti=0.3` starts one"
 HOW_TO_LOOK = "hint: every further query counts; `cmem experiment status` shows how it stands"
 HOW_TO_END = "hint: nothing is left to wait for; `cmem experiment stop` ends it"
 HOW_TO_ADOPT = "hint: `cmem experiment stop --adopt` adopts the weights of b"
@@ -52,7 +58,7 @@ async def start(
 ) -> None:
     """Start interleaving the results of two weight tables in every query."""
     async with opened_learning(target) as learning:
-        tables = await learning.weights.named(a), await learning.weights.named(b)
+        tables = await named_table(learning, a, "--a"), await named_table(learning, b, "--b")
         await learning.experiments.start(*tables, alpha=alpha, max_queries=max_queries)
         found = await learning.experiments.status()
     _print_latest(found, as_json=as_json)
@@ -66,7 +72,7 @@ async def status(target: Target, *, as_json: AsJson = False) -> None:
         found = await learning.experiments.status()
     _print_latest(found, as_json=as_json)
     if found is None:
-        warn(HOW_TO_START)
+        warn(_how_to_start(learning.backends))
     elif found.record.is_running and found.is_over:
         warn(HOW_TO_ADOPT if found.decision == "b" else HOW_TO_END)
 
@@ -87,6 +93,13 @@ async def stop(
     else:
         print_experiment(ended)
         print_line(f"Active weights: {format_table(table)}.")
+
+
+def _how_to_start(backends: Sequence[str]) -> str:
+    if len(backends) < 2:
+        return "hint: it compares weights of several backends, and fewer than two are enabled here"
+    first, second = backends[:2]
+    return f"hint: `cmem experiment start --b {first}=0.6,{second}=0.3` starts one"
 
 
 def _print_latest(found: ExperimentStatus | None, *, as_json: bool) -> None:

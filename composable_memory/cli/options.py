@@ -208,7 +208,7 @@ _SPAN = re.compile(r"(\d+)\s*([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-def check_names(memory: "Memory", names: Sequence[str]) -> None:
+def check_names(memory: "Memory", names: Sequence[str], hint: str = "--backend") -> None:
     """Refuse a backend that nobody has heard of; one that could not be opened is an error of its own.
 
     Raises:
@@ -217,8 +217,8 @@ def check_names(memory: "Memory", names: Sequence[str]) -> None:
     known = {*memory.manager.backend_ids, *(one.backend_id for one in memory.unavailable())}
     for name in names:
         if name not in known:
-            hint = f"unknown backend {name!r}; known here: {', '.join(sorted(known)) or 'none'}"
-            raise typer.BadParameter(hint, param_hint="--backend")
+            problem = f"unknown backend {name!r}; known here: {', '.join(sorted(known)) or 'none'}"
+            raise typer.BadParameter(problem, param_hint=hint)
 
 
 def parse_time(text: str | None, option: str) -> datetime | None:

@@ -15,6 +15,7 @@ from composable_memory.cli.weights import (
     format_gain,
     format_table,
     format_time,
+    named_table,
     opened_learning,
     table_document,
 )
@@ -94,7 +95,7 @@ async def replay(
     start, end = parse_time(since, "--since"), parse_time(until, "--until")
     async with opened_learning(target, of_memory) as learning:
         change = PolicyChange(
-            table=None if weights is None else await learning.weights.named(weights),
+            table=None if weights is None else await named_table(learning, weights, "--weights"),
             fusion=fusion,
             dedup=dedup,
             dropped=frozenset(drop or ()),
@@ -279,7 +280,8 @@ async def gate(
     """
     start = parse_time(since, "--since")
     async with opened_learning(target, of_memory) as learning:
-        before, after = await learning.weights.named(baseline), await learning.weights.named(candidate)
+        before = await named_table(learning, baseline, "--baseline")
+        after = await named_table(learning, candidate, "--candidate")
         depth = k or learning.settings.depth
         verdict = await learning.gate(
             PolicyChange(table=before),

@@ -79,7 +79,7 @@ async def set_(
     """Set weights by hand; others stay. They apply at once, also in a running memory."""
     kind = IntentKind(intent) if intent else None
     async with opened_learning(target) as learning:
-        chosen = _parse_weights(given, learning)
+        chosen = _parse_weights(given, learning, "WEIGHT")
         await learning.weights.set(chosen, intent=kind, reason=reason, actor=ACTOR)
         report = await learning.weights.report()
     _print_changed(report, learning, as_json=as_json)
@@ -118,7 +118,19 @@ def weights_document(report: WeightsReport) -> dict[str, JsonValue]:
     )
 
 
-def _parse_weights(words: Iterable[str], learning: Learning) -> dict[str, float]:
+async def named_table(learning: Learning, name: str, option: str) -> WeightTable:
+    """Return the table that an option names.
+
+    Raises:
+        typer.BadParameter: it gives weights, and one of them is none or is of no backend of this memory.
+        FeedbackError: there is none of this name.
+    """
+    if "=" in name:
+        _parse_weights([name], learning, option)
+    return await learning.weights.named(name)
+
+
+def _parse_weights(words: Iterable[str], learning: Learning, option: str) -> dict[str, float]:
     """Return the weights that words such as `builtin=0.6` give; several may be joined by commas.
 
     Raises:
@@ -126,11 +138,11 @@ def _parse_weights(words: Iterable[str], learning: Learning) -> dict[str, float]
     """
     given = [*filter(None, (part.strip() for one in words for part in one.split(",")))]
     if not given:
-        raise typer.BadParameter("give a weight, such as builtin=0.6", param_hint="WEIGHT")
+        raise typer.BadParameter("give a weight, such as builtin=0.6", param_hint=option)
     try:
         return learning.weights.read(given)
     except FeedbackError as error:
-        raise typer.BadParameter(str(error), param_hint="WEIGHT") from None
+        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 def _backends_of(learning: Learning, report: WeightsReport) -> Sequence[str]:
@@ -245,7 +257,7 @@ async def diff(
 ) -> None:
     """Compare two weight tables."""
     async with opened_learning(target) as learning:
-        one, other = await learning.weights.named(a), await learning.weights.named(b)
+        one, other = await named_table(learning, a, "A"), await named_table(learning, b, "B")
     enabled = learning.backends
     backends = [*enabled, *sorted({*one.weights, *other.weights}.difference(enabled))]
     found = [*_differences(one, other, backends)]

@@ -456,6 +456,14 @@ def test_an_episode_that_is_not_there_cannot_be_forgotten(told: Cmem) -> None:
     assert "there is no episode nothing" in result.stderr
 
 
+def test_it_is_not_asked_whether_to_forget_an_episode_that_is_not_there(told: Cmem) -> None:
+    result = told("graph", "forget", "nothing", stdin="y\n")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "no such episode" in result.stderr
+    assert "for good" not in result.stderr
+
+
 # --- export -----------------------------------------------------------------------------------------------
 
 

@@ -30,7 +30,7 @@ from composable_memory.cli.plugin_api import (
     warn,
     warn_degraded,
 )
-from composable_memory.errors import ConfigError
+from composable_memory.errors import BackendRejected, ConfigError
 from composable_memory.facts import Episode, Fact
 from composable_memory.interfaces import Capability, MemorySearchManager, SupportsAdoption, SupportsFacts
 from composable_memory.json_documents import document
@@ -252,12 +252,21 @@ async def _preview(target: Target, backend: str | None, given: str) -> None:
     """Show what an episode says before it is forgotten."""
     async with _open(target, backend) as graph:
         listed = await graph.memory.episodes(limit=LOOKED_AT)
-    named = given.strip()
-    found = next((one for one in listed if named in (one.id, one.content_id, graph.path(one))), None)
-    if found is None:
-        warn(f"{one_line(named)} is not among the latest {LOOKED_AT} episodes")
-    else:
-        print_episode(found, graph.path(found))
+        memory, named = graph.memory, given.strip()
+        waits = isinstance(memory, MemorySearchManager) and memory.status().dirty
+    parts = (f"{named}@", f"{named}#")
+    found = [
+        one
+        for one in listed
+        if named in (one.id, one.content_id, graph.path(one)) or one.content_id.startswith(parts)
+    ]
+    for one in found:
+        print_episode(one, graph.path(one))
+    if not found and len(listed) < LOOKED_AT and not waits:
+        hint = f"{named}; `cmem graph episodes` lists them"
+        raise BackendRejected(graph.backend_id, "forget an episode", status="no such episode", body=hint)
+    if not found:
+        warn(f"{one_line(named)} is not among the latest {LOOKED_AT} episodes, or waits to be stored")
     warn("what only this episode supports goes with it: facts, and entities that no fact is left about")
 
 
