@@ -28,11 +28,15 @@ PAGED = (".pdf", ".epub")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where something was taken from: a file as results name it, and its lines, 0 where unknown."""
+    """Where something was taken from: a file as results name it, and its lines, 0 where unknown.
+
+    `gone` is true where the file is known to be there no more.
+    """
 
     path: str
     start_line: int = 0
     end_line: int = 0
+    gone: bool | None = field(default=None, compare=False)
 
     @property
     def citation(self) -> str:
@@ -41,6 +45,11 @@ class Origin:
         What has pages or chapters instead of lines is cited by these: `report.pdf#p3-p4`.
         """
         return format_citation(self.path, self.start_line, self.end_line)
+
+    @property
+    def shown(self) -> str:
+        """Return the citation for people, who are told if it leads nowhere any more."""
+        return f"{self.citation} (gone)" if self.gone else self.citation
 
 
 def format_citation(path: str, start_line: int, end_line: int) -> str:

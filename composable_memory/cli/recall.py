@@ -95,7 +95,8 @@ def print_recall(found: Recall) -> None:
         warn(f"note: {found.entity!r} was taken for {', '.join(found.names)}")
     for item in found.items:
         print_line(" ".join(_headed(item)))
-        place = " ".join(part for part in (item.source, item.id and f"^{item.id}") if part)
+        gone = "(gone)" if item.source_gone else None
+        place = " ".join(part for part in (item.source, gone, item.id and f"^{item.id}") if part)
         if place:
             print_line(f"  {place}", dim=True)
     if found.total > len(found.items):

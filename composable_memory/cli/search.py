@@ -329,7 +329,8 @@ def print_result(result: MemorySearchResult, lines: Sequence[Line], folder: Path
     for fact in told_facts(result):
         print_line(f"  fact: {fact}", dim=True)
     if result.origin is not None and result.citation:
-        print_line(f"  from {' '.join(result.citation.splitlines())}", dim=True)
+        gone = " (gone)" if result.origin.gone else ""
+        print_line(f"  from {' '.join(result.citation.splitlines())}{gone}", dim=True)
 
 
 def print_line_of(line: Line, *, indent: int) -> None:

@@ -142,7 +142,7 @@ def _reserved(results: Sequence[MemorySearchResult], budget: PackBudget) -> Mapp
 
 
 def _heading(number: int, result: MemorySearchResult) -> str:
-    origin = f" from {result.origin.citation}" if result.origin else ""
+    origin = f" from {result.origin.shown}" if result.origin else ""
     heading = f"#{number} {format_place(result)} (score {result.score:.2f}){origin}"
     return " ".join(heading.splitlines()) + "\n"  # a file's name may hold what would look like another piece
 

@@ -20,8 +20,8 @@ class RecalledItem:
     """One thing that is known.
 
     `timestamp` is the day that a note is of, in UTC, or since when a fact holds. `source` cites where it
-    stands, as `path#L3-L7`; `id` is that of the retained line or the fact. `ended_at` is when it ceased to
-    hold, as far as the graph knows.
+    stands, as `path#L3-L7`, and is `source_gone` where that file is there no more; `id` is that of the
+    retained line or the fact. `ended_at` is when it ceased to hold, as far as the graph knows.
     """
 
     kind: RecallKind
@@ -33,6 +33,7 @@ class RecalledItem:
     confidence: float | None = None
     tags: tuple[str, ...] = ()
     ended_at: datetime | None = None
+    source_gone: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -260,6 +260,7 @@ def _of_fact(fact: Fact, now: datetime) -> RecalledItem:
         id=fact.id,
         confidence=fact.confidence,
         ended_at=None if fact.is_current(now) else _end_of(fact),
+        source_gone=fact.origins[0].gone if fact.origins else None,
     )
 
 

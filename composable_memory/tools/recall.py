@@ -137,6 +137,7 @@ def _fact(fact: Fact, *, is_cited: bool) -> dict[str, JsonValue]:
             until=fact.invalid_at or fact.expired_at,
             confidence=fact.confidence,
             sources=[one.citation for one in fact.origins] if is_cited else None,
+            gone=[one.citation for one in fact.origins if one.gone] if is_cited else None,
             id=fact.id,
         )
     )

@@ -1,5 +1,6 @@
 """Answers questions with facts, lists facts, entities and episodes, and renders what `get` shows."""
 
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from composable_memory.query.fusion import ANSWERING
 from composable_memory.query.intent import parse_query_intent
 from composable_memory.supervision.tasks import all_of
 from composable_memory.time.windows import FAR_FUTURE, FAR_PAST, window_of
-from composable_memory.types import MemoryFileSlice, MemorySearchResult, SearchAnswer, SearchOptions
+from composable_memory.types import MemoryFileSlice, MemorySearchResult, Origin, SearchAnswer, SearchOptions
 from composable_memory_adapters.excerpts import excerpt
 from composable_memory_adapters.graphiti.fact_results import (
     PATH_ROOT,
@@ -22,6 +23,7 @@ from composable_memory_adapters.graphiti.fact_results import (
     cited_episode,
     episode_page,
     fact_page,
+    files_gone,
     group_in,
     ids_in,
     passage_result,
@@ -64,15 +66,21 @@ class FactQueries(OpenGraph):
             return SearchAnswer(results=(), degraded=(self._monitor.never_indexed(),))
         question = self._question(query, options)
         answer, others = await self._ask(question)
+        scope, facts = self._parts.scope, [scored.fact for scored in answer.facts]
+        told = [fact for history in others.values() for fact in history]
+        gone = await self._gone(
+            *(origin for fact in (*facts, *told) for origin in fact.origins),
+            *(passage.origin for passage in answer.passages),
+        )
         results = [
             as_result(
-                replace(scored, fact=cited(scored.fact, self._parts.scope)),
+                replace(scored, fact=cited(scored.fact, scope, gone)),
                 question,
-                outdated=[cited(one, self._parts.scope) for one in others.get(scored.fact.id, ())],
+                outdated=[cited(one, scope, gone) for one in others.get(scored.fact.id, ())],
             )
             for scored in answer.facts
         ]
-        passages = [passage_result(one, self._parts.scope) for one in answer.passages]
+        passages = [passage_result(one, scope, gone) for one in answer.passages]
         results = sorted([*results, *passages], key=lambda one: -one.score)
         kept = [one for one in results if one.exact or one.score >= options.min_score]
         degraded = self._monitor.degradations(nothing_found=not results)
@@ -174,7 +182,8 @@ class FactQueries(OpenGraph):
         # A part that stands in its description as it is, whoever wrote that: we escape these two signs.
         part = max(re.split("[%#]", path.rpartition("/")[2]), key=len)
         found = await self._parts.store.episodes([group_id], limit=MAX_FACTS, place=part)
-        places = [(one, one.origin) for one in (cited_episode(one, self._parts.scope) for one in found)]
+        scope = self._parts.scope
+        places = [(one, one.origin) for one in (cited_episode(one, scope, ()) for one in found)]
         said = [
             (place.start_line, episode.text.strip())
             for episode, place in places
@@ -192,10 +201,10 @@ class FactQueries(OpenGraph):
             if episode is None:
                 return ""
             originals = await self._parts.outbox.originals(episode.id)
-            return episode_page(cited_episode(episode, self._parts.scope), originals)
+            return episode_page((await self._cited_episodes([episode]))[0], originals)
         history = await self._parts.store.history(fact)
         found = [await self._parts.store.episode(group_id, episode_id) for episode_id in fact.episodes]
-        sources = [cited_episode(one, self._parts.scope) for one in found if one]
+        sources = await self._cited_episodes([one for one in found if one])
         return fact_page(fact, self._parts.services.clock(), history=history, sources=sources)
 
     async def facts(
@@ -217,7 +226,7 @@ class FactQueries(OpenGraph):
             current_at=self._parts.services.clock() if current_only else None,
             limit=limit,
         )
-        return [cited(fact, self._parts.scope) for fact in found]
+        return await self._cited(found)
 
     async def entities(self, *, named: str | None = None, limit: int = 50) -> Sequence[GraphEntity]:
         """Return entities, those with most facts first."""
@@ -232,7 +241,7 @@ class FactQueries(OpenGraph):
         if not await self._has_facts():
             return ()
         found = await self._parts.store.episodes(self._parts.scope.searched, limit=limit)
-        return [cited_episode(episode, self._parts.scope) for episode in found]
+        return await self._cited_episodes(found)
 
     async def timeline(self, entity: str, *, limit: int = 100) -> Sequence[Fact]:
         """Return the latest facts about one entity, in the order of the time they hold from."""
@@ -242,7 +251,7 @@ class FactQueries(OpenGraph):
         found = await self._parts.store.facts(
             self._parts.scope.searched, about=entity, as_of=None, current_at=None, limit=limit
         )
-        return [cited(fact, self._parts.scope) for fact in reversed(found)]
+        return await self._cited([*reversed(found)])
 
     async def neighbourhood(
         self, entity: str | None = None, *, depth: int = 1, limit: int = 200
@@ -254,7 +263,18 @@ class FactQueries(OpenGraph):
         found = await self._parts.store.neighbourhood(
             self._parts.scope.searched, entity, depth=depth, limit=limit
         )
-        return replace(found, facts=tuple(cited(fact, self._parts.scope) for fact in found.facts))
+        return replace(found, facts=tuple(await self._cited(found.facts)))
+
+    async def _cited(self, facts: Sequence[Fact]) -> list[Fact]:
+        gone = await self._gone(*(origin for fact in facts for origin in fact.origins))
+        return [cited(fact, self._parts.scope, gone) for fact in facts]
+
+    async def _cited_episodes(self, episodes: Sequence[Episode]) -> list[Episode]:
+        gone = await self._gone(*(episode.origin for episode in episodes))
+        return [cited_episode(episode, self._parts.scope, gone) for episode in episodes]
+
+    async def _gone(self, *origins: Origin | None) -> frozenset[str]:
+        return await asyncio.to_thread(files_gone, origins, self._parts.services.workspace_dir)
 
     async def _has_facts(self) -> bool:
         await self._monitor.count_waiting(anew=True)

@@ -1,17 +1,22 @@
 """Facts as others see them: their paths, the results of a search, and the page that `get` shows (pure)."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
 from composable_memory.facts import Episode, Fact
+from composable_memory.ingest.note_reader import TRANSCRIPT_SUFFIX
+from composable_memory.paths import NOTE_SUFFIXES
 from composable_memory.types import MAX_SNIPPET_CHARS, JsonValue, MemorySearchResult, Origin, SupportingFact
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft, owner_of
 from composable_memory_adapters.graphiti.fact_stores import Question, ScoredFact, ScoredPassage
 from composable_memory_adapters.graphiti.groups import GroupScope
 
 PATH_ROOT = "graphiti"
+FILES = (*NOTE_SUFFIXES, TRANSCRIPT_SUFFIX)
+"""How the names end of what is ingested from files; other sources of facts need not be any."""
 
 _PATH = re.compile(rf"{PATH_ROOT}/([A-Za-z0-9_-]+)/([A-Za-z0-9-]+)")
 _CITED = re.compile(rf"{PATH_ROOT}/([A-Za-z0-9_-]+)/.+")
@@ -34,30 +39,31 @@ def group_in(path: str) -> str | None:
     return match[1] if match and ".." not in path.split("/") else None
 
 
-def cited(fact: Fact, scope: GroupScope) -> Fact:
-    """Return a fact with its origins as the workspace cites them, its own files first."""
-    origins = [cited_origin(origin, fact.group_id, scope) for origin in fact.origins]
-    own_first = sorted(origins, key=lambda one: one.path.startswith(f"{PATH_ROOT}/"))
+def cited(fact: Fact, scope: GroupScope, gone: Collection[str]) -> Fact:
+    """Return a fact with its origins as the workspace cites them, its own files first, what is gone last."""
+    origins = [cited_origin(origin, fact.group_id, scope, gone) for origin in fact.origins]
+    own_first = sorted(origins, key=lambda one: (bool(one.gone), one.path.startswith(f"{PATH_ROOT}/")))
     return replace(fact, origins=tuple(own_first))
 
 
-def cited_episode(episode: Episode, scope: GroupScope) -> Episode:
+def cited_episode(episode: Episode, scope: GroupScope, gone: Collection[str]) -> Episode:
     """Return an episode with its origin, and its content's id, as the workspace names them."""
-    origin = episode.origin and cited_origin(episode.origin, episode.group_id, scope)
+    origin = episode.origin and cited_origin(episode.origin, episode.group_id, scope, gone)
     owner, content_id = owner_of(episode.content_id)
     if owner != scope.workspace_id:
         content_id = episode.content_id
     return replace(episode, origin=origin, content_id=content_id)
 
 
-def cited_origin(origin: Origin, group_id: str, scope: GroupScope) -> Origin:
+def cited_origin(origin: Origin, group_id: str, scope: GroupScope, gone: Collection[str]) -> Origin:
     """Return an origin as the workspace cites it: its own files by their paths, others with their owner.
 
-    In a group that is the workspace's alone, a path without an owner is its own too.
+    In a group that is the workspace's alone, a path without an owner is its own too. `gone` are those of its
+    files, as origins name them, that are there no more.
     """
     owner, path = owner_of(origin.path)
     if owner == scope.workspace_id or (owner is None and scope.is_private(group_id)):
-        return replace(origin, path=path)
+        return replace(origin, path=path, gone=origin.path in gone or None)
     parts = (PATH_ROOT, group_id, *filter(None, [owner]), path.lstrip("/"))
     return replace(origin, path="/".join(parts))
 
@@ -83,7 +89,21 @@ def as_result(scored: ScoredFact, question: Question, outdated: Sequence[Fact] =
     )
 
 
-def passage_result(passage: ScoredPassage, scope: GroupScope) -> MemorySearchResult:
+def files_gone(origins: Iterable[Origin | None], workspace: Path) -> frozenset[str]:
+    """Return which paths of notes and transcripts are of no file; looks at the disk."""
+    paths = {one.path for one in origins if one and one.path.lower().endswith(FILES)}
+    named = ((path, owner_of(path)[1]) for path in paths)
+    return frozenset(path for path, name in named if not _may_exist(workspace, name))
+
+
+def _may_exist(workspace: Path, name: str) -> bool:
+    try:
+        return (workspace / Path(name).expanduser()).exists()
+    except (OSError, RuntimeError, ValueError):  # too long for a name, say: nobody can tell
+        return True
+
+
+def passage_result(passage: ScoredPassage, scope: GroupScope, gone: Collection[str]) -> MemorySearchResult:
     """Return a sentence of an episode as a result; its path is that of the episode."""
     known: dict[str, JsonValue] = {
         "episode": passage.episode_id,
@@ -97,7 +117,7 @@ def passage_result(passage: ScoredPassage, scope: GroupScope) -> MemorySearchRes
         score=passage.score,
         snippet=passage.text[:MAX_SNIPPET_CHARS],
         exact=passage.exact,
-        origin=passage.origin and cited_origin(passage.origin, passage.group_id, scope),
+        origin=passage.origin and cited_origin(passage.origin, passage.group_id, scope, gone),
         metadata={name: value for name, value in known.items() if value is not None},
     )
 
@@ -208,7 +228,7 @@ def _original(draft: EpisodeDraft) -> str:
 
 
 def _cited(origin: Origin | None) -> str:
-    return origin.citation if origin else ""
+    return origin.shown if origin else ""
 
 
 def _words(relation: str) -> str:

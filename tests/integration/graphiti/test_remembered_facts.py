@@ -114,3 +114,42 @@ async def test_in_which_order_notes_are_ingested_does_not_matter(
 
     assert [one.target for one in told] == ["Acme", "Beacon Labs", "Harbour Ltd"]
     assert [one.target for one in told if one.invalid_at is None] == ["Harbour Ltd"]
+
+
+async def test_a_fact_says_that_its_note_is_gone_wherever_it_is_shown(two: tuple[Memory, Memory]) -> None:
+    memory, _ = two
+    place = "people.md#L1"
+    note = memory.workspace_dir / "people.md"
+    note.write_text("Tom works at Acme.")
+    await memory.ingest_source(
+        "people.md", contents_of(WrittenSource(text=note.read_text(), path="people.md", written_at=NOW))
+    )
+    graph = memory.facts_of()
+
+    for is_gone in (None, True):
+        (fact,) = await graph.timeline("Tom")
+        (episode,) = await graph.episodes()
+        answer = await memory.query("where does Tom work?", backends=["graphiti"])
+        (item,) = (await memory.recall("Tom")).items
+        page = await memory.text_of(answer.results[0].path, 1, 100)
+        origins = (*fact.origins, episode.origin, answer.results[0].origin)
+
+        assert {(one.citation, one.gone) for one in origins if one} == {(place, is_gone)}
+        assert (item.source, item.source_gone) == (place, is_gone)
+        assert (f"{place} (gone)" in (page or "")) is bool(is_gone)
+        note.unlink(missing_ok=True)
+
+
+async def test_of_a_note_that_was_renamed_the_place_that_is_there_comes_first(
+    two: tuple[Memory, Memory],
+) -> None:
+    memory, _ = two
+    for name in ("a.md", "b.md"):
+        (memory.workspace_dir / name).write_text("Tom works at Acme.")
+        source = WrittenSource(text="Tom works at Acme.", path=name, written_at=NOW)
+        await memory.ingest_source(name, contents_of(source))
+    (memory.workspace_dir / "a.md").unlink()
+
+    (fact,) = await memory.facts_of().facts()
+
+    assert [(one.path, one.gone) for one in fact.origins] == [("b.md", None), ("a.md", True)]

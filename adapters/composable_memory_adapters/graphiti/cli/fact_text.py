@@ -41,8 +41,8 @@ def format_relation(relation: str) -> str:
 
 
 def format_origin(origin: Origin) -> str:
-    """Return where something was taken from: `path#L3-L7`, `path#L3`, or the path alone."""
-    return one_line(origin.citation)
+    """Return where something was taken from, as `path#L3-L7`, and that this is gone where it is."""
+    return one_line(origin.shown)
 
 
 def print_fact(fact: Fact, path: str, now: datetime) -> None:
