@@ -55,9 +55,13 @@ class Relevance:
     ) -> float:
         """Return BM25 plus the rarity of the terms that stand together; 0 or more, without an upper end."""
         penalty = K1 * self.length_norm(length)
-        found = zip(self.rarities, counts or map(len, places), strict=True)
-        bm25 = sum([rarity * count * (K1 + 1) / (count + penalty) for rarity, count in found if count])
-        return bm25 + WINDOW_SHARE * self._densest_window(places)
+        bm25 = rarest = 0.0
+        there = 0
+        for rarity, count in zip(self.rarities, counts or map(len, places), strict=True):
+            if count:
+                bm25 += rarity * count * (K1 + 1) / (count + penalty)
+                there, rarest = there + 1, rarity
+        return bm25 + WINDOW_SHARE * (self._densest_window(places) if there > 1 else rarest)
 
     def by_term(
         self, places: Sequence[Sequence[int]], *, length: int, counts: Sequence[float] | None = None
@@ -77,9 +81,6 @@ class Relevance:
     def _densest_window(self, places: Sequence[Sequence[int]]) -> float:
         """Return the largest sum of rarities of different terms within `WINDOW_TOKENS`."""
         rarities = self.rarities
-        there = [term for term, positions in enumerate(places) if positions]
-        if len(there) < 2:
-            return rarities[there[0]] if there else 0.0
         found = sorted([(at, term) for term, positions in enumerate(places) for at in positions])
         inside = [0] * len(places)
         first = 0

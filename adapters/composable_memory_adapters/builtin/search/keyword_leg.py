@@ -7,7 +7,7 @@ SQLite scores every passage that has any of the words, at about a microsecond ea
 word therefore only counts in passages that also have a rarer one, and a very common one not at all.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -294,10 +294,7 @@ class LookupPlan:
         places: list[list[int]] = []
         counts: list[float] = []
         in_names: set[int] = set()
-        begin = 0
-        for width in self.widths:
-            columns = strings[begin] if width == 1 else _by_column(strings[begin : begin + width])
-            begin += width
+        for columns in strings if len(strings) == len(self.widths) else self._of_lookups(strings):
             text, names, headings, tags = columns
             count: float = len(text)
             if names or headings or tags:
@@ -315,6 +312,12 @@ class LookupPlan:
             exact=self.needed is not None and all(map(places.__getitem__, self.needed)),
             named=bool(in_names) and bool(self.terms) and self.terms <= in_names,
         )
+
+    def _of_lookups(self, strings: Places) -> Iterator[Sequence[list[int]]]:
+        begin = 0
+        for width in self.widths:
+            yield _by_column(strings[begin : begin + width])
+            begin += width
 
     def _by_word(
         self, places: Sequence[list[int]], length: int, counts: Sequence[float], words: Sequence[str]
