@@ -119,6 +119,9 @@ class _Import:
         self._hashes: dict[str, str] = {}
         agent = file_name_of(memory.settings.memory.agent_id)
         self._transcripts = memory.state_dir / "agents" / agent / SESSIONS
+        self._searched = Path(memory.status().transcripts_folder or self._transcripts)
+        if self._searched.is_relative_to(memory.state_dir):  # elsewhere are those of another program
+            self._transcripts = self._searched
 
     def plan(self) -> list[_Item]:
         """Return what is to be written, and what is here already.
@@ -169,6 +172,9 @@ class _Import:
                 elif one.text.strip() or one.turns:
                     self.found[one.kind] += 1
                     yield one
+            if self.found["conversation"] and self._searched != self._transcripts:
+                why = f"not searched: memory.builtin.sessions.folder names {self._searched}"
+                self.problems.append(Problem(str(self._transcripts), why))
         except OSError as error:
             raise PathRefused(export, f"cannot be read: {error.strerror or error}") from error
 

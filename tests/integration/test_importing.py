@@ -57,9 +57,10 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.folder, self.workspace, self.state = folder, folder / "notes", folder / "state"
         self.workspace.mkdir(parents=True)
+        self.sessions: dict[str, str] = {}
 
     def open(self) -> AbstractAsyncContextManager[Memory]:
-        config = {"memory": {"builtin": {"sources": ["memory", "sessions"]}}}
+        config = {"memory": {"builtin": {"sources": ["memory", "sessions"], "sessions": self.sessions}}}
         return open_memory(self.workspace, self.state, config, long_lived=False, environ={})
 
     async def take(self, origin: str, export: Path, *, dry_run: bool = False) -> ImportReport:
@@ -626,6 +627,33 @@ def test_imported_conversations_are_found_by_whoever_wants_them_searched(
     assert (done.exit_code, "sources" in done.stderr) == (0, False)
     assert "sessions/chatgpt-" in cmem(place, "search", "turf roof").stdout
     assert "max_results: 7" in own.read_text()
+
+
+async def test_conversations_of_a_workspace_with_a_folder_of_its_own_are_found_there_alone(
+    place: Place,
+) -> None:
+    other = Place(place.folder / "other")
+    other.state = place.state
+    for one in (place, other):
+        one.sessions = {"folder": "{stateDir}/agents/{agentId}/{workspace}"}
+
+    report = await place.take("chatgpt", place.write("conversations.json", CHATGPT))
+
+    assert not any("sessions.folder" in one for one in report.problems)
+    day = date(2026, 3, 4)
+    assert any(one.startswith("sessions/") for one in await place.found("turf roof", day))
+    assert await other.found("turf roof", day) == []
+
+
+async def test_conversations_beside_those_of_another_program_are_told_as_not_searched(place: Place) -> None:
+    theirs = place.folder / "theirs"
+    theirs.mkdir()
+    place.sessions = {"folder": str(theirs)}
+
+    report = await place.take("chatgpt", place.write("conversations.json", CHATGPT))
+
+    assert any(str(theirs) in one for one in report.problems)
+    assert list(theirs.iterdir()) == []
 
 
 async def test_an_export_is_read_by_its_description_and_holds_nothing_forgotten(place: Place) -> None:
