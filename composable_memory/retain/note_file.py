@@ -16,19 +16,16 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from composable_memory.errors import BackendUnavailable, MemoryPathError, NoteNotWritten
 from composable_memory.paths import UTF_16_MARKS, opened_file, resolve_memory_file
 from composable_memory.supervision.file_lock import file_lock
-from composable_memory.supervision.tasks import until_done
+from composable_memory.supervision.tasks import to_the_end
 from composable_memory_ops_logs.private_files import sync_folder
-
-T = TypeVar("T")
 
 Change = Callable[[str], str]
 """Returns the text of a note with a change; the same text where the change is in it already."""
@@ -94,14 +91,16 @@ class NoteFile:
                 if not is_ours:
                     problem = f"another process has held the lock on its folder for {self._patience_s:g} s"
                     raise NoteNotWritten(self._path, problem, fix="try again")
-                return await _to_the_end(partial(self._change, target, change))
+                return await to_the_end(asyncio.to_thread(self._change, target, change))
         except BackendUnavailable as error:
             raise NoteNotWritten(
                 self._path, error.missing, fix="keep notes on a disk that knows locks"
             ) from error
         except OSError as error:
             problem = error.strerror or str(error)
-            raise NoteNotWritten(self._path, problem, fix="see that this user may write there") from error
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            fix = "make room on the disk" if is_full else "see that this user may write there"
+            raise NoteNotWritten(self._path, problem, fix=fix) from error
 
     def _place(self) -> Path:
         """Return where the note is, in a folder that exists; a link on the way is refused, as in reading."""
@@ -281,12 +280,3 @@ def _joined(text: str, other: str, *, before: str) -> str:
 def is_other_encoding(data: bytes) -> bool:
     """Return whether a note is in UTF-16 or the like; single bytes that are not UTF-8 survive a change."""
     return data.startswith(UTF_16_MARKS) or b"\0" in data
-
-
-async def _to_the_end(work: Callable[[], T]) -> T:
-    """Run work in a thread; when cancelled, wait for it before the lock is given back."""
-    task = asyncio.ensure_future(asyncio.to_thread(work))
-    cancelled = await until_done(task)
-    if cancelled is not None and task.exception() is None:
-        raise cancelled
-    return task.result()

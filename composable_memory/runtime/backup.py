@@ -33,6 +33,7 @@ from composable_memory.learning import open_learning
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
 from composable_memory.state.folders import existing_folder, memory_id_of
+from composable_memory.supervision.tasks import to_the_end
 from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_ops_logs import OpsLogReader
 from composable_memory_ops_logs.line_format import event_to_wire, to_line
@@ -104,20 +105,23 @@ async def back_up(
         left_out = {backend_id: reason for backend_id, reason in asleep.items() if reason}
         _refuse_lost(memory, besides=left_out)
         async with scratch_beside(target) as scratch:
-            parts = {"settings": await asyncio.to_thread(_copy_settings, memory, environ, scratch)}
-            traces = await memory.context.stored_if_any(lambda store: _copy_store(scratch, store))
+            parts = {
+                "settings": await to_the_end(asyncio.to_thread(_copy_settings, memory, environ, scratch))
+            }
+            stored = memory.context.stored_if_any(lambda store: _copy_store(scratch, store))
+            traces = await to_the_end(stored)
             if traces is not None:
                 judgements, named = traces
-                lines = await _copy_traces(memory, named, scratch)
+                lines = await to_the_end(_copy_traces(memory, named, scratch))
                 parts["feedback"] = {"judgements": judgements, "events": lines}
             for backend_id, one in memory.backends_to_back_up().items():
                 own = scratch / BACKENDS / backend_id
-                await asyncio.to_thread(_make_folder, own)
-                parts[backend_id] = dict(await one.backup(own))
+                await to_the_end(asyncio.to_thread(_make_folder, own))
+                parts[backend_id] = dict(await to_the_end(one.backup(own)))
                 if backend_id in asleep and not any(parts[backend_id].values()):
                     left_out[backend_id] = "it is where the settings that are in force now do not look"
-            manifest = await asyncio.to_thread(_manifest_of, scratch, memory, parts)
-            await asyncio.to_thread(_put_in_place, scratch, target, manifest)
+            manifest = await to_the_end(asyncio.to_thread(_manifest_of, scratch, memory, parts))
+            await to_the_end(asyncio.to_thread(_put_in_place, scratch, target, manifest))
     return BackupReport(folder=target, created_at=manifest.created_at, parts=parts, left_out=left_out)
 
 
@@ -307,7 +311,10 @@ def free_folder(folder: Path) -> Path:
 
 @asynccontextmanager
 async def scratch_beside(target: Path) -> AsyncIterator[Path]:
-    """Make a folder beside the target, and remove it in the end if it is still there."""
+    """Make a folder beside the target, and remove it in the end if it is still there.
+
+    Nobody may write into it any more by then: `to_the_end` waits for threads.
+    """
     scratch = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         await asyncio.to_thread(_make_folder, scratch)

@@ -15,6 +15,7 @@ from composable_memory.json_documents import document
 from composable_memory.runtime.backup import free_folder, scratch_beside
 from composable_memory.runtime.memory import Memory
 from composable_memory.state.folders import file_name_of
+from composable_memory.supervision.tasks import to_the_end
 from composable_memory.transcripts import messages_of
 from composable_memory_ops_logs import redact
 
@@ -32,12 +33,12 @@ async def export_memory(memory: Memory, folder: Path) -> Mapping[str, int]:
     """
     target = await asyncio.to_thread(free_folder, folder)
     async with scratch_beside(target) as scratch:
-        learnt = await memory.learning.export_into(scratch / "learning.jsonl")
+        learnt = await to_the_end(memory.learning.export_into(scratch / "learning.jsonl"))
         try:
             facts = await memory.facts_of().facts(limit=MOST_FACTS)
         except ConfigError:  # no backend keeps any
             facts = ()
-        counts = await asyncio.to_thread(_write, memory, scratch, facts, learnt)
+        counts = await to_the_end(asyncio.to_thread(_write, memory, scratch, facts, learnt))
         await asyncio.to_thread(scratch.replace, target)
     return counts
 

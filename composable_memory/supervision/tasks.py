@@ -5,7 +5,7 @@ cancellation, and a group of anyio raises an `ExceptionGroup` as well; so asynci
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar, overload
 
 A = TypeVar("A")
@@ -64,3 +64,15 @@ async def until_done(
             cancelled = error
             when_cancelled()
     return cancelled
+
+
+async def to_the_end(work: Awaitable[T]) -> T:
+    """Return what work returns; when cancelled, be cancelled only when it is done, for a thread goes on.
+
+    lines = await to_the_end(asyncio.to_thread(write, folder))  # nobody writes into the folder afterwards
+    """
+    task = asyncio.ensure_future(work)
+    cancelled = await until_done(task)
+    if cancelled is not None and task.exception() is None:
+        raise cancelled
+    return task.result()

@@ -710,6 +710,20 @@ async def test_transcripts_are_exported_from_where_the_settings_say_that_they_ar
     assert "Ahoy" in (place.folder / "out/sessions/s-1.jsonl").read_text()
 
 
+async def test_an_export_that_is_cancelled_leaves_nothing_behind(place: Place) -> None:
+    for number in range(200):
+        place.write(f"notes/memory/{number}/a.md", f"Note {number}\n")
+    async with place.open() as memory:
+        export = asyncio.create_task(export_memory(memory, place.folder / "out"))
+        while not [*place.folder.glob(".out.*/notes/memory/*/*")]:  # noqa: ASYNC110 - a thread writes them
+            await asyncio.sleep(0)
+        export.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await export
+
+        assert [one.name for one in place.folder.glob("*out*")] == []
+
+
 def test_the_command_exports_to_a_folder(place: Place) -> None:
     place.write("notes/memory/2026-03-01.md", "## Retain\n- W: The port is 7400.\n")
     done = cmem(place, "export", str(place.folder / "out"), "--json")
