@@ -12,11 +12,20 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from enum import IntEnum
 from pathlib import Path
 
 from composable_memory.errors import MemoryPathError
 
 UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+FEW_OTHERS = 8
+"""So many bytes that are no UTF-8 may be in any text; of more it is known that half of it is readable."""
+NO_TEXT = "no text in UTF-8, UTF-16 or Windows-1252"
+_UNKNOWN_TO_WINDOWS = (0x81, 0x8D, 0x8F, 0x90, 0x9D)
+_WESTERN = {
+    0xDC00 + byte: bytes([byte]).decode("latin-1" if byte in _UNKNOWN_TO_WINDOWS else "cp1252")
+    for byte in range(0x80, 0x100)
+}
 """What a text in UTF-16 begins with."""
 
 MAIN_FILES = ("MEMORY.md", "memory.md")
@@ -111,6 +120,43 @@ def is_note(name: str, suffixes: Set[str] = NOTE_SUFFIXES) -> bool:
 def encoding_of(data: bytes) -> str:
     """Return the name of a note's encoding by its first bytes: UTF-16 where they are its mark, else UTF-8."""
     return "utf-16" if data.startswith(UTF_16_MARKS) else "utf-8-sig"
+
+
+class Reading(IntEnum):
+    """How the bytes of a note were read; the index keeps the numbers."""
+
+    IN_PART = 0
+    WHOLE = 1
+    AS_WESTERN = 2
+    """Some are no UTF-8, and were taken for Windows-1252, which holds Latin-1."""
+    NO_TEXT = 3
+
+
+def decoded(data: bytes) -> tuple[str, Reading]:
+    """Return the text of a note, and how it was read.
+
+    What is no UTF-8 is Windows-1252, byte by byte: a file with both is read too. Where that would be most of
+    it, or there are NUL bytes as well, it is no text. Of UTF-16 what cannot be read is replaced.
+    """
+    if data.startswith(UTF_16_MARKS):
+        try:
+            return data.decode("utf-16"), Reading.WHOLE
+        except UnicodeDecodeError:
+            return data.decode("utf-16", "replace"), Reading.IN_PART
+    try:
+        text, others = data.decode("utf-8-sig"), 0
+    except UnicodeDecodeError:
+        text = data.decode("utf-8-sig", "surrogateescape")
+        others = sum("\udc80" <= character <= "\udcff" for character in text)
+    nuls = data.count(0)
+    if others > max(FEW_OTHERS, len(text) / 2) or (nuls and (others or nuls > len(data) / 10)):
+        return "", Reading.NO_TEXT
+    return (in_western(text), Reading.AS_WESTERN) if others else (text, Reading.WHOLE)
+
+
+def in_western(text: str) -> str:
+    """Return a text with letters in the place of what `surrogateescape` makes of bytes that are no UTF-8."""
+    return text.translate(_WESTERN)
 
 
 def is_left_out(name: str) -> bool:

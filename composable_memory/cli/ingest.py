@@ -21,7 +21,7 @@ from composable_memory.cli.render import progress_bar
 from composable_memory.content import IngestReport
 from composable_memory.ingest.note_reader import TRANSCRIPT_SUFFIX, WrittenSource, contents_of
 from composable_memory.json_documents import document
-from composable_memory.paths import opened_file, relative_key
+from composable_memory.paths import NO_TEXT, Reading, decoded, opened_file, relative_key
 from composable_memory.runtime.memory import Memory
 from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -292,12 +292,10 @@ def read_text(file: FoundFile) -> tuple[str, datetime]:
         os.fdopen(descriptor, "rb", closefd=False) as opened,
     ):
         data = opened.read(limit)
-    if b"\0" in data:
-        raise OSError("it is not a text")
-    try:
-        return data.decode("utf-8"), _written(looked.st_mtime)
-    except UnicodeDecodeError as error:
-        raise OSError(f"it is not UTF-8 (byte {error.start})") from error
+    text, reading = decoded(data)
+    if reading == Reading.NO_TEXT:
+        raise OSError(f"it is {NO_TEXT}")
+    return text, _written(looked.st_mtime)
 
 
 def _start(name: str, workspace: Path) -> Path:

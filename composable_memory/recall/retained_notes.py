@@ -16,7 +16,7 @@ from composable_memory.paths import (
     MAIN_FILES,
     MEMORY_FOLDERS,
     TOOL_FOLDERS,
-    encoding_of,
+    decoded,
     extra_root,
     is_left_out,
     is_note,
@@ -198,10 +198,9 @@ def note_data(path: str | Path) -> bytes:
 
 
 def note_text(path: str | Path) -> str:
-    """Return the text of the note at an absolute real path; bytes that are not UTF-8 are replaced.
+    """Return the text of the note at an absolute real path, as the index has it.
 
     Raises:
         OSError: it cannot be read.
     """
-    data = note_data(path)
-    return data.decode(encoding_of(data), "replace")
+    return decoded(note_data(path))[0]

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Self
 
 from composable_memory.errors import BackendUnavailable, MemoryPathError, NoteNotWritten
-from composable_memory.paths import UTF_16_MARKS, opened_file, resolve_memory_file
+from composable_memory.paths import UTF_16_MARKS, in_western, opened_file, resolve_memory_file
 from composable_memory.supervision.file_lock import file_lock
 from composable_memory.supervision.tasks import to_the_end
 from composable_memory_ops_logs.private_files import sync_folder
@@ -171,8 +171,15 @@ class _Seen:
 
     @property
     def text(self) -> str:
-        """Return its text; bytes that are not UTF-8 survive being written again."""
-        return self.data.decode("utf-8", "surrogateescape")
+        """Return its text, with letters of Windows-1252 in the place of bytes that are not UTF-8."""
+        return in_western(self.data.decode("utf-8", "surrogateescape"))
+
+    def with_text(self, text: str) -> bytes:
+        """Return what the file holds with another text: lines that stay keep their bytes."""
+        lines = self.data.decode("utf-8", "surrogateescape").split("\n")
+        kept = {in_western(line): line for line in lines}
+        changed = "\n".join(kept.get(line, line) for line in text.split("\n"))
+        return changed.encode("utf-8", "surrogateescape")
 
     @property
     def problem(self) -> tuple[str, str] | None:
@@ -229,7 +236,7 @@ def _replace(target: Path, seen: _Seen, text: str, *, is_synced: bool) -> _Seen 
     scratch = target.with_name(f".{target.name}.{os.urandom(6).hex()}.new")
     try:
         with os.fdopen(os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600), "wb") as file:
-            file.write(text.encode("utf-8", "surrogateescape"))
+            file.write(seen.with_text(text))
             os.fchmod(file.fileno(), stat.S_IMODE(seen.found.st_mode))
             with suppress(OSError):  # only root may give files away
                 os.fchown(file.fileno(), seen.found.st_uid, seen.found.st_gid)

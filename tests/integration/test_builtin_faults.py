@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import sqlite3
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
@@ -13,7 +14,7 @@ import apsw
 import pytest
 
 from benchmarks import kill_rounds
-from composable_memory.errors import BackendError, IndexDamaged, IndexProblem
+from composable_memory.errors import BackendError, IndexDamaged, IndexProblem, MemoryPathError
 from composable_memory.interfaces import BackendServices, HideForgotten, hide_nothing
 from composable_memory.supervision.single_flight import Flight
 from composable_memory.testing import HashEmbedder
@@ -524,28 +525,67 @@ def test_a_note_that_vanishes_before_it_is_read_is_no_problem(workspace: Path) -
     assert "MEMORY.md" not in [draft.key for draft in group.drafts]
 
 
-async def test_a_note_that_is_not_utf8_is_indexed_as_far_as_it_goes(
+async def test_a_note_in_latin_1_is_found_by_its_words_and_named_until_it_is_utf8(
     services: BackendServices, workspace: Path
 ) -> None:
-    (workspace / "memory" / "latin.md").write_bytes("Das Café am Gasometer".encode("latin-1"))
+    latin = workspace / "memory" / "latin.md"
+    latin.write_bytes("# Orte\n\nDas Café am Gasometer – schön.".encode("cp1252"))
 
     async with open_builtin(NO_SYNC, services) as memory:
         report = await memory.sync()
+        (hit,) = await memory.search("Café")
 
-        assert report.problems == ("memory/latin.md: it is not UTF-8; what could not be read was replaced",)
-        assert (await memory.search("Gasometer"))[0].path == "memory/latin.md"
+        assert len(report.problems) == 1
+        assert "memory/latin.md" in report.problems[0]
+        assert (hit.path, hit.start_line, hit.end_line) == ("memory/latin.md", 1, 3)
+        assert "Das Café am Gasometer – schön." in hit.snippet
     async with open_builtin(NO_SYNC, services) as memory:  # also by those who have not read it
         again = await memory.sync()
-        answer = await memory.answer("Gasometer")
+        answer = await memory.answer("Café")
 
         assert (again.files_indexed, again.problems) == (0, report.problems)
         assert memory.status().custom["problems"] == list(report.problems)
-        (named,) = [one.reason for one in answer.degraded if one.code == "unreadable-files"]
-        assert "memory/latin.md" in named
-        (workspace / "memory" / "latin.md").write_text("Das Café am Gasometer", encoding="utf-8")
+        assert [one.code for one in answer.degraded if one.code == "unreadable-files"] == []
+        latin.write_text("Das Café am Gasometer", encoding="utf-8")
 
         assert (await memory.sync()).problems == ()
         assert memory.status().custom["problems"] == []
+
+
+async def test_a_note_that_is_no_text_is_named_and_not_indexed(
+    services: BackendServices, workspace: Path
+) -> None:
+    note = workspace / "memory" / "odd.md"
+    note.write_bytes(b"gasometer")
+
+    async with open_builtin(NO_SYNC, services) as memory:
+        await memory.sync()
+        note.write_bytes(b"gasometer\x7fELF\0\0\xff\xfe")
+        report = await memory.sync()
+        answer = await memory.answer("gasometer")
+
+        assert "memory/odd.md" not in [one.path for one in answer.results]
+        assert [one.partition(":")[0] for one in report.problems] == ["memory/odd.md"]
+        assert (await memory.sync()).problems == report.problems
+        (named,) = [one.reason for one in answer.degraded if one.code == "unreadable-files"]
+        assert "memory/odd.md" in named
+        with pytest.raises(MemoryPathError):
+            await memory.read_file("memory/odd.md")
+
+
+async def test_what_an_earlier_version_has_not_read_in_full_is_read_again(
+    services: BackendServices, workspace: Path
+) -> None:
+    (workspace / "memory" / "latin.md").write_bytes("Das Café".encode("latin-1"))
+    async with open_builtin(NO_SYNC, services) as memory:
+        await memory.sync()
+    index = next(services.state_dir.glob("memory/*.sqlite"))
+    with closing(sqlite3.connect(index)) as file, file:
+        file.execute("UPDATE files SET is_utf8 = 0 WHERE path = 'memory/latin.md'")
+
+    async with open_builtin(NO_SYNC, services) as memory:
+        assert (await memory.sync()).files_indexed == 1
+        assert (await memory.sync()).files_indexed == 0
 
 
 async def test_nul_characters_do_not_cut_a_note(services: BackendServices, workspace: Path) -> None:

@@ -87,10 +87,12 @@ async def test_a_byte_order_mark_is_no_text(memory: BuiltinMemory, tmp_path: Pat
     assert (await memory.read_file("MEMORY.md")).text == "marked"
 
 
-async def test_bytes_that_are_not_utf8_are_replaced(memory: BuiltinMemory, tmp_path: Path) -> None:
+async def test_bytes_that_are_not_utf8_are_read_as_windows_1252(
+    memory: BuiltinMemory, tmp_path: Path
+) -> None:
     (tmp_path / "notes" / "MEMORY.md").write_bytes(b"caf\xe9")
 
-    assert (await memory.read_file("MEMORY.md")).text == "caf\ufffd"
+    assert (await memory.read_file("MEMORY.md")).text == "café"
 
 
 @pytest.mark.parametrize(

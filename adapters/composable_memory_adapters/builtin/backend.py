@@ -1,6 +1,7 @@
 """The builtin memory as a backend: search, reading notes, sync, and a status that reads nothing."""
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
@@ -17,7 +18,7 @@ from composable_memory.errors import (
 )
 from composable_memory.forget.report import Forgetting, Holding
 from composable_memory.interfaces import BackendServices, ProgressCallback
-from composable_memory.paths import relative_key, resolve_memory_file
+from composable_memory.paths import NO_TEXT, Reading, relative_key, resolve_memory_file
 from composable_memory.registry import load_vectors
 from composable_memory.supervision.resource import Once
 from composable_memory.supervision.single_flight import Flight, SingleFlight
@@ -436,7 +437,10 @@ def _resolve(rel_path: str, workspace: Path, settings: BuiltinSettings) -> tuple
 
 def _text(rel_path: str, target: Path) -> str:
     with _reading(rel_path):
-        return read_note(str(target)).text
+        note = read_note(str(target))
+        if note.reading == Reading.NO_TEXT:
+            raise OSError(errno.EILSEQ, f"it is {NO_TEXT}")
+        return note.text
     return ""
 
 

@@ -12,6 +12,7 @@ from composable_memory.supervision.single_flight import Flight
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory.vector_values import EmbedderInput
 from composable_memory_adapters.builtin.notes.changed_notes import (
+    FAULTS,
     ChangedNote,
     Drafter,
     DraftGroup,
@@ -38,8 +39,6 @@ BATCH_TIMEOUT_S = 600.0
 FAILURES_IN_A_ROW = 4
 OWNERS = "postgres/owners"
 """In the state folder, with a file for each workspace: the name under which its folder brings notes."""
-
-NOT_UTF8 = "it is not UTF-8; what could not be read was replaced"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,7 +110,7 @@ class Syncing:
             documents = await self._documents(run.changed, done)
             group, files = await asyncio.to_thread(_read, run, done, documents)
             run.unread += len(group.unread)
-            faults = {one.key: one.problem or (None if one.is_utf8 else NOT_UTF8) for one in group.drafts}
+            faults = {one.key: one.problem or FAULTS.get(one.reading) for one in group.drafts}
             run.problems += [f"{key}: {why}" for key, why in (group.unread | faults).items() if why]
             write = partial(
                 writing.write_files,

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from types import MappingProxyType
 
+from composable_memory.paths import Reading
 from composable_memory_adapters.builtin.notes.changed_notes import FileDraft, FileState
 from composable_memory_adapters.builtin.notes.fields import keyword_row
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
@@ -440,7 +441,16 @@ def _tokens_of_long_words(texts: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _copy(tenant: int, owner: str, draft: FileDraft) -> tuple[object, ...]:
-    return (tenant, owner, draft.key, draft.hash, draft.mtime_ns, draft.size, draft.is_utf8, draft.recipe)
+    return (
+        tenant,
+        owner,
+        draft.key,
+        draft.hash,
+        draft.mtime_ns,
+        draft.size,
+        draft.reading != Reading.IN_PART,
+        draft.recipe,
+    )
 
 
 def _note(tenant: int, one: WordedFile) -> tuple[object, ...]:

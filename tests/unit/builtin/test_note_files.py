@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory.errors import BackendError
+from composable_memory.paths import Reading
 from composable_memory_adapters.builtin.notes.note_files import ScanReport, read_note, scan
 
 Write = Callable[..., Path]
@@ -126,9 +127,9 @@ def test_text_in_utf_16_is_read_by_its_mark(write: Write) -> None:
     for number, encoding in enumerate(("utf-16-le", "utf-16-be", "utf-8-sig")):
         mark = "" if encoding == "utf-8-sig" else "\ufeff"
         note = read_note(str(write(f"memory/{number}.md", f"{mark}Schlüssel 你好\n".encode(encoding))))
-        assert (note.text, note.is_utf8) == ("Schlüssel 你好\n", True)
+        assert (note.text, note.reading) == ("Schlüssel 你好\n", Reading.WHOLE)
 
-    assert read_note(str(write("memory/odd.md", b"\xff\xfea\0b"))).is_utf8 is False
+    assert read_note(str(write("memory/odd.md", b"\xff\xfea\0b"))).reading == Reading.IN_PART
 
 
 @pytest.mark.parametrize("folder", [".git", "node_modules", ".venv", "__pycache__"])
@@ -230,22 +231,27 @@ def test_a_scan_names_time_and_size(root: Path, write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "text", "is_utf8"),
+    ("data", "text", "reading"),
     [
-        (b"plain", "plain", True),
-        (b"\xef\xbb\xbfmarked", "marked", True),
-        ("Zoë 明".encode(), "Zoë 明", True),
-        (b"caf\xe9", "caf\ufffd", False),
-        (b"\xef\xbb\xbfcaf\xe9", "caf\ufffd", False),
-        (b"a\0b", "a\0b", True),
-        (b"a\r\nb", "a\r\nb", True),
-        (b"", "", True),
+        (b"plain", "plain", Reading.WHOLE),
+        (b"\xef\xbb\xbfmarked", "marked", Reading.WHOLE),
+        ("Zoë 明".encode(), "Zoë 明", Reading.WHOLE),
+        (b"caf\xe9", "café", Reading.AS_WESTERN),
+        (b"\xef\xbb\xbfcaf\xe9", "café", Reading.AS_WESTERN),
+        ("„schön“ — 3 €\n".encode("cp1252"), "„schön“ — 3 €\n", Reading.AS_WESTERN),
+        ("Größe\n".encode("latin-1") + "Größe 明\n".encode(), "Größe\nGröße 明\n", Reading.AS_WESTERN),
+        ("Где стоит красная мельница?".encode("koi8-r"), "", Reading.NO_TEXT),
+        ("The mill.".encode("utf-16-le"), "", Reading.NO_TEXT),
+        (b"\x7fELF\2\0\0\0\xff\xfe", "", Reading.NO_TEXT),
+        (b"a note that a crash has cut off\0\0", "a note that a crash has cut off\0\0", Reading.WHOLE),
+        (b"a\r\nb", "a\r\nb", Reading.WHOLE),
+        (b"", "", Reading.WHOLE),
     ],
 )
-def test_a_note_is_read_whatever_its_bytes(write: Write, data: bytes, text: str, is_utf8: bool) -> None:
+def test_a_note_is_read_whatever_its_bytes(write: Write, data: bytes, text: str, reading: Reading) -> None:
     note = read_note(str(write("memory/a.md", data)))
 
-    assert (note.text, note.is_utf8, note.size) == (text, is_utf8, len(data))
+    assert (note.text, note.reading, note.size) == (text, reading, len(data))
 
 
 def test_a_note_that_was_written_just_now_is_not_settled(write: Write) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory.errors import MemoryPathError
+from composable_memory.paths import Reading
 from composable_memory_adapters.builtin.notes.changed_notes import Drafter, FileState
 from composable_memory_adapters.builtin.notes.note_files import ScannedFile, ScanReport, scan
 from composable_memory_adapters.builtin.notes.sessions import (
@@ -148,7 +149,7 @@ def test_what_no_database_could_keep_is_replaced(read: Read) -> None:
     )
 
     assert transcript.text == "User: a b ? c\nUser: d\ufffd"
-    assert not transcript.is_utf8
+    assert transcript.reading == Reading.IN_PART
 
 
 def test_a_byte_order_mark_and_carriage_returns_are_no_text(read: Read) -> None:

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from composable_memory.interfaces import HideForgotten, hide_nothing
+from composable_memory.paths import NO_TEXT, Reading
 from composable_memory.types import MemorySource
 from composable_memory_adapters.builtin.notes.documents import Document, cut_document, reader_of
 from composable_memory_adapters.builtin.notes.fields import NO_FIELDS, NoteFields, fields_of
@@ -32,6 +33,14 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 GROUP_CHUNKS = 1000
 """Chunks in a transaction: as fast as all in one, and no reader or other process waits long."""
 GROUP_FILES = 1000
+IN_PART = "/in-part"
+"""Ends the recipe of what was read in part; earlier versions read less, and said nothing of it there."""
+FAULTS: Mapping[int, str] = {
+    Reading.IN_PART: "what could not be read of it was replaced",
+    Reading.AS_WESTERN: "not UTF-8, read as Windows-1252",
+    Reading.NO_TEXT: f"it is {NO_TEXT}",
+}
+"""What is said of notes that were not read as they should."""
 CUT_VERSION = "markdown-3"
 KEYWORD_VERSION = "keywords-4"
 
@@ -39,7 +48,8 @@ KEYWORD_VERSION = "keywords-4"
 class FileState(NamedTuple):
     """The state of a file in the index, which tells whether it has changed.
 
-    An empty `recipe` marks damaged rows: the file must be read again.
+    An empty `recipe` marks damaged rows: the file must be read again. One that an earlier
+    version read in part is read again.
     """
 
     mtime_ns: int
@@ -47,7 +57,7 @@ class FileState(NamedTuple):
     recipe: str
     hash: str
     source: MemorySource = "memory"
-    is_utf8: bool = True
+    reading: int = Reading.WHOLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +77,7 @@ class FileDraft:
     mtime_ns: int
     size: int
     recipe: str
-    is_utf8: bool = True
+    reading: Reading = Reading.WHOLE
     problem: str | None = None
     times: Sequence[MessageTime] = ()
     fields: NoteFields = NO_FIELDS
@@ -136,7 +146,7 @@ class Drafter:
         for found in report.files:
             key, _, mtime_ns, size, _, _, source = found
             seen = known.get(key)
-            if seen is not None and seen[:3] == (mtime_ns, size, recipes[source]):
+            if seen is not None and seen[:3] == (mtime_ns, size, recipes[source]) and seen.reading:
                 continue  # most of them, so this has to be quick
             if seen is None or self._differs(found, seen):
                 changed.append(ChangedNote(found, seen))
@@ -152,7 +162,7 @@ class Drafter:
         """Return whether rows match the recipe; those of other readers of the file never do."""
         if self.any_cut:
             return bool(seen.recipe) and seen.recipe.startswith(_reader(key, seen.source))
-        return seen.recipe == self._recipe_of(key, seen.source)
+        return seen.recipe == self._recipe_of(key, seen.source, seen.reading)
 
     def _is_due(self, found: ScannedFile, seen: FileState) -> bool:
         return (
@@ -161,10 +171,10 @@ class Drafter:
             or has_grown_enough(found.path, known_size=seen.size, size=found.size, limits=self.growth_limits)
         )
 
-    def _recipe_of(self, key: str, source: MemorySource) -> str:
+    def _recipe_of(self, key: str, source: MemorySource, reading: int = Reading.WHOLE) -> str:
         reader = _reader(key, source)
         forgotten = f"/forgotten-{self.forgotten}" if reader and self.forgotten else ""
-        return f"{reader}{self.recipe}{forgotten}"
+        return f"{reader}{self.recipe}{forgotten}{IN_PART if reading == Reading.IN_PART else ''}"
 
     def group(
         self,
@@ -209,8 +219,10 @@ class Drafter:
             # A time that a later change could share is stored so that it matches none.
             mtime_ns=note.mtime_ns if note.settled else note.mtime_ns - 1,
             size=note.size,
-            recipe=seen.recipe if seen and is_same else self._recipe_of(found.key, found.source),
-            is_utf8=note.is_utf8,
+            recipe=seen.recipe
+            if seen and is_same
+            else self._recipe_of(found.key, found.source, note.reading),
+            reading=note.reading,
             problem=note.problem if isinstance(note, Document) else None,
             times=note.times if isinstance(note, Transcript) else (),
             fields=fields,

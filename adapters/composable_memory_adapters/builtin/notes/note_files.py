@@ -20,7 +20,8 @@ from composable_memory.paths import (
     MEMORY_FOLDERS,
     NOTE_SUFFIXES,
     TOOL_FOLDERS,
-    encoding_of,
+    Reading,
+    decoded,
     extra_root,
     is_left_out,
     is_note,
@@ -101,15 +102,15 @@ class ScanReport:
 class Note:
     """What a note held when it was read.
 
-    `hash` is the SHA-256 of its bytes. `mtime_ns` and `size` are from before the reading. `is_utf8` is false
-    if bytes were replaced. `settled` is false if a later change could still get the same time.
+    `hash` is the SHA-256 of its bytes. `mtime_ns` and `size` are from before the reading. `settled` is
+    false if a later change could still get the same time.
     """
 
     text: str
     hash: str
     mtime_ns: int
     size: int
-    is_utf8: bool
+    reading: Reading
     settled: bool
 
 
@@ -260,13 +261,13 @@ def read_note(path: str) -> Note:
     """
     with opened_file(path) as (descriptor, before):
         data = _read_all(descriptor, before.st_size)
-    text, is_utf8 = _decode(data)
+    text, reading = decoded(data)
     return Note(
         text=text,
         hash=sha256(data).hexdigest(),
         mtime_ns=mtime_of(before),
         size=before.st_size,
-        is_utf8=is_utf8,
+        reading=reading,
         settled=is_settled(before),
     )
 
@@ -290,14 +291,6 @@ def _read_all(descriptor: int, size: int) -> bytes:
     while part := os.read(descriptor, size + 1):
         parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _decode(data: bytes) -> tuple[str, bool]:
-    encoding = encoding_of(data)
-    try:
-        return data.decode(encoding), True
-    except UnicodeDecodeError:
-        return data.decode(encoding, "replace"), False
 
 
 class _Walk:

@@ -15,7 +15,7 @@ from typing import IO, NamedTuple
 
 from composable_memory.errors import MemoryPathError
 from composable_memory.interfaces import BackendServices
-from composable_memory.paths import is_note, opened_file, problem_with_file
+from composable_memory.paths import Reading, is_note, opened_file, problem_with_file
 from composable_memory.transcripts import SPEAKERS, masked_line, message_in, record_of, said_at, texts_in
 from composable_memory_adapters.builtin.notes.note_files import (
     TRANSCRIPT_SUFFIX,
@@ -61,7 +61,7 @@ class Transcript:
     hash: str
     mtime_ns: int
     size: int
-    is_utf8: bool
+    reading: Reading
     settled: bool
 
     def excerpt(self, from_line: int | None, lines: int | None) -> str:
@@ -151,7 +151,7 @@ def read_transcript(path: str) -> Transcript:
         hash=lines.hash.hexdigest(),
         mtime_ns=mtime_of(before),
         size=before.st_size,
-        is_utf8=lines.is_utf8,
+        reading=Reading(lines.is_utf8),
         settled=is_settled(before),
     )
 

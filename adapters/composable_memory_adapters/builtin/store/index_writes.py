@@ -246,7 +246,7 @@ class _Plan:
             draft.mtime_ns,
             draft.size,
             draft.recipe,
-            draft.is_utf8,
+            draft.reading,
             draft.key,
             draft.source,
         )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable
+from composable_memory.paths import Reading
 from composable_memory.supervision.run_command import run_command
 from composable_memory_adapters.builtin.notes.changed_notes import ChangedNote
 from composable_memory_adapters.builtin.notes.documents import (
@@ -102,7 +103,7 @@ def _document(found: Fingerprint, text: DocumentText) -> Document:
         hash=found.hash,
         mtime_ns=found.mtime_ns,
         size=found.size,
-        is_utf8=True,
+        reading=Reading.WHOLE,
         settled=found.settled,
     )
 

@@ -13,7 +13,9 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from composable_memory.interfaces import Clock
+from composable_memory.paths import Reading
 from composable_memory_adapters.builtin.notes.changed_notes import (
+    FAULTS,
     ChangedNote,
     Drafter,
     DraftGroup,
@@ -40,7 +42,6 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 GROUP_REMOVALS = 200
 TRUSTED_S = 300.0
 """For how long the notes that nobody has named are taken as unchanged."""
-NOT_UTF8 = "it is not UTF-8; what could not be read was replaced"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,8 +71,8 @@ class NotesPass:
     """One pass over the notes: what was found on the disk, and what was done so far.
 
     The first `done` of the `changed` notes are dealt with. `unread` maps the key of one that could not be
-    read to the reason, and `incomplete` that of one that was only partly read, now or earlier.
-    `must_repeat` is set if a note changed, or another process wrote, during the pass.
+    read to the reason, and `incomplete` that of one that was only partly read, or whose encoding was guessed,
+    now or earlier. `must_repeat` is set if a note changed, or another process wrote, during the pass.
     """
 
     scan: ScanReport = field(default_factory=lambda: ScanReport(files=(), unreadable={}))
@@ -96,7 +97,15 @@ class NotesPass:
     @property
     def faults(self) -> Mapping[str, str]:
         """Return what could not be read, or only in part, now or earlier, with the reasons."""
-        return {**dict(sorted(self.incomplete.items())), **self.unreadable}
+        partly = {
+            key: why for key, why in sorted(self.incomplete.items()) if why != FAULTS[Reading.AS_WESTERN]
+        }
+        return {**partly, **self.unreadable}
+
+    @property
+    def western(self) -> list[str]:
+        """Return the notes of which some bytes were taken for Windows-1252, now or earlier."""
+        return sorted(key for key, why in self.incomplete.items() if why == FAULTS[Reading.AS_WESTERN])
 
     def add(self, group: DraftGroup, written: WriteCount) -> None:
         """Count a group of notes that was read and written."""
@@ -105,7 +114,7 @@ class NotesPass:
         self.unread |= group.unread
         for draft in group.drafts:
             self.incomplete.pop(draft.key, None)
-            if problem := draft.problem or (None if draft.is_utf8 else NOT_UTF8):
+            if problem := draft.problem or FAULTS.get(draft.reading):
                 self.incomplete[draft.key] = problem
         count = Tally(indexed=written.files, chunks=written.chunks, vectors_reused=written.vectors_reused)
         self.tally.add(count)
@@ -300,9 +309,9 @@ class Indexer:
             changed=self.drafter.changed(found, known.files),
             gone=gone,
             incomplete={
-                key: problems.get(key, NOT_UTF8)
+                key: problems.get(key) or FAULTS[seen.reading]
                 for key, seen in known.files.items()
-                if not (key in gone or (seen.is_utf8 and key not in problems))
+                if not (key in gone or (seen.reading == Reading.WHOLE and key not in problems))
             },
         )
         self._remember(notes, known)

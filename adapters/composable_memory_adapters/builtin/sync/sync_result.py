@@ -4,7 +4,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import field
 from pathlib import Path
 
+from composable_memory.paths import Reading
 from composable_memory.types import SyncReport
+from composable_memory_adapters.builtin.notes.changed_notes import FAULTS
 from composable_memory_adapters.builtin.store.index_meta import SyncMark
 from composable_memory_adapters.builtin.sync.embedding import EmbedOutcome
 from composable_memory_adapters.builtin.sync.indexer import NotesPass, Tally
@@ -44,7 +46,14 @@ class SyncResult:
     def problems(self) -> tuple[str, ...]:
         """Return all problems except for damage that is repaired."""
         other = self.not_rebuilt or self.vectors.problem or self.mismatch
-        return (*self.faults, *self.notes.scan.remarks, *filter(None, (other,)))
+        return (*self.faults, *self.notes.scan.remarks, *filter(None, (self._western, other)))
+
+    @property
+    def _western(self) -> str | None:
+        if not (keys := self.notes.western):
+            return None
+        more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+        return f"{keys[0]}{more}: {FAULTS[Reading.AS_WESTERN]}; save as UTF-8 what shows wrong letters"
 
     def report(self) -> SyncReport:
         """Return the report for those who asked for the sync."""
