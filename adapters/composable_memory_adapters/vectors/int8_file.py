@@ -22,7 +22,7 @@ from typing import BinaryIO, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from composable_memory_adapters.vectors.in_memory import Ids, Matrix
+from composable_memory_adapters.vectors.in_memory import Ids, Matrix, at_least
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 CodeMatrix: TypeAlias = NDArray[np.int8]
@@ -34,10 +34,8 @@ Places: TypeAlias = NDArray[np.intp]
 LARGEST = 127
 FINER = 254
 """Into so many steps the codes of what was rounded off divide a step of the codes."""
-BLOCK = 32_768
+BLOCK = 65_536
 """How many vectors are compared at once, so that their products stay in the cache of a processor."""
-GROUP = 64
-"""Of how many products only the largest is looked at to tell how large the best are at least."""
 TRIM = 4
 """When so many times more than are wanted were found, the best of them are kept."""
 
@@ -126,7 +124,7 @@ class Codes:
                 first, last = np.searchsorted(gone, (start, start + BLOCK))
                 scores[gone[first:last] - start] = -np.inf
             if not start:
-                floor = _at_least(scores, count)
+                floor = at_least(scores, count)
             better = np.flatnonzero(scores >= floor)
             places, best = np.concatenate([places, better + start]), np.concatenate([best, scores[better]])
             if len(best) > TRIM * count:
@@ -135,15 +133,6 @@ class Codes:
                 if len(best) == count:
                     floor = float(best.min())
         return places[_largest(best, count)]
-
-
-def _at_least(scores: Products, count: int) -> float:
-    """Return what the `count` largest are at least, as the largest of groups tell: all would take long."""
-    groups = len(scores) // GROUP
-    if count > groups:
-        return -np.inf
-    largest = scores[: groups * GROUP].reshape(GROUP, groups).max(axis=0)
-    return float(np.partition(largest, groups - count)[groups - count])
 
 
 def _largest(scores: Products, count: int) -> Places:
