@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from statistics import fmean
@@ -23,9 +24,9 @@ from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import RELEVANT, Evaluation, Judgement, JudgementKind
 from composable_memory_feedback.language_model import (
     SHORT_TEXT,
-    ChatReply,
     Fence,
     LanguageModel,
+    UnusableReply,
     clean,
     json_object_in,
     object_schema,
@@ -162,42 +163,30 @@ class ResultVerdict(BaseModel):
     rationale: Annotated[str, BeforeValidator(_to_words)] = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgingReply:
-    """What could be read, by number; `problem` says what is wrong where nothing could."""
-
-    verdicts: tuple[ResultVerdict, ...] = ()
-    problem: str | None = None
-
-
-def read_reply(text: str, *, results: int) -> JudgingReply:
-    """Read a reply about so many results.
+def read_reply(text: str, *, results: int) -> list[ResultVerdict]:
+    """Return what a reply says about so many results, in their order.
 
     Relevance outside of 0 to 1 is moved to the nearer end. An entry is left out that has no finite
     relevance, that speaks of a result which is not there, or of one that was judged further up.
+
+    Raises:
+        UnusableReply: it judges none of the results.
     """
     found = json_object_in(text)
     if found is None:
-        return JudgingReply(problem="the reply holds no JSON object")
+        raise UnusableReply("the reply holds no JSON object")
     judgments = found.get("judgments")
     if not isinstance(judgments, list):
-        return JudgingReply(problem="the reply holds no list of judgments")
-    verdicts = _verdicts(judgments[:MAX_ITEMS], results)
-    return JudgingReply(
-        verdicts=verdicts, problem=None if verdicts else "the reply judges none of the results"
-    )
-
-
-def _verdicts(judgments: Sequence[object], results: int) -> tuple[ResultVerdict, ...]:
+        raise UnusableReply("the reply holds no list of judgments")
     verdicts: dict[int, ResultVerdict] = {}
-    for entry in judgments:
-        try:
+    for entry in judgments[:MAX_ITEMS]:
+        with suppress(ValidationError):
             verdict = ResultVerdict.model_validate(entry)
-        except ValidationError:
-            continue
-        if verdict.index < results:
             verdicts.setdefault(verdict.index, verdict)
-    return tuple(verdicts[index] for index in sorted(verdicts))
+    known = [verdicts[index] for index in range(results) if index in verdicts]
+    if not known:
+        raise UnusableReply("the reply judges none of the results")
+    return known
 
 
 EvaluationState = Literal["judged", "failed", "quota-used-up", "nothing-to-judge"]
@@ -267,15 +256,16 @@ class Evaluator:
 
     async def _ask(self, query: LoggedQuery, prompt: JudgingPrompt, *, has_answer: bool) -> EvaluationOutcome:
         began, model = perf_counter(), self._client.model
-        reply, read, problem = None, JudgingReply(), None
+        reply, problem = None, None
+        verdicts: list[ResultVerdict] = []
         try:
             schema = judging_schema(len(prompt.hits))
             reply = await self._client.complete(SYSTEM, prompt.user, schema=schema, schema_name=SCHEMA_NAME)
-        except FeedbackError as error:
+            verdicts = read_reply(reply.text, results=len(prompt.hits))
+        except (FeedbackError, UnusableReply) as error:
             problem = str(error)
-        else:
-            read = read_reply(reply.text, results=len(prompt.hits))
-            problem = _problem(read, reply)
+            if reply and not reply.is_whole:
+                problem += f": it was cut off after {reply.output_tokens} tokens; allow the model more"
         at = self._clock()
         judgements = tuple(
             query.judged(
@@ -287,7 +277,7 @@ class Evaluator:
                 rationale=one.rationale,
                 by=model,
             )
-            for one in read.verdicts
+            for one in verdicts
         )
         relevances = [one.relevance for one in judgements] or [0.0]
         evaluation = Evaluation(
@@ -314,9 +304,3 @@ class Evaluator:
         if outcome.judgements:
             self._store.add(outcome.judgements)
         self._store.finish_evaluation(number, outcome.evaluation)
-
-
-def _problem(read: JudgingReply, reply: ChatReply) -> str | None:
-    if read.problem is None or reply.is_whole:
-        return read.problem
-    return f"{read.problem}: it was cut off after {reply.output_tokens} tokens; allow the model more"

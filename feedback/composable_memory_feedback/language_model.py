@@ -98,6 +98,10 @@ def object_schema(properties: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     }
 
 
+class UnusableReply(Exception):
+    """Why what a model said is refused, in words for people."""
+
+
 def json_object_in(text: str) -> dict[str, object] | None:
     """Return the first JSON object in a model's answer that is not part of another one; fenced ones first.
 

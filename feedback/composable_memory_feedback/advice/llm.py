@@ -19,6 +19,7 @@ from composable_memory_feedback.language_model import (
     ChatReply,
     Fence,
     LanguageModel,
+    UnusableReply,
     clean,
     json_object_in,
     object_schema,
@@ -109,7 +110,7 @@ async def propose(
     try:
         read = _read(reply)
         after = _checked(read.weights, before, limits)
-    except _Unusable as refusal:
+    except UnusableReply as refusal:
         return replace(unchanged, notes=(f"refused: {refusal}", cost))
     table = WeightTable.fixed(
         after,
@@ -130,10 +131,6 @@ async def propose(
         if abs(after[one] - before[one]) > SAME
     )
     return replace(unchanged, table=table, changes=changes, notes=(cost,))
-
-
-class _Unusable(Exception):
-    """Why a reply is refused, in words for people."""
 
 
 Weight = Annotated[float, Field(ge=0.0, le=1.0, strict=True)]
@@ -218,14 +215,14 @@ def _read(reply: ChatReply) -> _Advice:
     found = json_object_in(reply.text)
     if found is None:
         cut = "" if reply.is_whole else ", it was cut off"
-        raise _Unusable(f"the reply holds no JSON object{cut}")
+        raise UnusableReply(f"the reply holds no JSON object{cut}")
     try:
         return _Advice.model_validate(found)
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_input=False)[0]
         backend = wrong["loc"][1:2]
         which = f"the weight of {_shown(str(backend[0]))}" if backend else "what it says of weights"
-        raise _Unusable(f"{which} cannot be used: {wrong['msg'].lower()}") from None
+        raise UnusableReply(f"{which} cannot be used: {wrong['msg'].lower()}") from None
 
 
 def _checked(
@@ -234,7 +231,7 @@ def _checked(
     """Return the weights that are asked for, with the heaviest as 1; a backend not named keeps its own."""
     for backend in given:
         if backend not in before:
-            raise _Unusable(f"it names {_shown(backend)}, which is no backend of this memory")
+            raise UnusableReply(f"it names {_shown(backend)}, which is no backend of this memory")
     wanted = {**before, **given}
     heaviest = max(wanted.values(), default=0.0) or 1.0
     after = {one: weight / heaviest for one, weight in wanted.items()}
@@ -242,9 +239,9 @@ def _checked(
         # One that the user keeps lower than that himself may stay where it is.
         least = min(limits.min_weight, before[backend])
         if weight < least - SAME:
-            raise _Unusable(f"it takes {_shown(backend)} down to {weight:g}; the least is {least:g}")
+            raise UnusableReply(f"it takes {_shown(backend)} down to {weight:g}; the least is {least:g}")
     if all(abs(after[backend] - before[backend]) <= SAME for backend in before):
-        raise _Unusable("it changes nothing")
+        raise UnusableReply("it changes nothing")
     return after
 
 

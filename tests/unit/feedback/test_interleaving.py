@@ -110,7 +110,7 @@ def test_a_draft_loads_nothing_heavy() -> None:
     code = (
         "import sys; sys.path[:] = sys.argv[1:]; before = set(sys.modules);"
         "import composable_memory.query.interleaving;"
-        "print(sorted({'numpy', 'httpx', 'sqlite3'} & (set(sys.modules) - before)))"
+        "print(sorted({'numpy', 'pydantic', 'httpx', 'sqlite3'} & (set(sys.modules) - before)))"
     )
     ran = subprocess.run([sys.executable, "-c", code, *sys.path], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
