@@ -24,18 +24,60 @@ from composable_memory_adapters.excerpts import excerpt
 from composable_memory_adapters.qmd.glob_patterns import SKIPPED_NAMES, parse_pattern
 from composable_memory_adapters.qmd.settings import DEFAULT_PATTERN, QmdSettings
 from composable_memory_adapters.qmd.types import Collection
-from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAIN_PATTERN = "{" + ",".join(name.removesuffix(".md") for name in MAIN_FILES) + "}.md"
 MAX_NAME = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionPlan:
     """The collections that are to be indexed, and what is wrong with those that are not."""
 
-    collections: tuple[Collection, ...]
-    problems: tuple[str, ...]
+    def __init__(self, workspace: Path) -> None:
+        self.workspace = workspace
+        self.collections: tuple[Collection, ...] = ()
+        self.problems: tuple[str, ...] = ()
+
+    def add(
+        self,
+        name: str,
+        folder: Path,
+        pattern: str = DEFAULT_PATTERN,
+        *,
+        source: MemorySource = "memory",
+        may_be_missing: bool = False,
+    ) -> None:
+        """Add a folder, unless there is a problem with it or it is there already."""
+        problem = (
+            problem_with_text(str(folder))
+            or self._problem_with_links(folder)
+            or _problem_with_folder(folder, may_be_missing=may_be_missing)
+            or _problem_with_pattern(pattern)
+        )
+        if problem is not None:
+            self.problems += (f"collection {name!r} ({str(folder)!r:.200}): {problem}",)
+            return
+        real = Path(os.path.realpath(folder))
+        if not any((one.path, one.pattern) == (real, pattern) for one in self.collections):
+            named = Collection(name=self._free_name(name), path=real, pattern=pattern, source=source)
+            self.collections += (named,)
+
+    def _problem_with_links(self, folder: Path) -> str | None:
+        """Refuse links that lead out of the workspace, and any link at `memory/` or `bank/` itself."""
+        real = Path(os.path.realpath(folder))
+        if real == folder or not folder.is_relative_to(self.workspace):
+            return None
+        if real.is_relative_to(self.workspace) and folder.name not in MEMORY_FOLDERS:
+            return None
+        return "a symbolic link leads elsewhere; name the folder itself"
+
+    def _free_name(self, wanted: str) -> str:
+        taken = {one.name for one in self.collections}
+        slug = _slug(wanted)
+        number = 2
+        name = slug
+        while name in taken:
+            name, number = f"{slug}-{number}", number + 1
+        return name
 
 
 def plan_collections(settings: QmdSettings, *, workspace: Path, export_dir: Path | None) -> CollectionPlan:
@@ -46,7 +88,7 @@ def plan_collections(settings: QmdSettings, *, workspace: Path, export_dir: Path
     leads out of it, a path that is no folder, and a pattern that is not understood. Only `memory/`, `bank/`
     and `export_dir` need not be there yet.
     """
-    plan = _Plan(Path(os.path.realpath(workspace)))
+    plan = CollectionPlan(Path(os.path.realpath(workspace)))
     if settings.include_default_memory:
         plan.add("memory-root", plan.workspace, MAIN_PATTERN)
         plan.add("memory-dir", plan.workspace / MEMORY_FOLDER, may_be_missing=True)
@@ -57,7 +99,7 @@ def plan_collections(settings: QmdSettings, *, workspace: Path, export_dir: Path
         plan.add(one.name or folder.name, folder, one.pattern)
     if export_dir is not None:
         plan.add("sessions", export_dir.absolute(), source="sessions", may_be_missing=True)
-    return CollectionPlan(collections=tuple(plan.collections), problems=tuple(plan.problems))
+    return plan
 
 
 def newest_change(collections: Sequence[Collection], *, now: float) -> float:
@@ -98,58 +140,6 @@ def _moments(root: Path, covers: Callable[[str], bool], *, deep: bool) -> Iterat
                     yield entry.stat(follow_symlinks=False).st_ctime
             except OSError:
                 continue
-
-
-class _Plan:
-    """The collections found so far, and the problems."""
-
-    def __init__(self, workspace: Path) -> None:
-        self.workspace = workspace
-        self.collections: list[Collection] = []
-        self.problems: list[str] = []
-
-    def add(
-        self,
-        name: str,
-        folder: Path,
-        pattern: str = DEFAULT_PATTERN,
-        *,
-        source: MemorySource = "memory",
-        may_be_missing: bool = False,
-    ) -> None:
-        """Add a folder, unless there is a problem with it or it is there already."""
-        problem = (
-            problem_with_text(str(folder))
-            or self._problem_with_links(folder)
-            or _problem_with_folder(folder, may_be_missing=may_be_missing)
-            or _problem_with_pattern(pattern)
-        )
-        if problem is not None:
-            self.problems.append(f"collection {name!r} ({str(folder)!r:.200}): {problem}")
-            return
-        real = Path(os.path.realpath(folder))
-        if not any((one.path, one.pattern) == (real, pattern) for one in self.collections):
-            self.collections.append(
-                Collection(name=self._free_name(name), path=real, pattern=pattern, source=source)
-            )
-
-    def _problem_with_links(self, folder: Path) -> str | None:
-        """Refuse links that lead out of the workspace, and any link at `memory/` or `bank/` itself."""
-        real = Path(os.path.realpath(folder))
-        if real == folder or not folder.is_relative_to(self.workspace):
-            return None
-        if real.is_relative_to(self.workspace) and folder.name not in MEMORY_FOLDERS:
-            return None
-        return "a symbolic link leads elsewhere; name the folder itself"
-
-    def _free_name(self, wanted: str) -> str:
-        taken = {one.name for one in self.collections}
-        slug = _slug(wanted)
-        number = 2
-        name = slug
-        while name in taken:
-            name, number = f"{slug}-{number}", number + 1
-        return name
 
 
 def _slug(name: str) -> str:
