@@ -45,7 +45,7 @@ LOCK_PATIENCE_S = 5.0
 """How long to wait while another process exports the same sessions; what it writes is enough for us."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ExportReport:
     """How many files were written, left as they were and removed, and what went wrong."""
 
@@ -144,8 +144,8 @@ def export_sessions(
     try:
         run.complete(oldest)
     except OSError as error:
-        run.problems.append(f"the export of sessions to {export_dir} stopped: {_why(error)}")
-    return run.report()
+        run.report.problems += (f"the export of sessions to {export_dir} stopped: {_why(error)}",)
+    return run.report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,16 +179,7 @@ class _Export:
         # One journal per folder of transcripts, so that two agents never write to the same one.
         digest = sha256(os.fsencode(source)).hexdigest()[:8]
         self._journal_file = folder / f"{JOURNAL}-{digest}.journal"
-        self._written = self._unchanged = self._removed = 0
-        self.problems: list[str] = []
-
-    def report(self) -> ExportReport:
-        return ExportReport(
-            written=self._written,
-            unchanged=self._unchanged,
-            removed=self._removed,
-            problems=tuple(self.problems),
-        )
+        self.report = ExportReport()
 
     def complete(self, oldest: float) -> None:
         found = self._transcripts()
@@ -233,7 +224,7 @@ class _Export:
         try:
             yield
         except OSError as error:
-            self.problems.append(f"session {masked_line(name)}: {_why(error)}")
+            self.report.problems += (f"session {masked_line(name)}: {_why(error)}",)
 
     # --- one transcript -------------------------------------------------------------------------------------
 
@@ -242,13 +233,13 @@ class _Export:
         is_same = before is not None and (before.recipe, before.seen) == (RECIPE, one.seen)
         is_known = is_same and not self._anew
         if before is not None and is_known and stamp_of(self._folder / before.name) == before.stamp:
-            self._unchanged += 1
+            self.report.unchanged += 1
             return
         data = self._hide(_rendered(one, self._is_cancelled), "sessions").encode()
         target, is_new = journal.place(one.key, one.stem)
         if before is not None and target.name != before.name:
             changed = self._folder / before.name
-            self.problems.append(f"{changed}: somebody has changed it; it stays, and another is written")
+            self.report.problems += (f"{changed}: somebody has changed it; it stays, and another is written",)
         entry = ExportEntry(
             name=target.name,
             transcript=one.key,
@@ -259,10 +250,10 @@ class _Export:
         )
         if before is not None and (before.hash, before.stamp) == (entry.hash, entry.stamp):
             journal.note(entry)  # only the transcript's stamp has changed
-            self._unchanged += 1
+            self.report.unchanged += 1
         else:
             journal.write(target, data, entry, is_new=is_new)
-            self._written += 1
+            self.report.written += 1
 
     def _remove(self, key: str, journal: ExportJournal) -> None:
         entry = journal.latest(key)
@@ -270,9 +261,11 @@ class _Export:
         target = self._folder / entry.name
         if journal.is_ours(entry.name, transcript=key):
             target.unlink()
-            self._removed += 1
+            self.report.removed += 1
         elif os.path.lexists(target):
-            self.problems.append(f"{target}: somebody has changed it, so it stays though its session is gone")
+            self.report.problems += (
+                f"{target}: somebody has changed it, so it stays though its session is gone",
+            )
         journal.forget(key)
 
 
