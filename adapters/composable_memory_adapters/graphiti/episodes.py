@@ -155,7 +155,7 @@ def drafts_of(
     several workspaces may share, their ids and descriptions name the workspace.
     """
     clean = _clean(replace(content, id=named_in(workspace_id, content.id)))
-    times = Times.of(clean, now)
+    times = Times(clean, now)
     clean = replace(clean, temporal=times.temporal)
     origin = _origin_in(clean)
     pieces = list(pieces_of(clean.text or "", origin, max_chars))

@@ -4,7 +4,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from composable_memory.content import IngestWarning, MemoryContentObject, MemoryTemporalMetadata
-from composable_memory_ops_logs.quick_dataclass import dataclass
 
 FIRST_LIKELY_YEAR = 1900
 LIKELY_YEARS_AHEAD = 100
@@ -25,45 +24,25 @@ def in_utc(moment: datetime) -> datetime:
     return moment.replace(tzinfo=UTC) if moment.utcoffset() is None else moment.astimezone(UTC)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """The times of a content, and what was wrong with them.
+    """The times of a content that reaches us `now`, and what was wrong with them.
 
     All are in UTC but when it was created, by which what is of one day of its author is ordered: when it
     reached us, if nothing else is known.
     """
 
-    temporal: MemoryTemporalMetadata | None
-    observed_at: datetime
-    ingested_at: datetime
-    warnings: tuple[IngestWarning, ...]
-
-    @classmethod
-    def of(cls, content: MemoryContentObject, now: datetime) -> "Times":
-        """Read the times of a content that reaches us `now`."""
-        reading = _Reading(content, now)
-        temporal = reading.temporal()
-        ingested_at = (temporal and temporal.updated_at) or now
-        observed_at = reading.observed_at(temporal, ingested_at)
-        if temporal is not None and temporal.created_at is None:
-            temporal = replace(temporal, created_at=ingested_at)
-        return cls(
-            temporal=temporal,
-            observed_at=observed_at,
-            ingested_at=ingested_at,
-            warnings=tuple(reading.warnings),
-        )
-
-
-class _Reading:
-    """Reads the times of one content, and notes what it could not use."""
-
     def __init__(self, content: MemoryContentObject, now: datetime) -> None:
+        """Read them."""
         self._content = content
         self._now = now
-        self.warnings: list[IngestWarning] = []
+        self.warnings: tuple[IngestWarning, ...] = ()
+        self.temporal = self._joined()
+        self.ingested_at = (self.temporal and self.temporal.updated_at) or now
+        self.observed_at = self._observed_at()
+        if self.temporal is not None and self.temporal.created_at is None:
+            self.temporal = replace(self.temporal, created_at=self.ingested_at)
 
-    def temporal(self) -> MemoryTemporalMetadata | None:
+    def _joined(self) -> MemoryTemporalMetadata | None:
         """Return the times of content and provenance, field by field; those of the content go first."""
         inherited = self._content.provenance.temporal if self._content.provenance else None
         if self._content.temporal is None and inherited is None:
@@ -76,15 +55,16 @@ class _Reading:
             moments["created_at"] = created_at
         return MemoryTemporalMetadata(**moments, timezone=own.timezone or other.timezone)
 
-    def observed_at(self, temporal: MemoryTemporalMetadata | None, ingested_at: datetime) -> datetime:
+    def _observed_at(self) -> datetime:
         """Return when the content was said or seen, as far as that is known."""
+        temporal = self.temporal
         stated = (temporal and temporal.observed_at) or self._stated_in_words()
         known = stated or (temporal and temporal.created_at and in_utc(temporal.created_at))
         if known is None and not any(warning.code == INVALID for warning in self.warnings):
             self._warn(
                 "graphiti.missing_temporal", "says nothing of its time; taken for observed when it came in"
             )
-        return known or ingested_at
+        return known or self.ingested_at
 
     def _stated_in_words(self) -> datetime | None:
         metadata = self._content.metadata
@@ -118,10 +98,6 @@ class _Reading:
 
     def _warn(self, code: str, problem: str, value: str | None = None) -> None:
         given = {} if value is None else {"value": value}
-        self.warnings.append(
-            IngestWarning(
-                code=code,
-                message=": ".join((f"{self._content.id} {problem}", *given.values())),
-                details={"id": self._content.id, **given},
-            )
-        )
+        message = ": ".join((f"{self._content.id} {problem}", *given.values()))
+        details = {"id": self._content.id, **given}
+        self.warnings += (IngestWarning(code=code, message=message, details=details),)
