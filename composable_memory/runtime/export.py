@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -12,6 +14,7 @@ from composable_memory.errors import ConfigError
 from composable_memory.facts import Fact
 from composable_memory.forget.workspace_notes import Notes
 from composable_memory.json_documents import document
+from composable_memory.paths import opened_file, problem_with_file
 from composable_memory.runtime.backup import free_folder, scratch_beside
 from composable_memory.runtime.memory import Memory
 from composable_memory.state.folders import file_name_of
@@ -63,15 +66,23 @@ def _write(memory: Memory, folder: Path, facts: Sequence[Fact], learnt: Mapping[
 
 
 def _write_transcripts(memory: Memory, folder: Path) -> int:
-    """Write what was said in each transcript that is searched, masked; return how many there are."""
+    """Write what was said in each transcript that is searched, masked; return how many there are.
+
+    Links, and what is no regular file, are passed over, as in indexing.
+    """
     status, agent = memory.status(), file_name_of(memory.settings.memory.agent_id)
     if "sessions" not in status.sources:  # they may be of other workspaces
         return 0
     of_agent = memory.state_dir / "agents" / agent / "sessions"
-    files = sorted(Path(status.transcripts_folder or of_agent).glob("*.jsonl"))
+    source = Path(os.path.realpath(status.transcripts_folder or of_agent))
+    files = [one for one in sorted(source.glob("*.jsonl")) if problem_with_file(one) is None]
     for file in files:
         folder.mkdir(exist_ok=True)
-        said = messages_of(file.read_text(encoding="utf-8", errors="replace"))
+        with (
+            opened_file(file, max_bytes=sys.maxsize) as (descriptor, _),
+            open(descriptor, encoding="utf-8", errors="replace", closefd=False) as lines,
+        ):
+            said = messages_of(lines.read())
         rows = (
             document(
                 type="message",

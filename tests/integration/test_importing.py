@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import zipfile
 from collections.abc import Mapping
@@ -703,6 +704,9 @@ async def test_conversations_come_out_as_they_went_in(place: Place) -> None:
 async def test_transcripts_are_exported_from_where_the_settings_say_that_they_are(place: Place) -> None:
     said = {"type": "message", "message": {"role": "user", "content": "Ahoy"}}
     place.write("talks/s-1.jsonl", json.dumps(said))
+    os.mkfifo(place.folder / "talks/s-2.jsonl")
+    (place.folder / "talks/s-3.jsonl").symlink_to(place.write("elsewhere.jsonl", json.dumps(said)))
+    (place.folder / "talks/s-4.jsonl").mkdir()
     sessions = {"folder": str(place.folder / "talks")}
     config = {"memory": {"builtin": {"sources": ["memory", "sessions"], "sessions": sessions}}}
     async with open_memory(place.workspace, place.state, config, long_lived=False, environ={}) as memory:

@@ -1,5 +1,6 @@
 """Items of a store, written as notes and read again."""
 
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -48,3 +49,14 @@ def test_two_items_share_no_file_whatever_their_names_and_their_case(
     assert all(
         ".." not in path.split("/") and len(part.encode()) < 100 for path in paths for part in path.split("/")
     )
+
+
+def test_pipes_and_links_among_the_items_are_passed_over(tmp_path: Path) -> None:
+    notes = StoreNotes(tmp_path)
+    notes.put(["users"], "likes", {"text": "tea"}, is_indexed=True)
+    folder = (tmp_path / item_path(["users"], "likes")).parent
+    os.mkfifo(folder / "pipe.md")
+    (folder / "link.md").symlink_to(folder / "likes.md")
+
+    assert [one.key for one in notes.below(["users"])] == ["likes"]
+    assert [notes.get(["users"], key) for key in ("pipe", "link")] == [None, None]

@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -12,6 +13,8 @@ from uuid import uuid4
 import yaml
 
 from composable_memory.errors import InvalidArgument, MemoryPathError
+from composable_memory.paths import opened_file
+from composable_memory_ops_logs.private_files import sync_folder
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 FOLDER = PurePosixPath("memory/store")
@@ -73,8 +76,12 @@ class StoreNotes:
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = target.with_name(f".{target.name}.{uuid4().hex[:8]}")
         try:
-            draft.write_text(text, encoding="utf-8")
+            with draft.open("x", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
             draft.replace(target)
+            sync_folder(target.parent)
         finally:
             draft.unlink(missing_ok=True)
 
@@ -85,15 +92,18 @@ class StoreNotes:
     def below(self, prefix: Sequence[str]) -> Iterator[StoredItem]:
         """Return the items whose namespace begins with `prefix`, those that were changed last first."""
         root = self._target(namespace_folder(prefix))
-        paths = (PurePosixPath(one.relative_to(self._workspace).as_posix()) for one in root.rglob("*.md"))
+        paths = (namespace_folder(prefix) / one.relative_to(root).as_posix() for one in root.rglob("*.md"))
         found = [item for path in paths if (item := self.read(path))]
         yield from sorted(found, key=lambda one: (-one.updated_at.timestamp(), one.namespace, one.key))
 
     def read(self, path: PurePosixPath) -> StoredItem | None:
         """Return the item in a file; None where there is none, or none at its own place."""
         try:
-            file = self._target(path)
-            item = None if file.is_symlink() else _parse(file.read_text(encoding="utf-8"))
+            with (
+                opened_file(self._target(path)) as (descriptor, _),
+                open(descriptor, encoding="utf-8", closefd=False) as file,
+            ):
+                item = _parse(file.read())
         except FileNotFoundError:
             return None
         except (OSError, ValueError, yaml.YAMLError) as error:
@@ -102,8 +112,8 @@ class StoreNotes:
         return item if item and item_path(item.namespace, item.key) == path else None
 
     def _target(self, path: PurePosixPath) -> Path:
-        target = self._workspace / path
-        if not target.parent.resolve().is_relative_to(self._workspace.resolve()):
+        target = (self._workspace / path).parent.resolve() / path.name
+        if not target.is_relative_to(self._workspace.resolve()):
             raise MemoryPathError(str(path), "its folder leads out of the workspace")
         return target
 
