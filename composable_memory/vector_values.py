@@ -42,6 +42,10 @@ class VectorQueryResult:
     matches: tuple[VectorMatch, ...] = ()
 
 
+MAX_QUESTION_CHARS = 8_000
+"""How much of a question is embedded; to split a megabyte into tokens takes seconds."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderInput:
     """A text to embed; `kind` lets a provider tell a question from a stored passage."""

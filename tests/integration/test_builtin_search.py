@@ -17,6 +17,7 @@ from composable_memory.errors import EmbeddingError, IndexProblem
 from composable_memory.interfaces import EmbedderAdapter
 from composable_memory.testing import FailingEmbedder, HashEmbedder
 from composable_memory.types import MAX_SNIPPET_CHARS, MemorySource, SearchAnswer, SearchOptions
+from composable_memory.vector_values import MAX_QUESTION_CHARS
 from composable_memory_adapters.builtin.index_file import ensure_tables
 from composable_memory_adapters.builtin.notes.changed_notes import FileDraft
 from composable_memory_adapters.builtin.search import index_vectors
@@ -545,6 +546,27 @@ async def test_a_query_vector_that_cannot_be_used_leaves_keywords(
     assert paths(answer) == ["deploy.md"]
     assert codes(answer) == ["keyword-only"]
     assert problem in answer.degraded[0].reason
+
+
+class ListeningEmbedder(HashEmbedder):
+    """Remembers what it was asked."""
+
+    heard = ""
+
+    async def embed(self, input: EmbedderInput) -> Sequence[float]:  # noqa: A002 - the interface's name
+        self.heard = input.text
+        return await super().embed(input)
+
+
+async def test_of_a_question_of_a_megabyte_the_beginning_is_embedded(notes: Notes) -> None:
+    await notes.add("deploy the staging server")
+    embedder = ListeningEmbedder()
+
+    answer = await notes.searcher(embedder=embedder).answer("staging " * 125_000)
+
+    assert answer.degraded == ()
+    assert embedder.heard.startswith("staging staging")
+    assert len(embedder.heard) <= MAX_QUESTION_CHARS
 
 
 async def test_a_query_without_direction_is_answered_by_keywords(notes: Notes) -> None:

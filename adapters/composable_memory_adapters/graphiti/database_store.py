@@ -25,6 +25,7 @@ from composable_memory.ingest.requests import IngestRequest, IngestResult
 from composable_memory.interfaces import BackendServices, EntityExtractor, GraphAdapter
 from composable_memory.supervision.deadline import deadline
 from composable_memory.types import Degradation
+from composable_memory.vector_values import MAX_QUESTION_CHARS
 from composable_memory_adapters.graphiti.database import requirements
 from composable_memory_adapters.graphiti.database.cypher import (
     CutOff,
@@ -120,7 +121,7 @@ class DatabaseStore(FactReader):
             why = self._services.embedder_problem or "no embedding provider is configured"
             return None, None, (_keyword_only(why),)
         try:
-            vector = await self._embedder.embed(EmbedderInput(text=text, kind="query"))
+            vector = await self._embedder.embed(EmbedderInput(text=text[:MAX_QUESTION_CHARS], kind="query"))
             space = await space_of(self._embedder)
         except EmbeddingError as error:
             return None, None, (_keyword_only(str(error)),)

@@ -191,9 +191,10 @@ def _chinese_terms(run: str) -> Iterator[str]:
     """
     all_pairs = pairs(run)
     asking = {at + more for at, pair in enumerate(all_pairs) if _only_asks(pair) for more in range(len(pair))}
-    open_places = [at for at, char in enumerate(run) if not _only_joins(char)]
-    telling = [at for at in open_places if at + 1 in open_places and not _only_asks(all_pairs[at])]
-    covered = asking | set(telling) | {at + 1 for at in telling}
+    # Dictionaries keep the order of a list, and are looked up in a text of thousands of characters at once.
+    open_places = dict.fromkeys(at for at, char in enumerate(run) if not _only_joins(char))
+    telling = {at for at in open_places if at + 1 in open_places and not _only_asks(all_pairs[at])}
+    covered = asking | telling | {at + 1 for at in telling}
     for at in open_places:
         if at in telling:
             yield all_pairs[at]

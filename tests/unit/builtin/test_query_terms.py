@@ -1,5 +1,7 @@
 """What of a question is looked up, and whether the index then has it."""
 
+from time import process_time
+
 import apsw
 import pytest
 
@@ -31,6 +33,19 @@ def found(match: str | None) -> set[int]:
     if match is None:
         return set()
     return {row[0] for row in connection.execute("SELECT rowid FROM notes WHERE notes MATCH ?", (match,))}
+
+
+def test_the_time_for_a_long_chinese_question_grows_with_its_length() -> None:
+    analyse("昨天讨论了部署方案")
+
+    # Other work on the machine may take a measurement apart, but not one after the other.
+    assert any(cpu_s("港口讨论" * 2_000) < 24 * cpu_s("港口讨论" * 250) for _ in range(5))
+
+
+def cpu_s(question: str) -> float:
+    start = process_time()
+    analyse(question)
+    return process_time() - start
 
 
 def test_text_without_arabic_or_asian_characters_is_indexed_as_it_is() -> None:

@@ -12,7 +12,7 @@ from composable_memory.errors import BackendTimeout, DimensionMismatch, Embeddin
 from composable_memory.interfaces import EmbedderAdapter, SupportsFingerprint
 from composable_memory.supervision.deadline import BoundedCalls, Failure
 from composable_memory.types import MemoryEmbeddingProbeResult
-from composable_memory.vector_values import EmbedderInput
+from composable_memory.vector_values import MAX_QUESTION_CHARS, EmbedderInput
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -128,12 +128,13 @@ async def probe(embedder: EmbedderAdapter | None, problem: str | None) -> Memory
 async def query_vector(
     embedder: EmbedderAdapter, space: EmbeddingSpace, text: str, *, within_s: float
 ) -> Sequence[float] | None:
-    """Return the vector of a query, or None if it has no direction.
+    """Return the vector of the beginning of a query, or None if it has no direction.
 
     Raises:
         EmbeddingError: the call failed, took too long, or returned what does not belong to `space`.
     """
-    vector = await answer_within(within_s, embedder.embed(EmbedderInput(text=text, kind="query")), space)
+    asked = EmbedderInput(text=text[:MAX_QUESTION_CHARS], kind="query")
+    vector = await answer_within(within_s, embedder.embed(asked), space)
     try:
         dims, length = len(vector), math.hypot(*vector)
     except TypeError as error:
