@@ -28,6 +28,7 @@ from composable_memory_adapters.sqlite_transactions import (
     read_transaction,
     write_transaction,
 )
+from composable_memory_ops_logs.private_files import make_private_folder
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 T = TypeVar("T")
@@ -480,7 +481,7 @@ def _create_private(path: Path) -> None:
 
     Never opens a file that exists: closing it would drop the locks SQLite holds on it in this process.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 

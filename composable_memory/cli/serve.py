@@ -29,6 +29,7 @@ from composable_memory.registry import discover_backends
 from composable_memory.runtime.memory import Memory
 from composable_memory.state.folders import existing_folder, made_folder
 from composable_memory.supervision.file_lock import file_lock
+from composable_memory_ops_logs.private_files import make_private_folder
 from composable_memory_start import ANSWERED, FOLDER, address_of, exchange, request_of
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ def _lock(address: Path, *, patience_s: float) -> AbstractAsyncContextManager[bo
 def _address(state: Path, workspace: Path) -> Path:
     """Return where the socket of a workspace is, in a folder for its owner alone. Blocks."""
     folder = state / FOLDER
-    folder.mkdir(mode=0o700, exist_ok=True)
+    make_private_folder(folder)
     folder.chmod(0o700)
     return Path(address_of(str(state), str(existing_folder(workspace))))
 

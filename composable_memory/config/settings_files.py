@@ -22,7 +22,7 @@ from composable_memory.config.validation import check_sections, gather_sections,
 from composable_memory.errors import ConfigError
 from composable_memory.folder_identity import FolderIdentity
 from composable_memory.registry import Registry
-from composable_memory_ops_logs.private_files import BINARY, replace_file
+from composable_memory_ops_logs.private_files import BINARY, make_private_folder, replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_FILE_BYTES = 2**20
@@ -122,7 +122,7 @@ def give_consent(file: SettingsFile, state_dir: Path, *, now: datetime) -> None:
     here = FolderIdentity.at(file.path.parent)
     kept = {**here._asdict(), "path": str(here.path), "file": file.path.name, "sha256": file.digest}
     record = _record(state_dir, here, file.path.name)
-    record.parent.mkdir(mode=0o700, exist_ok=True)
+    make_private_folder(record.parent)
     text = json.dumps({**kept, "givenAt": now.isoformat()})
     replace_file(record, text.encode(), survives="kill")
 

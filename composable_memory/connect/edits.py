@@ -13,7 +13,7 @@ from pathlib import Path
 from composable_memory.connect import file_text
 from composable_memory.connect.clients import Client, Places, Scope
 from composable_memory.errors import ConfigError
-from composable_memory_ops_logs.private_files import BINARY, replace_file, replacing
+from composable_memory_ops_logs.private_files import BINARY, make_private_folder, replace_file, replacing
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 COPIES = "connect"
@@ -200,7 +200,7 @@ def _keep_undone(edit: Edit, state_dir: Path) -> Path | None:
 
 
 def _kept(copy: Path, data: bytes) -> Path:
-    copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(copy.parent)
     replace_file(copy, data, survives="power cut")
     return copy
 

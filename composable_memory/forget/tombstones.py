@@ -25,7 +25,7 @@ from composable_memory.forget.statement_matching import (
     words_with_places,
 )
 from composable_memory.types import MemorySource
-from composable_memory_ops_logs.private_files import replace_file
+from composable_memory_ops_logs.private_files import make_private_folder, replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 FOLDER = "forgotten"
@@ -266,8 +266,7 @@ class Forgotten:
         with suppress(FileNotFoundError):
             if len(known := path.read_bytes()) == KEY_BYTES:
                 return known
-        for folder in (self.folder.parent, self.folder):  # a parent made by the way is for all to read
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(self.folder)
         fresh = path.with_name(f"key.{os.urandom(6).hex()}")
         replace_file(fresh, os.urandom(KEY_BYTES), survives="power cut")
         try:

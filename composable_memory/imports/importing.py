@@ -31,7 +31,7 @@ from composable_memory.runtime.memory import Memory
 from composable_memory.state.folders import file_name_of
 from composable_memory.supervision.file_lock import file_lock
 from composable_memory_ops_logs import redact
-from composable_memory_ops_logs.private_files import replace_file
+from composable_memory_ops_logs.private_files import make_private_folder, replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 IMPORTED = f"{MEMORY_FOLDER}/imported"
@@ -186,7 +186,7 @@ class _Import:
             BackendError: another import is under way, or no index could be synced.
         """
         lock = self._ledger.with_suffix(".lock")
-        await asyncio.to_thread(lock.parent.mkdir, mode=0o700, parents=True, exist_ok=True)
+        await asyncio.to_thread(make_private_folder, lock.parent)
         async with file_lock(lock, owner="import", patience_s=LOCK_PATIENCE_S) as is_ours:
             if not is_ours:
                 problem = "another import into this workspace is under way"
@@ -287,7 +287,7 @@ class _Import:
         return self._memory.forgotten.hashing().hash([text])
 
     def _write_transcript(self, item: _Item) -> None:
-        self._transcripts.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(self._transcripts)
         file = self._transcripts / Path(item.path).name
         replace_file(file, item.text.encode(), survives="power cut")
         if at := item.record.turns[-1][2] or item.record.at:

@@ -37,7 +37,7 @@ from composable_memory.supervision.tasks import to_the_end
 from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_ops_logs import OpsLogReader
 from composable_memory_ops_logs.line_format import event_to_wire, to_line
-from composable_memory_ops_logs.private_files import replace_file, sync_folder
+from composable_memory_ops_logs.private_files import make_private_folder, replace_file, sync_folder
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.retention import turn_at_chores, write_closed_at_once
 from composable_memory_ops_logs.segments import Segment, blocks_of, segments_in
@@ -446,7 +446,7 @@ def _write_settings(settings: Sequence[tuple[Path, bytes | None]]) -> None:
         if content is None:
             target.unlink(missing_ok=True)
             continue
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(target.parent)
         replace_file(target, content, survives="power cut")
 
 
@@ -460,7 +460,7 @@ def _restore_traces(traces: Path, log_dir: Path, *, was: str, memory_id: str) ->
         return
     newest_first = traces.read_bytes().splitlines()
     read = [_Line.read(line, was=was, memory_id=memory_id) for line in newest_first[::-1]]
-    log_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(log_dir)
     with turn_at_chores(log_dir, is_patient=True):
         missing = {one.id: one for one in read if one.at}
         traces_of, memories = dict[str, str](), defaultdict[str, set[object]](set)
@@ -505,12 +505,13 @@ class _Line(NamedTuple):
 
 
 def _make_folder(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True)
+    make_private_folder(folder.parent)
+    folder.mkdir(mode=0o700)
 
 
 def _created(path: Path) -> BinaryIO:
     """Create a file for its owner alone, with its folder."""
-    path.parent.mkdir(mode=0o700, exist_ok=True)
+    make_private_folder(path.parent)
     return os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb")
 
 

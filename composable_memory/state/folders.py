@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from composable_memory.errors import ConfigError
+from composable_memory_ops_logs.private_files import make_private_folder
 
 OPS_LOG_FOLDER = "ops-logs"
 
@@ -49,7 +50,7 @@ def made_folder(folder: Path) -> Path:
     """
     resolved = folder.expanduser().resolve()
     try:
-        resolved.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(resolved)
     except OSError as error:
         raise ConfigError(
             "state_dir", f"{resolved} cannot be made: {error.strerror}; name another"
@@ -95,7 +96,7 @@ def _move(old: Path, new: Path) -> None:
     with suppress(FileNotFoundError):  # another process was quicker
         if new.exists() or _is_of_others(old):
             return
-        new.parent.mkdir(mode=0o700, exist_ok=True)
+        make_private_folder(new.parent)
         for one in (*old.parent.glob(f"{glob.escape(old.name)}?*"), old):
             one.rename(new.with_name(new.name + one.name.removeprefix(old.name)))
 

@@ -21,7 +21,7 @@ from composable_memory.state.folders import OPS_LOG_FOLDER
 from composable_memory.state.workspaces import known_workspaces
 from composable_memory.supervision.file_lock import file_lock
 from composable_memory_ops_logs.line_format import is_whole
-from composable_memory_ops_logs.private_files import replace_file
+from composable_memory_ops_logs.private_files import make_private_folder, replace_file
 from composable_memory_ops_logs.segments import BLOCK_BYTES, Segment, lines_forwards, segments_in
 
 FOLDER = "log-shipping"
@@ -72,7 +72,7 @@ async def ship(state_dir: Path, workspace_id: str, store: LogStore, *, from_star
     """
     name = sha256(f"{workspace_id}\n{store.name}".encode()).hexdigest()[:16]
     path = state_dir / FOLDER / f"{name}.json"
-    await asyncio.to_thread(path.parent.mkdir, mode=0o700, parents=True, exist_ok=True)
+    await asyncio.to_thread(make_private_folder, path.parent)
     async with file_lock(path.with_suffix(".lock"), owner="logs ship", patience_s=0) as is_alone:
         if not is_alone:
             problem, fix = f"another process is shipping the log to {store.name}", "let that one do it"

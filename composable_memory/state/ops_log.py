@@ -10,6 +10,7 @@ from composable_memory.interfaces import Clock
 from composable_memory.state.folders import OPS_LOG_FOLDER, all_judged_elsewhere, feedback_stores
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLog
+from composable_memory_ops_logs.private_files import make_private_folder
 
 
 def open_ops_log(memory: MemorySettings, *, state_dir: Path, clock: Clock) -> OpsLog:
@@ -52,7 +53,7 @@ def keep_traces(file: Path, traces: Iterable[str]) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    file.parent.mkdir(mode=0o700, exist_ok=True)
+    make_private_folder(file.parent)
     with open(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "wb") as kept:  # noqa: PTH123
         kept.write("".join(f"{trace}\n" for trace in traces).encode())
         kept.flush()

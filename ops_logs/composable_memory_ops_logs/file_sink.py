@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from composable_memory_ops_logs.events import EventDetail, OpsEvent
 from composable_memory_ops_logs.line_format import placed
-from composable_memory_ops_logs.private_files import BINARY, lock_file
+from composable_memory_ops_logs.private_files import BINARY, lock_file, make_private_folder
 from composable_memory_ops_logs.retention import Judged, Retention
 from composable_memory_ops_logs.segments import (
     BLOCK_BYTES,
@@ -120,7 +120,7 @@ class FileSink:
         try:
             return os.open(path, _OPEN_FLAGS, 0o600)
         except FileNotFoundError:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(self._directory)
             return os.open(path, _OPEN_FLAGS, 0o600)
 
 

@@ -1,4 +1,4 @@
-"""Files that only their owner may read: replaced in one step, and locked against other processes."""
+"""Files and folders that only their owner may read: made, replaced in one step, and locked against others."""
 
 import os
 import sys
@@ -14,6 +14,21 @@ if sys.platform != "win32":
 BINARY = getattr(os, "O_BINARY", 0)
 Survives: TypeAlias = Literal["kill", "power cut"]
 """What a replaced file outlasts: a killed process, at no cost, or a power cut, which waits for the disk."""
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, for their owner alone; those that are there stay.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        if folder.parent == folder:
+            raise
+        make_private_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def replace_file(target: Path, content: bytes, *, survives: Survives) -> None:

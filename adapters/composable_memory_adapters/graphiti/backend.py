@@ -30,6 +30,7 @@ from composable_memory_adapters.graphiti.outbox.worker import Worker
 from composable_memory_adapters.graphiti.service import open_service
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_adapters.graphiti.status import GraphParts, Monitor, ingest_settings
+from composable_memory_ops_logs.private_files import make_private_folder
 
 if TYPE_CHECKING:
     from composable_memory_adapters.graphiti.database.graph_copies import FalkorCopies
@@ -181,7 +182,7 @@ def _folder_of(settings: GraphitiSettings, services: BackendServices) -> Path:
     if address is None and settings.private.dir is not None:
         folder = services.workspace_dir / settings.private.dir.expanduser()
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(folder)
     except OSError as error:
         problem = f"the folder {folder} cannot be made ({error.strerror})"
         raise BackendUnavailable(BACKEND_ID, problem, fix="set memory.graphiti.private.dir") from error

@@ -29,7 +29,7 @@ from composable_memory_adapters.postgres.passage_tokens import vector_of
 from composable_memory_adapters.postgres.server import Server, again
 from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_adapters.postgres.writing import OTHER_SPACE, WordedFile, Written, space_id
-from composable_memory_ops_logs.private_files import replace_file
+from composable_memory_ops_logs.private_files import make_private_folder, replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 BATCH = 64
@@ -291,7 +291,7 @@ def own_name(services: BackendServices) -> str:
             if kept := path.read_text(encoding="utf-8").strip():
                 return kept
         name = f"{socket.gethostname()}:{services.workspace_id}"
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(path.parent)
         replace_file(path, name.encode(), survives="power cut")
     except (OSError, UnicodeDecodeError) as error:
         problem = f"{path}, which names this folder on the server, cannot be used ({error})"

@@ -19,7 +19,7 @@ from composable_memory.interfaces import KeptStore
 from composable_memory_adapters.qmd.installation import find_node
 from composable_memory_adapters.qmd.settings import ModelSettings, QmdSettings
 from composable_memory_adapters.qmd.types import BACKEND_ID, Collection, Home
-from composable_memory_ops_logs.private_files import replace_file
+from composable_memory_ops_logs.private_files import make_private_folder, replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 WRITTEN = "composable-memory.json"
@@ -75,7 +75,7 @@ def prepare_home(
         folders.append(root / "sessions")
     try:
         for folder in folders:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(folder)
         root.chmod(0o700)
     except OSError as error:
         raise _unusable(root, error) from error
@@ -207,7 +207,7 @@ def _own_cache(environ: Mapping[str, str]) -> Path:
 def _share_models(ours: Path, shared: Path) -> None:
     """Link `ours` to the models that the user has; if that is not possible, QMD keeps models of its own."""
     with contextlib.suppress(OSError):
-        shared.mkdir(parents=True, exist_ok=True)
+        make_private_folder(shared)
         ours.symlink_to(shared, target_is_directory=True)
 
 

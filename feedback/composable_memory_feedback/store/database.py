@@ -33,6 +33,7 @@ from composable_memory_feedback.store.schema import (
     keep_checksums,
 )
 from composable_memory_ops_logs import utc_now
+from composable_memory_ops_logs.private_files import make_private_folder
 
 BUSY_TIMEOUT_S = 5.0
 """How long a store waits for another process that is writing."""
@@ -257,7 +258,7 @@ def _connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
 
 def _make(path: Path, busy_timeout_s: float) -> None:
     """Put a store in place that has all its tables: an empty file was emptied by somebody else then."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     # For its owner alone; SQLite gives its companions the permissions of the file itself.
     descriptor, name = mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
     os.close(descriptor)

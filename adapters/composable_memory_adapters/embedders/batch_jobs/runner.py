@@ -36,7 +36,7 @@ from composable_memory_adapters.embedders.batch_jobs.provider_jobs import (
 from composable_memory_adapters.embedders.remote.embedder import RemoteEmbedder
 from composable_memory_adapters.embedders.remote.settings import FailureCounter, SettingsWithJobs
 from composable_memory_adapters.http_failures import FailureKind, HttpFailure
-from composable_memory_ops_logs.private_files import replace_file
+from composable_memory_ops_logs.private_files import make_private_folder, replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 
@@ -92,7 +92,7 @@ class JobJournal:
         return self._folder / f"{self._source}-{digest}.json"
 
     def _read_all(self) -> Iterator[RecordedJob]:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(self._folder)
         oldest = self._clock() - self._lifetime
         for partial_file in self._folder.glob(f".{self._source}-*.new"):  # left by a process that was killed
             _delete_if_older(partial_file, oldest)

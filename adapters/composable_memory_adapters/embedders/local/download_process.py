@@ -12,6 +12,8 @@ from hashlib import file_digest
 from pathlib import Path
 from types import TracebackType
 
+from composable_memory_ops_logs.private_files import make_private_folder
+
 SHA256_DIGITS = 64
 
 
@@ -25,7 +27,7 @@ def main() -> None:
     endpoint, repository = request["endpoint"], request["repository"]
     file = request["file"] or _chosen(HfApi(endpoint=endpoint, token=False).list_repo_files(repository))
     target = Path(request["folder"]) / file
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(target.parent)
     with FileLock(f"{target}.lock"):  # another process may be at the same file
         if not target.exists():
             _download(hf_hub_url(repository, file, endpoint=endpoint), target)

@@ -26,7 +26,7 @@ from composable_memory_adapters.graphiti.database import requirements
 from composable_memory_adapters.graphiti.database.requirements import Reason, read_reason
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_adapters.graphiti.settings import PrivateServerSettings
-from composable_memory_ops_logs.private_files import replace_file
+from composable_memory_ops_logs.private_files import make_private_folder, replace_file
 
 LOG = "server.log"
 LONGEST_LOG = 1_000_000  # bytes, from which the log is begun anew at a start
@@ -88,7 +88,7 @@ class PrivateServer:
             self._stop()
 
     def _address(self) -> Path:
-        self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(self._data_dir)
         began = time.monotonic()
         is_started = False
         while not self._closed.is_set():

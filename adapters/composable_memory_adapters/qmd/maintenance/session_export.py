@@ -30,6 +30,7 @@ from composable_memory_adapters.qmd.maintenance.export_journal import (
 )
 from composable_memory_adapters.qmd.settings import SessionExportSettings
 from composable_memory_adapters.qmd.types import BACKEND_ID, Home
+from composable_memory_ops_logs.private_files import make_private_folder
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.redactor import REDACTION_VERSION
 
@@ -86,7 +87,7 @@ class SessionExporter:
         """Make the folder of the exported sessions, so that QMD finds it from the start."""
         if self.folder is not None:
             with suppress(OSError):  # the next export reports it
-                await asyncio.to_thread(self.folder.mkdir, mode=0o700, parents=True, exist_ok=True)
+                await asyncio.to_thread(make_private_folder, self.folder)
 
     async def export(self, *, anew: bool = False) -> ExportReport:
         """Export what has changed, or `anew` what would come out otherwise now; failures are in the report.
@@ -185,7 +186,7 @@ class _Export:
         found = self._transcripts()
         if found is None:
             return
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(self._folder)
         journal = ExportJournal(self._journal_file)
         journal.remove_drafts()
         wanted = {one.key: one for one in found if one.seen.mtime_ns >= oldest * 1e9}
