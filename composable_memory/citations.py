@@ -1,6 +1,5 @@
 """Citations: where a passage stands, in a form that a reader can follow."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -8,12 +7,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from composable_memory.highlights import stripped
 from composable_memory.session_keys import is_shared
 from composable_memory.types import MemorySearchResult, format_citation
+from composable_memory_ops_logs.lazy import Pattern
 
 if TYPE_CHECKING:
     from composable_memory_feedback.judgements import Judgement
     from composable_memory_feedback.logged.logged_query import RankedHit
 
-_CITATION = re.compile(
+_CITATION = Pattern(
     r"(?P<path>.+?)(?:#[Lp](?P<first>\d{1,9})(?:-[Lp]?(?P<last>\d{1,9}))?(?::(?P<within>\d{1,9}))?"
     r"|:(?P<start>\d{1,9})(?:[-:](?P<end>\d{1,9})(?::(?P<start_char>\d{1,9}))?)?)"
 )

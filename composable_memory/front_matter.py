@@ -8,13 +8,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
+from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 LONGEST = 32_000
 """A head with more characters is text that happens to begin with a rule."""
 
 _MARK = "---"
-_HEAD = re.compile(r"\ufeff?---[ \t\r]*\n((?:.*\n)*?)(?:---|\.\.\.)[ \t\r]*(?:\n|\Z)")
+_HEAD = Pattern(r"\ufeff?---[ \t\r]*\n((?:.*\n)*?)(?:---|\.\.\.)[ \t\r]*(?:\n|\Z)")
 _KEY = re.compile(r"([A-Za-z][\w-]*)[ \t]*:(?:[ \t]+(.*)|[ \t]*)")
 _ITEM = re.compile(r"[ \t]*-[ \t]+(.*)")
 _QUOTED = re.compile(r"""["'](.*)["']""")

@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from composable_memory.paths import opened_file
+from composable_memory_ops_logs.lazy import Pattern
 
 GITIGNORE = ".gitignore"
 MAX_BYTES = 2**20
@@ -22,7 +23,7 @@ FOLDER = "\0"
 
 _WILD = re.compile(r"[*?\]\\]")
 _SPECIAL = re.compile(r"[/*?\[\\]")
-_TOKEN = re.compile(r"\[(?P<not>[!^]?)(?P<set>\]?(?:\\.|\[:[a-z]+:\]|[^\]\\])*)\]|\\.|[^\[]", re.DOTALL)
+_TOKEN = Pattern(r"\[(?P<not>[!^]?)(?P<set>\]?(?:\\.|\[:[a-z]+:\]|[^\]\\])*)\]|\\.|[^\[]", re.DOTALL)
 _CHARACTER = re.compile(r"\\?.", re.DOTALL)
 _NAMED = re.compile(r"\[:([a-z]+):\]")
 _SETS = {

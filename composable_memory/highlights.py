@@ -8,17 +8,18 @@ from typing import TypeAlias, TypeGuard
 
 from composable_memory.front_matter import front_matter
 from composable_memory.types import MemorySearchResult
+from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 ELLIPSIS = "…"
 STEM_CHARS = 5
 """So much of a word is compared: enough for "kept" and "bicycle", and the same for "bicycles"."""
 
-WIKI_LINK = re.compile(  # neither `a[[i]]` and `${x[[1]]}` nor `[[ -f x ]]`, which are code
+WIKI_LINK = Pattern(  # neither `a[[i]]` and `${x[[1]]}` nor `[[ -f x ]]`, which are code
     r"(?:(?<![\\\w])!|(?<![A-Za-z0-9_$\[{\\]))\[\["
     r"(?!\s)(?P<name>[^\[\]|\n]+?)(?<!\s)(?:\\?\|(?P<alias>[^\[\]|\n]+))?\]\]"
 )
-CODE = re.compile(
+CODE = Pattern(
     r"^[ \t>]*(?:(?:[-*+]|\d+[.)])[ \t]+)?(?P<fence>`{3,}(?=[^`\n]*$)|~{3,})[^\n]*"
     r"(?:\n.*?(?:^[ \t>]*(?P=fence)[`~]*[ \t]*$|\Z)|\Z)"
     r"|(?<![`\\])(?P<ticks>`+)(?!`)(?:(?!\n[ \t>]*(?:\n|```|~~~)).)+?(?<!`)(?P=ticks)(?!`)",

@@ -7,6 +7,8 @@ were the user or the agent.
 import re
 from collections.abc import Iterable
 
+from composable_memory_ops_logs.lazy import Pattern
+
 MEMORY_TAG = "relevant-memories"
 """Between these tags stands what an agent was told out of its memory, which nobody said."""
 
@@ -19,13 +21,13 @@ SILENT = "NO_REPLY"
 
 # What agents put into the messages of their users, such as <system-reminder> and <environment_context>; other
 # tags may be what a user writes about.
-_INSERTED = re.compile(
+_INSERTED = Pattern(
     r"<((?:system|command|local|user|environment|ide|task|additional|hook|session|tool|bash)[-_][a-z_-]+)\b[^<>]{0,500}>"
     r".*?(?:</\1>|\Z)",
     re.DOTALL | re.IGNORECASE,
 )
 _ESCAPES = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2060-\u2069\ufeff]")
+_CONTROLS = Pattern("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2060-\u2069\ufeff]")
 
 
 def fence(parts: Iterable[str]) -> str:

@@ -5,7 +5,6 @@ below it. Every line is in some chunk, no chunk is longer than asked for, a chun
 the first of them it begins, and the same text always gives the same chunks and hashes.
 """
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
@@ -13,6 +12,7 @@ from itertools import accumulate
 from unicodedata import category
 
 from composable_memory_adapters.text.markdown_outline import Outline, outline
+from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 CHARACTERS_PER_TOKEN = 4
@@ -27,7 +27,7 @@ _FLAGS = "\U0001f1e6", "\U0001f1ff"
 """Two of these letters make a flag."""
 _JAMO = "\u1160", "\u11ff"
 """Vowels and finals of a Korean syllable that is written as its parts."""
-_ASTRAL = re.compile("[\U00010000-\U0010ffff]")
+_ASTRAL = Pattern("[\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

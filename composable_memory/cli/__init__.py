@@ -33,6 +33,8 @@ def main() -> None:
     # Python looks for garbage after every 700 new objects and again at the end: a quarter of a search's time,
     # and a part of it while these are imported.
     gc.set_threshold(GC_THRESHOLD)
+    # Pydantic would read what all installed packages offer, to look for plug-ins of its own.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from composable_memory.cli.commands import app
     from composable_memory.cli.output import error, prepare_streams
 

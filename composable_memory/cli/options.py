@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ class SearchFlags:
     session: Session = None
 
 
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DAY = Pattern(r"\d{4}-\d{2}-\d{2}")
 _SPAN = re.compile(r"(\d+)\s*([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 

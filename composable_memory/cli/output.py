@@ -14,6 +14,7 @@ from unicodedata import east_asian_width
 import typer
 
 from composable_memory.paths import NOTES
+from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 # A line of Chinese or Japanese ends behind any character, unless a mark follows that begins no line.
 _WIDE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"
-_WORDS = re.compile(
+_WORDS = Pattern(
     rf"\s*(?:[{_WIDE}][\u3001\u3002\u300d\u300f\uff01\uff09\uff0c\uff1a\uff1b\uff1f]*|[^\s{_WIDE}]+)"
 )
 WITHOUT_LINKS = frozenset({"dumb", "linux"})

@@ -97,7 +97,7 @@ class HooksSettings(SettingsModel):
     session_messages: int = Field(
         default=15, ge=1, le=1_000, description="So many last messages are kept where no model summarises."
     )
-    flush: FlushSettings = FlushSettings()
+    flush: FlushSettings = FlushSettings.model_construct()
 
 
 def _endpoint(value: str) -> str:
@@ -180,7 +180,7 @@ class FeedbackSettings(SettingsModel):
     cool_down_hours: float = Field(
         default=24.0, ge=0, le=8760, description="Least time between two changes that an advisor makes."
     )
-    llm: JudgeSettings = JudgeSettings()
+    llm: JudgeSettings = JudgeSettings.model_construct()
 
     @property
     def limits(self) -> "AdviceLimits":
@@ -336,12 +336,12 @@ class MemorySettings(SettingsModel):
         pattern="^[a-z0-9]{1,20}$",
         description="The workspace's own name: it is that one in whichever folder; unset, the folder tells.",
     )
-    query: QuerySettings = QuerySettings()
-    embedding: EmbeddingSettings = EmbeddingSettings()
-    ops_log: OpsLogSettings = OpsLogSettings()
-    feedback: FeedbackSettings = FeedbackSettings()
-    hooks: HooksSettings = HooksSettings()
-    builtin: BuiltinSection = BuiltinSection()
+    query: QuerySettings = QuerySettings.model_construct()
+    embedding: EmbeddingSettings = EmbeddingSettings.model_construct()
+    ops_log: OpsLogSettings = OpsLogSettings.model_construct()
+    feedback: FeedbackSettings = FeedbackSettings.model_construct()
+    hooks: HooksSettings = HooksSettings.model_construct()
+    builtin: BuiltinSection = BuiltinSection.model_construct()
     backends: dict[PluginId, ListedSection] = Field(default={})
 
     @property
@@ -400,7 +400,7 @@ class MemorySettings(SettingsModel):
 class Settings(SettingsModel):
     """All settings."""
 
-    memory: MemorySettings = MemorySettings()
+    memory: MemorySettings = MemorySettings.model_construct()
 
 
 def _enabled_unless_told(section: object, *, enabled: bool = True) -> object:

@@ -19,7 +19,7 @@ Words = tuple[str, ...]
 _CJK = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = Pattern(rf"[{_CJK}]|[^\W_{_CJK}]+")
 _IS_CJK = Pattern(rf"[{_CJK}]")
-_LEAD = re.compile(r"(?:[-*+]|\d{1,4}[.)])\s+(?:\[[ xX]\]\s+)?")
+_LEAD = Pattern(r"(?:[-*+]|\d{1,4}[.)])\s+(?:\[[ xX]\]\s+)?")
 _BLOCK_ID = re.compile(r"\s\^[A-Za-z0-9-]+\s*$")
 _STRUCTURE = re.compile(r"#{1,6}\s|`{3}|~{3}|[-*_=|: ]+$")
 

@@ -11,6 +11,7 @@ from itertools import islice
 from composable_memory.citations import format_place
 from composable_memory.errors import require_whole
 from composable_memory.types import MemorySearchResult, SupportingFact
+from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 DEFAULT_MAX_CHARS = 2000
@@ -28,7 +29,7 @@ _WIDE = (
     "[\u1100-\u11ff\u2e80-\u303f\u3040-\u30ff\u3130-\u318f\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef"
     "\U00020000-\U0003ffff]"
 )
-_LAST_BREAK = re.compile(r"(?s).*(?:\s|[。、，！？；])")
+_LAST_BREAK = Pattern(r"(?s).*(?:\s|[。、，！？；])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,16 +11,17 @@ from composable_memory.paths import FOREIGN
 from composable_memory.retain.retained_lines import MEMORY_TYPES, MemoryType, retained_lines
 from composable_memory.time.windows import named_window
 from composable_memory.types import NO_FILTERS, MemorySearchResult, SearchFilters
+from composable_memory_ops_logs.lazy import Pattern
 
 LONGEST_READ = 8_000
 """Only this many characters of a query are read for filters."""
 NAMED_TYPES = ("fact", "note", "transcript")
 
 _ENDS = "?!.,;…？！。、，；"
-_NAMED = re.compile(rf'(?<!\S)(path|tag|type|after|before):("[^"\n]*"[{_ENDS}]*|\S+)')
+_NAMED = Pattern(rf'(?<!\S)(path|tag|type|after|before):("[^"\n]*"[{_ENDS}]*|\S+)')
 _QUOTED = re.compile(r'(?<!\S)"(?=[^"\n]*\w)([^"\n]*)"(?![\w"])')
-_EXCLUDED = re.compile(r"(?<!\S)-([^\W\d_][\w'’-]*)(?!\S)")
-_PROSE_END = re.compile(r"[.?!。？！…]\s*$")
+_EXCLUDED = Pattern(r"(?<!\S)-([^\W\d_][\w'’-]*)(?!\S)")
+_PROSE_END = Pattern(r"[.?!。？！…]\s*$")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?!\d)")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from composable_memory.time.expressions import time_mentions
 from composable_memory.types import QueryIntent, TimeHint
+from composable_memory_ops_logs.lazy import Pattern
 
 LONGEST_READ = 2000
 """Only this many characters of a query are read; what a question is about stands at its beginning."""
@@ -27,7 +28,7 @@ _HASHTAG = re.compile(r"(?<!\w)#([^\W_][\w-]*)")
 _TOPIC_PHRASE = re.compile(
     r"\b(?:about|regarding|related\s+to|topics?)\s+([^.?;!\n]+)|\bre:\s*([^.?;!\n]+)", re.IGNORECASE
 )
-_TOPIC_SEPARATOR = re.compile(r"\s*,\s*(?:and\s+)?|\s+and\s+", re.IGNORECASE)
+_TOPIC_SEPARATOR = Pattern(r"\s*,\s*(?:and\s+)?|\s+and\s+", re.IGNORECASE)
 _LEADING_TOPIC_WORD = re.compile(r"^(?:(?:the\s+)?topics?\s+)+", re.IGNORECASE)
 
 _NOT_ENTITIES = frozenset(

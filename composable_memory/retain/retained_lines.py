@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, get_args
 
 from composable_memory.front_matter import front_matter
 from composable_memory.markdown_lines import COMMENT, COMMENT_ENDS, CodeReader, heading_in
+from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 RETAIN_HEADING = "## Retain"
@@ -27,11 +28,11 @@ _LETTERS: dict[MemoryType, str] = {"world": "W", "experience": "B", "opinion": "
 _TYPES = {letter: name for name, letter in _LETTERS.items()}
 
 _ENTITY = r"@(?:\[\[([^\[\]\n]+)\]\]|([^\s:：@,\[\]]+))"
-_LINE = re.compile(
+_LINE = Pattern(
     r"[ \t]{0,3}[-*+][ \t]+(?P<letter>[WBOS])(?:\(c=(?P<confidence>[01]?\.?\d+)\))?"
     rf"(?P<entities>(?:[ \t,]+{_ENTITY})*)[ \t]*[:：][ \t]*(?P<rest>\S.*)"
 )
-_ENTITIES = re.compile(_ENTITY)
+_ENTITIES = Pattern(_ENTITY)
 _WORD = re.compile(r"[^ \t]+")
 _TAG = re.compile(r"#((?=[\w/-]*[^\W\d])[\w/-]+)")
 _ID = re.compile(r"\^([A-Za-z0-9-]+)")

@@ -13,6 +13,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from composable_memory.types import TimeHint, TimeRelation, TimeUnit
+from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 LONGEST_PREPOSITION = 60
@@ -334,7 +335,7 @@ questions speak of no time, and need none.
 """
 _SIGNS = tuple(dict.fromkeys(sign for sign, _, _ in _RULES))
 
-_AHEAD = re.compile(
+_AHEAD = Pattern(
     r"\b(?:will|shall|won['’]t|going to|gonna|upcoming|coming up|plan(?:s|ned|ning)?|scheduled|due"
     r"|werde[nt]?|wird|geplant|plan(?:en|st|t)|vor(?:haben|habe|hast)|anstehen\w*|machen wir|mache ich"
     r"|v(?:oy|as?|amos|an) a|\w+(?:aré|ará|arán|aremos|eré|erá|erán|eremos|iré|irá|irán|iremos)"
@@ -342,7 +343,7 @@ _AHEAD = re.compile(
     r"|将(?!军)|(?<![主重需必])要(?!求)|打算|计划|准备|安排|即将",
     re.IGNORECASE,
 )
-_BEHIND = re.compile(
+_BEHIND = Pattern(
     r"\b(?:was(?! (?:ist|mach|passier|steh|wird|werd))|were|had|did|have (?:i|we) (?!to)\w+ed"
     r"|war(?:en)?|hatten?|wurden?|haben? (?:ich|wir) .*\b(?-i:ge\w+(?:t|en))"
     r"|fue(?:ron)?|había\w*|hubo|hicimos|hice|tuv\w+|estaban?)\b|了|过|曾",

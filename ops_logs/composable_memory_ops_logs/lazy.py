@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from importlib import import_module
+from typing import Any
 
 
 def lazy_names(
@@ -68,6 +69,16 @@ class Pattern:
         return self.compiled.finditer
 
     @cached_property
-    def findall(self) -> Callable[..., list[str]]:
-        """Find the texts of all matches."""
+    def findall(self) -> Callable[..., list[Any]]:
+        """Find the texts of all matches, or of their groups."""
         return self.compiled.findall
+
+    @cached_property
+    def split(self) -> Callable[..., list[str | Any]]:
+        """Split at all matches."""
+        return self.compiled.split
+
+    @cached_property
+    def sub(self) -> Callable[..., str]:
+        """Replace all matches."""
+        return self.compiled.sub

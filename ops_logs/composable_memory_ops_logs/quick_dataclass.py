@@ -1,7 +1,7 @@
 """The standard `dataclass`, made in a quarter of the time.
 
-A search defines some 160 values before it begins; writing and compiling their seven methods one by one took a
-seventh of the whole command. Here only `__init__` is compiled, and the others are closures.
+A search defines some 200 values before it begins; writing and compiling their seven methods one by one took
+a seventh of the whole command. Here only `__init__` is compiled, when needed, and the others are closures.
 """
 
 import dataclasses
@@ -49,7 +49,24 @@ def _frozen(cls: type, *, kw_only: bool) -> Any:
         if cls.__dict__.get(name) is None:  # with `__eq__` of its own, a class has None for `__hash__`
             method.__name__, method.__qualname__ = name, f"{made.__qualname__}.{name}"
             setattr(made, name, method)
+    if wrong := [one.name for one in fields if not one.init and _has_default(one)]:
+        raise TypeError(f"{wrong[0]}: a field that `__init__` does not take can have no default here")
+    if "__init__" not in cls.__dict__:
+        made.__init__ = _CompiledWhenUsed(made, fields)
     return made
+
+
+class _CompiledWhenUsed:
+    """Stands for `__init__` until it is first looked up: most values of a program are never made."""
+
+    def __init__(self, made: Any, fields: Sequence[Field]) -> None:
+        self._made, self._fields = made, fields
+
+    def __get__(self, one: object, of: object = None) -> Any:
+        init = _init(self._made, self._fields)
+        init.__qualname__ = f"{self._made.__qualname__}.__init__"
+        self._made.__init__ = init
+        return init if one is None else init.__get__(one)
 
 
 def _methods(made: Any, fields: Sequence[Field]) -> Mapping[str, Method]:
@@ -83,9 +100,6 @@ def _methods(made: Any, fields: Sequence[Field]) -> Mapping[str, Method]:
             object.__setattr__(self, name, value)
 
     return {
-        "__init__": _init(
-            made, fields, then="self.__post_init__()" if hasattr(made, "__post_init__") else "pass"
-        ),
         "__eq__": equal,
         "__hash__": hash_of,
         "__repr__": text,
@@ -95,13 +109,17 @@ def _methods(made: Any, fields: Sequence[Field]) -> Mapping[str, Method]:
     }
 
 
+def _has_default(field: Field) -> bool:
+    return not (field.default is field.default_factory is dataclasses.MISSING)
+
+
 def _values(names: Iterable[str]) -> Callable[[object], tuple[object, ...]]:
     """Return what reads these attributes as a tuple; `attrgetter` would not make one of a single value."""
     read = list(names)
     return attrgetter(*read, read[0]) if read else lambda _: ()
 
 
-def _init(made: Any, fields: Sequence[Field], then: str) -> Method:
+def _init(made: Any, fields: Sequence[Field]) -> Method:
     """Compile `__init__`, the one method that is called often.
 
     It sets by the descriptors of the slots: `object.__setattr__` has to find them first, half as slow again.
@@ -123,8 +141,7 @@ def _init(made: Any, fields: Sequence[Field], then: str) -> Method:
             (by_name if one.kw_only else positional).append(parameter)
             names[f"_set_{name}"] = getattr(made, name).__set__
             lines.append(f"_set_{name}(self, {value})")
-        elif parameter != name:
-            raise TypeError(f"{name}: a field that `__init__` does not take can have no default here")
+    then = "self.__post_init__()" if hasattr(made, "__post_init__") else "pass"
     parameters = ", ".join(["self", *positional, *(["*", *by_name] if by_name else [])])
     exec(f"def __init__({parameters}):\n " + "\n ".join([*lines, then]), names)  # noqa: S102 - names of fields
     init: Method = names["__init__"]

@@ -115,8 +115,8 @@ class HybridSettings(SettingsModel):
     candidate_multiplier: int = Field(
         default=4, ge=1, le=20, description="Candidates per leg for each wanted result."
     )
-    mmr: MmrSettings = MmrSettings()
-    temporal_decay: DecaySettings = DecaySettings()
+    mmr: MmrSettings = MmrSettings.model_construct()
+    temporal_decay: DecaySettings = DecaySettings.model_construct()
 
     @model_validator(mode="after")
     def _scale_weights(self) -> Self:
@@ -141,7 +141,7 @@ class QuerySettings(SettingsModel):
         le=1.0,
         description="Least score; a hit that holds every word of the query is never cut.",
     )
-    hybrid: HybridSettings = HybridSettings()
+    hybrid: HybridSettings = HybridSettings.model_construct()
     rerank: str = Field(
         default="auto",
         min_length=1,
@@ -179,7 +179,7 @@ class FollowSettings(SettingsModel):
         le=525_600,
         description="Look for changes this often while a memory stays open; 0 for never.",
     )
-    sessions: SessionDeltaSettings = SessionDeltaSettings()
+    sessions: SessionDeltaSettings = SessionDeltaSettings.model_construct()
 
 
 class SyncSettings(FollowSettings):
@@ -261,8 +261,8 @@ class StoreSettings(SettingsModel):
         description="The index file; `{stateDir}`, `{agentId}`, `{workspace}` (its id) and `~`"
         " are filled in, a relative path begins at the state folder.",
     )
-    vector: VectorSettings = VectorSettings()
-    fts: KeywordSettings = KeywordSettings()
+    vector: VectorSettings = VectorSettings.model_construct()
+    fts: KeywordSettings = KeywordSettings.model_construct()
 
     @field_validator("path")
     @classmethod
@@ -291,17 +291,17 @@ class NoteSettings(SettingsModel):
     max_files: int = Field(
         default=50_000, ge=1, description="Most notes that a whole folder may have before it is refused."
     )
-    chunking: ChunkingSettings = ChunkingSettings()
-    sessions: SessionSettings = SessionSettings()
-    query: QuerySettings = QuerySettings()
+    chunking: ChunkingSettings = ChunkingSettings.model_construct()
+    sessions: SessionSettings = SessionSettings.model_construct()
+    query: QuerySettings = QuerySettings.model_construct()
 
 
 class BuiltinSettings(NoteSettings):
     """Settings of the builtin memory."""
 
-    sync: SyncSettings = SyncSettings()
-    cache: CacheSettings = CacheSettings()
-    store: StoreSettings = StoreSettings()
+    sync: SyncSettings = SyncSettings.model_construct()
+    cache: CacheSettings = CacheSettings.model_construct()
+    store: StoreSettings = StoreSettings.model_construct()
 
 
 def filled_in(template: str, *, state_dir: Path, agent_id: str, workspace_id: str) -> Path:

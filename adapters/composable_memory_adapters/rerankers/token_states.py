@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from composable_memory.errors import BackendUnavailable
 from composable_memory_adapters.text import stop_words
 from composable_memory_adapters.text.forms import folded
+from composable_memory_ops_logs.lazy import Pattern
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,7 +45,7 @@ TOKENIZER = (
 PROJECTION = Path(__file__).with_name("projection.npy")
 
 _WORD = re.compile(r"\w")
-_BREAK = re.compile(r"(?<=[.!?;,。！？；，、])\s*|\s+")
+_BREAK = Pattern(r"(?<=[.!?;,。！？；，、])\s*|\s+")
 
 States: TypeAlias = "npt.NDArray[np.int8]"
 """A row of `DIMENSIONS` numbers for each word, of length 127."""

@@ -4,10 +4,10 @@ Someone who asks for the Pumpe means the Wasserpumpe as well, and who asks for t
 about the Schlüssel zum Keller.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from composable_memory_adapters.text.forms import folded
+from composable_memory_ops_logs.lazy import Pattern
 
 MIN_PART = 3
 """Each part of a compound has at least so many letters."""
@@ -42,8 +42,8 @@ LOST = ("e", "en", "n")
 """What the first part may have lost: Woll-decke, Gieß-kanne."""
 
 _LONG_WORDS = {
-    "de": re.compile(rf"(?<!\w)[A-ZÄÖÜ][a-zäöüß]{{{MIN_COMPOUND - 1},39}}(?!\w)"),  # nouns
-    "nl": re.compile(rf"(?<!\w)[A-Za-zé]{{{MIN_COMPOUND},40}}(?!\w)"),
+    "de": Pattern(rf"(?<!\w)[A-ZÄÖÜ][a-zäöüß]{{{MIN_COMPOUND - 1},39}}(?!\w)"),  # nouns
+    "nl": Pattern(rf"(?<!\w)[A-Za-zé]{{{MIN_COMPOUND},40}}(?!\w)"),
 }
 
 

@@ -14,6 +14,8 @@ from typing import cast
 
 import apsw
 
+from composable_memory_ops_logs.lazy import Pattern
+
 CJK = (
     "\u2e80-\u2fdf\u3005-\u3007\u3031-\u3035\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
     "\u3105-\u312f\u3131-\u318e\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
@@ -21,11 +23,12 @@ CJK = (
 )
 """Han, kana and Hangul, for a regular expression's set."""
 
-_RUN = re.compile(f"[{CJK}]+")
-_WORD = re.compile(f"[{CJK}]+|[^\\W_{CJK}]+")
-_HANGUL = re.compile("[\u1100-\u11ff\u3131-\u318e\uac00-\ud7a3]+")
+_RUN = Pattern(f"[{CJK}]+")
+_WORD = Pattern(f"[{CJK}]+|[^\\W_{CJK}]+")
+_ASCII_WORD = re.compile(r"[^\W_]+")
+_HANGUL = Pattern("[\u1100-\u11ff\u3131-\u318e\uac00-\ud7a3]+")
 # Wide and narrow forms, and characters in two parts, as some keyboards and file systems produce them.
-_IRREGULAR = re.compile(
+_IRREGULAR = Pattern(
     "[\u1100-\u11ff\u2f00-\u2fdf\uf900-\ufaff\ufb50-\ufdff\ufe70-\ufefc\uff01-\uff5e\uff66-\uffdc]+"
     "|.[\u3099\u309a]"
 )
@@ -57,13 +60,15 @@ def index_text(text: str) -> str:
 
 def plain(text: str) -> str:
     """Return wide, narrow and divided forms as ordinary characters, and Arabic without its marks."""
+    if text.isascii():
+        return text
     text = _IRREGULAR.sub(lambda form: unicodedata.normalize("NFKC", form[0]), text)
     return text.translate(_ARABIC_LETTERS) if _ARABIC.search(text) else text
 
 
 def words_of(text: str) -> list[str]:
     """Return the words of a plain text in their order; an Asian run is one of them."""
-    return _WORD.findall(text)
+    return _ASCII_WORD.findall(text) if text.isascii() else _WORD.findall(text)
 
 
 def tokens(word: str) -> list[str]:
@@ -85,7 +90,7 @@ def word_set(text: str) -> frozenset[str]:
 
 def is_asian(word: str) -> bool:
     """Return whether a word is a run of Chinese, Japanese or Korean."""
-    return _RUN.match(word) is not None
+    return not word.isascii() and _RUN.match(word) is not None
 
 
 def is_hangul(run: str) -> bool:

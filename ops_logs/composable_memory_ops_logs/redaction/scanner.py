@@ -76,9 +76,9 @@ _SIMPLE = tuple(
 
 _LOOK_ALIKES = str.maketrans("аеорсухіѕјкαορν", "aeopcyxisjkaopv")
 _ALIKE = "".join(map(chr, _LOOK_ALIKES))
-_MIXED = re.compile(f"(?<![a-z{_ALIKE}])(?:[a-z]+[{_ALIKE}]|[{_ALIKE}]+[a-z])[a-z{_ALIKE}]*")
+_MIXED = Pattern(f"(?<![a-z{_ALIKE}])(?:[a-z]+[{_ALIKE}]|[{_ALIKE}]+[a-z])[a-z{_ALIKE}]*")
 """A word of Latin letters in which Cyrillic or Greek ones stand for those that look the same."""
-_ADJACENT = re.compile(f"[{_ALIKE}](?:(?=[a-z])|(?<=[a-z].))")
+_ADJACENT = Pattern(f"[{_ALIKE}](?:(?=[a-z])|(?<=[a-z].))")
 """What every such word holds, found in a tenth of the time."""
 
 

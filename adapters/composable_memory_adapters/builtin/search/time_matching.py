@@ -27,6 +27,7 @@ from composable_memory_adapters.builtin.store.read_queries import PassageReader
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text import stop_words
 from composable_memory_adapters.text.forms import folded
+from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 SAYING_BONUS = 0.1
@@ -70,7 +71,7 @@ _WORD = re.compile(r"\w+")
 _STOPS = stop_words.ALWAYS.union(*stop_words.BY_LANGUAGE.values())
 _END = re.compile(r"\bend\b|\bfinal")
 _SUFFIXES = "|".join(map(re.escape, sorted(NOTE_SUFFIXES)))
-_DAY_IN_NAME = re.compile(rf"(?<![\w-])(?:[\w.-]+/)*(\d{{4}}-\d{{2}}-\d{{2}})(?:(?:{_SUFFIXES})\b)?(?!\d)")
+_DAY_IN_NAME = Pattern(rf"(?<![\w-])(?:[\w.-]+/)*(\d{{4}}-\d{{2}}-\d{{2}})(?:(?:{_SUFFIXES})\b)?(?!\d)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
