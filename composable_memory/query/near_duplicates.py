@@ -2,8 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
-from itertools import chain, combinations, islice, pairwise, product
-from operator import itemgetter
+from itertools import chain, combinations, islice, product
+from operator import add, itemgetter
 from threading import Lock
 from typing import TypeAlias
 
@@ -52,7 +52,7 @@ def _words_in(text: str) -> list[str]:
     folded = text.casefold()
     words = folded.split()
     if len(folded) > 16 * len(words):
-        return [one + other for one, other in pairwise(folded)]
+        return [*map(add, folded, folded[1:])]
     return words
 
 
@@ -205,7 +205,7 @@ def _until_full(
 
 
 def _that_can_be_grouped(results: Sequence[MemorySearchResult]) -> set[int]:
-    """Return the places of facts that say where they are from, and of all that share lines with others."""
+    """Return the places of facts that say where they are from, and of what shares most of its lines."""
     by_path = defaultdict[str, list[tuple[int, int, int]]](list)
     grouped: set[int] = set()
     for place, result in enumerate(results):
@@ -214,13 +214,12 @@ def _that_can_be_grouped(results: Sequence[MemorySearchResult]) -> set[int]:
             grouped.add(place)
             by_path[origin.path].append((origin.start_line, origin.end_line, place))
     for stretches in by_path.values():
-        if len(stretches) == 1:
-            continue
         stretches.sort()
-        reached, last = -1, -1
-        for start, end, place in stretches:
-            if start <= reached:
-                grouped |= {place, last}
-            if end >= reached:
-                reached, last = end, place
+        for at, (start, end, place) in enumerate(stretches, 1):
+            for start_of_other, end_of_other, other in islice(stretches, at, None):
+                if start_of_other > end:
+                    break
+                shorter = min(end - start, end_of_other - start_of_other) + 1
+                if min(end, end_of_other) - start_of_other + 1 >= shorter * OVERLAP_SHARE:
+                    grouped |= {place, other}
     return grouped
