@@ -5,8 +5,11 @@ Reports CPU time a query in all threads, beside `asyncio.gather` of three no-ops
 run. Neither of the two has deadlines, attributions or a log. Also shows how far a hanging backend moves the
 answer past its deadline.
 
-No answer is given twice before all others were: what a query, its events or their texts keep for next time
-helps no more than it does where people ask different things.
+No answer is given twice before all others were. In the first rows every text is new when it is found: what
+is kept of texts for next time helps nothing. In the others four of five were found by one of the last eight
+questions. Of what was compared for one of some 200 questions in turn about one folder of notes, as much as
+stands in the cache had been compared before: dialogues (LoCoMo) 87 to 92 %, paragraphs of an encyclopedia
+(XQuAD) 80 to 88 %, abstracts of papers (Cranfield) 34 %.
 """
 
 import argparse
@@ -28,8 +31,8 @@ from composable_memory.types import MemorySearchResult, SearchAnswer, SearchOpti
 from composable_memory_ops_logs import OpsLog
 
 RESULTS_EACH = 24
-DIFFERENT_ANSWERS = 100
-"""More texts than the log remembers to be without secrets."""
+DIFFERENT_ANSWERS = 200
+"""With more texts than are remembered to be without secrets, and than are remembered by their words."""
 QUESTION = "which port does the dock controller use?"
 VOCABULARY = [f"{a}{b}{c}" for c in ("", "s", "ing", "port", "ed", "le", "ry", "tion") for a in ("ha", "sto",
               "wi", "lan", "pre", "cu", "de", "mi", "o", "ga", "fre", "tu") for b in ("der", "no", "r", "st",
@@ -39,12 +42,20 @@ Call = Callable[[], Awaitable[object]]
 
 
 class Ready(FakeBackend):
-    """Answers at once with results made beforehand; every third one stands in its neighbours' lists too."""
+    """Answers at once with results made beforehand; every third one stands in its neighbours' lists too.
 
-    def __init__(self, number: int) -> None:
+    With `is_known` four of five results are those of one of eight answers.
+    """
+
+    def __init__(self, number: int, *, is_known: bool = False) -> None:
         super().__init__(f"ready{number}")
         self.answers = [
-            SearchAnswer(results=tuple(_result(number, at, rank) for rank in range(RESULTS_EACH)))
+            SearchAnswer(
+                results=tuple(
+                    _result(number, at % 8 if is_known and (at + rank) % 5 else at, rank)
+                    for rank in range(RESULTS_EACH)
+                )
+            )
             for at in range(DIFFERENT_ANSWERS)
         ]
         self._turns = cycle(self.answers)
@@ -156,21 +167,13 @@ async def cpu_us(call: Call, repeats: int) -> float:
 
 async def cost(rounds: int, repeats: int, folder: Path) -> dict[str, list[float]]:
     backends = [Ready(number) for number in range(3)]
-    entries = [ComposableBackendEntry(id=one.id, manager=one) for one in backends]
-    silent = ComposableMemoryManager(entries, ops_log=OpsLog(None))
     async with OpsLog(folder) as log:
-        logging = ComposableMemoryManager(entries, intent_parser=parse_query_intent, ops_log=log)
-
-        async def logged_queries() -> None:
-            for _ in range(16):
-                await logging.query(QUESTION)
-            await log.flush()
-
-        calls: dict[str, tuple[Call, int]] = {
-            "gather of three no-ops": (gather_no_ops, 1),
-            "orchestrator, no log file": (lambda: silent.query(QUESTION), 1),
-            "orchestrator, intent parsed, every event on disk": (logged_queries, 16),
-        }
+        calls: dict[str, tuple[Call, int]] = {"gather of three no-ops": (gather_no_ops, 1)}
+        for texts, found in (
+            ("", backends),
+            (", 4 of 5 texts found before", [Ready(number, is_known=True) for number in range(3)]),
+        ):
+            calls |= _orchestrators(found, log, texts)
         for name, peer in (
             ("LangChain EnsembleRetriever", ensemble),
             ("LlamaIndex QueryFusionRetriever", fusion),
@@ -183,6 +186,22 @@ async def cost(rounds: int, repeats: int, folder: Path) -> dict[str, list[float]
         for name, (call, inner) in [*calls.items()] * (rounds + 1):
             samples[name].append(await cpu_us(call, max(1, repeats // inner)) / inner)
     return {name: taken[1:] for name, taken in samples.items()}  # the first round warms up
+
+
+def _orchestrators(backends: Sequence[Ready], log: OpsLog, texts: str) -> dict[str, tuple[Call, int]]:
+    entries = [ComposableBackendEntry(id=one.id, manager=one) for one in backends]
+    silent = ComposableMemoryManager(entries, ops_log=OpsLog(None))
+    logging = ComposableMemoryManager(entries, intent_parser=parse_query_intent, ops_log=log)
+
+    async def logged_queries() -> None:
+        for _ in range(16):
+            await logging.query(QUESTION)
+        await log.flush()
+
+    return {
+        f"orchestrator, no log file{texts}": (lambda: silent.query(QUESTION), 1),
+        f"orchestrator, intent parsed, every event on disk{texts}": (logged_queries, 16),
+    }
 
 
 async def overrun_ms(deadline_s: float, rounds: int) -> list[float]:

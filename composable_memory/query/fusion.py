@@ -23,7 +23,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from composable_memory.citations import citation_of
 from composable_memory.paths import FOREIGN
-from composable_memory.query.near_duplicates import NearTexts, are_apart, overlap, same_lines
+from composable_memory.query.near_duplicates import are_apart, are_near, overlap, same_lines
 from composable_memory.types import (
     Attribution,
     DroppedCandidate,
@@ -217,7 +217,7 @@ def merge(
     max_results: int | None = None,
     min_score: float = 0.0,
     rrf_k: int = DEFAULT_RRF_K,
-    is_near: Callable[[T, T], bool] | None = None,
+    is_near: Callable[[T, T], bool] = are_near,
 ) -> Merged[T]:
     """Return the ranking of all candidates.
 
@@ -225,7 +225,6 @@ def merge(
     before weights, and never cuts a group with an exact hit. Scores of the results are in [0, 1]. `is_near`
     compares texts; by default their snippets are.
     """
-    is_near = is_near or NearTexts()
     losers: list[Loser[T]] = []
     candidates = _candidates(lists, losers)
     grouping = _Grouping(dedup, losers, is_near)

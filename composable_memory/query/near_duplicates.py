@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
+from functools import lru_cache
 from itertools import chain, combinations, islice, product
 from operator import add, itemgetter
-from threading import Lock
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from composable_memory.paths import FOREIGN
 from composable_memory.types import MemorySearchResult, Origin
@@ -16,9 +16,6 @@ Passage: TypeAlias = MemorySearchResult | Candidate
 
 OVERLAP_SHARE = 0.5
 NEAR_SHARE = 0.85
-FAR_SHARE = 1.0 - NEAR_SHARE
-FEW_WORDS = 16
-"""So many words of a text are looked for before all are compared."""
 
 
 def same_lines(one: Passage, other: Passage) -> bool:
@@ -44,118 +41,73 @@ def overlap(lines: Passage | Origin | TakenFrom, better: Passage | Origin | Take
 
 def words_of(text: str) -> frozenset[str]:
     """Return the words of a text, or its character pairs where the script writes no spaces."""
-    return frozenset(_words_in(text))
-
-
-def _words_in(text: str) -> list[str]:
-    """Return the same in their order, some of them several times."""
     folded = text.casefold()
-    words = folded.split()
-    if len(folded) > 16 * len(words):
-        return [*map(add, folded, folded[1:])]
-    return words
+    words = frozenset(folded.split())
+    return words if len(folded) <= 16 * len(words) else frozenset(map(add, folded, folded[1:]))
 
 
 def nearly_equal(one: frozenset[str], other: frozenset[str]) -> bool:
     """Compare by Jaccard similarity; two texts without words are not evidence of anything."""
-    smaller, larger = len(one), len(other)
-    if smaller > larger:
-        smaller, larger = larger, smaller
-    if not smaller or smaller < larger * NEAR_SHARE:
-        return False
-    # A few words tell nearly all texts apart: those that the other lacks cannot be shared.
-    most = len(one) - len({*islice(one, FEW_WORDS)} - other)
-    if most < NEAR_SHARE * (smaller + larger - most):
-        return False
     shared = len(one & other)
-    return shared >= NEAR_SHARE * (smaller + larger - shared)
+    return shared > 0 and shared >= NEAR_SHARE * (len(one) + len(other) - shared)
 
 
-class NearTexts:
-    """Compares the snippets of the results of one query.
+def are_near(one: Passage, other: Passage) -> bool:
+    """Return whether the snippets of two results share nearly all their words."""
+    return _are_near(_sketch(one.snippet), _sketch(other.snippet))
 
-    A text with more new words than `NEAR_SHARE` allows is near none of those before it, and nearly every text
-    is such. So only the words of the others, and of what these are compared with, are kept as sets: the
-    memory that those of all texts take cost a tenth of the time of a logged query.
-    """
 
-    def __init__(self) -> None:
-        self._seen: set[str] = set()
-        self._places: dict[str, int] = {}
-        self._new: set[str] = set()
-        self._words: dict[str, frozenset[str]] = {}
-        self._placing = Lock()  # the thread of the log goes on where the query stopped
+class _Sketch(NamedTuple):
+    """How many words a text has, and a bit for each of them, which tells nearly all texts apart."""
 
-    def __call__(self, one: Passage, other: Passage) -> bool:
-        """Return whether two snippets share nearly all their words."""
-        text, near = one.snippet, other.snippet
-        later = text if self._place(text) > self._place(near) else near
-        if later in self._new and text != near:
-            return False
-        return nearly_equal(self._words_of(text), self._words_of(near))
+    text: str
+    words: int
+    bits: int
 
-    def pairs(self, texts: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """Yield each two of some texts, all of them different, that share nearly all their words."""
-        ordered = sorted(texts, key=self._place)
-        for at, text in enumerate(ordered):
-            if text not in self._new:
-                words = self._words_of(text)
-                for other in ordered[:at]:
-                    if nearly_equal(words, self._words_of(other)):
-                        yield other, text
 
-    def _place(self, text: str) -> int:
-        """Return how many texts came before this one."""
-        place = self._places.get(text)
-        return self._placed(text) if place is None else place
+_NO_BITS = b"0" * 1024
 
-    def _placed(self, text: str) -> int:
-        words = _words_in(text)
-        with self._placing:
-            known = len(self._seen)
-            self._seen.update(words)
-            new = len(self._seen) - known
-            if new > FAR_SHARE * len(words) or new > FAR_SHARE * len({*words}):
-                self._new.add(text)
-            return self._places.setdefault(text, len(self._places))
 
-    def _words_of(self, text: str) -> frozenset[str]:
-        words = self._words.get(text)
-        if words is None:
-            words = self._words[text] = words_of(text)
-        return words
+# Questions find the same passages again and again: benchmarks/orchestrator.py says how often.
+@lru_cache(maxsize=2048)
+def _sketch(text: str) -> _Sketch:
+    words = words_of(text)
+    bits = bytearray(_NO_BITS)
+    for one in words:
+        bits[hash(one) % len(_NO_BITS)] = ord("1")
+    return _Sketch(text, len(words), int(bits, 2))
+
+
+def _are_near(one: _Sketch, other: _Sketch) -> bool:
+    # So many words at least are in either of them: where two are one bit, there are more.
+    least = NEAR_SHARE * (one.bits | other.bits).bit_count()
+    return one.words >= least <= other.words and nearly_equal(words_of(one.text), words_of(other.text))
 
 
 def near_pairs(
-    results: Sequence[MemorySearchResult],
-    places: Iterable[int] | None = None,
-    is_near: NearTexts | None = None,
+    results: Sequence[MemorySearchResult], places: Iterable[int] | None = None
 ) -> Iterator[tuple[int, int]]:
     """Yield the places of all pairs with nearly equal snippets, except those that are the same lines.
 
     With `places` only the results there are compared. Pairs come in the order of the second place, then of
     the first.
     """
-    is_near = is_near or NearTexts()
     of_text: dict[str, list[int]] = {}
     for place in range(len(results)) if places is None else sorted(places):
         of_text.setdefault(results[place].snippet, []).append(place)
     pairs = [pair for equal in of_text.values() for pair in combinations(equal, 2)]
-    for text, near in is_near.pairs(of_text):
-        pairs += [(min(pair), max(pair)) for pair in product(of_text[text], of_text[near])]
+    for text, near in combinations(map(_sketch, of_text), 2):
+        if _are_near(text, near):
+            pairs += [(min(pair), max(pair)) for pair in product(of_text[text.text], of_text[near.text])]
     for first, second in sorted(pairs, key=itemgetter(1, 0)):
         one, other = results[first], results[second]
         if one.path == other.path and same_lines(one, other):
             continue
-        if one.snippet != other.snippet or is_near(one, other):  # equal texts may have no words
+        if one.snippet != other.snippet or are_near(one, other):  # equal texts may have no words
             yield first, second
 
 
-def near_pairs_shown(
-    lists: Sequence[Sequence[MemorySearchResult]],
-    most: int,
-    is_near: NearTexts | None = None,
-) -> Iterator[tuple[int, int]]:
+def near_pairs_shown(lists: Sequence[Sequence[MemorySearchResult]], most: int) -> Iterator[tuple[int, int]]:
     """Yield the near pairs that decide on the first `most` results, under any weights and fusion.
 
     `lists` are what the backends found, best first; places count as if they were laid end to end.
@@ -167,7 +119,6 @@ def near_pairs_shown(
     more as have a twin, and at all that can be grouped, whose score others can raise. Beside foreign texts,
     at all notes: one that is a copy gives its place to the note.
     """
-    is_near = is_near or NearTexts()
     results = [result for found in lists for result in found]
     grouped = _that_can_be_grouped(results)
     if any(FOREIGN in result.path for result in results):
@@ -186,7 +137,7 @@ def near_pairs_shown(
         if wanted == seen:
             yield from pairs
             return
-        seen, pairs = wanted, list(near_pairs(results, wanted, is_near))
+        seen, pairs = wanted, list(near_pairs(results, wanted))
 
 
 def _until_full(

@@ -10,7 +10,7 @@ from typing import Any
 from composable_memory.query.context_pack import PackBudget
 from composable_memory.query.fusion import Group, Merged, T
 from composable_memory.query.interleaving import Draw
-from composable_memory.query.near_duplicates import NearTexts, near_pairs, near_pairs_shown
+from composable_memory.query.near_duplicates import near_pairs, near_pairs_shown
 from composable_memory.query.ranking import QueryContext, Ranking
 from composable_memory.types import (
     LEGS,
@@ -153,9 +153,7 @@ class QueryLogger:
                 query_id=self._terms.query_id,
                 intent_kind=self._terms.kind,
                 near=MadeWhenRead(
-                    partial(
-                        _near, response.answers, request.options.max_results, policy.depth, self._terms.texts
-                    )
+                    partial(_near, response.answers, request.options.max_results, policy.depth)
                 ),
                 experiment=None if draw is None else _interleaved(draw),
             ),
@@ -279,12 +277,11 @@ def _outdated(result: MemorySearchResult) -> tuple[TakenFrom, ...] | None:
     return tuple(filter(None, map(_taken_from, result.outdated))) or None if result.facts else None
 
 
-def _near(answers: Sequence[BackendAnswer], max_results: int, depth: int, texts: NearTexts) -> list[NearPair]:
+def _near(answers: Sequence[BackendAnswer], max_results: int, depth: int) -> list[NearPair]:
     lists = [answer.results for answer in answers]
-    if max_results <= depth:
-        found = near_pairs_shown(lists, max_results, texts)
-    else:  # a list that is longer than it was read at first is ranked whole before it is cut
-        found = near_pairs([*chain(*lists)], is_near=texts)
+    # A list that is longer than it was read at first is ranked whole before it is cut.
+    is_whole = max_results > depth
+    found = near_pairs([*chain(*lists)]) if is_whole else near_pairs_shown(lists, max_results)
     pairs = [NearPair(*pair) for pair in islice(found, MOST_NEAR_PAIRS + 1)]
     return pairs if len(pairs) <= MOST_NEAR_PAIRS else [TOO_MANY_NEAR]
 

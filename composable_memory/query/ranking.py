@@ -1,13 +1,13 @@
 """Makes one ranking of several answers: calibration, merge, depth that only appends, active weights."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Generic
 
 from composable_memory.query.calibration import STRONG, STRONG_HYBRID, Calibration, calibrate, strength
 from composable_memory.query.fusion import DEFAULT_RRF_K, BackendList, Dedup, Fusion, Merged, T, merge
 from composable_memory.query.interleaving import Draw, interleave, seed_of
-from composable_memory.query.near_duplicates import NearTexts
+from composable_memory.query.near_duplicates import are_near
 from composable_memory.types import BackendAnswer, MemorySearchResult, SearchOptions
 from composable_memory_feedback.weights import IntentKind, WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -100,7 +100,7 @@ def rank(
     policy: MergePolicy,
     options: SearchOptions,
     min_depth: int,
-    is_near: Callable[[T, T], bool] | None = None,
+    is_near: Callable[[T, T], bool] = are_near,
 ) -> Ranking[T]:
     """Rank what each backend `found` within the depth that `options` call for, tier by tier.
 
@@ -108,7 +108,6 @@ def rank(
     were asked. The first tier reads every list to `policy.depth`; each further one reads twice as deep and
     appends what it adds. `is_near` compares texts; by default their snippets are.
     """
-    near = is_near or NearTexts()
 
     def one_tier(depth: int, max_results: int | None) -> Ranking[T]:
         lists: list[BackendList[T]] = []
@@ -130,7 +129,7 @@ def rank(
             max_results=max_results,
             min_score=options.min_score,
             rrf_k=policy.rrf_k,
-            is_near=near,
+            is_near=is_near,
         )
         return Ranking(merged=merged, calibrations=methods)
 
@@ -203,7 +202,7 @@ class QueryContext:
     """What holds for one query of one composite from its beginning to its end.
 
     `kind` is that of the question, and `weights` are those of each backend for it. `memory` is the mark of
-    the memory, where several share one log. `texts` compares what is found.
+    the memory, where several share one log.
     """
 
     query_id: str
@@ -214,7 +213,6 @@ class QueryContext:
     rules: Mapping[str, CalibrationRule]
     policy: MergePolicy
     memory: str | None = None
-    texts: NearTexts = field(default_factory=NearTexts)
 
     def weights_of(self, table: WeightTable) -> dict[str, float]:
         """Return the weight that a table gives each backend for this kind of question."""
@@ -240,7 +238,6 @@ def rank_active(
             policy=terms.policy,
             options=options,
             min_depth=min_depth,
-            is_near=terms.texts,
         )
 
     experiment = terms.active_weights.experiment
