@@ -558,6 +558,14 @@ async def test_workspaces_do_not_see_each_other_and_nothing_is_seen_without_one(
     assert changed.strip() == ""
 
 
+def test_who_may_use_the_tables_cannot_change_their_version(
+    team_settings: PostgresSettings, postgres_server: PostgresServer
+) -> None:
+    for change in ("UPDATE {} SET version = 99", "DELETE FROM {}", "INSERT INTO {} VALUES (99)"):
+        with pytest.raises(RuntimeError, match="permission denied"):
+            postgres_server.run("SET ROLE team", change.format(f"{team_settings.schema_}.schema_version"))
+
+
 def test_every_table_keeps_its_rows_apart_and_begins_its_keys_with_the_tenant(
     team_settings: PostgresSettings, postgres_server: PostgresServer
 ) -> None:
@@ -1681,6 +1689,59 @@ def test_the_owner_of_the_tables_has_the_vectors_of_large_workspaces_indexed(
     (indexed,) = json.loads(large.stdout)["indexed"]
     assert (indexed["workspace"], indexed["isNew"], indexed["isGone"]) == ("field-team", True, False)
     assert (before["vectorIndex"], after["vectorIndex"]) == (False, True)
+
+
+def test_a_backup_of_the_server_is_restored_into_an_empty_one(
+    postgres_server: PostgresServer,
+    team_settings: PostgresSettings,
+    workspace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = tmp_path / "config.yaml"
+    section = {"kind": "postgres", "schema": team_settings.schema_, "workspace": "field-team"}
+    learnt = {"feedback": {"backend": "team"}}
+    config.write_text(json.dumps({"memory": {"backends": {"team": section}, **learnt}}))
+    monkeypatch.setenv("COMPOSABLE_MEMORY_CONFIG", str(config))
+    monkeypatch.setenv("OWNER_URL", postgres_server.url())
+    monkeypatch.setenv("DATABASE_URL", postgres_server.url("team"))
+    monkeypatch.setenv("PATH", f"{postgres_server.programs}:{os.environ['PATH']}")
+    file = tmp_path / "team.dump"
+
+    def cmem(*words: str) -> Result:
+        return CliRunner().invoke(app, [*words, "-w", str(workspace), "--state-dir", str(tmp_path / "state")])
+
+    (workspace / "memory" / "ferry.md").write_text("The ferry leaves at nine.\n")
+    assert cmem("index").exit_code == 0
+    assert cmem("weights", "set", "team=0.5").exit_code == 0
+    refused = cmem("postgres", "backup", str(file))
+    assert not file.exists()
+    made = cmem("postgres", "backup", str(file), "--url-env", "OWNER_URL", "--json")
+    again = cmem("postgres", "backup", str(file), "--url-env", "OWNER_URL")
+
+    postgres_server.run("CREATE DATABASE restored")
+    try:
+        postgres_server.run("CREATE EXTENSION vector", database="restored")
+        at = ["-h", postgres_server.folder, "-U", "postgres", "-d", "restored", "--exit-on-error"]
+        subprocess.run([postgres_server.programs / "pg_restore", *at, file], check=True, capture_output=True)
+        monkeypatch.setenv("DATABASE_URL", postgres_server.url("team", "restored"))
+        found = cmem("search", "When does the ferry leave?", "--json")
+        weights = cmem("weights", "show", "--json")
+        indexed = cmem("index", "--json")
+    finally:
+        postgres_server.run("DROP DATABASE restored WITH (FORCE)")
+
+    assert refused.exit_code != 0
+    assert "team" in refused.stderr
+    assert made.exit_code == 0, made.output
+    assert json.loads(made.stdout)["bytes"] == file.stat().st_size > 0
+    assert file.stat().st_mode & 0o077 == 0
+    assert again.exit_code != 0
+    backends = {one["id"]: one for one in json.loads(found.stdout)["backends"]}
+    assert backends["team"]["engines"] == {"keyword": "postings", "vector": "pgvector"}
+    assert backends["team"]["resultCount"] > 0
+    assert '"team": 0.5' in weights.stdout
+    assert indexed.exit_code == 0
 
 
 @pytest.mark.parametrize("name", variants(["field-team", None], "field-team"))

@@ -71,6 +71,7 @@ FROM pg_class, aclexplode(relacl) AS given JOIN pg_roles ON pg_roles.oid = given
 WHERE pg_class.oid = to_regclass($1::text) AND given.grantee <> relowner
 """
 """Who may use the tables, beside their owner."""
+OWNER = "SELECT pg_get_userbyid(relowner)::text FROM pg_class WHERE oid = to_regclass($1::text)"
 
 SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 PARAMETERS = ("host", "port", "user", "password", "sslmode", "sslrootcert")
@@ -89,8 +90,8 @@ _GONE = (
 )
 """What is raised where the server does not answer, or has gone away."""
 
-OF_A_CLUSTER = "postmaster was shut down"
-"""So says Citus, as of a fault of its own, when its server ends while another works for it."""
+OF_A_CLUSTER = ("postmaster was shut down", "could not find valid entry for shard")
+"""So says Citus, as of a fault of its own, of a server that ends, and of a part of a table that it splits."""
 
 
 class _PoolerBetween(Exception):
@@ -386,7 +387,7 @@ class Server:
             return await schema.version(connection, self.schema)
 
     async def grant(self, role: str) -> None:
-        """Let a role use the tables."""
+        """Let a role use the tables; their version is changed by their owner alone."""
         name = '"' + role.replace('"', '""') + '"'
         async with self._connection("grant rights") as connection:
             if self._extension != "public":
@@ -396,6 +397,9 @@ class Server:
                 f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {self.schema} TO {name};"
                 f"GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA {self.schema} TO {name}"
             )
+            versions = f"{self.schema}.schema_version"
+            if await connection.fetchval(OWNER, versions) != role:
+                await connection.execute(f"REVOKE INSERT, UPDATE, DELETE ON {versions} FROM {name}")
 
     async def facts(self) -> Mapping[str, str | bool]:
         """Return what is worth knowing of the server: versions, and whether rows are kept apart for us."""
@@ -582,5 +586,5 @@ def _judge(error: Exception) -> Verdict:
 
 
 def _is_gone(error: BaseException | None) -> bool:
-    is_of_cluster = isinstance(error, asyncpg.InternalServerError) and OF_A_CLUSTER in str(error)
-    return isinstance(error, _GONE) or is_of_cluster
+    is_of_cluster = isinstance(error, asyncpg.InternalServerError)
+    return isinstance(error, _GONE) or (is_of_cluster and any(one in str(error) for one in OF_A_CLUSTER))

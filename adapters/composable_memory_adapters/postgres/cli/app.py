@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,6 +19,7 @@ from composable_memory.registry import discover_backends
 from composable_memory.state.workspaces import identify
 from composable_memory_adapters.postgres import PostgresSettings, schema, spec, vector_index, writing
 from composable_memory_adapters.postgres.cli import postgres as command_spec
+from composable_memory_adapters.postgres.dumping import dump
 from composable_memory_adapters.postgres.schema import Migrated
 from composable_memory_adapters.postgres.server import Server, address_of
 from composable_memory_adapters.postgres.snapshot import read_state
@@ -134,6 +136,26 @@ async def status(
                 warn("hint: it has grown since; let the tables' owner run `cmem postgres index`")
     if facts["bypasses"]:
         warn("this role passes by row-level security; let the memory connect as one that does not")
+
+
+@command(postgres, "backup", epilog="Example: cmem postgres backup ~/team.dump --url-env ADMIN_URL")
+async def backup(
+    target: Target,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file, for `pg_restore`.")],
+    *,
+    url_env: UrlEnv = None,
+    backend: Which = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy the tables with all workspaces to a file, by `pg_dump`, as a role that sees all rows."""
+    backend_id, _ = await asyncio.to_thread(settings_of, target, backend)
+    path = target.path(file)
+    async with opened_server(target, backend, url_env) as server:
+        size = await dump(server, path, backend_id=backend_id, environ=os.environ)
+    if as_json:
+        print_json(document(address=str(server.address), schema=server.schema, file=path, bytes=size))
+    else:
+        print_line(f"Copied {server.schema} at {server.address} to {path}, {size:,} bytes.")
 
 
 @command(postgres, "owners", epilog="Example: cmem postgres owners --json")
