@@ -880,6 +880,42 @@ async def test_a_workspace_has_what_its_state_counts_however_notes_change(
     assert pending == [5, 0, 1, 0, 0, 0, 0]
 
 
+async def test_of_a_note_that_changes_only_passages_that_change_are_written(
+    services: BackendServices,
+    team_settings: PostgresSettings,
+    postgres_server: PostgresServer,
+    tmp_path: Path,
+) -> None:
+    rows = f"SELECT id, start_line FROM {team_settings.schema_}.passages ORDER BY start_line"
+    listed = partial(postgres_server.run, rows)
+    chunking = team_settings.chunking.model_copy(update={"tokens": 20, "overlap": 0})
+    small = team_settings.model_copy(update={"chunking": chunking})
+    parts = [f"# Part {number}\n\nThe crane {number} lifts masts, and nothing else.\n" for number in range(6)]
+    folder = tmp_path / "ada"
+
+    async def brought(memory: PostgresMemory, *texts: str) -> int:
+        await asyncio.to_thread(write, folder, {"memory/log.md": "\n".join(texts)})
+        report = await memory.sync()
+        told, true = await asyncio.to_thread(counted, postgres_server, team_settings.schema_)
+        assert told == true
+        return report.chunks_written
+
+    async with machine(small, services, folder) as ada:
+        first = await brought(ada, *parts)
+        before = dict(line.split("|") for line in (await asyncio.to_thread(listed)).split())
+        edited = await brought(ada, parts[0], "# New\n\nThe slipway is wet.\n\nIt was dry.\n", *parts[2:])
+        after = dict(line.split("|") for line in (await asyncio.to_thread(listed)).split())
+        hits = await ada.search("crane 5 lifts masts")
+        lines = (await ada.read_file("memory/log.md")).text.splitlines()
+        tagged = await brought(ada, "---\ntags: [boats]\n---\n", *parts)
+
+    assert first == len(before) == 6
+    assert edited == len(after.keys() - before.keys()) < 3
+    assert len(before.keys() & after.keys()) == 5
+    assert lines[hits[0].start_line - 1] == "# Part 5"
+    assert tagged >= first
+
+
 async def test_a_word_of_thousands_of_letters_keeps_no_note_away(
     services: BackendServices, team_settings: PostgresSettings, workspace: Path
 ) -> None:
@@ -1722,8 +1758,9 @@ def test_a_backup_of_the_server_is_restored_into_an_empty_one(
     postgres_server.run("CREATE DATABASE restored")
     try:
         postgres_server.run("CREATE EXTENSION vector", database="restored")
-        at = ["-h", postgres_server.folder, "-U", "postgres", "-d", "restored", "--exit-on-error"]
-        subprocess.run([postgres_server.programs / "pg_restore", *at, file], check=True, capture_output=True)
+        restore: list[str | Path] = [postgres_server.programs / "pg_restore", "-h", postgres_server.folder]
+        into = ["-U", "postgres", "-d", "restored", "--exit-on-error"]
+        subprocess.run([*restore, *into, file], check=True, capture_output=True)
         monkeypatch.setenv("DATABASE_URL", postgres_server.url("team", "restored"))
         found = cmem("search", "When does the ferry leave?", "--json")
         weights = cmem("weights", "show", "--json")

@@ -5,15 +5,17 @@ another between looking and writing. A question reads beside them.
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import chain
 from types import MappingProxyType
+from typing import TypeAlias
 
 from composable_memory.paths import Reading
 from composable_memory_adapters.builtin.notes.changed_notes import FileDraft, FileState
-from composable_memory_adapters.builtin.notes.fields import keyword_row
+from composable_memory_adapters.builtin.notes.fields import NoteFields, keyword_row
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.chunking import Chunk
 from composable_memory_adapters.postgres import postings
@@ -29,7 +31,7 @@ ON CONFLICT (tenant) DO UPDATE SET revision = workspace_states.revision + 1
 RETURNING revision, next_passage, next_bucket, space
 """
 NOTES = """
-SELECT path, hash, mtime, recipe, source, EXISTS (
+SELECT path, hash, mtime, recipe, source, title, aliases, tags, EXISTS (
   SELECT FROM copies WHERE copies.tenant = $1 AND copies.path = notes.path AND copies.hash = notes.hash
   AND owner <> $3
 ) AS is_others
@@ -59,8 +61,11 @@ SET hash = excluded.hash, mtime = excluded.mtime, recipe = excluded.recipe, titl
 DELETE_TIMES = "DELETE FROM message_times WHERE tenant = $1 AND path = ANY ($2)"
 PUT_TIME = "INSERT INTO message_times (tenant, path, first_line, last_line, at) VALUES ($1, $2, $3, $4, $5)"
 STORED = """
-SELECT path, start_line, end_line, start_char, hash, headings FROM passages
+SELECT path, id, start_line, end_line, start_char, hash, headings FROM passages
 WHERE tenant = $1 AND path = ANY ($2) ORDER BY id
+"""
+MOVE_PASSAGE = """
+UPDATE passages SET start_line = $3, end_line = $4, start_char = $5 WHERE tenant = $1 AND id = $2
 """
 COUNTED = ("notes", "transcripts", "passages", "said", "length", "tokens", "pending")
 COUNT = f"""
@@ -78,7 +83,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 PUT_WORDS = """
 INSERT INTO passage_words (tenant, id, source, length, tokens, words) VALUES ($1, $2, $3, $4, $5, $6)
 """
-DELETE_PASSAGES = "DELETE FROM passages WHERE tenant = $1 AND path = ANY ($2) RETURNING id, hash, text"
+DELETE_PASSAGES = "DELETE FROM passages WHERE tenant = $1 AND id = ANY ($2) RETURNING id, hash, text"
 DELETE_WORDS = """
 DELETE FROM passage_words WHERE tenant = $1 AND id = ANY ($2) RETURNING id, source, length, tokens, words
 """
@@ -157,12 +162,16 @@ OTHER_SPACE = (
 )
 
 
+Words: TypeAlias = tuple[PassageWords, Mapping[str, float]]
+"""The words of a passage, and what each is worth."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordedFile:
     """A file as it is to be written, with the words of each passage and what they are worth."""
 
     draft: FileDraft
-    words: Sequence[tuple[PassageWords, Mapping[str, float]]]
+    words: Sequence[Words]
     long_words: Set[str]
 
     @property
@@ -252,17 +261,18 @@ class Owner:
 
 def worded(draft: FileDraft) -> WordedFile:
     """Return a file with the words of its passages; takes about 2 ms for each, so call it in a thread."""
-    stemmer = Stemmer()
-    rows = (
-        keyword_row(draft.key, draft.fields, "\n".join(chunk.headings), chunk.text)
-        for chunk in draft.chunks or ()
-    )
-    words = [words_of(row, stemmer) for row in rows]
+    key, fields = draft.key, draft.fields
     return WordedFile(
         draft=draft,
-        words=[(one, one.weights()) for one in words],
+        words=[_words(key, fields, "\n".join(chunk.headings), chunk.text) for chunk in draft.chunks or ()],
         long_words=long_words(chunk.text for chunk in draft.chunks or ()),
     )
+
+
+@lru_cache(maxsize=128)  # who edits a note that is followed changes few of its passages
+def _words(path: str, fields: NoteFields, headings: str, text: str) -> Words:
+    words = words_of(keyword_row(path, fields, headings, text), Stemmer())
+    return words, words.weights()
 
 
 async def known_files(connection: Connection, tenant: int, owner: str) -> dict[str, FileState]:
@@ -284,8 +294,9 @@ async def write_files(
 
     `vectors` of their passages are stored if those of the workspace are of the same `space`.
 
-    Done again, it changes nothing. Of two owners who cut one text differently, the last whose file or way of
-    cutting is new decides. With `force`, files count as written though they are as they were.
+    Of a note that was there, passages that stay as they are keep their rows. Done again, it changes nothing.
+    Of two owners who cut one text differently, the last whose file or way of cutting is new decides. With
+    `force`, files count as written though they are as they were, and all their passages are.
     """
     written = Written()
     change = await _Change.begin(connection, tenant)
@@ -306,7 +317,7 @@ async def write_files(
         )
         if not is_newer and (force or not is_same):
             changed.append(one)
-            if force or found is None or found["recipe"] not in ("", draft.recipe):
+            if force or found is None or not _has_same_words(draft, found):
                 anew.add(draft.key)
     for one in changed:
         if row := stored.get(one.draft.key):
@@ -341,7 +352,8 @@ async def remove_files(connection: Connection, tenant: int, owner: str, paths: S
     for path, source in await connection.fetch(NOBODYS, tenant, paths):
         change.note(source, -1)
         gone.append(path)
-    passages = await _taken_out(connection, tenant, gone, change)
+    stored = await connection.fetch(STORED, tenant, gone)
+    passages = await _taken_out(connection, tenant, [row["id"] for row in stored], change)
     await change.vectors((), [row["hash"] for row in passages])
     await change.store()
     await _clean_up(connection, tenant, passages)
@@ -367,17 +379,28 @@ async def _replace_notes(
         await connection.execute(DELETE_TIMES, tenant, [one.key for one in transcripts])
         times = [(tenant, one.key, *time) for one in transcripts for time in one.times]
         await connection.executemany(PUT_TIME, times)
-    places: dict[str, list[tuple[object, ...]]] = {one.draft.key: [] for one in files}
-    for path, *place in await connection.fetch(STORED, tenant, [*places]):
-        places[path].append(tuple(place))
-    # One that is read again and is as it was keeps its passages, and their ids.
-    changed = [
-        one
-        for one in files
-        if one.draft.key in anew or places[one.draft.key] != [_place(chunk) for chunk in one.chunks]
-    ]
-    gone = await _taken_out(connection, tenant, [one.draft.key for one in changed], change)
-    new = [(one, chunk, words) for one in changed for chunk, words in zip(one.chunks, one.words, strict=True)]
+    # Passages that stay keep their ids, and nothing of them is written but where they are now.
+    paths = [one.draft.key for one in files]
+    kept: defaultdict[tuple[str, str, str], list[tuple[int, ...]]] = defaultdict(list)
+    unused = set[int]()
+    for path, id_, *lines, hash_, headings in reversed(await connection.fetch(STORED, tenant, paths)):
+        unused.add(id_)
+        if path not in anew:
+            kept[path, hash_, headings].append((id_, *lines))
+    new, moved = list[tuple[WordedFile, Chunk, Words]](), list[tuple[int, ...]]()
+    for one in files:
+        for chunk, words in zip(one.chunks, one.words, strict=True):
+            lines = [chunk.start_line, chunk.end_line, chunk.start_char]
+            same = kept[one.draft.key, chunk.hash, _headings(chunk)]
+            if not same:
+                new.append((one, chunk, words))
+                continue
+            id_, *before = same.pop()
+            unused.remove(id_)
+            if before != lines:
+                moved.append((tenant, id_, *lines))
+    gone = await _taken_out(connection, tenant, sorted(unused), change)
+    await connection.executemany(MOVE_PASSAGE, moved)
     written.passages += len(new)
     ids = range(change.next_passage, change.next_passage + len(new))
     change.next_passage = ids.stop
@@ -386,7 +409,10 @@ async def _replace_notes(
     await connection.executemany(
         PUT_PASSAGE,
         [
-            (tenant, id_, one.draft.key, *_place(chunk), storable(chunk.text))
+            (
+                *(tenant, id_, one.draft.key, chunk.start_line, chunk.end_line, chunk.start_char),
+                *(chunk.hash, _headings(chunk), storable(chunk.text)),
+            )
             for id_, (one, chunk, _) in zip(ids, new, strict=True)
         ],
     )
@@ -401,15 +427,15 @@ async def _replace_notes(
     written.vectors += await change.vectors(hashes, others, space, vectors)
     await change.store()
     await _clean_up(connection, tenant, gone)
-    if backwards := {word[::-1] for one in changed for word in one.long_words}:
+    if backwards := {word[::-1] for one in files for word in one.long_words}:
         await connection.execute(PUT_LONG_WORDS, tenant, sorted(backwards))
 
 
 async def _taken_out(
-    connection: Connection, tenant: int, paths: Sequence[str], change: _Change
+    connection: Connection, tenant: int, ids: Sequence[int], change: _Change
 ) -> list[Record]:
     """Remove passages with their words; return them."""
-    gone: list[Record] = await connection.fetch(DELETE_PASSAGES, tenant, paths)
+    gone: list[Record] = await connection.fetch(DELETE_PASSAGES, tenant, ids) if ids else []
     if gone:
         rows = await connection.fetch(DELETE_WORDS, tenant, [row["id"] for row in gone])
         for id_, source, *row in rows:
@@ -440,6 +466,16 @@ def _tokens_of_long_words(texts: Sequence[str]) -> dict[str, list[str]]:
     return {word: [*stemmer.of_forms(word)] for word in long_words(texts)}
 
 
+def _has_same_words(draft: FileDraft, stored: Record) -> bool:
+    """Return whether a passage of a note that stays as it is has the words that it had.
+
+    They are those of the note's names and tags as well.
+    """
+    is_cut_so = stored["recipe"] == draft.recipe if stored["recipe"] else stored["hash"] == draft.hash
+    names = ("title", "aliases", "tags")
+    return is_cut_so and all(stored[name] == storable(getattr(draft.fields, name)) for name in names)
+
+
 def _copy(tenant: int, owner: str, draft: FileDraft) -> tuple[object, ...]:
     return (
         tenant,
@@ -461,9 +497,8 @@ def _note(tenant: int, one: WordedFile) -> tuple[object, ...]:
     return (*place, *fields, body, draft.source, draft.lines)
 
 
-def _place(chunk: Chunk) -> tuple[object, ...]:
-    headings = storable("\n".join(chunk.headings))
-    return (chunk.start_line, chunk.end_line, chunk.start_char, chunk.hash, headings)
+def _headings(chunk: Chunk) -> str:
+    return storable("\n".join(chunk.headings))
 
 
 def storable(text: str) -> str:
