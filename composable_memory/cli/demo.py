@@ -78,7 +78,7 @@ async def _ask_everything(
     # The demonstration shows the sample under the defaults, whatever the settings of the user are.
     environ = {"XDG_CONFIG_HOME": str(folder / "config")}
     async with open_memory(target.workspace, target.state_dir, environ=environ, long_lived=False) as memory:
-        report, took_ms = await sync(memory)
+        report, took_ms, _ = await sync(memory)
         if not quiet:
             print_report(report, took_ms)
             print_line()

@@ -23,6 +23,11 @@ from composable_memory.json_documents import document
 from composable_memory.runtime.memory import Memory
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 
+INDEXING = "indexing"
+LONG_MS = 5000.0
+"""Of a sync that takes longer it is said what took how long."""
+LEAST_TOLD_S = 0.1
+
 app = typer.Typer()
 
 
@@ -38,7 +43,7 @@ async def index(
     async with target.open() as memory:
         if force:
             _warn_of_cost(memory)
-        report, took_ms = await sync(memory, force=force)
+        report, took_ms, parts = await sync(memory, force=force)
         degraded, status = memory.unavailable(), memory.status()
         is_changed = report.files_indexed or report.files_removed
         languages = await memory.language_hint() if is_changed else None
@@ -48,6 +53,9 @@ async def index(
         print_json(index_document(report, took_ms))
     else:
         print_report(report, took_ms)
+        if took_ms > LONG_MS and len(parts) > 1:
+            told = (f"{took_s:.1f} s {label}" for label, took_s in parts.items() if took_s >= LEAST_TOLD_S)
+            print_line(f"Of that, {', '.join(told)}.")
         match status.custom:
             case {"documents": {"hint": hint}}:
                 print_line(f"Hint: {hint}.")
@@ -64,17 +72,27 @@ async def index(
     return ExitCode.DEGRADED if strict and is_partial else ExitCode.FINE
 
 
-async def sync(memory: Memory, *, force: bool = False) -> tuple[SyncReport, float]:
-    """Sync under a progress bar; return what was done, and how many milliseconds it took."""
-    started = perf_counter()
-    with progress_bar("indexing") as show:
+async def sync(memory: Memory, *, force: bool = False) -> tuple[SyncReport, float, dict[str, float]]:
+    """Sync under a progress bar; return what was done, how many milliseconds it took, and seconds by step."""
+    started = last = perf_counter()
+    label, parts, is_told = INDEXING, dict[str, float](), False
+    with progress_bar(INDEXING) as show:
 
         def progress(update: MemorySyncProgressUpdate) -> None:
+            nonlocal last, label, is_told
+            now = perf_counter()
+            parts[label] = parts.get(label, 0.0) + now - last
+            last, label = now, (update.label or INDEXING).lower()
             if show:
-                show(update.completed, update.total, update.label or "indexing")
+                show(update.completed, update.total, label)
+            elif not is_told and parts.get(label, 0.0) * 1000 > LONG_MS:
+                is_told = True
+                warn(f"{label}: {update.completed} of {update.total}")
 
-        report = await memory.sync(reason="cli", force=force, progress=progress if show else None)
-    return report, (perf_counter() - started) * 1000
+        report = await memory.sync(reason="cli", force=force, progress=progress)
+    ended = perf_counter()
+    parts[label] = parts.get(label, 0.0) + ended - last
+    return report, (ended - started) * 1000, parts
 
 
 def index_document(report: SyncReport, took_ms: float) -> dict[str, JsonValue]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory import open_memory
+from composable_memory.cli.index import sync
 from composable_memory.types import QueryResponse
 from composable_memory_adapters.builtin import spec as builtin
 from composable_memory_adapters.builtin.search.reranking import FileTexts, Reranking
@@ -122,6 +123,15 @@ async def test_it_reads_the_index_ahead(notes: Path) -> None:
     assert sorted(read.splitlines()) == sorted(NOTES.values())
     assert names(response)[0] == "b.md"
     assert codes(response) == []
+
+
+async def test_an_index_run_tells_how_long_it_read_for_reranking(notes: Path) -> None:
+    config = {"embedding": {"provider": "none"}, "builtin": {"query": {"rerank": "reader"}}}
+    async with open_memory(notes, notes / "state", config, long_lived=False) as memory:
+        _, took_ms, parts = await sync(memory)
+
+    assert "reading for reranking" in parts
+    assert abs(sum(parts.values()) * 1000 - took_ms) < 1
 
 
 async def test_an_open_memory_lets_it_read_in_the_background(notes: Path) -> None:

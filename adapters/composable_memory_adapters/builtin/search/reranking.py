@@ -206,12 +206,17 @@ class Reranking:
         """Yield the texts of the index in the order of their ids."""
         last = done = 0
         total = await self._texts.count()
-        while rows := await self._texts.after(last, PASSAGES_A_BATCH):
-            yield [text for _, text in rows]
-            last, done = rows[-1][0], done + len(rows)
+
+        def tell() -> None:
             if progress is not None:
                 label = "reading for reranking"
                 progress(MemorySyncProgressUpdate(completed=done, total=total, label=label))
+
+        tell()
+        while rows := await self._texts.after(last, PASSAGES_A_BATCH):
+            yield [text for _, text in rows]
+            last, done = rows[-1][0], done + len(rows)
+            tell()
 
 
 def _weights(keywords: KeywordQuery, found: KeywordAnswer | None) -> Mapping[str, float]:
