@@ -32,6 +32,13 @@ class Fact:
     episodes: tuple[str, ...] = ()
     origins: tuple[Origin, ...] = ()
 
+    @property
+    def statement(self) -> str:
+        """Return what it says, behind its subject where the text names that by a pronoun, or not at all."""
+        said, names = self.text.casefold(), self.source.casefold().split()
+        is_named = any(name in said for name in names if len(name) > 2 or not name.isascii())
+        return self.text if is_named or not names else f"{self.source}: {self.text}"
+
     def holds_at(self, moment: datetime) -> bool:
         """Return whether the fact held in the world at `moment`."""
         return self.holds_within(TimeWindow(start=moment, end=moment))

@@ -42,6 +42,7 @@ from composable_memory.query.filters import day_of, parse_since, parse_until, re
 from composable_memory.tools.search import (
     MemorySearchRequest,
     query_cited,
+    unknown_tags,
     why_unavailable,
     why_weak,
     without_legs,
@@ -108,6 +109,7 @@ async def search(
         check_names(memory, request.backends or ())
         response = await query_cited(memory, request)
         status = memory.status()
+        unknown = None if response.results else await unknown_tags(memory, request)
         if report is not None:
             from composable_memory.inspector.answer import (
                 write_report,  # late, as it is seldom asked for
@@ -125,6 +127,8 @@ async def search(
     if response.weak and (as_json or response.results):
         warn(_told_of_weak(response))
     elif not response.weak and not response.results:
+        if unknown:
+            warn(f"hint: {unknown}")
         warn_if_empty(status)
     if failure is not None:
         error(failure)

@@ -253,7 +253,7 @@ def _of_line(line: KnownLine) -> RecalledItem:
 def _of_fact(fact: Fact, now: datetime) -> RecalledItem:
     return RecalledItem(
         kind="fact",
-        content=fact.text,
+        content=fact.statement,
         timestamp=fact.valid_at or fact.created_at,
         entities=tuple(dict.fromkeys((fact.source, fact.target))),
         source=fact.origins[0].citation if fact.origins else None,

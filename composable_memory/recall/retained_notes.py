@@ -3,13 +3,14 @@
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
 from composable_memory.forget.tombstones import Forgotten, Tombstones
-from composable_memory.front_matter import front_matter
+from composable_memory.front_matter import front_matter, tags_in
 from composable_memory.gitignore import GitIgnore
 from composable_memory.paths import (
     BANK_FOLDER,
@@ -101,6 +102,15 @@ class _Stamp(NamedTuple):
     ctime_ns: int
     size: int
     inode: int
+
+
+def tags_of_notes(workspace: Path, extra_paths: Sequence[str] = ()) -> frozenset[str]:
+    """Return the tags of all notes, as `RetainedNotes.read` finds these; blocks."""
+    tags = set[str]()
+    for file in note_files(Path(os.path.realpath(workspace)), extra_paths):
+        with suppress(OSError):
+            tags |= tags_in(note_text(file.path))
+    return frozenset(tags)
 
 
 class FoundNote(NamedTuple):

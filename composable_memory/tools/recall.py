@@ -132,7 +132,7 @@ def _passes(item: RecalledItem, request: MemoryRecallRequest) -> bool:
 def _fact(fact: Fact, *, is_cited: bool) -> dict[str, JsonValue]:
     return filled(
         document(
-            text=fact.text,
+            text=fact.statement,
             since=fact.valid_at,
             until=fact.invalid_at or fact.expired_at,
             confidence=fact.confidence,

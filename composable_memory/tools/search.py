@@ -1,5 +1,6 @@
 """Searching: the best passages of all memories for a question, and why there are none."""
 
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from composable_memory.citations import CitationMode, with_source_line
 from composable_memory.errors import ComposableMemoryError, InvalidArgument
 from composable_memory.paths import NOTES
 from composable_memory.query.calibration import NOISE
+from composable_memory.query.filters import read_filters
 from composable_memory.tools.document import Document, FilterRequest
 from composable_memory.types import (
     LEGS,
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
 
 ReplyT = TypeVar("ReplyT", bound=Document)
+
+NEAR_TAGS = 3
 
 
 def _json_or_none(value: Mapping[str, object] | None) -> object:
@@ -145,7 +149,30 @@ async def memory_search(memory: "Memory", request: MemorySearchRequest) -> Memor
         trace_id=response.trace_id,
         degraded=response.degraded,
     )
-    return explained(memory, reply, response, first)
+    reply = explained(memory, reply, response, first)
+    if not (response.results or reply.warning) and (unknown := await unknown_tags(memory, request)):
+        action = "Search again without the tag, or with one that notes have."
+        return reply.model_copy(update={"warning": unknown, "action": action})
+    return reply
+
+
+async def unknown_tags(memory: "Memory", request: MemorySearchRequest) -> str | None:
+    """Return which tag that is asked for no note has, and which come near; None if notes have them all."""
+    _, in_query = read_filters(request.query or "", memory.manager.asked_at())
+    wanted = [tag.lstrip("#").lower() for tag in (*request.tags, *in_query.tags)]
+    if not wanted:
+        return None
+    from difflib import get_close_matches  # late, all three: most searches find something
+
+    from composable_memory.front_matter import has_tag
+    from composable_memory.recall.retained_notes import tags_of_notes
+
+    tags = await asyncio.to_thread(tags_of_notes, memory.workspace_dir, memory.status().note_paths)
+    unknown = next((tag for tag in wanted if not has_tag(tags, tag)), None)
+    if unknown is None:
+        return None
+    near = ", ".join(get_close_matches(unknown, sorted(tags), n=NEAR_TAGS)) or "none is like it"
+    return f"no note has the tag {unknown!r}; nearest: {near}" if tags else "no note has a tag"
 
 
 def why_empty(memory: "Memory") -> str | None:

@@ -443,6 +443,17 @@ def test_bad_usage_ends_with_two(cmem: Cmem, wrong: Sequence[str]) -> None:
     assert result.stderr
 
 
+def test_a_tag_that_no_note_has_is_named_with_the_nearest(cmem: Cmem) -> None:
+    cmem.write("memory/trip.md", "---\ntags: [travel]\n---\nA trip to Graz. #journey\n")
+    cmem("index")
+
+    for args, nearest in ((("trip", "--tag", "travl"), "travel"), (("trip tag:journy",), "journey")):
+        result = cmem("search", *args)
+        assert result.exit_code == 0
+        assert nearest in result.stderr
+    assert "travel" not in cmem("search", "zebra", "--tag", "travel").stderr
+
+
 def test_an_unknown_backend_is_bad_usage_that_names_the_known_ones(indexed: Cmem) -> None:
     result = indexed("search", "x", "--backend", "bultin")
 

@@ -124,7 +124,7 @@ def passage_result(passage: ScoredPassage, scope: GroupScope, gone: Collection[s
 
 def _supporting(fact: Fact, as_of: datetime, *, holds: bool) -> SupportingFact:
     return SupportingFact(
-        text=fact.text.strip(),
+        text=fact.statement.strip(),
         valid_from=fact.valid_at,
         valid_to=fact.invalid_at,
         as_of=as_of,
@@ -137,7 +137,7 @@ def format_fact(fact: Fact, now: datetime, *, room: int | None = None) -> str:
     """Return what a fact says with the time it holds, in at most `room` characters."""
     validity = format_validity(fact, now)
     tail = f" ({validity})" if validity else ""
-    text = fact.text.strip()
+    text = fact.statement.strip()
     if room is not None and len(text) + len(tail) > room:
         text = text[: max(0, room - len(tail) - 1)].rstrip() + "…"
     return text + tail

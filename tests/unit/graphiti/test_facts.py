@@ -118,3 +118,22 @@ def test_a_page_of_an_episode_shows_its_text() -> None:
     episode = Episode(id="e1", group_id="main", content_id="c1", text="Ines is back.", source="a message")
 
     assert episode_page(episode, []) == "# a message\n\nInes is back.\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "told"),
+    [
+        ("Ines Keller", "She moved to Basel.", "Ines Keller: She moved to Basel."),
+        ("Peter", "Prefers short replies.", "Peter: Prefers short replies."),
+        ("Ana", "I live in Porto.", "Ana: I live in Porto."),
+        ("Ines Keller", "Ines moved to Basel.", "Ines moved to Basel."),
+        ("Ines", "INES' job is at Acme.", "INES' job is at Acme."),
+        ("田中", "田中は東京に住んでいる。", "田中は東京に住んでいる。"),
+    ],
+)
+def test_a_fact_is_told_with_its_subject(source: str, text: str, told: str) -> None:
+    one = fact(source=source, text=text)
+
+    assert one.statement == told
+    assert as_result(ScoredFact(fact=one, score=0.5), ASKED).snippet.startswith(told)
+    assert format_fact(one, NOW).startswith(told)
