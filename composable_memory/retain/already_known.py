@@ -77,6 +77,12 @@ class KnownLine:
         found = _DAY.search(self.origin.path)
         return found[0] if found else None
 
+    def is_before(self, later: "KnownLine") -> bool:
+        """Return whether it may have been said before another one, which has a day."""
+        if self.origin.path == later.origin.path:
+            return self.origin.start_line < later.origin.start_line
+        return self.day is None or (later.day or "") > self.day
+
 
 async def find_known(
     memory: OpenMemory, line: RetainedLine, day_note: str
@@ -102,8 +108,8 @@ def known_in(texts: Iterable[tuple[Origin, str]], line: RetainedLine, day_note: 
         same = [one for one in same if one.origin.path == day_note]
     if line.type == "opinion" and line.confidence is not None:
         same = [one for one in same if one.line is None or one.line.confidence == line.confidence]
-    rivals = [one.day for one in known if one.day and are_rivals(words, one.words)]
-    standing = (one for one in same if one.day is None or not any(day > one.day for day in rivals))
+    rivals = [one for one in known if one.day and are_rivals(words, one.words)]
+    standing = (one for one in same if not any(one.is_before(rival) for rival in rivals))
     return next(standing, None)
 
 

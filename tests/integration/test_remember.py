@@ -195,6 +195,18 @@ async def test_what_is_of_a_day_or_has_changed_since_is_not_known(folder: Path, 
     assert {one.duplicate_of for one in (*runs, *tomorrow, *moves)} == {None}
 
 
+async def test_what_was_contradicted_meanwhile_is_written_again(folder: Path, state_dir: Path) -> None:
+    (folder / "memory").mkdir(exist_ok=True)
+    (folder / "memory" / "people.md").write_text("Alice Moreau works at Acme.\n", encoding="utf-8")
+    async with open_memory(folder, state_dir) as memory:
+        said = [
+            await memory.remember(f"Alice Moreau works at {firm}.", now=NOW)
+            for firm in ("Acme", "Beacon Labs", "Beacon Labs", "Acme", "Acme", "Beacon Labs")
+        ]
+
+    assert [one.duplicate_of is not None for one in said] == [True, False, True, False, True, False]
+
+
 async def test_an_opinion_of_another_day_or_another_confidence_is_evidence(
     folder: Path, state_dir: Path
 ) -> None:
