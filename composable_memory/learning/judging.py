@@ -169,8 +169,9 @@ class Judging:
         """Gather signals, then have a language model judge queries that it has not judged, the latest first.
 
         At most `limit` queries are judged, by default of the last seven days. `read` returns the text of a
-        result; without it the model sees the previews of the log. With `advice` the model judges instead what
-        judged queries would show under these weights and nobody judged.
+        result; without it the model sees the previews of the log, which has none of what was not shown. With
+        `advice` the model judges instead what judged queries would show under these weights and nobody has
+        judged.
         """
         signals = await self.gather()
         most = self._context.settings.evaluations_per_hour + 1  # the one too many tells of the quota

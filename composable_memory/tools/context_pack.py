@@ -8,7 +8,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from composable_memory.errors import ComposableMemoryError, InvalidArgument
 from composable_memory.query.context_pack import PackBudget, estimate_tokens
-from composable_memory.tools.document import Document, FilterRequest
+from composable_memory.tools.document import Document
 from composable_memory.tools.search import (
     MemorySearchRequest,
     explained,
@@ -24,11 +24,8 @@ if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
 
 
-class MemoryContextPackRequest(FilterRequest):
-    """What to pack: at most `max_chars` characters or `max_tokens` tokens, not both.
-
-    `weak` asks for the nearest passages also where none matches the question well.
-    """
+class MemoryContextPackRequest(MemorySearchRequest):
+    """What to search for and to pack: at most `max_chars` characters or `max_tokens` tokens, not both."""
 
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_chars: Annotated[int, Field(ge=1)] | None = Field(
@@ -36,8 +33,7 @@ class MemoryContextPackRequest(FilterRequest):
     )
     weak: bool | None = None
     max_results: SkipJsonSchema[Annotated[int, Field(ge=1)] | None] = None
-    session_key: SkipJsonSchema[str | None] = None
-    backends: SkipJsonSchema[tuple[str, ...] | None] = None
+    min_score: SkipJsonSchema[None] = None
 
     @model_validator(mode="after")
     def _one_budget(self) -> Self:
@@ -90,16 +86,10 @@ async def memory_context_pack(memory: "Memory", request: MemoryContextPackReques
     Where the settings want no citations, the pack does not say where facts are from.
     """
     query = memory.settings.memory.query
-    search = MemorySearchRequest(
-        **{name: getattr(request, name) for name in FilterRequest.model_fields},
-        max_results=request.max_results or max(query.depth, query.max_results),
-        weak=request.weak,
-        session_key=request.session_key,
-        backends=request.backends,
-    )
+    most = request.max_results or max(query.depth, query.max_results)
     first = first_index(memory)
     try:
-        response = await query_cited(memory, search)
+        response = await query_cited(memory, request.model_copy(update={"max_results": most}))
     except InvalidArgument as error:
         return MemoryContextPackReply(pack="", error=str(error))
     except ComposableMemoryError as error:

@@ -72,7 +72,7 @@ async def test_what_was_shown_and_nobody_judged_keeps_its_place(place: Place) ->
         place = place.set(llm={"base_url": f"{server.url}/v1"})
         async with place.memory() as memory:
             await memory.learning.judging.judge(await ask(memory, 7), "2", relevance=0.0)
-            await memory.learning.judging.evaluate(advice=ADVISED)
+            await memory.learning.judging.evaluate(read=memory.text_of, advice=ADVISED)
             judged = await kept(memory, JudgementKind.MODEL)
 
     assert {(one.path, one.rank, one.relevance) for one in judged} == {
@@ -87,7 +87,7 @@ async def test_an_advice_is_judged_within_the_quota(place: Place) -> None:
         async with place.memory() as memory:
             for number in range(2):
                 await memory.learning.judging.judge(await ask(memory, number), "1", relevance=0.0)
-            run = await memory.learning.judging.evaluate(advice=ADVISED)
+            run = await memory.learning.judging.evaluate(read=memory.text_of, advice=ADVISED)
 
     (received,) = server.received
     assert "memory/item-1.md" in received.body.decode()  # the latest first
@@ -102,7 +102,7 @@ async def test_queries_that_nobody_judged_are_left_to_the_usual_evaluation(place
             await ask(memory, 6)
             await ask(memory, 7)
             await memory.read_file("memory/around-7.md")
-            run = await memory.learning.judging.evaluate(advice=ADVISED)
+            run = await memory.learning.judging.evaluate(read=memory.text_of, advice=ADVISED)
 
     assert (run.signals, run.outcomes, run.left) == (1, (), 0)
     assert not server.received
