@@ -11,13 +11,14 @@ from composable_memory.query.context_pack import PackBudget, estimate_tokens
 from composable_memory.tools.document import Document
 from composable_memory.tools.search import (
     MemorySearchRequest,
+    PackedSource,
     explained,
     first_index,
     query_cited,
     unavailable_search,
     why_unavailable,
 )
-from composable_memory.types import Degradation, MemorySearchResult, MemorySource
+from composable_memory.types import Degradation
 from composable_memory_ops_logs import trace
 
 if TYPE_CHECKING:
@@ -40,23 +41,6 @@ class MemoryContextPackRequest(MemorySearchRequest):
         if self.max_chars is not None and self.max_tokens is not None:
             raise ValueError("give a number of characters or of tokens, not both")
         return self
-
-
-class PackedSource(Document):
-    """A result in a pack, without its text: the pack has it."""
-
-    path: str
-    start_line: int
-    end_line: int
-    score: float
-    source: MemorySource
-    citation: str | None = None
-    source_backend: str | None = None
-
-    @classmethod
-    def of(cls, result: MemorySearchResult) -> "PackedSource":
-        """Return the document of a result."""
-        return cls.model_validate(result, from_attributes=True)
 
 
 class MemoryContextPackReply(Document):
@@ -104,7 +88,7 @@ async def memory_context_pack(memory: "Memory", request: MemoryContextPackReques
         packed = memory.manager.pack(replace(response, results=shown), budget)
     reply = MemoryContextPackReply(
         pack=packed.pack,
-        sources=tuple(map(PackedSource.of, packed.sources)),
+        sources=tuple(PackedSource.model_validate(one, from_attributes=True) for one in packed.sources),
         tokens=estimate_tokens(packed.pack),
         trace_id=packed.trace_id,
         degraded=response.degraded,

@@ -66,8 +66,20 @@ class MemorySearchRequest(FilterRequest):
     backends: SkipJsonSchema[tuple[str, ...] | None] = None
 
 
-class SearchHit(Document):
-    """One passage or fact: lines are 1-based and inclusive, 0 where there are none; the score is in [0, 1].
+class PackedSource(Document):
+    """A result without its text: lines are 1-based and inclusive, 0 for none; the score is in [0, 1]."""
+
+    path: str
+    start_line: int
+    end_line: int
+    score: float
+    source: MemorySource
+    citation: str | None = None
+    source_backend: str | None = None
+
+
+class SearchHit(PackedSource):
+    """One passage or fact with its text.
 
     `origin` is where a fact was taken from, `metadata` what else its backend knows of it. `start_char` is
     there for a piece of a long line: where in the line it begins, from 0. `highlights` are the parts of the
@@ -76,14 +88,7 @@ class SearchHit(Document):
     is there where no passage matches the question well.
     """
 
-    path: str
-    start_line: int
-    end_line: int
-    score: float
     snippet: str
-    source: MemorySource
-    citation: str | None = None
-    source_backend: str | None = None
     origin: Origin | None = None
     start_char: int | None = None
     metadata: Metadata = None
