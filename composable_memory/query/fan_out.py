@@ -254,7 +254,7 @@ def _are_plain(results: Sequence[MemorySearchResult], *, is_on_scale: bool) -> b
         and min(starts) >= 0 <= min(within_lines)
         and all(map(le, starts, ends))
         and max(lengths := [*map(len, snippets)]) <= MAX_SNIPPET_CHARS
-        and all(one.source in SOURCES for one in results)
+        and all(map(SOURCES.__contains__, [one.source for one in results]))
         and all(one.origin is None or _is_origin(one.origin) for one in results)
         and all(map(are_within, [one.highlights for one in results], lengths))
         and all(map(_is_name_inside, paths))

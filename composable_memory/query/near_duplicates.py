@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import lru_cache
-from itertools import chain, combinations, islice, product
+from itertools import chain, combinations, product
 from operator import add, itemgetter
 from typing import NamedTuple, TypeAlias
 
@@ -54,15 +54,18 @@ def nearly_equal(one: frozenset[str], other: frozenset[str]) -> bool:
 
 def are_near(one: Passage, other: Passage) -> bool:
     """Return whether the snippets of two results share nearly all their words."""
-    return _are_near(_sketch(one.snippet), _sketch(other.snippet))
+    return bool(_near((_sketch(one.snippet), _sketch(other.snippet))))
 
 
 class _Sketch(NamedTuple):
-    """How many words a text has, and a bit for each of them, which tells nearly all texts apart."""
+    """A bit for each word of a text, and how many those of a text that is near it can have together with it.
+
+    Two words may be one bit, so that bits tell less than words do; they tell nearly all texts apart.
+    """
 
     text: str
-    words: int
     bits: int
+    most: int
 
 
 _NO_BITS = b"0" * 1024
@@ -75,13 +78,17 @@ def _sketch(text: str) -> _Sketch:
     bits = bytearray(_NO_BITS)
     for one in words:
         bits[hash(one) % len(_NO_BITS)] = ord("1")
-    return _Sketch(text, len(words), int(bits, 2))
+    return _Sketch(text, int(bits, 2), int(len(words) / NEAR_SHARE) + 1)
 
 
-def _are_near(one: _Sketch, other: _Sketch) -> bool:
-    # So many words at least are in either of them: where two are one bit, there are more.
-    least = NEAR_SHARE * (one.bits | other.bits).bit_count()
-    return one.words >= least <= other.words and nearly_equal(words_of(one.text), words_of(other.text))
+def _near(sketches: Iterable[_Sketch]) -> list[tuple[str, str]]:
+    """Return each two of some texts that share nearly all their words."""
+    return [
+        (one, other)
+        for (one, bits, most), (other, bits_of_other, most_of_other) in combinations(sketches, 2)
+        if most >= (bits | bits_of_other).bit_count() <= most_of_other
+        and nearly_equal(words_of(one), words_of(other))
+    ]
 
 
 def near_pairs(
@@ -96,9 +103,8 @@ def near_pairs(
     for place in range(len(results)) if places is None else sorted(places):
         of_text.setdefault(results[place].snippet, []).append(place)
     pairs = [pair for equal in of_text.values() for pair in combinations(equal, 2)]
-    for text, near in combinations(map(_sketch, of_text), 2):
-        if _are_near(text, near):
-            pairs += [(min(pair), max(pair)) for pair in product(of_text[text.text], of_text[near.text])]
+    for text, near in _near(map(_sketch, of_text)):
+        pairs += [(min(pair), max(pair)) for pair in product(of_text[text], of_text[near])]
     for first, second in sorted(pairs, key=itemgetter(1, 0)):
         one, other = results[first], results[second]
         if one.path == other.path and same_lines(one, other):
@@ -134,10 +140,10 @@ def near_pairs_shown(lists: Sequence[Sequence[MemorySearchResult]], most: int) -
     while True:
         twins = {results[place].path for place in chain.from_iterable(pairs)}
         wanted = grouped.union(*(_until_full(places, results, most, twins) for places in ordered))
-        if wanted == seen:
+        if wanted == seen or not (pairs := list(near_pairs(results, wanted))):
             yield from pairs
             return
-        seen, pairs = wanted, list(near_pairs(results, wanted))
+        seen = wanted
 
 
 def _until_full(
@@ -165,12 +171,14 @@ def _that_can_be_grouped(results: Sequence[MemorySearchResult]) -> set[int]:
             grouped.add(place)
             by_path[origin.path].append((origin.start_line, origin.end_line, place))
     for stretches in by_path.values():
+        if len(stretches) == 1:
+            continue
         stretches.sort()
         for at, (start, end, place) in enumerate(stretches, 1):
-            for start_of_other, end_of_other, other in islice(stretches, at, None):
+            for start_of_other, end_of_other, other in stretches[at:]:
                 if start_of_other > end:
                     break
-                shorter = min(end - start, end_of_other - start_of_other) + 1
-                if min(end, end_of_other) - start_of_other + 1 >= shorter * OVERLAP_SHARE:
+                shared = min(end, end_of_other) - start_of_other + 1
+                if shared >= OVERLAP_SHARE * (min(end - start, end_of_other - start_of_other) + 1):
                     grouped |= {place, other}
     return grouped

@@ -120,9 +120,10 @@ def short_line(merged: OpsEvent, answers: Sequence[OpsEvent], mask: Callable[[Js
     short = mask(short | texts) | numbers | {"near": [*chain.from_iterable(detail.near)]}
     parts = zip(map(_head, answers), short["backends"], columns, strict=True)
     short["backends"] = [head | answer | own for head, answer, own in parts]
-    previews = short.pop("previews")
     wire = head_to_wire(merged) | {"schemaVersion": SHORT_FORM_VERSION, "detail": short}
-    short["previews"] = _cut_to_fit(previews, whole, MOST_BYTES - len(to_line(wire)))
+    if others := found.told.keys() - whole:
+        previews = short.pop("previews")
+        short["previews"] = _cut_to_fit(previews, others, MOST_BYTES - len(to_line(wire)))
     return wire
 
 
@@ -217,7 +218,8 @@ class _Found:
         self.paths, self._starts, self._ends, self._scores, self._sources, self._previews, *rest = columns
         self._exact, *self._rare = rest
         self._passages: dict[_Passage, int] = {}
-        self._told: dict[int, str] = {}
+        self.told: dict[int, str] = {}
+        """The previews of some passages, by the numbers of these."""
 
     @cached_property
     def candidates(self) -> list[Candidate]:
@@ -229,7 +231,7 @@ class _Found:
 
         These have a preview, and so have facts; what any other says can be read in its file.
         """
-        known, told, previews = self._passages, self._told, self._previews
+        known, told, previews = self._passages, self.told, self._previews
         rows = [
             *zip(self.paths, self._starts, self._ends, self._sources, *self._rare, repeat(""), strict=False)
         ]
@@ -265,7 +267,7 @@ class _Found:
             rare["startChars"] += (number, start_char) if start_char is not None else ()
         for number, others in enumerate(outdated if any(outdated) else ()):
             rare["outdated"] += chain.from_iterable((number, *_numbered(one, known)) for one in others or ())
-        previews = [self._told.get(number, "") for number in range(len(numbers))]
+        previews = [self.told.get(number, "") for number in range(len(numbers))]
         texts: Json = {"paths": [*known], "previews": previews} | ({"sources": sources} if sources else {})
         return texts, {"places": places} | {name: table for name, table in rare.items() if table}
 
@@ -286,17 +288,15 @@ def _numbered(taken: TakenFrom, paths: dict[str, int]) -> tuple[int, int, int]:
     return path, taken.start_line, taken.end_line - taken.start_line
 
 
-def _cut_to_fit(previews: list[str], whole: Set[int], most_bytes: int) -> list[str]:
-    """Return the previews, all but the `whole` ones cut so that they take so many bytes together at most."""
+def _cut_to_fit(previews: list[str], others: Set[int], most_bytes: int) -> list[str]:
+    """Return the previews, the `others` cut so that all of them take so many bytes together at most."""
     sizes = [_QUOTES + (len(one) if one.isascii() else len(_utf8(one))) for one in previews]
-    if sum(sizes) <= most_bytes:
-        return previews
-    others = sorted({*range(len(previews))} - whole, key=sizes.__getitem__)
-    left = most_bytes - sum(sizes[number] for number in whole)
-    for at, number in enumerate(others):
-        share = max(LEAST_PREVIEW_BYTES + _QUOTES, left // (len(others) - at))
+    left = most_bytes - sum(sizes) + sum(sizes[number] for number in others)
+    ascending = sorted(others, key=sizes.__getitem__)
+    for at, number in enumerate(ascending):
+        share = max(LEAST_PREVIEW_BYTES + _QUOTES, left // (len(ascending) - at))
         if sizes[number] > share:  # as are those after it
-            for one in others[at:]:
+            for one in ascending[at:]:
                 previews[one] = _cut(previews[one], share - _QUOTES)
             break
         left -= sizes[number]
