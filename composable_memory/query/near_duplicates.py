@@ -52,11 +52,6 @@ def nearly_equal(one: frozenset[str], other: frozenset[str]) -> bool:
     return shared > 0 and shared >= NEAR_SHARE * (len(one) + len(other) - shared)
 
 
-def are_near(one: Passage, other: Passage) -> bool:
-    """Return whether the snippets of two results share nearly all their words."""
-    return bool(_near((_sketch(one.snippet), _sketch(other.snippet))))
-
-
 class _Sketch(NamedTuple):
     """A bit for each word of a text, and how many those of a text that is near it can have together with it.
 
@@ -68,27 +63,31 @@ class _Sketch(NamedTuple):
     most: int
 
 
-_NO_BITS = b"0" * 1024
+_BITS = 1024  # a power of two
 
 
 # Questions find the same passages again and again: benchmarks/orchestrator.py says how often.
 @lru_cache(maxsize=2048)
 def _sketch(text: str) -> _Sketch:
     words = words_of(text)
-    bits = bytearray(_NO_BITS)
+    bits = bytearray(b"0" * _BITS)
+    last, is_set = _BITS - 1, ord("1")
     for one in words:
-        bits[hash(one) % len(_NO_BITS)] = ord("1")
+        bits[hash(one) & last] = is_set
     return _Sketch(text, int(bits, 2), int(len(words) / NEAR_SHARE) + 1)
 
 
-def _near(sketches: Iterable[_Sketch]) -> list[tuple[str, str]]:
-    """Return each two of some texts that share nearly all their words."""
-    return [
-        (one, other)
-        for (one, bits, most), (other, bits_of_other, most_of_other) in combinations(sketches, 2)
-        if most >= (bits | bits_of_other).bit_count() <= most_of_other
-        and nearly_equal(words_of(one), words_of(other))
-    ]
+def are_near(one: Passage, other: Passage) -> bool:
+    """Return whether the snippets of two results share nearly all their words."""
+    return _are_near(_sketch(one.snippet), _sketch(other.snippet))
+
+
+def _are_near(one: _Sketch, other: _Sketch) -> bool:
+    text, bits, most = one
+    text_of_other, bits_of_other, most_of_other = other
+    if not most >= (bits | bits_of_other).bit_count() <= most_of_other:
+        return False
+    return nearly_equal(words_of(text), words_of(text_of_other))
 
 
 def near_pairs(
@@ -103,8 +102,10 @@ def near_pairs(
     for place in range(len(results)) if places is None else sorted(places):
         of_text.setdefault(results[place].snippet, []).append(place)
     pairs = [pair for equal in of_text.values() for pair in combinations(equal, 2)]
-    for text, near in _near(map(_sketch, of_text)):
-        pairs += [(min(pair), max(pair)) for pair in product(of_text[text], of_text[near])]
+    for one_text, other_text in combinations(map(_sketch, of_text), 2):
+        if _are_near(one_text, other_text):
+            near = product(of_text[one_text.text], of_text[other_text.text])
+            pairs += [(min(pair), max(pair)) for pair in near]
     for first, second in sorted(pairs, key=itemgetter(1, 0)):
         one, other = results[first], results[second]
         if one.path == other.path and same_lines(one, other):
