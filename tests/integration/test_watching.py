@@ -569,6 +569,59 @@ async def test_a_note_with_a_second_name_is_looked_at_for_each_search(
         assert await found(memory, "mast") == {"memory/boat.md"}
 
 
+MOUNTED_NOTE = """
+import asyncio, pathlib, subprocess, sys
+from composable_memory import open_memory
+
+async def main(workspace, state_dir):
+    sync = {"onSearchWaitMs": 60_000, "recheckS": 0, "watchDebounceMs": 60_000}
+    config = {"memory": {"embedding": {"provider": "none"}, "builtin": {"sync": sync}}}
+    outside = workspace / "outside.md"
+    subprocess.run(["mount", "--bind", outside, workspace / "memory" / "boat.md"], check=True)
+    async with open_memory(workspace, state_dir, config) as memory:
+        await memory.sync()
+        outside.write_text("The mast is high.")
+        print([hit.path for hit in await memory.search("mast")])
+
+asyncio.run(main(*map(pathlib.Path, sys.argv[1:])))
+"""
+
+MOUNTED_FOLDER = """
+import pathlib, subprocess, sys
+from composable_memory_adapters.builtin.sync.watch_scope import survey
+from composable_memory_adapters.builtin.sync.watcher import Watcher
+
+workspace = pathlib.Path(sys.argv[1])
+watcher = Watcher(lambda: survey(workspace), lambda path: None)
+for command in ([], [], ["mount", "-t", "tmpfs", "none"], [], ["umount"], []):
+    if command:
+        subprocess.run([*command, workspace / "memory" / "deep"], check=True)
+    print(watcher.update().is_new)
+watcher.stop()
+"""
+
+
+@on_linux
+def test_a_note_that_is_mounted_on_its_own_is_looked_at_for_each_search(
+    workspace: Path, state_dir: Path
+) -> None:
+    write(workspace / "outside.md", "The roof leaks.")
+    write(workspace / "memory" / "boat.md", "")
+
+    assert run_apart(MOUNTED_NOTE, workspace, state_dir).split() == ["['memory/boat.md']"]
+
+
+@on_linux
+def test_folders_are_watched_anew_where_something_is_mounted_or_unmounted_among_them(
+    workspace: Path, state_dir: Path
+) -> None:
+    (workspace / "memory" / "deep").mkdir(parents=True)
+
+    told = run_apart(MOUNTED_FOLDER, workspace, state_dir).split()
+
+    assert told == ["True", "False"] * 3
+
+
 async def test_a_memory_that_is_kept_between_commands_watches_from_the_second_on(
     services: BackendServices, workspace: Path, looks: list[str]
 ) -> None:
@@ -710,12 +763,12 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def run_with_limits(limits: str, workspace: Path, state_dir: Path) -> dict[str, object]:
-    """Run a memory where the kernel allows this user so few watches."""
-    shell = f"{limits} && exec {sys.executable} -c '{LIMITED}' {workspace} {state_dir}"
+def run_apart(script: str, workspace: Path, state_dir: Path, *, limits: str = "true") -> str:
+    """Run a script as root of a namespace, in which the kernel may set limits; return what it prints."""
+    shell = f"{limits} && exec {sys.executable} -c '{script}' {workspace} {state_dir}"
     paths = os.pathsep.join(str(ROOT / folder) for folder in (".", "adapters", "feedback", "ops_logs"))
     run = subprocess.run(
-        ["unshare", "--user", "--map-root-user", "sh", "-c", shell],
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", shell],
         env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
@@ -725,7 +778,12 @@ def run_with_limits(limits: str, workspace: Path, state_dir: Path) -> dict[str, 
     if "unshare" in run.stderr or "max_inotify" in run.stderr:
         pytest.skip("the system lets nobody set limits of their own")
     assert run.returncode == 0, run.stderr
-    told = json.loads(run.stdout)
+    return run.stdout
+
+
+def run_with_limits(limits: str, workspace: Path, state_dir: Path) -> dict[str, object]:
+    """Run a memory where the kernel allows this user so few watches."""
+    told = json.loads(run_apart(LIMITED, workspace, state_dir, limits=limits))
     assert isinstance(told, dict)
     return told
 

@@ -1,12 +1,11 @@
 """Which folders are watched, and which paths in them matter."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from composable_memory_adapters.builtin.sync.watch_scope import WatchScope, are_local, survey
+from composable_memory_adapters.builtin.sync.watch_scope import WatchScope, mounts_of, survey
 
 
 @pytest.fixture
@@ -145,9 +144,7 @@ def test_only_notes_transcripts_and_folders_matter(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel")
 def test_folders_that_other_machines_can_write_to_are_told_apart(notes: Path) -> None:
-    ours, system = survey(notes).folders, survey(Path("/proc/self")).folders
-
-    assert are_local(ours)
-    assert not are_local(system)
-    assert not are_local([*ours, *system])
-    assert not are_local([replace(survey(Path("/")).folders[0], recursive=True)])
+    assert mounts_of(survey(notes)).are_local
+    assert not mounts_of(survey(Path("/proc/sys"))).are_local
+    assert not mounts_of(survey(notes, [Path("/proc/sys")])).are_local
+    assert not mounts_of(survey(Path("/"), [Path("/")])).are_local

@@ -100,6 +100,17 @@ class WatchReport:
     problem: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mounts:
+    """What is mounted where notes are, as the system tells it.
+
+    `are_local` says whether nobody but this machine writes there, and each change is heard of in its folder.
+    """
+
+    lines: Set[str] = frozenset()
+    are_local: bool = False
+
+
 def survey(
     workspace: Path,
     extra_paths: Sequence[Path] = (),
@@ -132,30 +143,34 @@ def survey(
     )
 
 
-def are_local(folders: Sequence[WatchedFolder]) -> bool:
-    """Return whether all folders, with what is mounted in them, are on file systems of this machine alone.
-
-    Looks at the disk; False where the system does not tell.
-    """
+def mounts_of(scope: WatchScope) -> Mounts:
+    """Return what is mounted at, above and within the folders of a scope; looks at the disk."""
     try:
         lines = Path(MOUNTS).read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
-        return False
-    holding = dict.fromkeys(folders, ("", ""))
+        return Mounts()
+    holding = dict.fromkeys(scope.folders, ("", ""))
+    within: set[str] = set()
+    are_folders = True
     for line in lines:
         # See proc(5): of two mounts at one place the later one counts.
-        before, _, after = line.partition(" - ")
-        place, kind = before.split(" ")[4], after.partition(" ")[0]
+        place = line.split(" ")[4]
         if "\\" in place:
             place = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), place)
         begin = place.rstrip("/") + "/"
         for folder, (held, _) in holding.items():
             path = folder.path.rstrip("/") + "/"
             if path.startswith(begin) and len(begin) >= len(held):
-                holding[folder] = begin, kind
-            elif folder.recursive and begin.startswith(path) and kind not in LOCAL:
-                return False
-    return all(kind in LOCAL for _, kind in holding.values())
+                holding[folder] = begin, line
+            elif begin.startswith(path) and any(
+                scope.concerns(place, is_folder=one) for one in (True, False)
+            ):
+                within.add(line)
+                # A folder does not hear of what is done to a file that is mounted in it under its other name.
+                are_folders &= os.path.isdir(place)  # noqa: PTH112 - path objects are slow
+    told = within.union(line for _, line in holding.values())
+    kinds = {line.partition(" - ")[2].partition(" ")[0] for line in told}
+    return Mounts(lines=frozenset(told), are_local=are_folders and kinds <= LOCAL)
 
 
 def _look(path: Path, *, recursive: bool) -> WatchedFolder | None:

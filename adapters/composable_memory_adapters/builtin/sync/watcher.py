@@ -34,10 +34,11 @@ from watchdog.events import (
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
 from composable_memory_adapters.builtin.sync.watch_scope import (
+    Mounts,
     WatchedFolder,
     WatchReport,
     WatchScope,
-    are_local,
+    mounts_of,
 )
 
 if sys.platform == "linux":
@@ -93,7 +94,7 @@ class Watcher:
         self._observer: BaseObserver | None = None
         self._watches: dict[WatchedFolder, ObservedWatch] = {}
         self._guard = threading.Lock()
-        self._is_local = self._is_stopped = False
+        self._is_stopped = False
 
     def update(self) -> WatchReport:
         """Watch the folders that exist now; one that was replaced is watched again."""
@@ -101,8 +102,7 @@ class Watcher:
             if self._is_stopped:
                 return WatchReport()
             self._filter.is_outdated = False
-            self._filter.change_scope(scope := self._survey())
-            self._is_local = are_local(scope.folders)
+            self._filter.change_scope(scope := self._survey(), mounts_of(scope))
             try:
                 observer = self._running_observer()
             except (OSError, RuntimeError) as error:  # no descriptor is left, or no thread
@@ -118,7 +118,7 @@ class Watcher:
     @property
     def misses_nothing(self) -> bool:
         """Return whether the system reports all that changes in the folders, and when it has done so."""
-        return self._is_local and sys.platform == "linux"
+        return self._filter.mounts.are_local and sys.platform == "linux"
 
     def has_heard_all(self) -> bool:
         """Return whether every change until now was told to `on_change`; waits a moment for what comes in."""
@@ -192,6 +192,7 @@ class _EventFilter(FileSystemEventHandler):
 
     def __init__(self, on_change: OnChange) -> None:
         self.scope = WatchScope(names={})
+        self.mounts = Mounts()
         self.refusal: str | None = None
         """Why some folder within a tree is not watched."""
         self.is_outdated = False
@@ -199,11 +200,13 @@ class _EventFilter(FileSystemEventHandler):
         self.on_change = on_change
         self._lost: set[str] = set()
 
-    def change_scope(self, scope: WatchScope) -> None:
-        """Follow another scope from now on."""
+    def change_scope(self, scope: WatchScope, mounts: Mounts) -> None:
+        """Follow another scope from now on, or the same with what is mounted there now."""
         if scope.rules != self.scope.rules:
             self._lost.add(scope.root)  # other folders are to be watched now
-        self.scope = scope
+        if mounts != self.mounts:
+            self._lost.update(folder.path for folder in scope.folders)
+        self.scope, self.mounts = scope, mounts
 
     def dispatch(self, event: FileSystemEvent) -> None:
         """Handle an event of watchdog."""
