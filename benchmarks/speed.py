@@ -4,6 +4,7 @@
     python benchmarks/speed.py --full              100,000 passages
     python benchmarks/speed.py --million           a million passages, made in half an hour and kept
     python benchmarks/speed.py --only vectors
+    python benchmarks/speed.py --only recall --data DIR   what the mapped vectors of real texts find
     python benchmarks/speed.py --all --qmd PROGRAM --data DIR   with other benchmarks of speed
 
 Times are CPU times of the process, medians over queries, engines in turn within one run: on a busy machine
@@ -14,6 +15,7 @@ wall time says more about the neighbours. All data are generated, and the same i
 
 import argparse
 import asyncio
+import json
 import math
 import os
 import subprocess
@@ -42,6 +44,7 @@ from composable_memory_adapters.builtin.settings import BuiltinSettings, VectorS
 from composable_memory_adapters.builtin.store import index_meta
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.schema import checksum_of
+from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_adapters.text.query_terms import KeywordQuery, analyse
 from composable_memory_adapters.vectors import sqlite_vec
@@ -99,6 +102,7 @@ class Scale:
     queries: int
     folder: Path
     cache: Path
+    data: Path | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +207,53 @@ def _compare_engines(connection: Connection, matrix: Matrix, asked: Matrix) -> T
             )
         )
     return table
+
+
+@section("recall")
+async def recall(scale: Scale) -> AsyncIterator[Table]:
+    """Compare the mapped vectors of real texts with the product, for the questions of each set by itself."""
+    if scale.data is None:
+        return
+    sets = sorted(path.parent for path in scale.data.glob("*/queries.jsonl"))
+    matrix = await _embedded([*dict.fromkeys(text for one in sets for text in _pieces(one))])
+    filed = Filed(codes=Codes.of(range(1, len(matrix) + 1), matrix), gone=np.empty(0, dtype=np.intp))
+    table = Table(
+        title=f"{len(matrix):,} vectors of real texts, the {K} nearest",
+        columns=("set", "questions", "product CPU ms", "mapped x product", f"recall@{K}"),
+    )
+    for one in sets:
+        rows = (one / "queries.jsonl").read_text("utf-8").splitlines()
+        times, found = Times(), 0.0
+        asked = await _embedded([json.loads(row)["question"] for row in rows])
+        for query in asked:
+            with times.of("product"):
+                truth = {id_ for id_, _ in _plain_product(matrix, query)}
+            with times.of("mapped"):
+                nearest = filed.search(query, K)
+            found += len(truth & {id_ for id_, _ in nearest}) / K
+        product = times.cpu("product")
+        ratio = f"{times.cpu('mapped') / product:.2f}"
+        table.rows.append((one.name, str(len(asked)), f"{product:.2f}", ratio, f"{found / len(asked):.4f}"))
+    yield table
+
+
+def _pieces(folder: Path) -> Iterator[str]:
+    """Yield the notes of a set line by line, and in pieces of 20 and of 60 words that overlap."""
+    for path in sorted(folder.rglob("*.md")):
+        text = path.read_text("utf-8")
+        yield from (line.strip() for line in text.splitlines() if line.strip())
+        words = text.split()
+        for length, step in ((20, 8), (60, 20)):
+            yield from (" ".join(words[start : start + length]) for start in range(0, len(words), step))
+
+
+async def _embedded(texts: Sequence[str]) -> Matrix:
+    embedder = WordLlamaEmbedder()
+    try:
+        vectors = await embedder.embed_batch([EmbedderInput(text=text) for text in texts])
+    finally:
+        await embedder.close()
+    return unit_rows(np.array(vectors, dtype=np.float32))
 
 
 def _plain_product(matrix: Matrix, query: Matrix) -> list[Neighbour]:
@@ -570,7 +621,9 @@ def main() -> None:
     parser.add_argument("--million", **large, help="measure a million passages as well, or so many")
     parser.add_argument("--all", action="store_true", help="run the benchmarks of what else takes time, too")
     parser.add_argument("--qmd", metavar="PROGRAM", help="an installed QMD, for --all")
-    parser.add_argument("--data", metavar="DIR", help="sets of questions, for QMD's answers")
+    parser.add_argument(
+        "--data", metavar="DIR", type=Path, help="sets of questions, for `recall` and QMD's answers"
+    )
     parser.add_argument("--cache", type=Path, default=CACHE, help="where these are kept")
     parser.add_argument("--only", default="", help=f"sections, with commas; of {', '.join(SECTIONS)}")
     parser.add_argument("--queries", type=int, default=25, help="questions for each figure")
@@ -588,18 +641,19 @@ def main() -> None:
             queries=arguments.queries,
             folder=Path(folder),
             cache=arguments.cache,
+            data=arguments.data,
         )
         asyncio.run(run(names, scale))
     if arguments.all:
         run_others(arguments.qmd, arguments.data)
 
 
-def run_others(qmd: str | None, data: str | None) -> None:
+def run_others(qmd: str | None, data: Path | None) -> None:
     """Print what the other benchmarks of speed print, each in a process of its own."""
     others = [["orchestrator.py"], ["indexing.py"], ["watching.py"]]
     others.append(["cold_start.py", *(("--qmd", qmd) if qmd else ())])
     if qmd and data:
-        others.append(["qmd.py", "--data", data, "--command", qmd])
+        others.append(["qmd.py", "--data", str(data), "--command", qmd])
     for script, *options in others:
         print(f"### {script}\n", flush=True)
         subprocess.run([sys.executable, str(Path(__file__).with_name(script)), *options], check=False)
