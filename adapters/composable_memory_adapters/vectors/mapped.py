@@ -28,7 +28,6 @@ from composable_memory_adapters.vectors.in_memory import (
     nearest,
     number_of,
     places_of,
-    products,
 )
 from composable_memory_adapters.vectors.int8_file import CodeFileWriter, Codes, Label, Places, no_codes
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -84,7 +83,7 @@ class Filed:
         if unit is None or k < 1 or not len(self.codes.ids):
             return []
         found = self.codes.taken(self.codes.nearest(unit, max(2 * k, k + FEWEST_MORE), self.gone))
-        return nearest(found.ids, products(found.vectors(), unit), k)
+        return nearest(found.ids, np.clip(np.vecdot(found.vectors(), unit), -1.0, 1.0), k)
 
 
 class MappedVectors:
