@@ -44,9 +44,12 @@ class Fact:
         return self.holds_within(TimeWindow(start=moment, end=moment))
 
     def holds_within(self, window: TimeWindow) -> bool:
-        """Return whether the fact held at some moment of `window`."""
+        """Return whether the fact held at some moment of `window`; one that ended as it began never did."""
         began = self.valid_at is None or self.valid_at <= window.end
-        return began and (self.invalid_at is None or self.invalid_at > window.start)
+        ended = self.invalid_at is not None and (
+            self.invalid_at <= window.start or self.invalid_at == self.valid_at
+        )
+        return began and not ended
 
     def is_current(self, now: datetime) -> bool:
         """Return whether the fact still holds, as far as is known."""

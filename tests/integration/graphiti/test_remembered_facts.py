@@ -86,7 +86,11 @@ async def test_what_is_remembered_ends_what_a_note_without_a_date_said_on_the_sa
     told = await graph.timeline("Alice Moreau")
     (current,) = await graph.facts(about="Alice Moreau", current_only=True)
     recalled = (await memory.recall("Alice Moreau")).items
+    today = await memory.query(
+        "where does Alice Moreau work today?", backends=["graphiti"], now=now + timedelta(hours=1)
+    )
 
+    assert today.results[0].snippet.startswith("Alice Moreau works at Acme Works.")
     assert [one.target for one in told] == ["Acme", "Beacon Labs", "Harbour Ltd", "Acme Works"]
     assert current.target == "Acme Works"
     assert [one.content for one in recalled if not one.ended_at and one.kind != "passage"] == [current.text]

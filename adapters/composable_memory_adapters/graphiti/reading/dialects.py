@@ -50,8 +50,9 @@ class Dialect:
 
     def held(self, relation: str, start: str = "$start", end: str = "$end") -> str:
         """Return the condition that a fact held at some moment from `start` to `end`."""
-        began = self.until(f"{relation}.valid_at", end)
-        return f"{began} AND {self.after(f'{relation}.invalid_at', start)}"
+        began, ended = f"{relation}.valid_at", f"{relation}.invalid_at"
+        at_all = f"coalesce({ended} <> {began}, true)"  # one that ended as it began never held
+        return f"{self.until(began, end)} AND {self.after(ended, start)} AND {at_all}"
 
     def current(self, relation: str) -> str:
         """Return the condition that a fact holds at `$now`."""

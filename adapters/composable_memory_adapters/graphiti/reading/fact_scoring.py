@@ -114,9 +114,17 @@ def rarity(facts: int, frequency: int) -> float:
 
 
 def best_first(scored: Sequence[ScoredFact], limit: int) -> tuple[ScoredFact, ...]:
-    """Return the best that are not noise; of equal ones the newer first, then by id."""
+    """Return the best that are not noise; of equal ones what has not ended, then the newer, then by id."""
     relevant = [one for one in scored if one.score >= MIN_SCORE]
-    relevant.sort(key=lambda one: (-one.score, -_seconds(one.fact.valid_at), one.fact.id, one.fact.group_id))
+    relevant.sort(
+        key=lambda one: (
+            -one.score,
+            one.fact.invalid_at is not None,
+            -_seconds(one.fact.valid_at),
+            one.fact.id,
+            one.fact.group_id,
+        )
+    )
     return tuple(relevant[:limit])
 
 
