@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import field
 from datetime import UTC, date, datetime, time
 from functools import cache
 from typing import NamedTuple
@@ -76,7 +77,7 @@ class FactRecord:
     these or of another fact, and `expired_at` when that became known. One that is `exclusive` allows its
     source no other target at a time, and one with `one_holder` its target no other source; one that `ends`
     says that what was stated of its entities before holds no more. `told` is what each of its episodes says
-    of its time. For the JSON texts see `EntityRecord`.
+    of its time, and `start` the earliest of it. For the JSON texts see `EntityRecord`.
     """
 
     uuid: str
@@ -102,13 +103,14 @@ class FactRecord:
     properties: str = "{}"
     provenance: str | None = None
     temporal: str | None = None
+    start: Order = field(init=False, compare=False, repr=False)
 
-    @property
-    def start(self) -> Order:
-        """Return since when it holds, as far as that is known, also where what said so was forgotten."""
+    def __post_init__(self) -> None:
+        """Find its start once: facts of one thing are compared each with each."""
+        start = min((one.order for one in self.told), default=EVER)
         if self.valid_at and not any(one.since <= self.valid_at for one in self.told):
-            return order_of(self.valid_at)
-        return min((one.order for one in self.told), default=EVER)
+            start = order_of(self.valid_at)  # what said so was forgotten
+        object.__setattr__(self, "start", start)
 
     @property
     def end(self) -> Order:

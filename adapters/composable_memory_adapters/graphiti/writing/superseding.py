@@ -191,9 +191,13 @@ def _enders(
     """Yield the order and time of what ends a fact: statements that say so, facts that take its place."""
     if fact.ends:
         return
-    said = ((one.end, one.ends_at) for one in kin if one.may_end(fact))
-    taken = (one for one in kin if one.exclusive and not one.ends and one.target != fact.target)
-    held = (one for one in holders if not one.ends and one.source != fact.source)
-    for when, moment in (*said, *((one.start, one.valid_at) for one in (*taken, *held))):
-        if moment and when > fact.start:
-            yield when, moment
+    start = fact.start
+    for one in kin:
+        if one.ends:
+            if one.ends_at and one.may_end(fact) and one.end > start:
+                yield one.end, one.ends_at
+        elif one.exclusive and one.valid_at and one.target != fact.target and one.start > start:
+            yield one.start, one.valid_at
+    for one in holders:
+        if one.valid_at and not one.ends and one.source != fact.source and one.start > start:
+            yield one.start, one.valid_at
