@@ -195,6 +195,7 @@ FILTERS = (
     SearchFilters(tags=("boats",)),
     SearchFilters(types=("world", "note")),
     SearchFilters(phrases=("Winter storage",)),
+    SearchFilters(phrases=("Winter storage", "the"), paths=("*a*",)),
     SearchFilters(without=("the", "water")),
     SearchFilters(sources=("sessions",)),
 )

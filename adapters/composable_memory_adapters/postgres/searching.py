@@ -61,8 +61,9 @@ from composable_memory_adapters.text.query_terms import analyse
 FILES = "SELECT path, source, mtime, day, tags, type FROM notes WHERE tenant = $1"
 PASSAGES = """
 SELECT id, path, start_line, start_char FROM passages
-WHERE tenant = $1 AND path = ANY ($2) ORDER BY path COLLATE "C", start_line, start_char
+WHERE tenant = $1 AND {} = ANY ($2) ORDER BY path COLLATE "C", start_line, start_char
 """
+IN_FILES, AMONG = PASSAGES.format("path"), PASSAGES.format("id")
 TEXTS = "SELECT id, text FROM passages WHERE tenant = $1 AND id = ANY ($2)"
 MAY_RETAIN = f"{TEXTS} AND text ~ '[-*+][ \t][WBOS][(: @,：]'"
 
@@ -79,10 +80,13 @@ async def passing(
         said = frozenset(one.id for one in between)
     days = await asyncio.to_thread(lambda: days_of_files(files, filters, zone=zone, timed=timed))
     sources = dict(days.keys())
+    # Few passages have a phrase, and without another filter all are in these files.
+    phrases = [await keywords.having(phrase) for phrase in filters.phrases]
+    looked_for = (AMONG, frozenset.intersection(*phrases)) if phrases else (IN_FILES, sources.keys())
     rows: list[Row] = [
         (id_, path, sources[path], start, char)
-        for id_, path, start, char in await connection.fetch(PASSAGES, tenant, sorted(sources))
-        if path not in timed or id_ in said
+        for id_, path, start, char in await connection.fetch(looked_for[0], tenant, sorted(looked_for[1]))
+        if path in sources and (path not in timed or id_ in said)
     ]
     if retained := memory_types(filters.types):
         of_notes = [row[0] for row in rows if row[2] == "memory"]
@@ -91,10 +95,7 @@ async def passing(
             lambda: {id_ for id_, text in texts if holds_line_of(text, retained)}
         )
         rows = of_types(rows, files, filters.types, holding)
-    for phrase in filters.phrases:
-        having = await keywords.having(phrase)
-        rows = [row for row in rows if row[0] in having]
-    if filters.phrases:
+    if phrases:
         texts = await connection.fetch(TEXTS, tenant, [row[0] for row in rows])
         holding = await asyncio.to_thread(
             lambda: {id_ for id_, text in texts if has_all_phrases(folded(text), filters.phrases)}
@@ -109,12 +110,12 @@ async def passing(
 KEYWORD_ENGINE = "postings"
 VECTOR_ENGINE = "pgvector"
 
+# The product of each vector once: what is sorted by and what is returned would be two.
 NEAREST = """
-SELECT nearest.id, cosine, passages.id FROM (
-  SELECT id, hash, -(vector <#> $2) AS cosine FROM vectors
-  WHERE tenant = $1 ORDER BY vector <#> $2, id LIMIT $3
+SELECT nearest.id, -distance AS cosine, passages.id FROM (
+  SELECT id, hash, vector <#> $2 AS distance FROM vectors WHERE tenant = $1 ORDER BY distance, id LIMIT $3
 ) AS nearest JOIN passages ON passages.tenant = $1 AND passages.hash = nearest.hash
-ORDER BY cosine DESC, nearest.id, passages.id
+ORDER BY distance, nearest.id, passages.id
 """
 
 
