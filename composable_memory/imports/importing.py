@@ -24,7 +24,7 @@ from composable_memory.hooks.session_memory import slug_of
 from composable_memory.imports.export_files import files_of
 from composable_memory.imports.readers import Problem, Record, origins_of, read_export
 from composable_memory.paths import MEMORY_FOLDER
-from composable_memory.retain.note_file import NoteFile
+from composable_memory.retain.note_file import LEFT_BEHIND, NoteFile
 from composable_memory.retain.remember import MAX_CHARS, MAX_NAMES, line_of
 from composable_memory.retain.retained_lines import format_retained_line, retained_lines, with_retained_line
 from composable_memory.runtime.memory import Memory
@@ -191,6 +191,7 @@ class _Import:
             if not is_ours:
                 problem = "another import into this workspace is under way"
                 raise BackendUnavailable("import", problem, fix="wait until it has ended, and try again")
+            await asyncio.to_thread(self._remove_what_was_left)
             items = await asyncio.to_thread(self.plan)
             await self.write(items)
         return items
@@ -285,6 +286,11 @@ class _Import:
 
     def _hash(self, text: str) -> str:
         return self._memory.forgotten.hashing().hash([text])
+
+    def _remove_what_was_left(self) -> None:
+        """Remove what an import that was killed had begun to write: nobody would forget what it says."""
+        for one in self._transcripts.glob(LEFT_BEHIND):
+            one.unlink(missing_ok=True)
 
     def _write_transcript(self, item: _Item) -> None:
         make_private_folder(self._transcripts)

@@ -337,7 +337,9 @@ async def test_conversations_of_chatgpt_are_transcripts_of_the_branch_that_was_s
     ]
     (path,) = {one for one in await place.found("turf roof", date(2026, 3, 4)) if one.startswith("sessions/")}
     assert path.startswith("sessions/chatgpt-2026-03-04-")
+    cut = place.write("state/agents/main/sessions/.chatgpt-1.jsonl.0123456789ab.new", "what a kill left")
     assert counts(await place.take("chatgpt", export)) == (0, 0, 4, 0, 0)
+    assert not cut.exists()
 
     later = json.loads(json.dumps(CHATGPT[:1]))
     later[0] |= {"title": "Another title", "current_node": "g"}
