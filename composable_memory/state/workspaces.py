@@ -31,6 +31,8 @@ BUSY_TIMEOUT_S = 30.0
 USED_EVERY_S = 3600.0
 """How exactly the time of the last use is kept: a command that only asks seldom has to write."""
 ID_CHARS = 12
+WITHOUT_WORKSPACES = frozenset({"connect", "hooks", "log-shipping", "models", "serve", "trusted"})
+"""Folders of a state folder that commands make before any workspace is known."""
 INDEXES_BEFORE = "memory/*-????????.sqlite"
 INDEXES_SINCE = f"memory/*-{'?' * ID_CHARS}.sqlite"
 
@@ -226,7 +228,8 @@ def _registry(state_dir: Path) -> Iterator[sqlite3.Connection]:
     """Open the file; it is made, readable by its owner alone, where there is none."""
     path = state_dir / REGISTRY_FILE
     try:
-        was_used = any(entry.is_dir() for entry in state_dir.iterdir())  # before it had a registry
+        there = {entry.name for entry in state_dir.iterdir() if entry.is_dir()}
+        was_used = not there <= WITHOUT_WORKSPACES  # before it had a registry
         is_new = not path.exists()
         with suppress(FileExistsError):  # closing one that exists would drop SQLite's locks on it
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))

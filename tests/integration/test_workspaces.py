@@ -150,6 +150,16 @@ def test_a_state_folder_from_before_calls_a_workspace_by_its_path(state: Path, t
     assert of(state, tmp_path / "moved").inherits
 
 
+@pytest.mark.parametrize("folder", ["connect", "hooks", "log-shipping", "models", "serve", "trusted"])
+def test_what_commands_keep_before_there_is_a_workspace_is_nothing_from_before(
+    state: Path, tmp_path: Path, folder: str
+) -> None:
+    (state / folder).mkdir()
+    (tmp_path / "a").mkdir()
+
+    assert of(state, tmp_path / "a").id != workspace_mark(tmp_path / "a")
+
+
 def test_nobody_inherits_alone_what_two_have_used(state: Path, tmp_path: Path) -> None:
     (state / "memory").mkdir()
     for name in "ab":
