@@ -99,7 +99,9 @@ class FileSink:
                 written = max(written, noted_length(segment))  # less is there if lines were lost
                 first = data.index(b"\n") + 1
                 data = placed(data[:first], written) + data[first:]
-            if os.write(descriptor, data) < len(data):
+            if (fitted := os.write(descriptor, data)) < len(data):
+                if is_alone:  # half a line would count as damage as long as it is kept
+                    os.ftruncate(descriptor, state.st_size + data.rfind(b"\n", 0, fitted) + 1)
                 raise OSError(errno.ENOSPC, "the lines did not fit", str(segment.open_path))
             if is_alone:
                 with suppress(OSError):  # what is missing later is then told by the next note
