@@ -72,11 +72,10 @@ DUE_STATES: tuple[EntryState, ...] = ("queued", "retiring", "merging", "lost", "
 What was restated is stored before what vanished is retired, so that facts of both stay.
 """
 
-SELECT = """
-SELECT id, sequence, state, draft_id, draft, hash, source_path, attempts, next_try_at, last_error,
-  merged_into, trace_id, since
-FROM episodes WHERE state <> 'forgotten' AND ({where}) ORDER BY {order} LIMIT ?
-"""
+COLUMNS = """
+id sequence state draft_id draft hash source_path attempts next_try_at last_error merged_into trace_id since
+""".split()
+SELECT = "SELECT {columns} FROM episodes WHERE state <> 'forgotten' AND ({where}) ORDER BY {order} LIMIT ?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +152,7 @@ def select(
     Raises:
         Unreadable: one of them is damaged.
     """
-    query = SELECT.format(where=where, order=order)
+    query = SELECT.format(columns=", ".join(COLUMNS), where=where, order=order)
     return tuple(_entries(connection.execute(query, (*values, limit))))
 
 
@@ -166,24 +165,13 @@ def _entries(rows: Iterable[tuple[Any, ...]]) -> Iterator[Entry]:
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:
-    (own_id, sequence, state, draft_id, stored, digest, source_path, attempts, *rest) = row
-    draft = draft_from_json(stored)
-    if (draft.id, digest_of(draft)) != (own_id, digest):
+    known = dict(zip(COLUMNS, row, strict=True))
+    draft = draft_from_json(known.pop("draft"))
+    if (draft.id, digest_of(draft)) != (known.pop("id"), known.pop("hash")):
         raise ValueError("it is not the one that was stored")
-    (next_try_at, last_error, merged_into, trace_id, since) = rest
-    return Entry(
-        draft=draft,
-        state=state,
-        sequence=sequence,
-        draft_id=draft_id,
-        source_path=source_path,
-        attempts=attempts,
-        next_try_at=datetime.fromtimestamp(next_try_at, UTC) if next_try_at else None,
-        last_error=last_error,
-        merged_into=merged_into,
-        trace_id=trace_id,
-        since=datetime.fromtimestamp(since, UTC),
-    )
+    next_try_at, since = known.pop("next_try_at"), datetime.fromtimestamp(known.pop("since"), UTC)
+    next_try = datetime.fromtimestamp(next_try_at, UTC) if next_try_at else None
+    return Entry(draft=draft, next_try_at=next_try, since=since, **known)
 
 
 # --- adding and retiring ------------------------------------------------------------------------------------
