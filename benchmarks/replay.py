@@ -5,8 +5,8 @@
 
 Ratios of CPU time, medians of rounds in turn: ranking a logged query again under other weights against
 ranking it live; checking that it is reproduced to the byte against ranking it again; the pairs of nearly
-equal texts against the rest of what logging a query costs, in all threads; reading the log back as queries
-against `json.loads` of its lines.
+equal texts, all found before, against the rest of what logging a query costs, in all threads; reading the log
+back as queries against `json.loads` of its lines.
 """
 
 import argparse
