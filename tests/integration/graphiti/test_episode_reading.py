@@ -4,12 +4,13 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from composable_memory.content import MemoryContentObject
+from composable_memory.content import MemoryContentObject, MemoryTemporalMetadata
 from composable_memory.errors import (
     BackendGarbled,
     BackendRejected,
@@ -97,6 +98,23 @@ async def test_the_facts_of_an_episode_are_stored_under_our_id(
     )
     assert stored["valid_at"] == OBSERVED.isoformat()
     assert len(stored["entity_edges"]) == 2
+
+
+async def test_what_is_of_a_day_is_read_as_of_when_it_was_written_that_day(
+    graph_database: CypherDatabase, group_id: str
+) -> None:
+    day = OBSERVED.replace(hour=0, minute=0, second=0, microsecond=0)
+    for name, written_at in (("that-day", day + timedelta(hours=15)), ("later", day + timedelta(days=2))):
+        told = draft(group_id, name, observed_at=day)
+        temporal = MemoryTemporalMetadata(observed_at=day, created_at=written_at)
+        told = replace(told, content=replace(told.content, temporal=temporal))
+        with ChatEndpoint(facts_of) as endpoint:
+            async with reader(graph_database, endpoint) as reading:
+                await reading.read(told)
+
+    rows = await graph_database.read(group_id, "MATCH (e:Episodic) RETURN e.name AS name, e.valid_at AS at")
+    at = {row["name"]: row["at"] for row in rows}
+    assert at == {"that-day": (day + timedelta(hours=15)).isoformat(), "later": day.isoformat()}
 
 
 async def test_an_episode_that_was_read_is_not_read_again(

@@ -4,6 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import datetime, time
 
 from composable_memory.errors import BackendError, BackendGarbled
@@ -80,6 +81,7 @@ class EpisodeReader:
             return await self._read(draft)
 
     async def _read(self, draft: EpisodeDraft) -> Added:
+        draft = replace(draft, observed_at=_said_at(draft))
         graph = await self._graph(draft.group_id)
         rows = await self._database.read(draft.group_id, IS_READ, uuid=draft.id)
         if rows and rows[0]["content"] == draft.text:
@@ -109,7 +111,7 @@ class EpisodeReader:
                 name=draft.content.id,
                 episode_body=draft.text,
                 source_description=draft.description,
-                reference_time=_said_at(draft),
+                reference_time=draft.observed_at,
                 source=EpisodeType(draft.source),
                 group_id=draft.group_id,
                 uuid=draft.id,
