@@ -547,6 +547,10 @@ async def test_workspaces_do_not_see_each_other_and_nothing_is_seen_without_one(
         is_empty = table in ("long_words", "message_times", "log_lines")
         assert is_empty or int(seen.split("|")[0]) > 0, table
         assert seen.strip().endswith("|0"), table
+        copy = f"COPY {table} (tenant) TO STDOUT"
+        assert postgres_server.run(as_team, copy) == "", table
+        copied = postgres_server.run(as_team, f"SET LOCAL cmem.tenant = '{tenant}'", copy)
+        assert {*copied.split()} <= {tenant}, table
     with pytest.raises(RuntimeError, match="row-level security"):
         postgres_server.run(
             as_team, f"SET LOCAL cmem.tenant = '{tenant}'", "INSERT INTO long_words VALUES (999, 'epmup')"
