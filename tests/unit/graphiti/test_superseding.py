@@ -88,6 +88,14 @@ def test_what_was_stated_again_holds_again_whatever_the_order() -> None:
             assert {one.target for one in known.values() if holds_on(one, moment)} == {holding}, order
 
 
+def test_what_was_stated_again_and_again_is_told_apart_where_all_was_written_at_once() -> None:
+    stated = [("a", 1), ("b", 5), ("a", 9), ("b", 12), ("a", 20)]
+    written = [fact(target, at, told=(Told(f"{target}-{at}", day(at), NOW),)) for target, at in stated]
+    for order in permutations(written):
+        periods = {(*one, end) for one, (_, end) in zip(stated, [*stated[1:], ("", None)], strict=True)}
+        assert times(after(order)) == {(one, day(at), end and day(end)) for one, at, end in periods}, order
+
+
 def test_what_several_episodes_state_together_is_told_apart_by_their_times() -> None:
     both = fact("a", 1, episodes=("a-1", "a-9"), told=(Told("a-1", day(1)), Told("a-9", day(9))))
 

@@ -50,6 +50,11 @@ class Told(NamedTuple):
         """Return its place among all that is told of a thing."""
         return order_of(self.since, self.written_at)
 
+    @property
+    def times(self) -> str:
+        """Return its times as a text."""
+        return " ".join(one.isoformat() for one in self[1:] if one)
+
 
 Order = tuple[date, datetime, datetime]
 """The place of a statement: by its day, then by its time, or when it was written if only the day is known."""
@@ -270,7 +275,7 @@ def _stated_in(edge: GraphEdge, group_id: str) -> tuple[Told, ...]:
 
 def told_text(told: Told) -> str:
     """Return what a database stores of what an episode says; `_told` reads it back."""
-    return " ".join((told.episode, *(one.isoformat() for one in told[1:] if one)))
+    return f"{told.episode} {told.times}"
 
 
 def _told(episode: str, since: str, written_at: str | None = None) -> Told:

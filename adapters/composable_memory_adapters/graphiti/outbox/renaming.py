@@ -40,7 +40,7 @@ class Renaming:
         names = [own_id]
         if isinstance(line, LinkLine):
             stated = texts_in(properties.get("told"))
-            moments = [properties.get("valid_at"), *(one for told in stated for one in told.split()[1:])]
+            moments = [properties.get("valid_at"), *(told.partition(" ")[2] for told in stated)]
             names += [f"{own_id}@{moment}" for moment in moments]
             names.append(_mention(line.source, line.target))
         self._learn(line.group, str(properties.get("uuid")), names, line)

@@ -112,9 +112,8 @@ def _in_two(fact: FactRecord, again: Sequence[Told], group_id: str) -> tuple[Fac
 
 
 def _id_of_period(fact: FactRecord, group_id: str) -> str:
-    """Return the id of a fact that began anew: by when that was written, which may be later on one day."""
-    first = min(fact.told, key=attrgetter("order"))
-    return graph_id(group_id, f"{fact.own_id}@{(first.written_at or first.since).isoformat()}")
+    """Return the id of a fact that began anew: by the times of what first says so, which no other one has."""
+    return graph_id(group_id, f"{fact.own_id}@{min(fact.told, key=attrgetter('order')).times}")
 
 
 def _is_over(period: FactRecord, since: datetime) -> bool:
