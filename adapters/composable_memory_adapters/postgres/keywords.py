@@ -259,11 +259,12 @@ class Keywords:
         groups = [[self._sought(one) for one in group] for group in query.groups]
         tokens = [[await self._tokens(one) for one in group] for group in groups]
         strings = dict(zip(chain.from_iterable(groups), chain.from_iterable(tokens), strict=True))
-        phrases = await self._holding([one for one in strings if one.is_phrase])
-        having: dict[tuple[Sought, ...], int] = {(one,): len(ids) for one, ids in phrases.items()}
         words = {one.tokens[0]: one for one in strings if len(one.tokens) == 1 and not one.is_open}
-        known = await postings.count_words(self._connection, self._tenant, [*words])
-        having |= {(words[word],): count for word, count in known.items()}
+        in_phrases = chain.from_iterable(one.tokens for one in strings if one.is_phrase)
+        known = await postings.count_words(self._connection, self._tenant, [*{*words, *in_phrases}])
+        phrases = await self._holding([one for one in strings if one.is_phrase], known)
+        having: dict[tuple[Sought, ...], int] = {(one,): len(ids) for one, ids in phrases.items()}
+        having |= {(one,): known[word] for word, one in words.items() if word in known}
         # How many passages have one word the index says; where there are several, they are counted.
         beginnings = [(one,) for one in strings if one.is_open and not one.is_phrase]
         several = [*beginnings, *(tuple(group) for group in groups if len(group) > 1)]
@@ -301,8 +302,13 @@ class Keywords:
         counted = dict(map(tuple, await self._connection.fetch(COUNTS, self._tenant, *columns)))
         return [counted.get(number, 0) for number in range(len(groups))]
 
-    async def _holding(self, strings: Iterable[Sought]) -> Mapping[Sought, Collection[int]]:
-        """Return the passages that have each of some strings, of those that any has."""
+    async def _holding(
+        self, strings: Iterable[Sought], counts: Mapping[str, int] | None = None
+    ) -> Mapping[Sought, Collection[int]]:
+        """Return the passages that have each of some strings, of those that any has.
+
+        Of their words `counts` says how many passages have each, where that is known.
+        """
         asked = list[tuple[Sought, frozenset[str]]]()
         for one in strings:
             whole = one.tokens[:-1] if one.is_open else one.tokens
@@ -311,8 +317,9 @@ class Keywords:
         by_text = {one.text: one for one, _ in asked}
         if not asked:
             return {}
-        every = frozenset[str]().union(*(some for _, some in asked))
-        counts = await postings.count_words(self._connection, self._tenant, [*every])
+        if counts is None:
+            every = frozenset[str]().union(*(some for _, some in asked))
+            counts = await postings.count_words(self._connection, self._tenant, [*every])
         asked = [(one, _rarest(some, counts)) for one, some in asked if some <= counts.keys()]
         found: dict[Sought, set[int]] = {}
         while asked:
