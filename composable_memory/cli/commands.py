@@ -16,7 +16,7 @@ COMMANDS = {
     "reflect": ("recall", "Propose pages on facts, opinions and entities from what the notes retain."),
     "ingest": ("ingest", "Extract facts from notes or a text and store them."),
     "remember": ("remember", "Write a fact, an experience or an opinion into the note of the day."),
-    "forget": ("remember", "Forget lines of notes, with all that any store holds of them."),
+    "forget": ("remember", "Forget lines of notes or what was said, with all that any store holds of them."),
     "status": ("status", "Show the status of the memory and of each backend."),
     "watch": ("watch", "Keep running and update the index as notes change."),
     "serve": (

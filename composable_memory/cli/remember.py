@@ -88,12 +88,14 @@ async def forget(
     ] = False,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Forget lines of notes, with all that any store holds of them. Exits with 1 if nothing was removed."""
+    """Forget lines of notes or what was said, with all that any store holds of them.
+
+    Exits with 1 if nothing was removed.
+    """
     async with target.open() as memory:
         plan = await memory.plan_forgetting(what, everything=everything)
         report = await memory.forget(plan) if yes and plan.token else None
         keeps_facts = bool(memory.manager.backends_with(Capability.FACTS))
-        transcripts = memory.status().transcripts_folder
     if as_json:
         print_json(document(plan=plan, report=report))
     if report is None:
@@ -101,8 +103,6 @@ async def forget(
             _print_plan(plan)
             if keeps_facts and not plan.lines:
                 warn("hint: no note holds what `cmem ingest --text` stored; see `cmem graph forget`")
-            if transcripts and not plan.lines:
-                warn(f"hint: to forget what a transcript alone says, delete its file in {transcripts}")
         return ExitCode.FAILED
     if not as_json:
         _print_report(report)

@@ -37,6 +37,7 @@ from composable_memory.forget.report import ForgetLine, ForgetPlan, ForgetReport
 from composable_memory.forget.statement_matching import Quotations, statements_of, words_of
 from composable_memory.forget.target_lines import Marked
 from composable_memory.forget.tombstones import INSTEAD, Forgotten, Tombstones
+from composable_memory.forget.transcript_messages import blank_messages
 from composable_memory.forget.workspace_notes import NoteLine, Notes, without_lines
 from composable_memory.interfaces import Capability, SupportsForget, SupportsRetain
 from composable_memory.learning.active_weights import RecentResults
@@ -68,6 +69,7 @@ class ForgettingScope:
 
     workspace_dir: Path
     extra_paths: Sequence[str]
+    transcripts: Path | None
     manager: ComposableMemoryManager
     forgotten: Forgotten
     recent: RecentResults
@@ -166,7 +168,7 @@ async def lift(forgotten: Forgotten, text: str, entities: Sequence[str] = ()) ->
 
 
 def _notes_of(memory: ForgettingScope) -> Notes:
-    return Notes(memory.workspace_dir, memory.extra_paths)
+    return Notes(memory.workspace_dir, memory.extra_paths, memory.transcripts)
 
 
 async def _nearest(memory: ForgettingScope, notes: Notes, query: str) -> list[NoteLine]:
@@ -181,7 +183,8 @@ async def _nearest(memory: ForgettingScope, notes: Notes, query: str) -> list[No
             line
             for one in found
             for line in target_lines.lines_in(notes, one.path, one.start_line, one.end_line)
-            if line.statement.is_telling and (notes.has(one.path) or notes.is_document(one.path))
+            if line.statement.is_telling
+            and (notes.has(one.path) or notes.is_document(one.path) or notes.transcript(one.path))
         ]
         return sorted(dict.fromkeys(near), key=lambda line: -len(asked.intersection(line.statement.words)))
 
@@ -366,6 +369,9 @@ async def _require_writable(memory: ForgettingScope, notes: Notes, lines: Sequen
         NoteNotWritten: a note cannot be changed.
     """
     for path in await asyncio.to_thread(_paths_to_cut, notes, lines):
+        if transcript := notes.transcript(path):
+            await asyncio.to_thread(blank_messages, path, transcript, ())
+            continue
         async with NoteFile(memory.workspace_dir, path, extra_paths=notes.extra_paths) as note:
             await note.change(lambda text: text)
         if not await asyncio.to_thread(os.access, notes.file(path).parent, os.W_OK):
@@ -375,7 +381,12 @@ async def _require_writable(memory: ForgettingScope, notes: Notes, lines: Sequen
 
 def _paths_to_cut(notes: Notes, lines: Sequence[Marked]) -> list[str]:
     paths = dict.fromkeys(line.path for line in lines)
-    return [path for path in paths if notes.text(path) and not notes.why_uncut(path)]
+    return [
+        path
+        for path in paths
+        if not notes.why_uncut(path)
+        and (notes.statements(path) if notes.transcript(path) else notes.text(path))
+    ]
 
 
 async def _cut(
@@ -387,6 +398,11 @@ async def _cut(
         kept = without_lines(bare, [(one.start_line, one.end_line) for one in found])
         return text[: len(text) - len(bare)] + kept
 
+    if transcript := notes.transcript(path):
+        said = await asyncio.to_thread(notes.statements, path)
+        found = {one.start_line for one in target_lines.standing(said, path, lines, hashing)}
+        await asyncio.to_thread(blank_messages, path, transcript, found)
+        return
     async with NoteFile(memory.workspace_dir, path, extra_paths=notes.extra_paths) as note:
         await note.change(change)
 

@@ -115,12 +115,15 @@ def _repeats(one: Statement, chosen: Iterable[NoteLine], ids: Iterable[str]) -> 
 
 def _at_place(notes: Notes, target: str) -> list[NoteLine]:
     cited = read_citation(target, as_written=True)
-    if cited is None or not (is_note(PurePath(cited.path).name) or notes.is_document(cited.path)):
+    if cited is None:
+        return []
+    is_noted = is_note(PurePath(cited.path).name)
+    if not (is_noted or notes.is_document(cited.path) or notes.transcript(cited.path)):
         return []  # a query may end like a place: "lunch at 12:30"
     if not 1 <= cited.start_line <= cited.end_line:
         expected = "a place whose lines count from 1, the first before the last, such as notes.md#L3-L7"
         raise InvalidArgument("target", expected, target)
-    if is_note(PurePath(cited.path).name) and not (notes.has(cited.path) and notes.text(cited.path)):
+    if is_noted and not (notes.has(cited.path) and notes.text(cited.path)):
         raise MemoryPathError(target, f"there is no note {cited.path} with any text")
     found = lines_in(notes, cited.path, cited.start_line, cited.end_line)
     if not found:

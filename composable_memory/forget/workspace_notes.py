@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from composable_memory.errors import MemoryPathError
 from composable_memory.forget.statement_matching import Statement, statements_of
+from composable_memory.forget.transcript_messages import statements_in, transcript_file
 from composable_memory.paths import has_memory_files, is_note, resolve_memory_file
 from composable_memory.recall.retained_notes import note_data, note_files, note_text
 from composable_memory.retain.note_file import is_other_encoding
@@ -24,13 +25,19 @@ class NoteLine(NamedTuple):
 
 
 class Notes:
-    """The Markdown and text files that are notes of a workspace, and the documents that were added."""
+    """The notes of a workspace, Markdown and text files, the documents that were added, and transcripts.
 
-    def __init__(self, workspace: Path, extra_paths: Sequence[str] = ()) -> None:
+    Only notes are searched; what transcripts in the folder `transcripts` say is known by its place.
+    """
+
+    def __init__(
+        self, workspace: Path, extra_paths: Sequence[str] = (), transcripts: Path | None = None
+    ) -> None:
         self._root = Path(os.path.realpath(workspace))
         self.extra_paths = [Path(one) for one in extra_paths]
         if not has_memory_files(self._root):
             self.extra_paths.append(Path())
+        self._transcripts = transcripts and Path(os.path.realpath(transcripts))
         self._documents: dict[str, list[Statement]] = {}
 
     def saying(self, words: Sequence[str], is_wanted: Callable[[Statement], bool]) -> Iterator[NoteLine]:
@@ -49,7 +56,9 @@ class Notes:
             return ""
 
     def statements(self, path: str) -> Sequence[Statement]:
-        """Return what a note says, or what was read of a document."""
+        """Return what a note or a transcript says, or what was read of a document."""
+        if transcript := self.transcript(path):
+            return [*statements_in(transcript)]
         if self.is_document(path):
             return self._documents[path]
         return [*statements_of(self.text(path))]
@@ -58,6 +67,10 @@ class Notes:
         """Return whether something of a document was added."""
         return path in self._documents
 
+    def transcript(self, path: str) -> Path | None:
+        """Return where a transcript is; None if the path is none of a transcript."""
+        return transcript_file(path, self._transcripts)
+
     def add_document(self, path: str, first: int, last: int, text: str) -> None:
         """Add the text of some pages of a document; all it says stands at these."""
         said = (replace(one, start_line=first, end_line=last) for one in statements_of(text))
@@ -65,6 +78,8 @@ class Notes:
 
     def why_uncut(self, path: str) -> str | None:
         """Return why lines cannot be cut out of a file, and what to do instead; None where they can."""
+        if self.transcript(path):
+            return None
         if not is_note(self.file(path).name):
             return "edit the file yourself; lines of documents cannot be cut"
         try:

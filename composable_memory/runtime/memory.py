@@ -519,9 +519,11 @@ class Memory:
         able = {id_: one for id_, one in pair.items() if self._declares(id_, Capability.FORGET)}
         able |= self._able_at(Capability.FORGET)
         lost = [one for one in self.unavailable() if self._declares(one.backend_id, Capability.FORGET)]
+        status = self.status()
         return ForgettingScope(
             workspace_dir=self.workspace_dir,
-            extra_paths=self.status().note_paths,
+            extra_paths=status.note_paths,
+            transcripts=Path(status.transcripts_folder) if status.transcripts_folder else None,
             manager=self.manager,
             forgotten=self.forgotten,
             recent=self.recent,

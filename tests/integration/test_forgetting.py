@@ -190,6 +190,30 @@ async def test_no_file_of_ours_holds_the_words_afterwards(place: Place) -> None:
     assert SECRET in transcript.read_text()
 
 
+async def test_a_message_is_forgotten_in_the_transcript_that_its_agent_appends_to(place: Place) -> None:
+    transcript = place.transcript(
+        "hello", f"{SECRET} Merci, André!", f"Ages ago: {SECRET} Merci, André!", "bye"
+    )
+    before = [json.loads(line) for line in transcript.read_text().splitlines()]
+    place.note.write_text("Nothing of it.\n")
+    async with place.open(builtin={"sources": ["memory", "sessions"]}) as memory:
+        await memory.sync()
+        await memory.query("where under the turquoise flowerpot, code zebra-99117")
+        with transcript.open("a") as agent:
+            plan = await memory.plan_forgetting("spare key merci")
+            report = await memory.forget(plan.candidates[0].token)
+            agent.write(json.dumps(before[0]) + "\n")
+        assert plan.candidates[0].citation == "sessions/a.jsonl#L2"
+        assert report.is_done
+        await memory.sync()
+        assert "sessions/a.jsonl" in paths(await memory.query("hello"))
+
+    after = [json.loads(line) for line in transcript.read_text().splitlines()]
+    assert [after[0], *after[3:]] == [before[0], before[3], before[0]]
+    assert after[2]["message"]["content"].startswith("Ages ago: ")
+    assert files_with(WORDS, place.state, place.workspace) == set()
+
+
 def logged(place: Place) -> list[dict[str, Any]]:
     """Return the events of the log."""
     files = (place.state / "ops-logs").glob("*.jsonl")

@@ -67,8 +67,8 @@ async def stored(connection: Connection, tenant: int, *, wanted: Forgetting) -> 
     said = {row["id"]: row["path"] for row in await _said(connection, tenant, wanted)}
     vectors = await connection.fetchval(VECTORS, tenant, [*own, *said])
     documents = {path for path in said.values() if reader_of(path)}
-    transcripts = sorted({*said.values()} - documents)
-    return Stored(len(own), len(said), vectors, transcripts, sorted(documents.difference(wanted.paths)))
+    left = (sorted(one.difference(wanted.paths)) for one in ({*said.values()} - documents, documents))
+    return Stored(len(own), len(said), vectors, *left)
 
 
 async def mark_unread(connection: Connection, tenant: int, *, owner: str, wanted: Forgetting) -> bool:

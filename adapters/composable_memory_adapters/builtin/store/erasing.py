@@ -44,8 +44,8 @@ def stored(connection: Connection, wanted: Forgetting) -> Stored:
     transcripts, documents = set[str](), set[str]()
     for path in said.values():
         (documents if reader_of(path) else transcripts).add(path)
-    left = sorted(documents.difference(wanted.paths))
-    return Stored(len(own), len(said), vectors, sorted(transcripts), left)
+    left = (sorted(found.difference(wanted.paths)) for found in (transcripts, documents))
+    return Stored(len(own), len(said), vectors, *left)
 
 
 def mark_unread(connection: Connection, wanted: Forgetting) -> None:

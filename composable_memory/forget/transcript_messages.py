@@ -1,0 +1,119 @@
+"""The messages of transcripts as lines that can be forgotten, and blanking them in their file.
+
+An agent may append to its transcript at any moment, and keep it open: so bytes are overwritten in their
+place, as many as there were. Nothing moves, no line goes, and what is appended meanwhile is not touched.
+"""
+
+import json
+import os
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from composable_memory.errors import NoteNotWritten
+from composable_memory.forget.statement_matching import TELLING, Statement, statements_of, words_of
+from composable_memory.forget.tombstones import INSTEAD
+from composable_memory.paths import opened_file
+from composable_memory.transcripts import masked_line, message_in, messages_of, record_of, texts_in
+
+_NAME = re.compile(r"sessions/([^/\\\0]+\.jsonl)")
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"(\s*:)?')
+"""A string in a line of JSON, and what shows that it is the name of a field."""
+_ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
+
+
+def transcript_file(path: str, folder: Path | None) -> Path | None:
+    """Return where a transcript in a folder is that results name by `path`; None for anything else."""
+    found = _NAME.fullmatch(path)
+    return folder / found[1] if found and folder else None
+
+
+def statements_in(file: Path) -> Iterator[Statement]:
+    """Yield the messages of a transcript that say enough to be known again, each as one statement.
+
+    None where it cannot be read. Reads the file, so call it in a thread.
+    """
+    try:
+        with opened_file(file) as (descriptor, _), os.fdopen(descriptor, "rb", closefd=False) as source:
+            text = source.read().decode("utf-8-sig", "replace")
+    except OSError:
+        return
+    for message in messages_of(text):
+        for one in statements_of(masked_line(message.text)):
+            if one.is_telling:
+                yield replace(one, start_line=message.line, end_line=message.line)
+
+
+def blank_messages(path: str, file: Path, lines: Collection[int]) -> None:
+    """Overwrite the messages in some lines of a transcript, and what else in it has the same text.
+
+    With no lines it only tries whether that can be done. Writes the file, so call it in a thread.
+
+    Raises:
+        NoteNotWritten: it cannot be written, or whoever writes it has put another file in its place.
+    """
+    fix = "end the session that writes it, and see that this user may write there"
+    try:
+        with opened_file(file) as (_, found), file.open("r+b") as target:
+            if not os.path.samestat(os.fstat(target.fileno()), found):
+                raise NoteNotWritten(path, "another file has taken its place", fix=fix)
+            whole = target.read(found.st_size)
+            texts = set[str]()
+            for number, line in enumerate(whole.split(b"\n"), 1):
+                if number in lines:
+                    texts |= _texts_of(line)
+            at = 0
+            for line in whole.split(b"\n"):
+                if (blank := _without(line, texts)) != line:
+                    target.seek(at)
+                    if target.read(len(line)) != line:
+                        raise NoteNotWritten(path, "it is being rewritten", fix=fix)
+                    target.seek(at)
+                    target.write(blank)
+                    target.flush()
+                at += len(line) + 1
+            os.fsync(target.fileno())
+            if not os.path.samestat(os.fstat(target.fileno()), file.stat()):
+                raise NoteNotWritten(path, "another file has taken its place", fix=fix)
+    except OSError as error:
+        raise NoteNotWritten(path, error.strerror or str(error), fix=fix) from error
+
+
+def _texts_of(line: bytes) -> set[str]:
+    """Return the texts of the message in a line, as they stand and without what was recalled."""
+    content = message_in(record_of(line.decode("utf-8-sig", "replace"))).get("content")
+    blocks = content if isinstance(content, list) else [{"text": content}]
+    as_written = [block.get("text") for block in blocks if isinstance(block, dict)]
+    texts = [*(one for one in as_written if isinstance(one, str)), *texts_in(content)]
+    return {text.strip() for text in texts if text.strip()}
+
+
+def _without(line: bytes, texts: Collection[str]) -> bytes:
+    """Return a line of as many bytes in which no string has one of some texts."""
+    clues = [max(_ASCII_WORD.findall(text), key=len, default="").encode() for text in texts]
+    if not any(clue in line for clue in clues):
+        return line
+
+    def blank(found: re.Match[bytes]) -> bytes:
+        if found[1]:
+            return found[0]
+        try:
+            value = str(json.loads(found[0]))
+        except ValueError:
+            return found[0]
+        kept = value
+        for text in sorted(texts, key=len, reverse=True):
+            if value.strip() == text:
+                kept = INSTEAD
+            elif len(words_of(text)) >= TELLING:  # fewer words stand in other texts by chance
+                kept = kept.replace(text, INSTEAD)
+        if kept == value:
+            return found[0]
+        for instead in (kept, kept.replace(INSTEAD, "*"), ""):
+            fitting = json.dumps(instead, ensure_ascii=not instead.isprintable()).encode()
+            if len(fitting) <= len(found[0]):
+                return fitting.ljust(len(found[0]))
+        return found[0]
+
+    return _STRING.sub(blank, line)
