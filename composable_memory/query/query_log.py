@@ -27,7 +27,6 @@ from composable_memory.types import (
 )
 from composable_memory_ops_logs import (
     QUERY_PREVIEW_CHARS,
-    SNIPPET_PREVIEW_CHARS,
     BackendResult,
     Candidate,
     ContextPackBuild,
@@ -45,7 +44,7 @@ from composable_memory_ops_logs import (
     redact,
 )
 from composable_memory_ops_logs import Degradation as LoggedDegradation
-from composable_memory_ops_logs.events import MadeWhenRead
+from composable_memory_ops_logs.events import MadeWhenRead, snippet_preview
 
 MOST_NEAR_PAIRS = 20_000
 """As many as two hundred equal texts make; a line of the log holds no more."""
@@ -265,7 +264,7 @@ def _columns(results: Sequence[MemorySearchResult]) -> tuple[Sequence[Any], ...]
         [one.end_line for one in results],
         [one.score for one in results],
         [one.source for one in results],
-        [one.snippet[:SNIPPET_PREVIEW_CHARS] for one in results],
+        [snippet_preview(one.snippet) for one in results],
         [one.exact for one in results],
         [*map(_taken_from, origins)] if any(origins) else origins,
         [one.start_char or None for one in results],
@@ -317,7 +316,7 @@ def _final(group: Group[T]) -> FinalResult:
         backend_rank=best.rank,
         merged_with=tuple(other.label for other in group.others),
         support=group.support,
-        snippet_preview=result.snippet[:SNIPPET_PREVIEW_CHARS],
+        snippet_preview=snippet_preview(result.snippet),
         origin=_taken_from(result.origin),
         start_char=result.start_char or None,
     )

@@ -12,6 +12,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
+from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 SCHEMA_VERSION: int = 1
@@ -22,6 +23,21 @@ QUERY_PREVIEW_CHARS = 200
 
 SNIPPET_PREVIEW_CHARS = 120
 """How much of a snippet an event shows."""
+
+_LONG_WORD = Pattern(r"[!-~]{12,}\Z")
+
+
+def snippet_preview(text: str) -> str:
+    """Return the beginning of a snippet, without a long word that would be cut.
+
+    It could be a secret, which nobody could tell by its beginning, and so mask.
+    """
+    shown = text[:SNIPPET_PREVIEW_CHARS]
+    if len(text) <= len(shown) or len(shown.rpartition(" ")[2]) < 12:  # takes less time than the pattern
+        return shown
+    cut = _LONG_WORD.search(shown)
+    return shown[: cut.start()] if cut else shown
+
 
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 """Anything JSON can say, from any kind of sequence or mapping."""
@@ -173,7 +189,7 @@ class Candidate(NamedTuple):
     """Place in the backend's own list, from 1."""
     source: str
     snippet_preview: str
-    """The first `SNIPPET_PREVIEW_CHARS` characters."""
+    """The first `SNIPPET_PREVIEW_CHARS` characters, without a long word that would be cut."""
     content_hash: str | None = None
     """No longer written; it keeps the place that it has in candidates of stored golden questions."""
     exact: bool = False

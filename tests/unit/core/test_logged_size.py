@@ -129,6 +129,18 @@ async def test_what_is_shown_has_its_preview_and_so_have_facts_that_stand_in_no_
     assert {told[key] for key in told.keys() - shown - facts} == {""}
 
 
+@pytest.mark.parametrize("begin", [" ", "\n", "钥匙是"])
+async def test_a_preview_ends_before_a_secret_that_does_not_fit(tmp_path: Path, begin: str) -> None:
+    """What is left of such a secret could not be told for one, and so would not be masked."""
+    secret = "ghp_" + "a8Kf02LqPz" * 3 + "b7X1Yd"
+    before = ("the dock controller answers " * 9)[: SNIPPET_PREVIEW_CHARS - 20] + begin
+    await logged(tmp_path, [[replace(notes(0)[0], snippet=f"{before}{secret} and so on")]])
+
+    events = await asyncio.to_thread(OpsLogReader(tmp_path).tail, 9)
+    (row,) = cast("Any", events[-1].detail)["finalResults"]
+    assert row["snippetPreview"].rstrip() == before.rstrip()
+
+
 async def test_a_result_has_the_preview_of_its_own_backend(tmp_path: Path) -> None:
     one, twins = notes(0), [replace(each, path=f"{at}.md") for at, each in enumerate([notes(0)[0]] * 20)]
     other = [replace(each, snippet=f"Also: {each.snippet}", score=0.01) for each in reversed(one)]
