@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import fsum
 from typing import TypeAlias, TypeGuard
 
 from composable_memory.front_matter import front_matter
@@ -13,7 +14,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 ELLIPSIS = "…"
 STEM_CHARS = 5
-"""So much of a word is compared: enough for "kept" and "bicycle", and the same for "bicycles"."""
+"""So much of a word is compared, without an s: enough for "kept" and "bicycle", and the same for "ports"."""
 
 WIKI_LINK = Pattern(  # neither `a[[i]]` and `${x[[1]]}` nor `[[ -f x ]]`, which are code
     r"(?:(?<![\\\w])!|(?<![A-Za-z0-9_$\[{\\]))\[\["
@@ -123,18 +124,26 @@ def best_lines(
 ) -> list[Line]:
     """Return at most `most` neighbouring lines of the snippet: those that hold most of what was asked.
 
-    Words that few of the lines hold count more. With `width`, lines are cut between words to that length.
+    Words that few of the lines hold count more, each of them once. Of equal runs the one is taken in which
+    the line with most of them is in the middle. With `width`, lines are cut between words to that length.
     Front matter is passed over, as long as the passage holds anything else. With `marks_cuts`, an ellipsis
     stands where lines before or behind them are left out.
     """
     lines = lines_of(_without_front_matter(result), width)
     said = [
-        {line.text[begin:end].casefold()[:STEM_CHARS] for begin, end in line.highlights} for line in lines
+        {line.text[begin:end].casefold().rstrip("s")[:STEM_CHARS] for begin, end in line.highlights}
+        for line in lines
     ]
     lines_with = Counter(word for words in said for word in words)
     shares = [sum(1 / lines_with[word] for word in words) for words in said]
     best = max(range(len(lines)), key=lambda at: shares[at], default=0)
-    first = max(0, min(best - (most - 1) // 2, len(lines) - most))
+    first = max(
+        range(max(1, len(lines) - most + 1)),
+        key=lambda at: (
+            fsum(1 / lines_with[word] for word in set().union(*said[at : at + most])),
+            -abs(at - (best - (most - 1) // 2)),
+        ),
+    )
     shown = lines[first : first + most]
     if marks_cuts and first > 0:
         shown[0] = _after_ellipsis(shown[0])

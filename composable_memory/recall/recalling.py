@@ -24,12 +24,14 @@ from composable_memory.query.near_duplicates import words_of
 from composable_memory.recall.items import RECALL_KINDS, Recall, RecalledItem, RecallKind
 from composable_memory.recall.name_matching import KnownNames, NameMatch, folded, is_named
 from composable_memory.recall.retained_notes import KnownLine, Note
-from composable_memory.types import Degradation, MemorySearchResult, Origin, SearchFilters
+from composable_memory.types import Degradation, Origin, SearchFilters
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MOST_GRAPH_ENTITIES = 10
 MOST_PASSAGES = 50
 MOST_QUERIES = 3
+MOST_LINES = 2000
+"""That are read of a note which goes by the name of what is asked for."""
 MOST_CHARS = 600
 """Of a passage; the rest stands at its source."""
 LEAST_WORD = 3
@@ -46,7 +48,7 @@ async def recall(memory: OpenMemory, asked: "RecallQuery") -> Recall:
     items = found[: asked.most]
     if asked.wants("passage") and len(items) < asked.most:
         passages, degraded = await _passages(memory, asked, match.names, notes)
-        found += _ordered(asked, passages)
+        found += passages
         items = (found if asked.entity else _ordered(asked, found))[: asked.most]
         lost += degraded
     return Recall(
@@ -297,8 +299,22 @@ def _age(item: RecalledItem) -> tuple[int, bool, float, str, int]:
 async def _passages(
     memory: OpenMemory, asked: RecallQuery, names: Sequence[str], notes: Mapping[str, Note]
 ) -> tuple[list[RecalledItem], tuple[Degradation, ...]]:
-    """Return what notes say of it outside of retained lines: paragraphs that name the entity, or passages."""
+    """Return what notes say of it outside of retained lines, in order: passages, or of an entity paragraphs.
+
+    Those of notes that go by its name come first, then others that name it or whose heading does.
+    """
     wanted = _shortest(asked.all_names(names)) if asked.entity else []
+    own = {
+        path: note
+        for path, note in notes.items()
+        if asked.is_of_time(datetime.combine(note.day, time.min, UTC))
+        and any(is_named(folded(one), name) for one in note.called for name in wanted)
+    }
+    pages = [
+        item
+        for path in sorted(own, key=lambda one: own[one].day, reverse=True)[:MOST_PASSAGES]
+        for item in _said_in(asked, path, 1, await memory.text_of(path, 1, MOST_LINES) or "", own[path])
+    ]
     filters = [replace(asked.window, phrases=(name,)) for name in wanted[:MOST_QUERIES]]
     if not filters:  # without a query, by the filter alone
         filters = [asked.window or SearchFilters(until=asked.now)]
@@ -315,13 +331,14 @@ async def _passages(
     )
     items: dict[str, RecalledItem] = {}
     for result in (result for answer in answers for result in answer.results if result.start_line):
-        is_piece = bool(result.start_char)
-        text = None if is_piece else await memory.text_of(result.path, result.start_line, result.end_line)
-        note = notes.get(result.path)
-        for item in _said_in(asked, result, text or result.snippet, note, wanted):
+        if result.path in own:
+            continue
+        path, first, is_piece = result.path, result.start_line, bool(result.start_char)
+        text = (None if is_piece else await memory.text_of(path, first, result.end_line)) or result.snippet
+        for item in _said_in(asked, path, first, text, notes.get(path), wanted):
             items.setdefault(item.source or "", item)
     degraded = {one.code + one.backend_id: one for answer in answers for one in answer.degraded}
-    return [*items.values()], tuple(degraded.values())
+    return [*pages, *_ordered(asked, items.values())], tuple(degraded.values())
 
 
 def _shortest(names: Sequence[str]) -> list[str]:
@@ -330,40 +347,45 @@ def _shortest(names: Sequence[str]) -> list[str]:
 
 
 def _said_in(
-    asked: RecallQuery, result: MemorySearchResult, text: str, note: Note | None, wanted: Sequence[str]
+    asked: RecallQuery, path: str, start: int, text: str, note: Note | None, wanted: Sequence[str] = ()
 ) -> Iterator[RecalledItem]:
-    paragraphs = [*_paragraphs(result, text, note)]
-    if wanted:
-        told = [one for one in paragraphs if any(is_named(folded(one[2]), name) for name in wanted)]
-    else:
-        told = (
-            [(paragraphs[0][0], paragraphs[-1][1], "\n".join(one[2] for one in paragraphs))]
-            if paragraphs
-            else []
-        )
+    """Yield what lines of a note say, from `start` on: of an entity paragraphs, those of the names wanted."""
+    told = [
+        (first, last, words)
+        for first, last, words, heading in _paragraphs(start, text, note)
+        if not wanted or any(is_named(folded(one), name) for one in (words, heading) for name in wanted)
+    ]
+    if told and asked.entity is None:
+        told = [(told[0][0], told[-1][1], "\n".join(words for _, _, words in told))]
     for first, last, words in (one for one in told if asked.has_words(folded(one[2]))):
-        day = note.day if note else day_in_path(result.path)
+        day = note.day if note else day_in_path(path)
         yield RecalledItem(
             kind="passage",
             content=words if len(words) <= MOST_CHARS else f"{words[: MOST_CHARS - 1].rstrip()}…",
             timestamp=datetime.combine(day, time.min, UTC) if day else None,
-            source=Origin(path=result.path, start_line=first, end_line=last).citation,
+            source=Origin(path=path, start_line=first, end_line=last).citation,
         )
 
 
-def _paragraphs(result: MemorySearchResult, text: str, note: Note | None) -> Iterator[tuple[int, int, str]]:
-    """Yield the paragraphs of a passage with their lines: no headings, front matter or retained lines."""
+def _paragraphs(start: int, text: str, note: Note | None) -> Iterator[tuple[int, int, str, str]]:
+    """Yield the paragraphs of a text from line `start` on, with their lines and the heading above.
+
+    No headings, front matter or retained lines are among them.
+    """
     passed_over = {
         number
         for line in (note.lines if note else ())
         for number in range(line.line.start_line, line.line.end_line + 1)
     } | (note.repeated if note else frozenset())
-    head = front_matter(text).lines if result.start_line == 1 else 0
+    head = front_matter(text).lines if start == 1 else 0
     held: list[tuple[int, str]] = []
-    for number, line in enumerate([*text.split("\n"), ""], result.start_line):
+    heading = ""
+    for number, line in enumerate([*text.split("\n"), ""], start):
         is_text = line.strip() and not line.startswith("#") and number not in passed_over
         if is_text and number > head:
             held.append((number, line))
         elif held:
-            yield held[0][0], held[-1][0], "\n".join(one for _, one in held)
+            yield held[0][0], held[-1][0], "\n".join(one for _, one in held), heading
             held = []
+        if line.startswith("#"):
+            heading = line

@@ -1,6 +1,7 @@
 """Keeps the retained lines of a workspace's notes at hand, and reads again only what has changed."""
 
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -28,9 +29,11 @@ from composable_memory.query.filters import day_in_path
 from composable_memory.reflect.entity_pages import is_own_line
 from composable_memory.retain.retained_lines import RetainedLine, retained_lines
 from composable_memory.types import Origin
+from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 ENTITY_PAGES = f"{BANK_FOLDER}/entities/"
+_FIRST_HEADING = Pattern(r"^#[ \t]+(.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +58,15 @@ class KnownLine:
 class Note:
     """What a note retains; `names` are names of one thing: of the note's title, and its aliases.
 
-    `repeated` are the numbers of lines that a reflection wrote from retained lines.
+    `called` is what the note itself goes by: its file's name, its title and its first heading. `repeated` are
+    the numbers of lines that a reflection wrote from retained lines.
     """
 
     path: str
     day: date
     lines: tuple[KnownLine, ...] = ()
     names: tuple[str, ...] = ()
+    called: tuple[str, ...] = ()
     repeated: frozenset[int] = frozenset()
 
 
@@ -191,10 +196,12 @@ def note_of(path: str, text: str, changed_on: date) -> Note:
     names = (stem,) if path.startswith(ENTITY_PAGES) else ()
     if head.aliases:
         names = tuple(dict.fromkeys((head.title or stem, *names, *head.aliases)))
+    heading = _FIRST_HEADING.search(text, head.length)
+    called = tuple(filter(None, (stem, head.title, heading and heading[1])))
     is_page = in_bank or path in MAIN_FILES
     rows = enumerate(text.split("\n"), 1) if is_page else ()
     repeated = frozenset(number for number, row in rows if is_own_line(row))
-    return Note(path=path, day=day, lines=lines, names=names, repeated=repeated)
+    return Note(path=path, day=day, lines=lines, names=names, called=called, repeated=repeated)
 
 
 def note_data(path: str | Path) -> bytes:

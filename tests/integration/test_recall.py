@@ -93,6 +93,34 @@ async def test_a_name_is_known_by_its_part_its_alias_and_its_link(vault: Path, s
         assert (nobody.notes, nobody.lines) == (4, 5)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("people/Greta Holm.md", "A teacher.\n\n## Work\n\nPlays the cello."),
+        ("people/holm.md", "# Greta Holm\n\nA teacher.\n\n## Work\n\nPlays the cello."),
+        ("people/holm.md", "---\ntitle: Greta Holm\n---\nA teacher.\n\n## Work\n\nPlays the cello."),
+        ("people/staff.md", "# Staff\n\n## Greta Holm\n\nA teacher.\n\nPlays the cello.\n\n## Jo\n\nA cook."),
+    ],
+    ids=["its file", "its heading", "its title", "a heading in it"],
+)
+@pytest.mark.parametrize("asked", ["Greta Holm", "greta"])
+async def test_what_a_note_says_of_whom_it_is_named_after_is_known(
+    tmp_path: Path, state_dir: Path, name: str, text: str, asked: str
+) -> None:
+    note = tmp_path / "vault" / name
+    note.parent.mkdir(parents=True)
+    note.write_text(text, encoding="utf-8")
+    (tmp_path / "vault" / "2026-01-07.md").write_text(
+        "Lunch with Greta Holm.\n\nIt rained.", encoding="utf-8"
+    )
+    async with open_memory(tmp_path / "vault", state_dir, long_lived=False) as memory:
+        await memory.sync()
+        found = await memory.recall(asked)
+
+    said = ["A teacher.", "Plays the cello.", "Lunch with Greta Holm."]
+    assert told(found) == said if name != "people/staff.md" else sorted(told(found)) == sorted(said)
+
+
 async def test_of_a_time_everything_comes_newest_first(vault: Path, state_dir: Path) -> None:
     async with open_memory(vault, state_dir, long_lived=False) as memory:
         await memory.sync()

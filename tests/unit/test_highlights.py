@@ -55,6 +55,14 @@ def test_the_lines_that_hold_most_of_the_question_are_shown() -> None:
     assert best_lines(result("")) == []
 
 
+def test_the_row_of_a_table_that_answers_is_shown_rather_than_its_heading_alone() -> None:
+    table = "# Ports\n| service | port |\n|---|---|\n| api | 9443 |\n| worker | 9310 |\n| metrics | 9100 |"
+    found = result(table, "Ports", "port", "9310")
+
+    assert [line.text for line in best_lines(found, 4)] == table.split("\n")[1:5]
+    assert "| worker | 9310 |" in [line.text for line in best_lines(found, 2)]
+
+
 def test_front_matter_is_shown_only_where_there_is_nothing_else() -> None:
     head = "---\ntitle: Trolley\ntags: [dock]\n---\n"
     text = f"{head}# Dock\nthe trolley is spare\n"
