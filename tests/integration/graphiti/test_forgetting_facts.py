@@ -1,6 +1,7 @@
 """Forgetting lines whose facts are in a graph: they go from it, from its outbox and from its journal."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,23 @@ async def test_nothing_is_left_of_a_line_but_whom_it_was_about(tmp_path: Path) -
         response = await memory.query("where does Tom Okafor live?")
         assert [one for one in response.results if "Okafor" in one.text] == []
         assert [one for one in await facts(memory) if "Okafor" in one] == []
+
+
+async def test_periods_are_one_again_when_what_lay_between_is_forgotten(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    async with place.open(graphiti=GRAPH, embedding={"provider": "none"}) as memory:
+        for month, town in enumerate(("Chur", "Bern", "Chur", "Bern", "Chur"), 1):
+            path = f"memory/2026-0{month}-01.md"
+            text = f"## Retain\n- W @Ana: Ana lives in {town}.\n"
+            place.write(path, text)
+            at = datetime(2026, month, 1, tzinfo=UTC)
+            await memory.ingest_source(path, contents_of(WrittenSource(path=path, text=text, written_at=at)))
+        assert len(await memory.facts_of().facts(limit=9)) == 5
+        await memory.forget(await memory.plan_forgetting("memory/2026-02-01.md#L2"))  # and its copy
+        (home,) = await memory.facts_of().facts(limit=9)
+
+    assert home.valid_at == datetime(2026, 1, 1, tzinfo=UTC)
+    assert len(home.episodes) == 3
 
 
 async def test_a_graph_that_was_off_meanwhile_follows_when_it_is_opened(tmp_path: Path) -> None:

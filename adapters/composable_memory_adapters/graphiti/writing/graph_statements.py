@@ -108,6 +108,10 @@ UNWIND $uuids AS uuid MATCH ()-[e:RELATES_TO {uuid: uuid}]->()
 SET e.episodes = [one IN e.episodes WHERE one <> $episode],
   e.told = [one IN coalesce(e.told, []) WHERE left(one, 36) <> $episode]
 """
+PUT_FACTS_FOR_OTHERS = """
+UNWIND $pairs AS pair MATCH (p:Episodic) WHERE p.uuid IN pair.episodes
+SET p.entity_edges = [one IN p.entity_edges | CASE WHEN one = pair.other THEN pair.uuid ELSE one END]
+"""
 ORPHANS = """
 MATCH (p:Episodic {uuid: $episode})-[:MENTIONS]->(n:Entity)
 OPTIONAL MATCH (n)-[e:RELATES_TO]-() WITH DISTINCT n, count(e) AS facts WHERE facts = 0

@@ -18,7 +18,7 @@ from composable_memory_adapters.graphiti.library.graph_records import (
 )
 from composable_memory_adapters.graphiti.library.vectors import fits_space
 from composable_memory_adapters.graphiti.writing import graph_statements
-from composable_memory_adapters.graphiti.writing.superseding import retired_facts, with_ends
+from composable_memory_adapters.graphiti.writing.superseding import rejoined, retired_facts, with_ends
 
 if TYPE_CHECKING:
     from composable_memory_adapters.graphiti.library.bridges import Saver
@@ -171,11 +171,30 @@ class GroupRepository:
         kin = await self.kin_of(lone.values())
         await self.change(graph_statements.DELETE_FACTS, {"uuids": list(lone)})
         await self._settle([one for one in kin.values() if one.uuid not in lone], now)
+        await self._rejoin(await self.kin_of(lone.values()), now)
         orphans = await self.database.read(self.group_id, graph_statements.ORPHANS, episode=uuid)
         await self.change(graph_statements.DELETE_ENTITIES, {"uuids": [row["uuid"] for row in orphans]})
         # The episode goes last: what is left of an attempt that was cut off is removed by the next one.
         await self.change(graph_statements.DELETE_EPISODES, {"uuids": [uuid]})
         return Forgotten(episode_id=uuid, facts=len(lone), entities=len(orphans))
+
+    async def _rejoin(self, facts: Mapping[str, FactRecord], now: datetime) -> None:
+        """Store as one what is told apart by nothing any more."""
+        parts = rejoined(facts)
+        pairs = [
+            {"uuid": one.uuid, "other": uuid, "episodes": list(one.episodes)}
+            for uuid, one in parts.items()
+            if uuid != one.uuid
+        ]
+        if not pairs:
+            return
+        left = {uuid: one for uuid, one in facts.items() if uuid not in parts}
+        after = with_ends({**left, **{one.uuid: one for one in parts.values()}}, now)
+        whole = [after[uuid] for uuid in dict.fromkeys(one.uuid for one in parts.values())]
+        await (await self.saver()).save_facts(whole)
+        await self.change(graph_statements.PUT_FACTS_FOR_OTHERS, {"pairs": pairs})
+        await self.change(graph_statements.DELETE_FACTS, {"uuids": [pair["other"] for pair in pairs]})
+        await self.set_times(after.values())
 
     async def _unsupported(self, facts: Sequence[FactRecord]) -> list[FactRecord]:
         """Return those of the facts whose episodes are all retired by now."""

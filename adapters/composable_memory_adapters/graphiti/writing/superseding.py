@@ -49,6 +49,24 @@ def split_restated(known: Mapping[str, FactRecord], group_id: str) -> dict[str, 
     return after
 
 
+def rejoined(known: Mapping[str, FactRecord]) -> dict[str, FactRecord]:
+    """Return of which fact periods are parts that are one again, since nothing lies between them any more.
+
+    It has the id of the first of them.
+    """
+    parts: dict[str, FactRecord] = {}
+    last: dict[str, FactRecord] = {}
+    for one in sorted(known.values(), key=attrgetter("start")):
+        before = last.get(one.own_id)
+        if before and one.valid_at and (before.invalid_at is None or before.invalid_at > one.valid_at):
+            joined = _merged(before, one)
+            parts = {uuid: joined if into == before else into for uuid, into in parts.items()}
+            parts |= {before.uuid: joined, one.uuid: joined}
+            one = joined
+        last[one.own_id] = one
+    return parts
+
+
 def with_ends(known: Mapping[str, FactRecord], now: datetime) -> dict[str, FactRecord]:
     """Return facts with the ends that follow from all of them together, whatever the order they came in.
 
