@@ -72,9 +72,12 @@ class SyncResult:
 
     def mark(self, finished_ms: int) -> SyncMark:
         """Return what to store in the index: when all notes were indexed, and all problems."""
+        # What is no text is no note: no answer lacks it, and it is a problem of the index alone.
+        faults, no_text = self.notes.faults.items(), FAULTS[Reading.NO_TEXT]
+        lacking = [self._fault(key, why) for key, why in faults if why != no_text]
         return SyncMark(
             finished_ms=finished_ms,
-            unreadable=tuple(self.faults[:MAX_PROBLEMS]),
+            unreadable=tuple(lacking[:MAX_PROBLEMS]),
             problems=self.problems[:MAX_PROBLEMS],
             passed_over=self.notes.scan.passed_over,
             languages=self.languages,
