@@ -9,12 +9,21 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import Context
 from pkgutil import resolve_name
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from composable_memory.interfaces import BackendServices, MemorySearchManager, OpenBackend
 from composable_memory.supervision.tasks import until_done
 
 T = TypeVar("T")
+
+
+class Closable(Protocol):
+    """What has to be closed."""
+
+    async def close(self) -> None:
+        """Release everything."""
+
+
+ClosableT = TypeVar("ClosableT", bound=Closable)
 
 
 class Resource(Generic[T]):
@@ -178,21 +187,31 @@ async def _hold(
         await release.wait()
 
 
-def lazy_backend(name: str) -> OpenBackend:
-    """Return what opens a backend by a function of this name, imported in a thread when it is first opened.
+def lazy_open(name: str) -> Callable[..., AbstractAsyncContextManager[Any]]:
+    """Return what opens something by a function of this name, imported in a thread when it is first opened.
 
-    Listing the backends must not load them, and an import of a second must not hold up the event loop.
+    Listing backends and embedders must not load them, and an import of a second must not hold up the event
+    loop.
 
-        spec = BackendSpec(id="mine", open=lazy_backend("my_backend.memory:open_memory"), …)
+        spec = BackendSpec(id="mine", open=lazy_open("my_backend.memory:open_memory"), …)
     """
 
     @asynccontextmanager
-    async def open_backend(settings: Any, services: BackendServices) -> AsyncIterator[MemorySearchManager]:
-        opener: OpenBackend = await asyncio.to_thread(resolve_name, name)
-        async with opener(settings, services) as memory:
-            yield memory
+    async def opened(*given: Any) -> AsyncIterator[Any]:
+        opener = await asyncio.to_thread(resolve_name, name)
+        async with opener(*given) as found:
+            yield found
 
-    return open_backend
+    return opened
+
+
+@asynccontextmanager
+async def closing(thing: ClosableT) -> AsyncIterator[ClosableT]:
+    """Yield something, and close it when the block ends."""
+    try:
+        yield thing
+    finally:
+        await thing.close()
 
 
 class Once(Generic[T]):

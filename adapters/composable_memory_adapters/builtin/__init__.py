@@ -5,7 +5,7 @@ from pathlib import Path
 
 from composable_memory.config.trust import anything, only, paths_inside
 from composable_memory.interfaces import BackendSpec, Capability, KeptStore
-from composable_memory.supervision.resource import lazy_backend
+from composable_memory.supervision.resource import lazy_open
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 
 __all__ = ["BuiltinSettings", "spec"]
@@ -21,7 +21,7 @@ spec = BackendSpec(
     id="builtin",
     summary="Markdown notes of the workspace, searched by words and by meaning",
     settings=BuiltinSettings,
-    open=lazy_backend("composable_memory_adapters.builtin.backend:open_builtin"),
+    open=lazy_open("composable_memory_adapters.builtin.backend:open_builtin"),
     capabilities=frozenset(
         {
             Capability.ANSWER,

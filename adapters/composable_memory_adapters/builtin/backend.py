@@ -20,7 +20,7 @@ from composable_memory.forget.report import Forgetting, Holding
 from composable_memory.interfaces import BackendServices, ProgressCallback
 from composable_memory.paths import NO_TEXT, Reading, relative_key, resolve_memory_file
 from composable_memory.registry import load_vectors
-from composable_memory.supervision.resource import Once
+from composable_memory.supervision.resource import Once, closing
 from composable_memory.supervision.single_flight import Flight, SingleFlight
 from composable_memory.types import (
     Degradation,
@@ -70,12 +70,9 @@ async def open_builtin(
         BackendError: the index can be neither made nor read.
     """
     scope = await asyncio.to_thread(choose, settings, services)
-    memory = BuiltinMemory(settings, services, scope)
-    try:
+    async with closing(BuiltinMemory(settings, services, scope)) as memory:
         await memory.open()
         yield memory
-    finally:
-        await memory.close()
 
 
 class BuiltinMemory:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from composable_memory.config.settings import SettingsModel
 from composable_memory.state.folders import file_name_of
@@ -52,6 +52,7 @@ ENGINES = ("auto", "exact", "mapped", "sqlite-vec")
 DocumentKind = Literal["pdf", "docx", "html", "epub"]
 """Kinds of files that are no text but hold some."""
 
+PathTemplate = Annotated[str, AfterValidator(_checked_template)]
 NotePath = Annotated[Path, BeforeValidator(_strip)]
 Sources = Annotated[tuple[Literal["memory", "sessions"], ...], AfterValidator(_some_source)]
 DocumentKinds = Annotated[tuple[DocumentKind, ...], AfterValidator(_once)]
@@ -205,15 +206,10 @@ class SyncSettings(FollowSettings):
 class SessionSettings(SettingsModel):
     """Where the transcripts of conversations are."""
 
-    folder: str = Field(
+    folder: PathTemplate = Field(
         default=DEFAULT_TRANSCRIPTS,
         description="The folder of the `.jsonl` files; filled in like `store.path`.",
     )
-
-    @field_validator("folder")
-    @classmethod
-    def _check_folder(cls, value: str) -> str:
-        return _checked_template(value)
 
 
 class CacheSettings(SettingsModel):
@@ -256,18 +252,13 @@ class StoreSettings(SettingsModel):
     """Where the index is and what it holds."""
 
     driver: Literal["sqlite"] = Field(default="sqlite", description="Kind of the index file.")
-    path: str = Field(
+    path: PathTemplate = Field(
         default=DEFAULT_INDEX,
         description="The index file; `{stateDir}`, `{agentId}`, `{workspace}` (its id) and `~`"
         " are filled in, a relative path begins at the state folder.",
     )
     vector: VectorSettings = VectorSettings.model_construct()
     fts: KeywordSettings = KeywordSettings.model_construct()
-
-    @field_validator("path")
-    @classmethod
-    def _check_path(cls, value: str) -> str:
-        return _checked_template(value)
 
 
 class NoteSettings(SettingsModel):

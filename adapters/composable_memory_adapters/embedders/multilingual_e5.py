@@ -6,8 +6,7 @@ own class loads a second model that is not needed, and takes all processors.
 
 import ctypes
 import os
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -15,7 +14,8 @@ from pydantic import Field
 
 from composable_memory.config.settings import SettingsModel
 from composable_memory.errors import EmbedderUnavailable, EmbeddingError
-from composable_memory.interfaces import EmbedderServices, EmbedderSpec
+from composable_memory.interfaces import EmbedderSpec
+from composable_memory.supervision.resource import closing
 from composable_memory.vector_values import EmbedderInput
 from composable_memory_adapters.embedders import default_threads
 from composable_memory_adapters.embedders.model_thread import ModelThread, package_folder
@@ -156,22 +156,11 @@ def _missing() -> str | None:
     return None if find_spec(PACKAGE) else f"the package {PACKAGE} is not installed; {INSTALL}"
 
 
-@asynccontextmanager
-async def _open(
-    settings: MultilingualE5Settings, _services: EmbedderServices
-) -> AsyncIterator[MultilingualE5Embedder]:
-    embedder = MultilingualE5Embedder(settings.threads)
-    try:
-        yield embedder
-    finally:
-        await embedder.close()
-
-
 spec = EmbedderSpec(
     id=PROVIDER,
     summary="multilingual-e5-small from a package: offline, about a hundred languages, slow to index.",
     settings=MultilingualE5Settings,
-    open=_open,
+    open=lambda settings, _services: closing(MultilingualE5Embedder(settings.threads)),
     local=True,
     languages=LANGUAGES,
     missing=_missing,

@@ -5,8 +5,7 @@ of the package, which itself is not imported: that takes half a second and bring
 """
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from importlib.util import find_spec
 from itertools import pairwise
@@ -19,7 +18,8 @@ from pydantic import Field
 
 from composable_memory.config.settings import SettingsModel
 from composable_memory.errors import EmbedderUnavailable
-from composable_memory.interfaces import EmbedderServices, EmbedderSpec
+from composable_memory.interfaces import EmbedderSpec
+from composable_memory.supervision.resource import closing
 from composable_memory.vector_values import EmbedderInput
 from composable_memory_adapters.embedders.model_thread import ModelThread, package_folder
 
@@ -251,22 +251,11 @@ def _missing() -> str | None:
     return None if find_spec(PROVIDER) else f"the package wordllama is not installed; {INSTALL}"
 
 
-@asynccontextmanager
-async def _open(
-    _settings: WordLlamaSettings, _services: EmbedderServices
-) -> AsyncIterator[WordLlamaEmbedder]:
-    embedder = WordLlamaEmbedder()
-    try:
-        yield embedder
-    finally:
-        await embedder.close()
-
-
 spec = EmbedderSpec(
     id=PROVIDER,
     summary="Static word vectors from a package: offline, small and fast; best for English.",
     settings=WordLlamaSettings,
-    open=_open,
+    open=lambda _settings, _services: closing(WordLlamaEmbedder()),
     local=True,
     trusted=True,
     languages=frozenset({"en"}),

@@ -19,6 +19,7 @@ from composable_memory.errors import (
 )
 from composable_memory.interfaces import BackendServices, BackendSpec, Clock
 from composable_memory.supervision.backoff import RetryPolicy, Verdict, retry
+from composable_memory.supervision.resource import closing
 from composable_memory_adapters.external.answer_reader import SHORT, parsed
 from composable_memory_adapters.external.backend import CAPABILITIES, ExternalMemory
 from composable_memory_adapters.external.settings import HttpSettings, Secrets, filled
@@ -165,13 +166,11 @@ async def _open(settings: HttpSettings, services: BackendServices) -> AsyncItera
     make = lambda: HttpSource(  # noqa: E731 - reading the trusted certificates takes a moment
         settings, backend_id=services.backend_id, environ=services.environ, clock=services.clock
     )
-    memory = ExternalMemory(
-        await asyncio.to_thread(make), settings, backend_id=services.backend_id, clock=services.clock
-    )
-    try:
+    source = await asyncio.to_thread(make)
+    async with closing(
+        ExternalMemory(source, settings, backend_id=services.backend_id, clock=services.clock)
+    ) as memory:
         yield memory
-    finally:
-        await memory.close()
 
 
 spec = BackendSpec(

@@ -9,6 +9,7 @@ from typing import Any
 
 from composable_memory.errors import BackendUnavailable
 from composable_memory.interfaces import BackendServices, BackendSpec
+from composable_memory.supervision.resource import closing
 from composable_memory_adapters.external.backend import CAPABILITIES, ExternalMemory
 from composable_memory_adapters.external.settings import McpSettings
 
@@ -30,11 +31,10 @@ async def _open(settings: McpSettings, services: BackendServices) -> AsyncIterat
     source = asked(
         settings, backend_id=services.backend_id, environ=services.environ, folder=services.state_dir
     )
-    memory = ExternalMemory(source, settings, backend_id=services.backend_id, clock=services.clock)
-    try:
+    async with closing(
+        ExternalMemory(source, settings, backend_id=services.backend_id, clock=services.clock)
+    ) as memory:
         yield memory
-    finally:
-        await memory.close()
 
 
 def _imported() -> Any:

@@ -2,8 +2,8 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from composable_memory.errors import BackendError
 from composable_memory.interfaces import BackendServices, BackendSpec
+from composable_memory.supervision.resource import closing
 from composable_memory_adapters.external.backend import CAPABILITIES, ExternalMemory
 from composable_memory_adapters.external.settings import AnswerSettings
 
@@ -32,15 +33,12 @@ def retriever_backend(id: str, retriever: object, *, summary: str | None = None)
     """
     search = _search_of(retriever)
 
-    @asynccontextmanager
-    async def opened(settings: AnswerSettings, services: BackendServices) -> AsyncIterator[ExternalMemory]:
+    def opened(
+        settings: AnswerSettings, services: BackendServices
+    ) -> AbstractAsyncContextManager[ExternalMemory]:
         backend_id = services.backend_id or id
         source = _Functions(search, backend_id=backend_id, provider=type(retriever).__name__)
-        memory = ExternalMemory(source, settings, backend_id=backend_id, clock=services.clock)
-        try:
-            yield memory
-        finally:
-            await memory.close()
+        return closing(ExternalMemory(source, settings, backend_id=backend_id, clock=services.clock))
 
     return BackendSpec(
         id=id,

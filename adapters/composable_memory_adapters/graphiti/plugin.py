@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from composable_memory.interfaces import BackendSpec, Capability, KeptStore
-from composable_memory.supervision.resource import lazy_backend
+from composable_memory.supervision.resource import lazy_open
 from composable_memory_adapters.graphiti.database.requirements import lacking
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 
@@ -19,7 +19,7 @@ spec = BackendSpec(
     id="graphiti",
     summary="Facts and relations with the time in which they hold, in a graph",
     settings=GraphitiSettings,
-    open=lazy_backend("composable_memory_adapters.graphiti.backend:open_graphiti"),
+    open=lazy_open("composable_memory_adapters.graphiti.backend:open_graphiti"),
     capabilities=frozenset(
         {
             Capability.ANSWER,

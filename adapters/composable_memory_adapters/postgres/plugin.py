@@ -12,7 +12,7 @@ from composable_memory.interfaces import (
     LogServices,
     LogStore,
 )
-from composable_memory.supervision.resource import lazy_backend
+from composable_memory.supervision.resource import lazy_open
 from composable_memory_adapters.postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ spec = BackendSpec(
     id="postgres",
     summary="Notes of many machines in a PostgreSQL server with pgvector, searched by words and by meaning",
     settings=PostgresSettings,
-    open=lazy_backend("composable_memory_adapters.postgres.backend:open_postgres"),
+    open=lazy_open("composable_memory_adapters.postgres.backend:open_postgres"),
     capabilities=frozenset(
         {
             Capability.ANSWER,

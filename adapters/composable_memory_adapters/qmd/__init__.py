@@ -5,7 +5,7 @@ from pathlib import Path
 
 from composable_memory.config.trust import anything, folders_inside, only
 from composable_memory.interfaces import BackendSpec, Capability, KeptStore
-from composable_memory.supervision.resource import lazy_backend
+from composable_memory.supervision.resource import lazy_open
 from composable_memory_adapters.qmd import installation
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.transport import mcporter
@@ -31,7 +31,7 @@ spec = BackendSpec(
     id="qmd",
     summary="Markdown of the workspace and of any other folder, searched by the QMD command",
     settings=QmdSettings,
-    open=lazy_backend("composable_memory_adapters.qmd.backend:open_qmd"),
+    open=lazy_open("composable_memory_adapters.qmd.backend:open_qmd"),
     capabilities=frozenset(
         {
             Capability.ANSWER,

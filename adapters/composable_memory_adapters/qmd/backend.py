@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +11,7 @@ from composable_memory.errors import BackendError, BackendUnavailable, Composabl
 from composable_memory.forget.report import Forgetting, Holding
 from composable_memory.interfaces import BackendServices, ProgressCallback
 from composable_memory.supervision.deadline import deadline
-from composable_memory.supervision.resource import Once
+from composable_memory.supervision.resource import Once, closing
 from composable_memory.types import (
     Degradation,
     JsonValue,
@@ -93,9 +93,7 @@ async def open_qmd(settings: QmdSettings, services: BackendServices) -> AsyncIte
     )
     command = await asyncio.to_thread(find_command, settings.command, home.environ)
     installation = await probe(command, home)
-    async with AsyncExitStack() as stack:
-        memory = QmdMemory(settings, services, home=home, installation=installation)
-        stack.push_async_callback(memory.close)
+    async with closing(QmdMemory(settings, services, home=home, installation=installation)) as memory:
         await memory.open()
         yield memory
 

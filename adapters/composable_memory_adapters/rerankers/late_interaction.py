@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 import numpy as np
 
 from composable_memory.interfaces import RerankRequest, RerankServices
+from composable_memory.supervision.resource import closing
 from composable_memory_adapters.rerankers.token_states import (
     DIMENSIONS,
     MODEL,
@@ -184,12 +185,8 @@ class LateInteraction:
 async def open_late_interaction(services: RerankServices) -> AsyncIterator[LateInteraction]:
     """Yield the reranker; its states are in a file of their own, for each index one."""
     path = services.state_dir / FOLDER / f"{services.collection}.sqlite"
-    async with SqliteFile.open(path) as file:
-        reranker = LateInteraction(file)
-        try:
-            yield reranker
-        finally:
-            await reranker.close()
+    async with SqliteFile.open(path) as file, closing(LateInteraction(file)) as reranker:
+        yield reranker
 
 
 def _relevances(

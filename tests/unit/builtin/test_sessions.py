@@ -10,11 +10,11 @@ import pytest
 from composable_memory.errors import MemoryPathError
 from composable_memory.paths import Reading
 from composable_memory_adapters.builtin.notes.changed_notes import Drafter, FileState
+from composable_memory_adapters.builtin.notes.documents import cut_document
 from composable_memory_adapters.builtin.notes.note_files import ScannedFile, ScanReport, scan
 from composable_memory_adapters.builtin.notes.sessions import (
     TRANSCRIPT_RECIPE,
     Transcript,
-    cut_transcript,
     growth_limits,
     has_grown_enough,
     is_transcript_path,
@@ -160,7 +160,7 @@ def test_an_empty_transcript_says_nothing(read: Read) -> None:
     transcript = read(end=b"")
 
     assert (transcript.text, transcript.lines, transcript.excerpt(1, 5)) == ("", [], "")
-    assert cut_transcript(transcript, ChunkingSettings()) == []
+    assert cut_document(transcript, ChunkingSettings()) == []
 
 
 # --- secrets ---
@@ -189,7 +189,7 @@ def test_chunks_bear_the_lines_of_the_file(read: Read) -> None:
     transcript = read(
         noise, line("user", "a" * 90), noise, noise, line("user", "b" * 90), line("user", "c" * 50)
     )
-    chunks = cut_transcript(transcript, ChunkingSettings(tokens=40, overlap=0))
+    chunks = cut_document(transcript, ChunkingSettings(tokens=40, overlap=0))
 
     assert [(chunk.start_line, chunk.end_line) for chunk in chunks] == [(2, 2), (5, 6)]
 

@@ -21,7 +21,6 @@ from composable_memory_adapters.builtin.notes.sessions import (
     TRANSCRIPT_RECIPE,
     MessageTime,
     Transcript,
-    cut_transcript,
     has_grown_enough,
     read_transcript,
 )
@@ -204,12 +203,12 @@ class Drafter:
                 group.chunks += len(draft.chunks or ())
         return group
 
-    def _read(self, found: ScannedFile, documents: Mapping[str, Document | OSError]) -> Note | Transcript:
+    def _read(self, found: ScannedFile, documents: Mapping[str, Document | OSError]) -> Note:
         note = _read(found, documents)
         shown = self.hide(note.text, found.source)
         return note if shown is note.text else replace(note, text=shown)
 
-    def _draft(self, found: ScannedFile, note: Note | Transcript, seen: FileState | None) -> FileDraft:
+    def _draft(self, found: ScannedFile, note: Note, seen: FileState | None) -> FileDraft:
         is_same = seen is not None and seen.hash == note.hash and self._matches_recipe(found.key, seen)
         fields, chunks = (NO_FIELDS, None) if is_same else self._cut(note)
         return FileDraft(
@@ -227,14 +226,14 @@ class Drafter:
             times=note.times if isinstance(note, Transcript) else (),
             fields=fields,
             text=note.text,
-            lines=note.lines if isinstance(note, Document | Transcript) else None,
+            lines=note.lines if isinstance(note, Document) else None,
             chunks=chunks,
             seen=seen,
         )
 
-    def _cut(self, note: Note | Transcript) -> tuple[NoteFields, list[Chunk]]:
+    def _cut(self, note: Note) -> tuple[NoteFields, list[Chunk]]:
         if isinstance(note, Transcript):
-            return NO_FIELDS, cut_transcript(note, self.chunking)
+            return NO_FIELDS, cut_document(note, self.chunking)
         structure = outline(note.text)
         if isinstance(note, Document):
             return NoteFields(title=structure.title or ""), cut_document(note, self.chunking)
@@ -248,7 +247,7 @@ def _reader(key: str, source: MemorySource) -> str:
     return f"{reader}/" if reader else ""
 
 
-def _read(found: ScannedFile, documents: Mapping[str, Document | OSError]) -> Note | Transcript:
+def _read(found: ScannedFile, documents: Mapping[str, Document | OSError]) -> Note:
     if found.source == "sessions":
         return read_transcript(found.path)
     document = documents.get(found.key)

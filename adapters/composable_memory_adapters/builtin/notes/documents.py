@@ -34,7 +34,10 @@ EXTRA = "composable-memory[documents]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document(Note):
-    """The text of a document; `lines` holds for each of its lines the number, `problem` what is missing."""
+    """The text of a file that is no note as it is; `lines` holds for each of its lines the number there.
+
+    `problem` says what is missing.
+    """
 
     lines: Sequence[int]
     problem: str | None = None

@@ -7,7 +7,6 @@ from a thread.
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -17,20 +16,14 @@ from composable_memory.errors import MemoryPathError
 from composable_memory.interfaces import BackendServices
 from composable_memory.paths import Reading, is_note, opened_file, problem_with_file
 from composable_memory.transcripts import SPEAKERS, masked_line, message_in, record_of, said_at, texts_in
+from composable_memory_adapters.builtin.notes.documents import Document
 from composable_memory_adapters.builtin.notes.note_files import (
     TRANSCRIPT_SUFFIX,
     TRANSCRIPTS_KEY,
     is_settled,
     mtime_of,
 )
-from composable_memory_adapters.builtin.settings import (
-    BuiltinSettings,
-    ChunkingSettings,
-    SessionDeltaSettings,
-    filled_in,
-)
-from composable_memory_adapters.chunking import Chunk, chunk_markdown
-from composable_memory_adapters.excerpts import numbered_excerpt
+from composable_memory_adapters.builtin.settings import BuiltinSettings, SessionDeltaSettings, filled_in
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.redactor import REDACTION_VERSION
 
@@ -48,25 +41,13 @@ BLOCK_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transcript:
-    """The text of a transcript, one line for each message.
+class Transcript(Document):
+    """The text of a transcript, one line for each message; `times` says when the messages were said.
 
-    `lines` holds for each line of the text its 1-based line in the file, `times` when the messages were said.
-    The other fields are as in `Note`.
+    `lines` holds for each line of the text its 1-based line in the file.
     """
 
-    text: str
-    lines: Sequence[int]
     times: Sequence["MessageTime"] = ()
-    hash: str
-    mtime_ns: int
-    size: int
-    reading: Reading
-    settled: bool
-
-    def excerpt(self, from_line: int | None, lines: int | None) -> str:
-        """Return the text of `lines` lines of the file from `from_line` on; all if neither is given."""
-        return numbered_excerpt(self.text, self.lines, from_line, lines)
 
 
 class MessageTime(NamedTuple):
@@ -154,16 +135,6 @@ def read_transcript(path: str) -> Transcript:
         reading=Reading(lines.is_utf8),
         settled=is_settled(before),
     )
-
-
-def cut_transcript(transcript: Transcript, chunking: ChunkingSettings) -> list[Chunk]:
-    """Cut a transcript like a note; the lines of a chunk are those of the file."""
-    lines = transcript.lines
-    chunks = chunk_markdown(transcript.text, tokens=chunking.tokens, overlap=chunking.overlap)
-    return [
-        replace(chunk, start_line=lines[chunk.start_line - 1], end_line=lines[chunk.end_line - 1])
-        for chunk in chunks
-    ]
 
 
 def is_transcript_path(rel_path: str) -> bool:

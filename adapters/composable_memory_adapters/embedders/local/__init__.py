@@ -4,32 +4,14 @@ The modules: `settings`, `models` (which file, what its header says, its downloa
 `download_process`), `llama` (the loaded model), `embedder` (the `EmbedderAdapter`).
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from composable_memory.interfaces import EmbedderAdapter, EmbedderServices, EmbedderSpec
+from composable_memory.interfaces import EmbedderServices, EmbedderSpec
+from composable_memory.supervision.resource import lazy_open
 from composable_memory_adapters.embedders.local.settings import INSTALL, PROVIDER, LocalSettings
 
 __all__ = ["LocalSettings", "spec"]
-
-Open = Callable[[LocalSettings, EmbedderServices], AbstractAsyncContextManager[EmbedderAdapter]]
-
-
-@asynccontextmanager
-async def _open(settings: LocalSettings, services: EmbedderServices) -> AsyncIterator[EmbedderAdapter]:
-    open_local = await asyncio.to_thread(_load)
-    async with open_local(settings, services) as embedder:
-        yield embedder
-
-
-def _load() -> Open:
-    # Listing providers is part of every command, and most of them never come here.
-    from composable_memory_adapters.embedders.local.embedder import open_local
-
-    return open_local
 
 
 def _missing() -> str | None:
@@ -50,7 +32,7 @@ spec = EmbedderSpec(
     id=PROVIDER,
     summary="A GGUF model in this process, by llama.cpp: private, any language, as good as the model.",
     settings=LocalSettings,
-    open=_open,
+    open=lazy_open("composable_memory_adapters.embedders.local.embedder:open_local"),
     local=True,
     missing=_missing,
     lacks=_lacks,

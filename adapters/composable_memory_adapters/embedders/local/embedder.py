@@ -19,6 +19,7 @@ from types import ModuleType
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import DimensionMismatch, EmbedderUnavailable, EmbeddingError
 from composable_memory.interfaces import EmbedderServices
+from composable_memory.supervision.resource import closing
 from composable_memory_adapters.embedders import default_threads
 from composable_memory_adapters.embedders.local.models import LocalModel, download, header_of, local_model
 from composable_memory_adapters.embedders.local.settings import INSTALL, PROVIDER, LocalSettings
@@ -180,11 +181,8 @@ async def open_local(settings: LocalSettings, services: EmbedderServices) -> Asy
         EmbedderUnavailable: there is no such model, or its vectors' length is not known.
     """
     model = await asyncio.to_thread(local_model, settings, services.state_dir)
-    embedder = LocalEmbedder(model, settings, services)
-    try:
+    async with closing(LocalEmbedder(model, settings, services)) as embedder:
         yield embedder
-    finally:
-        await embedder.close()
 
 
 class LocalEmbedder:

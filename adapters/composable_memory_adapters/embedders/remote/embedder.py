@@ -20,6 +20,7 @@ from composable_memory.content import EmbedderInput
 from composable_memory.errors import DimensionMismatch, EmbedderUnavailable, EmbeddingError
 from composable_memory.interfaces import EmbedderServices, EmbedderSpec
 from composable_memory.supervision.backoff import Pace
+from composable_memory.supervision.resource import closing
 from composable_memory_adapters.embedders.remote.provider_errors import ProviderErrors
 from composable_memory_adapters.embedders.remote.settings import RemoteProvider, RemoteSettings, is_credential
 from composable_memory_adapters.http_failures import HttpFailure
@@ -353,12 +354,9 @@ async def open_remote(
     """
     if lack := kind.provider.lack(settings, services):
         raise EmbedderUnavailable(kind.provider.id, settings.model or "no model", *lack)
-    embedder = kind(settings, services, pace=pace)
-    try:
+    async with closing(kind(settings, services, pace=pace)) as embedder:
         await embedder.prepare()
         yield embedder
-    finally:
-        await embedder.close()
 
 
 def remote_spec(
