@@ -1,9 +1,10 @@
 """Collects what is known of an entity or a time from the notes, the graph and the search."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, time
+from functools import partial
 from math import ceil
 
 from composable_memory.citations import read_citation
@@ -42,7 +43,7 @@ async def recall(memory: OpenMemory, asked: "RecallQuery") -> Recall:
     """Return what is known; see `Memory.recall`."""
     notes = await asyncio.to_thread(memory.notes.read, memory.workspace_dir, memory.status().note_paths)
     lines = [line for note in notes.values() for line in note.lines]
-    graph, lost = await _facts(memory, asked)
+    graph, lost = await facts_if_any(memory, partial(_facts_about, asked))
     match = await asyncio.to_thread(_match, asked, notes, graph)
     found = await asyncio.to_thread(_chosen, asked, match.names, lines, graph)
     items = found[: asked.most]
@@ -144,23 +145,25 @@ def asked_for(
 # --- lines and facts ----------------------------------------------------------------------------------------
 
 
-async def _facts(memory: OpenMemory, asked: RecallQuery) -> tuple[Sequence[Fact], tuple[Degradation, ...]]:
-    """Return the facts of a graph, if one is open: of the entity, or the newest of all."""
+async def facts_if_any(
+    memory: OpenMemory, ask: Callable[[SupportsFacts], Awaitable[Sequence[Fact]]], *, otherwise: str = ""
+) -> tuple[Sequence[Fact], tuple[Degradation, ...]]:
+    """Return the facts that a graph is asked for, if one is open, and what failed; so begins the reason."""
     try:
-        graph = memory.facts_of()
-    except ConfigError:
+        return await ask(memory.facts_of()), ()
+    except ConfigError:  # no graph is open
         return (), ()
-    try:
-        if asked.entity is None:
-            return await graph.facts(limit=5 * asked.most), ()
-        return await _facts_about(graph, asked.key), ()
     except BackendError as error:
-        return (), (Degradation(backend_id=error.backend_id, code="failed", reason=str(error)),)
+        reason = f"{otherwise}{error}"
+        return (), (Degradation(backend_id=error.backend_id, code="failed", reason=reason),)
 
 
-async def _facts_about(graph: SupportsFacts, key: str) -> Sequence[Fact]:
-    entities = await graph.entities(named=key, limit=MOST_GRAPH_ENTITIES)
-    named = [one for one in entities if is_named(folded(one.name), key)]
+async def _facts_about(asked: RecallQuery, graph: SupportsFacts) -> Sequence[Fact]:
+    """Return the facts of the entity, or the newest of all."""
+    if asked.entity is None:
+        return await graph.facts(limit=5 * asked.most)
+    entities = await graph.entities(named=asked.key, limit=MOST_GRAPH_ENTITIES)
+    named = [one for one in entities if is_named(folded(one.name), asked.key)]
     facts = {fact.id: fact for one in named for fact in await graph.timeline(one.name)}
     return [*facts.values()]
 

@@ -15,13 +15,12 @@ from posixpath import relpath
 from urllib.parse import quote
 
 from composable_memory.config.settings import JudgeSettings
-from composable_memory.errors import BackendError, ConfigError, MemoryPathError, NoteNotWritten, require
-from composable_memory.facts import Fact
+from composable_memory.errors import MemoryPathError, NoteNotWritten, require
 from composable_memory.memory_interface import OpenMemory
 from composable_memory.paths import BANK_FOLDER, MAIN_FILES, resolve_memory_file
 from composable_memory.query.filters import may_pass, parse_since
 from composable_memory.recall.name_matching import folded
-from composable_memory.recall.recalling import ends_of_lines
+from composable_memory.recall.recalling import ends_of_lines, facts_if_any
 from composable_memory.recall.retained_notes import ENTITY_PAGES, KnownLine, Note
 from composable_memory.reflect.entity_pages import Entry, Page, made_key, revised
 from composable_memory.reflect.opinions import key_of, opinions_of
@@ -60,7 +59,11 @@ async def reflect(
     start = parse_since(since, present) if isinstance(since, str) else since
     notes = await asyncio.to_thread(memory.notes.read, memory.workspace_dir, memory.status().note_paths)
     lines = [line for note in notes.values() if not _is_in_bank(note) for line in note.lines]
-    facts, degraded = await _facts(memory)
+    facts, degraded = await facts_if_any(
+        memory,
+        lambda graph: graph.facts(limit=MOST_FACTS),
+        otherwise="whether lines still hold could not be asked: ",
+    )
     ends, _ = await asyncio.to_thread(ends_of_lines, lines, facts, present)
     plan = await asyncio.to_thread(_plan, notes, [line for line in lines if line.source not in ends], start)
     if core:
@@ -263,16 +266,6 @@ def _link(line: KnownLine, page: str) -> str:
     place = f"^{line.line.id}" if line.line.id else f"L{line.line.start_line}"
     label = str(line.day) if line.day > date.min else line.path.rpartition("/")[2].rpartition(".")[0]
     return f"[{label}]({target}#{place})"
-
-
-async def _facts(memory: OpenMemory) -> tuple[Sequence[Fact], tuple[Degradation, ...]]:
-    try:
-        return await memory.facts_of().facts(limit=MOST_FACTS), ()
-    except ConfigError:  # no graph is open
-        return (), ()
-    except BackendError as error:
-        reason = f"whether lines still hold could not be asked: {error}"
-        return (), (Degradation(backend_id=error.backend_id, code="failed", reason=reason),)
 
 
 # --- the pages on the disk ----------------------------------------------------------------------------------

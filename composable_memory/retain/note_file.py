@@ -15,11 +15,9 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, suppress
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from composable_memory.errors import BackendUnavailable, MemoryPathError, NoteNotWritten
 from composable_memory.paths import UTF_16_MARKS, in_western, opened_file, resolve_memory_file
@@ -43,7 +41,7 @@ LEFT_BEHIND = ".*.????????????.new"
 AT_CWD, EXCHANGE = -100, 2
 
 
-class NoteFile:
+class NoteFile(AbstractAsyncContextManager["NoteFile"]):
     """A note that is to be changed, and watched for what editors do to it until the block ends.
 
     async with NoteFile(workspace, "memory/2026-03-01.md") as note:
@@ -67,15 +65,7 @@ class NoteFile:
         self._replaced: list[_Seen] = []
         self._saved: list[tuple[str, str]] = []
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for one in self._replaced:
             one.close()
 

@@ -16,6 +16,7 @@ LAST_SYNC = "last_sync"
 DAMAGE = "damage"
 SPACE = "space"
 RECIPE = "recipe"
+"""Key of how the chunks and their keywords were made."""
 CACHE_USE = "cache_use"
 IDENTITY = "identity"
 VECTOR_FILE = "vector_file"
@@ -118,16 +119,6 @@ def store_space(connection: Connection, space: EmbeddingSpace) -> None:
     set_value(connection, SPACE, json.dumps(asdict(space)))
 
 
-def stored_recipe(connection: Connection) -> str | None:
-    """Return how the chunks and their keywords were made, None before the first."""
-    return value(connection, RECIPE)
-
-
-def store_recipe(connection: Connection, recipe: str) -> None:
-    """Store how the chunks and their keywords are made."""
-    set_value(connection, RECIPE, recipe)
-
-
 def read_mark(connection: Connection) -> SyncMark | None:
     """Return the mark of the last complete sync, None before the first."""
     stored = value(connection, LAST_SYNC)
@@ -167,7 +158,7 @@ def snapshot(connection: Connection) -> IndexSnapshot:
         cached_vectors=cached,
         sources={source: count for source, count in counts.items() if count[0]},
         space=stored_space(connection),
-        recipe=stored_recipe(connection),
+        recipe=value(connection, RECIPE),
         cache_use=cache_use(connection),
         mark=read_mark(connection),
         damage=value(connection, DAMAGE),

@@ -65,14 +65,31 @@ WHERE embedding_id IS NULL ORDER BY {files}.mtime DESC, path, start_line, {chunk
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteCount:
-    """What was written of some drafts; `overtaken` are the files that another process wrote first."""
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What was done so far: files, chunks, and chunks that found their vector in the cache.
 
-    files: int
-    chunks: int
-    vectors_reused: int
-    overtaken: tuple[str, ...]
+    `overtaken` counts the files that another process wrote first.
+    """
+
+    indexed: int = 0
+    removed: int = 0
+    chunks: int = 0
+    vectors_reused: int = 0
+    overtaken: int = 0
+
+    def add(self, other: "Tally") -> None:
+        """Count what `other` counts as well."""
+        self.indexed += other.indexed
+        self.removed += other.removed
+        self.chunks += other.chunks
+        self.vectors_reused += other.vectors_reused
+        self.overtaken += other.overtaken
+
+    @property
+    def has_changes(self) -> bool:
+        """Return whether a file was written or removed."""
+        return bool(self.indexed or self.removed)
 
 
 def file_states(
@@ -112,7 +129,7 @@ def write_drafts(
     space: EmbeddingSpace | None,
     has_keywords: bool,
     now_ms: int,
-) -> WriteCount:
+) -> Tally:
     """Make the index hold `drafts`, with or without their words in the keyword index.
 
     New chunks point at their vector in `space`, or else in that of the index, if it is known already.
@@ -230,7 +247,7 @@ class _Plan:
         self._moved: list[tuple[int, FileDraft, Chunk]] = []
         self._rewritten: list[tuple[int, FileDraft, Chunk]] = []
         self._inserted: list[tuple[FileDraft, Chunk]] = []
-        self._overtaken: list[str] = []
+        self._overtaken = 0
         self._first_id = 0
 
     @property
@@ -239,7 +256,7 @@ class _Plan:
 
     def add(self, draft: FileDraft, state: FileState | None) -> None:
         if state != draft.seen:
-            self._overtaken.append(draft.key)
+            self._overtaken += 1
             return
         row = (
             draft.hash,
@@ -323,13 +340,13 @@ class _Plan:
             headings, checksum = "\n".join(chunk.headings), _checksum(draft, chunk)
             yield (row_id, *place, chunk.hash, chunk.text, headings, checksum, now_ms, *identity)
 
-    def count(self) -> WriteCount:
+    def count(self) -> Tally:
         reused = self._tables.sql("SELECT count(embedding_id) FROM {chunks} WHERE id >= ?")
-        return WriteCount(
-            files=len(self.files),
+        return Tally(
+            indexed=len(self.files),
             chunks=len(self._inserted) + len(self._rewritten),
             vectors_reused=self._connection.execute(reused, (self._first_id,)).get if self._inserted else 0,
-            overtaken=tuple(self._overtaken),
+            overtaken=self._overtaken,
         )
 
 

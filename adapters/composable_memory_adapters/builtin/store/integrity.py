@@ -99,13 +99,8 @@ def mend(connection: Connection, found: Findings) -> None:
 
 def note_damage(connection: Connection, what: str) -> None:
     """Record that the file is damaged; the first record stays, so that it is written once."""
-    if damage_noted(connection) is None:
+    if index_meta.value(connection, index_meta.DAMAGE) is None:
         index_meta.set_value(connection, index_meta.DAMAGE, what)
-
-
-def damage_noted(connection: Connection) -> str | None:
-    """Return the damage that was noted, None if there is none."""
-    return index_meta.value(connection, index_meta.DAMAGE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from composable_memory_adapters.builtin.store import (
     embedding_cache,
     index_meta,
     index_writes,
-    integrity,
     message_times,
     schema,
 )
@@ -86,7 +85,8 @@ def cost(
 ) -> RebuildCost | None:
     """Return what a rebuild would cost; None if the index matches the settings, or is empty."""
     has_chunks = connection.execute("SELECT EXISTS (SELECT 1 FROM chunks)").get
-    stored_space, stored_recipe = index_meta.stored_space(connection), index_meta.stored_recipe(connection)
+    stored_space = index_meta.stored_space(connection)
+    stored_recipe = index_meta.value(connection, index_meta.RECIPE)
     is_of_other_space = space is not None and stored_space not in (None, space)
     is_cut_differently = stored_recipe not in (None, recipe)
     if not has_chunks or not (is_of_other_space or is_cut_differently):
@@ -145,11 +145,11 @@ class StoredState(NamedTuple):
 def stored_state(connection: Connection, cost_of: CostOf, *, has_vectors: bool) -> StoredState:
     """Return what an index says of itself; `has_vectors` says whether its passages are to have some."""
     return StoredState(
-        damage=integrity.damage_noted(connection),
+        damage=index_meta.value(connection, index_meta.DAMAGE),
         mark=index_meta.read_mark(connection),
         is_rebuilding=is_under_way(connection),
         cost=cost_of(connection),
-        recipe=index_meta.stored_recipe(connection),
+        recipe=index_meta.value(connection, index_meta.RECIPE),
         space=index_meta.stored_space(connection),
         pending=index_writes.count_pending(connection, LIVE) if has_vectors else 0,
     )
@@ -186,7 +186,7 @@ def swap(
         index_meta.store_space(connection, space)
     connection.execute(REPLACE + schema.WATCH_VECTORS)
     connection.execute(ANY_VECTOR_CHANGED)
-    index_meta.store_recipe(connection, recipe)
+    index_meta.set_value(connection, index_meta.RECIPE, recipe)
     index_meta.set_value(connection, REBUILD, None)
     index_meta.bump_revision(connection)
 

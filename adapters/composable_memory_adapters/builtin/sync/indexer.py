@@ -34,7 +34,7 @@ from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import index_writes, message_times
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import milliseconds
-from composable_memory_adapters.builtin.store.index_writes import KnownFiles, WriteCount
+from composable_memory_adapters.builtin.store.index_writes import KnownFiles, Tally
 from composable_memory_adapters.builtin.store.schema import Tables
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -42,28 +42,6 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 GROUP_REMOVALS = 200
 TRUSTED_S = 300.0
 """For how long the notes that nobody has named are taken as unchanged."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Tally:
-    """What was done so far: files, chunks, and chunks that found their vector in the cache."""
-
-    indexed: int = 0
-    removed: int = 0
-    chunks: int = 0
-    vectors_reused: int = 0
-
-    def add(self, other: "Tally") -> None:
-        """Count what `other` counts as well."""
-        self.indexed += other.indexed
-        self.removed += other.removed
-        self.chunks += other.chunks
-        self.vectors_reused += other.vectors_reused
-
-    @property
-    def has_changes(self) -> bool:
-        """Return whether a file was written or removed."""
-        return bool(self.indexed or self.removed)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,7 +85,7 @@ class NotesPass:
         """Return the notes of which some bytes were taken for Windows-1252, now or earlier."""
         return sorted(key for key, why in self.incomplete.items() if why == FAULTS[Reading.AS_WESTERN])
 
-    def add(self, group: DraftGroup, written: WriteCount) -> None:
+    def add(self, group: DraftGroup, written: Tally) -> None:
         """Count a group of notes that was read and written."""
         self.done = group.end
         self.must_repeat |= group.vanished or bool(written.overtaken)
@@ -116,8 +94,7 @@ class NotesPass:
             self.incomplete.pop(draft.key, None)
             if problem := draft.problem or FAULTS.get(draft.reading):
                 self.incomplete[draft.key] = problem
-        count = Tally(indexed=written.files, chunks=written.chunks, vectors_reused=written.vectors_reused)
-        self.tally.add(count)
+        self.tally.add(written)
 
 
 class Look(NamedTuple):
@@ -253,7 +230,7 @@ class Indexer:
         group = await asyncio.to_thread(self.drafter.group, notes.changed, notes.done, read)
         self._count(notes, group, await self.file.write(self._write, group))
 
-    def _write(self, connection: Connection, group: DraftGroup) -> WriteCount:
+    def _write(self, connection: Connection, group: DraftGroup) -> Tally:
         times = {
             one.key: one.times for one in group.drafts if one.source == "sessions" and one.chunks is not None
         }
@@ -268,7 +245,7 @@ class Indexer:
             now_ms=milliseconds(self.clock()),
         )
 
-    def _count(self, notes: NotesPass, group: DraftGroup, written: WriteCount) -> None:
+    def _count(self, notes: NotesPass, group: DraftGroup, written: Tally) -> None:
         tried = [found for found, _ in notes.changed[notes.done : group.end]]
         self.glance.unread.difference_update(one.path for one in tried)
         self.glance.unread.update(one.path for one in tried if one.key in group.unread)

@@ -8,8 +8,9 @@ from composable_memory.paths import Reading
 from composable_memory.types import SyncReport
 from composable_memory_adapters.builtin.notes.changed_notes import FAULTS
 from composable_memory_adapters.builtin.store.index_meta import SyncMark
+from composable_memory_adapters.builtin.store.index_writes import Tally
 from composable_memory_adapters.builtin.sync.embedding import EmbedOutcome
-from composable_memory_adapters.builtin.sync.indexer import NotesPass, Tally
+from composable_memory_adapters.builtin.sync.indexer import NotesPass
 from composable_memory_ops_logs import SyncFileIndexed, SyncFileSkipped
 from composable_memory_ops_logs.log import OpsLog
 from composable_memory_ops_logs.quick_dataclass import dataclass

@@ -333,7 +333,7 @@ class _Run:
             self._plan_rebuild(self._cost)
             return
         if stored.recipe != recipe:
-            await self._file.write(index_meta.store_recipe, recipe=recipe)
+            await self._file.write(index_meta.set_value, index_meta.RECIPE, recipe)
         if space is None:
             return
         if stored.space != space:

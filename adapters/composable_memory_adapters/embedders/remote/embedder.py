@@ -183,7 +183,7 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
         problem = f"no answer within {MEASURE_TIMEOUT_S:g} s"
         try:
             async with asyncio.timeout(MEASURE_TIMEOUT_S):
-                self._dimensions = len((await self._vectors([PROBE], "document"))[0])
+                await self._vectors([PROBE], "document")
                 return
         except TimeoutError:
             pass
@@ -243,7 +243,9 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
         Raises:
             DimensionMismatch: it has another length than promised.
         """
-        return self._checked(vector, self.dimensions)
+        if len(vector) != self._dimensions:
+            raise DimensionMismatch(self.id, self.model, expected=self.dimensions, got=len(vector))
+        return _scaled(vector) if self.normalises else vector
 
     async def post(self, path: str, body: Mapping[str, object], answer: type[AnswerT]) -> AnswerT:
         """Send JSON to a path below the base URL and return the answer.
@@ -312,15 +314,10 @@ class RemoteEmbedder(ABC, Generic[SettingsT]):
         vectors = await self.in_slot(partial(self.request_vectors, texts, kind))
         if len(vectors) != len(texts):
             raise self.errors.unreadable(f"{len(vectors)} vectors for {len(texts)} texts")
-        expected = self._dimensions or len(vectors[0])
-        if not expected:
+        self._dimensions = self._dimensions or len(vectors[0])
+        if not self._dimensions:
             raise self.errors.unreadable("an empty vector")
-        return [self._checked(vector, expected) for vector in vectors]
-
-    def _checked(self, vector: Vector, expected: int) -> Vector:
-        if len(vector) != expected:
-            raise DimensionMismatch(self.id, self.model, expected=expected, got=len(vector))
-        return _scaled(vector) if self.normalises else vector
+        return [self.checked(vector) for vector in vectors]
 
     def _connect(self) -> "Connection":
         from composable_memory_adapters.http_client import Connection, HttpClient
