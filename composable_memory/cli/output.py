@@ -192,8 +192,10 @@ def warn_if_empty(status: "MemoryProviderStatus") -> None:
 
 
 def tell_scope(status: "MemoryProviderStatus") -> None:
-    """Print to stderr that all of the folder was taken for notes, if that was chosen just now."""
+    """Print to stderr what of the folder was taken for notes, if that was chosen just now."""
     match status.custom:
+        case {"scope": {"notes": "memory", "chosenBy": "now", "hint": hint}}:
+            warn(f"note: {hint}")
         case {"scope": {"notes": "folder", "chosenBy": "now"}} if status.files:
             warn(
                 f"note: {status.workspace_dir} has no MEMORY.md and no memory/, so all of it is notes; this"

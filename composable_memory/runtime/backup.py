@@ -33,6 +33,7 @@ from composable_memory.learning import open_learning
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
 from composable_memory.state.folders import existing_folder, memory_id_of
+from composable_memory.state.workspaces import keep_note_scope, kept_note_scope
 from composable_memory.supervision.tasks import to_the_end
 from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_ops_logs import OpsLogReader
@@ -62,6 +63,8 @@ class _Manifest(BaseModel):
     created_at: datetime
     memory: str
     """The id of the memory that was backed up."""
+    note_scope: str | None = None
+    """Which files of its workspace were chosen as the notes, if that was chosen."""
     parts: Mapping[str, Mapping[str, int]]
     files: Mapping[str, str]
 
@@ -213,6 +216,10 @@ async def restore(
             }
             memory = await _with_enabled(memory, asleep, stack, environ)
             _refuse_missing(memory, manifest)
+            if scope := manifest.note_scope:
+                await asyncio.to_thread(
+                    keep_note_scope, memory.state_dir, _workspace_id(memory), scope, replaces=True
+                )
             async with _judgements_kept(memory) if STORE in manifest.files else nullcontext():
                 await _restore_judgements(memory, source, manifest)
                 await _restore_backends(memory, source, manifest, replace=replace)
@@ -221,6 +228,10 @@ async def restore(
     return BackupReport(
         folder=source, created_at=manifest.created_at, parts=manifest.parts, not_enabled=asleep
     )
+
+
+def _workspace_id(memory: Memory) -> str:
+    return memory.context.memory_id.removeprefix(memory_id_of(memory.settings.memory.agent_id, ""))
 
 
 @asynccontextmanager
@@ -372,6 +383,7 @@ def _manifest_of(folder: Path, memory: Memory, parts: Mapping[str, Mapping[str, 
         program=version("composable-memory"),
         created_at=memory.context.clock().astimezone(UTC),
         memory=memory.context.memory_id,
+        note_scope=kept_note_scope(memory.state_dir, _workspace_id(memory)),
         parts=parts,
         files=files,
     )

@@ -183,10 +183,12 @@ def kept_note_scope(state_dir: Path, workspace_id: str) -> str | None:
         return str(found[0]) if found else None
 
 
-def keep_note_scope(state_dir: Path, workspace_id: str, scope: str) -> None:
-    """Record which files of a workspace are its notes; what was recorded before stays."""
+def keep_note_scope(state_dir: Path, workspace_id: str, scope: str, *, replaces: bool = False) -> None:
+    """Record which files of a workspace are its notes; unless it `replaces` it, what was recorded stays."""
     with _registry(state_dir) as registry, _transaction(registry):
         registry.execute(NOTE_SCOPES)
+        if replaces:
+            registry.execute("DELETE FROM note_scopes WHERE workspace = ?", (workspace_id,))
         registry.execute("INSERT OR IGNORE INTO note_scopes VALUES (?, ?)", (workspace_id, scope))
 
 

@@ -212,6 +212,34 @@ def test_a_vault_is_all_notes_which_is_said_once_and_stays_so(cmem: Cmem, vault:
     assert json.loads(cmem("index", "--json").stdout)["filesRemoved"] == 3
 
 
+def test_notes_beside_a_memory_folder_are_said_to_be_left_out(cmem: Cmem, vault: Path) -> None:
+    (vault / "memory").mkdir()
+    (vault / "memory" / "2026-05-01.md").write_text("Zebras sleep.", encoding="utf-8")
+    first = cmem("index")
+
+    assert "Indexed 1 file " in first.stdout
+    assert any(f"such as {one}," in first.stderr for one in ("ladder.txt", "Projects/Boat licence.org"))
+    assert "memory.builtin.scope" in first.stderr
+    assert cmem("index").stderr == ""
+
+
+@pytest.mark.parametrize("is_indexed", [False, True])
+def test_a_restored_vault_is_all_notes_as_before_also_where_it_has_a_memory_folder_by_now(
+    cmem: Cmem, vault: Path, tmp_path: Path, is_indexed: bool
+) -> None:
+    cmem("index")
+    cmem("remember", "Zebras sleep.")
+    assert cmem("backup", str(tmp_path / "backup")).exit_code == 0
+    there = Cmem(vault, tmp_path / "elsewhere", cmem.config)
+    if is_indexed:
+        assert there.json("index")["filesIndexed"] == 1
+
+    assert there("restore", str(tmp_path / "backup")).exit_code == 0
+    there("index")
+
+    assert json.loads(there("status", "--json").stdout)["status"]["files"] == 4
+
+
 def test_a_link_to_a_note_is_found_by_its_name_and_its_alias_and_read_as_text(
     cmem: Cmem, vault: Path
 ) -> None:

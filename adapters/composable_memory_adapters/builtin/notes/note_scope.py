@@ -9,16 +9,19 @@ made yet; to a folder that has been all notes they are added. Blocks; call it fr
 import os
 from collections.abc import Set
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from composable_memory.interfaces import BackendServices
-from composable_memory.paths import has_memory_files, is_left_out, is_note
+from composable_memory.paths import MAIN_FILES, MEMORY_FOLDERS, has_memory_files, is_left_out, is_note
 from composable_memory.state.workspaces import keep_note_scope, kept_note_scope
 from composable_memory_adapters.builtin.notes.documents import note_suffixes
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 WHOLE = Path()
+MOST_LOOKED_AT = 1000
+"""So many folders are looked into for notes that are left out, of which there may be none in a large tree."""
 ADDED = (
     "all of the folder has been the notes before, so extra_paths are added to it; for these alone, set"
     " memory.builtin.scope to memory"
@@ -55,13 +58,14 @@ def choose(settings: BuiltinSettings, services: BackendServices) -> NoteScope:
         return _scope(settings, "memory", by="setting")
     if kept is not None:
         return _scope(settings, kept, by="before")
-    workspace = services.workspace_dir
+    workspace, suffixes = services.workspace_dir, note_suffixes(settings.documents)
     if not has_memory_files(workspace):
         if _holds_a_home(workspace):
             return NoteScope(is_folder=False, by="now", settings=settings, refusal=_refusal(workspace))
-        if _holds_a_note(workspace, note_suffixes(settings.documents)):
+        if _a_note_in(workspace, suffixes):
             return _scope(settings, "folder", by="now")
-    return _scope(settings, "memory", by="now")
+    other = _a_note_in(workspace, suffixes, besides={*MAIN_FILES, *MEMORY_FOLDERS}, most=MOST_LOOKED_AT)
+    return _scope(settings, "memory", by="now", hint=_beside(workspace, other) if other else None)
 
 
 def keep(scope: NoteScope, services: BackendServices) -> None:
@@ -75,9 +79,10 @@ def keep(scope: NoteScope, services: BackendServices) -> None:
         keep_note_scope(services.state_dir, services.workspace_id, chosen)
 
 
-def _scope(settings: BuiltinSettings, chosen: str, *, by: str) -> NoteScope:
+def _scope(settings: BuiltinSettings, chosen: str, *, by: str, hint: str | None = None) -> NoteScope:
     is_folder = chosen == "folder" and "memory" in settings.sources
-    hint = ADDED if is_folder and by == "before" and settings.extra_paths else None
+    if is_folder and by == "before" and settings.extra_paths:
+        hint = ADDED
     if is_folder and WHOLE not in settings.extra_paths:
         settings = settings.model_copy(update={"extra_paths": (WHOLE, *settings.extra_paths)})
     return NoteScope(is_folder=is_folder, by=by, settings=settings, hint=hint)
@@ -91,13 +96,24 @@ def _holds_a_home(workspace: Path) -> bool:
     return real == real.parent
 
 
-def _holds_a_note(workspace: Path, suffixes: Set[str]) -> bool:
-    """Return whether there is any; a folder without notes is not decided on before it has some."""
-    for _, below, files in os.walk(workspace):
-        if any(is_note(one, suffixes) and not is_left_out(one) for one in files):
-            return True
+def _a_note_in(
+    workspace: Path, suffixes: Set[str], besides: Set[str] = frozenset(), most: int | None = None
+) -> str | None:
+    """Return any note in a folder and at most so many below it, besides some of what it holds."""
+    for folder, below, files in islice(os.walk(workspace), most):
+        if folder == str(workspace):
+            below[:], files = ([one for one in names if one not in besides] for names in (below, files))
+        if note := next((one for one in files if is_note(one, suffixes) and not is_left_out(one)), None):
+            return Path(folder, note).relative_to(workspace).as_posix()
         below[:] = [one for one in below if not is_left_out(one)]
-    return False
+    return None
+
+
+def _beside(workspace: Path, note: str) -> str:
+    return (
+        f"of {workspace} only MEMORY.md, memory/ and bank/ are notes, and others in it, such as {note}, are"
+        " not; set memory.builtin.scope to folder to have all of it indexed"
+    )
 
 
 def _refusal(workspace: Path) -> str:
