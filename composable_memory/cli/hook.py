@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -306,13 +307,25 @@ async def _record(run: _Run, name: str) -> str | None:
 
 async def _session_end(run: _Run) -> str | None:
     from composable_memory.hooks.session_memory import save_session
+    from composable_memory.runtime.opening import open_memory
 
     forgotten = await asyncio.to_thread(run.forgotten)
-    saved = await save_session(
-        run.workspace, run.call, run.settings.memory, run.states, now=_now(), forgotten=forgotten
-    )
-    if saved is None:
-        return None
+    async with AsyncExitStack() as stack:
+        memory = None
+        if not await asyncio.to_thread(has_memory_files, run.workspace):
+            # Opened before `memory/` is made, which says that other notes in the folder are none.
+            opened = open_memory(run.workspace, run.state_dir, registry=run.registry, long_lived=False)
+            memory = await stack.enter_async_context(opened)
+        saved = await save_session(
+            run.workspace, run.call, run.settings.memory, run.states, now=_now(), forgotten=forgotten
+        )
+        if saved is None:
+            return None
+        if memory is not None:
+            try:
+                await memory.sync(reason="hook")
+            except EXPECTED as problem:
+                warn(f"hook session-end: {problem}")
     if saved.problem is not None:
         warn(f"hook session-end: the last messages are kept in place of a summary: {saved.problem}")
     return saved.path.relative_to(run.workspace).as_posix()

@@ -139,6 +139,18 @@ def test_a_session_from_its_start_to_its_end(agent: Agent, tmp_path: Path) -> No
     assert (agent.folder / "memory" / "2026-03-08.md").read_text("utf-8").endswith(f"{attack}\n")
 
 
+def test_a_vault_stays_all_notes_where_that_of_a_session_is_the_first_in_its_memory(tmp_path: Path) -> None:
+    (vault := tmp_path / "vault").mkdir()
+    (vault / "Animals.md").write_text("Zebras sleep standing up.", "utf-8")
+    agent = Agent(vault, tmp_path)
+    agent.says("user", "We paint the fence blue.")
+    agent.says("assistant", "Blue it is.")
+    agent.hook("session-end", "SessionEnd", reason="other")
+
+    assert agent.sessions() == ["2026-03-10-we-paint-the-fence-blue.md"]
+    assert "Animals.md" in agent.told("How do zebras sleep?")
+
+
 def test_a_hook_is_a_process_that_reads_and_prints_json(agent: Agent) -> None:
     said = {"cwd": str(agent.folder), "session_id": "s1", "prompt": "Which part number fits the pump relay?"}
     with agent.started("prompt") as process:
