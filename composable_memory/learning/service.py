@@ -25,6 +25,7 @@ from composable_memory.registry import discover_backends
 from composable_memory.state.folders import existing_folder, made_folder
 from composable_memory.state.ops_log import open_ops_log
 from composable_memory.state.workspaces import identify, workspace_named
+from composable_memory.supervision.resource import closing
 from composable_memory_feedback.advice.evidence import Case, case_of, evidence_of
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement
@@ -189,11 +190,8 @@ async def open_learning(
             ops_log=ops_log,
             clock=now,
         )
-        learning = Learning(context)
-        try:
+        async with closing(Learning(context)) as learning:
             yield learning
-        finally:
-            await learning.close()
 
 
 def _replayed(

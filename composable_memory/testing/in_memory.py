@@ -16,6 +16,7 @@ from composable_memory.content import EmbedderInput, GraphEdge, GraphNode, Graph
 from composable_memory.errors import BackendUnavailable, MemoryPathError, UnsupportedOperation
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability, EmbedderAdapter
 from composable_memory.paths import MAIN_FILES, MEMORY_FOLDERS, is_note
+from composable_memory.supervision.resource import closing
 from composable_memory.testing.corpus import SEED_NOTES
 from composable_memory.types import (
     MAX_SNIPPET_CHARS,
@@ -152,11 +153,8 @@ async def open_in_memory(
 ) -> AsyncIterator[InMemoryBackend]:
     """Open an in-memory backend over the notes in `settings`."""
     del services
-    memory = InMemoryBackend(settings.notes)
-    try:
+    async with closing(InMemoryBackend(settings.notes)) as memory:
         yield memory
-    finally:
-        await memory.close()
 
 
 def make_services(

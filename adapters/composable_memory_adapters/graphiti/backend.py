@@ -11,7 +11,7 @@ from composable_memory.content import EmbedderInput, Health
 from composable_memory.errors import BackendUnavailable, EmbeddingError
 from composable_memory.interfaces import BackendServices
 from composable_memory.registry import find_extractor
-from composable_memory.supervision.resource import Once
+from composable_memory.supervision.resource import Once, closing
 from composable_memory.types import (
     MemoryEmbeddingProbeResult,
     MemoryProviderStatus,
@@ -96,12 +96,9 @@ async def open_graphiti(
         )
         await _prepare(parts)
         is_new = await asyncio.to_thread(_was_never_started, settings, folder)
-        memory = GraphitiMemory(parts, is_new=is_new, stack=stack.pop_all())
-        try:
+        async with closing(GraphitiMemory(parts, is_new=is_new, stack=stack.pop_all())) as memory:
             await memory.open()
             yield memory
-        finally:
-            await memory.close()
 
 
 class GraphitiMemory(FactQueries, Ingest, Erasing, Maintenance):

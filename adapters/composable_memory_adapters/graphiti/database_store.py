@@ -24,6 +24,7 @@ from composable_memory.ingest.pipeline import IngestPipeline
 from composable_memory.ingest.requests import IngestRequest, IngestResult
 from composable_memory.interfaces import BackendServices, EntityExtractor, GraphAdapter
 from composable_memory.supervision.deadline import deadline
+from composable_memory.supervision.resource import closing
 from composable_memory.types import Degradation
 from composable_memory.vector_values import MAX_QUESTION_CHARS
 from composable_memory_adapters.graphiti.database import requirements
@@ -358,11 +359,8 @@ async def open_database(settings: GraphitiSettings, *, data_dir: Path) -> AsyncI
     Raises:
         BackendUnavailable: what it needs is not installed.
     """
-    database = await asyncio.to_thread(_choose, settings, data_dir)
-    try:
+    async with closing(await asyncio.to_thread(_choose, settings, data_dir)) as database:
         yield database
-    finally:
-        await database.close()
 
 
 def _choose(settings: GraphitiSettings, data_dir: Path) -> CypherDatabase:

@@ -12,6 +12,7 @@ from composable_memory.errors import BackendError, ConfigError
 from composable_memory.forget.report import Forgetting, Holding
 from composable_memory.interfaces import BackendServices, ProgressCallback
 from composable_memory.paths import resolve_memory_file
+from composable_memory.supervision.resource import closing
 from composable_memory.supervision.single_flight import Flight, SingleFlight, sync_ended
 from composable_memory.types import (
     Degradation,
@@ -63,14 +64,11 @@ async def open_postgres(
         BackendUnavailable: the variable that is to name the server is not set.
         ConfigError: the URL of the server cannot be used.
     """
-    memory = PostgresMemory(settings, services)
-    try:
+    async with closing(PostgresMemory(settings, services)) as memory:
         with suppress(BackendError):  # each call says so
             await memory.take_stock()
         memory.follow()
         yield memory
-    finally:
-        await memory.close()
 
 
 class PostgresMemory:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from composable_memory.interfaces import LogServices
+from composable_memory.supervision.resource import closing
 from composable_memory_adapters.postgres.server import Server, address_of
 from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_adapters.postgres.writing import storable
@@ -24,11 +25,9 @@ DELETE_OLD = "DELETE FROM log_lines WHERE tenant = $1 AND at < now() - make_inte
 async def open_log_store(settings: PostgresSettings, services: LogServices) -> AsyncIterator["LogLines"]:
     """Yield the log lines of a workspace; leaving the block ends the connections."""
     backend_id = services.backend_id
-    server = Server(settings, address_of(settings, services.environ, backend_id), backend_id)
-    try:
+    address = address_of(settings, services.environ, backend_id)
+    async with closing(Server(settings, address, backend_id)) as server:
         yield LogLines(server, settings.workspace or services.workspace_id, days=settings.log_days)
-    finally:
-        await server.close()
 
 
 class LogLines:

@@ -19,6 +19,7 @@ from composable_memory.errors import (
 )
 from composable_memory.facts import Episode, Fact, Forgotten, GraphEntity, Neighbourhood
 from composable_memory.interfaces import BackendServices, Clock
+from composable_memory.supervision.resource import closing
 from composable_memory.supervision.tasks import all_of
 from composable_memory.types import Degradation
 from composable_memory_adapters.graphiti.episodes import EpisodeDraft
@@ -380,7 +381,5 @@ async def open_service(settings: GraphitiSettings, services: BackendServices) ->
         search=settings.search,
         clock=services.clock,
     )
-    try:
+    async with closing(store):
         yield store
-    finally:
-        await store.close()

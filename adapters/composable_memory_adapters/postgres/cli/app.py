@@ -17,6 +17,7 @@ from composable_memory.errors import ConfigError
 from composable_memory.json_documents import document
 from composable_memory.registry import discover_backends
 from composable_memory.state.workspaces import identify
+from composable_memory.supervision.resource import closing
 from composable_memory_adapters.postgres import PostgresSettings, schema, spec, vector_index, writing
 from composable_memory_adapters.postgres.cli import postgres as command_spec
 from composable_memory_adapters.postgres.dumping import dump
@@ -251,11 +252,9 @@ async def opened_server(target: Target, backend: str | None, url_env: str | None
     backend_id, settings = await asyncio.to_thread(settings_of, target, backend)
     if url_env:
         settings = settings.model_copy(update={"url": None, "url_env": url_env})
-    server = Server(settings, address_of(settings, os.environ, backend_id), backend_id)
-    try:
+    address = address_of(settings, os.environ, backend_id)
+    async with closing(Server(settings, address, backend_id)) as server:
         yield server
-    finally:
-        await server.close()
 
 
 def settings_of(target: Target, backend: str | None) -> tuple[str, PostgresSettings]:
