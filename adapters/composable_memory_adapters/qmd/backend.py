@@ -178,7 +178,7 @@ class QmdMemory:
         if not query.strip():
             return SearchAnswer(results=())
         if denial := denial_of(self._settings.scope, options.session_key):
-            return SearchAnswer(results=(), degraded=(degradation("scope-denied", denial.reason),))
+            return SearchAnswer(results=(), degraded=(degradation("scope-denied", denial),))
         limit_s = self._settings.limits.timeout_ms / 1000
         async with deadline(BACKEND_ID, "search", limit_s):
             return await self._answer(query, options, asyncio.get_running_loop().time() + limit_s)

@@ -8,7 +8,6 @@ from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, field_
 
 from composable_memory.config.settings import SettingsModel
 from composable_memory.session_keys import SessionPlace, place_of, without_agent
-from composable_memory_ops_logs.quick_dataclass import dataclass
 
 SearchMode = Literal["search", "vsearch", "query"]
 """How QMD searches: by keywords, by vectors, or by both with a language model that expands and reranks."""
@@ -212,46 +211,29 @@ class QmdSettings(SettingsModel):
 _AGENT = "agent:"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Denial:
-    """Why a session may not search: where it takes place, and the rule, counted from 1, that denied it.
+def denial_of(scope: ScopeSettings, session_key: str | None) -> str | None:
+    """Return why a session may not search, and how to change that; None if it may.
 
-    `rule` is None if no rule matched and the default applied.
-    """
-
-    place: SessionPlace
-    rule: int | None = None
-
-    @property
-    def reason(self) -> str:
-        """Return a message: who may not search, why, and how to change it."""
-        what = "no rule of memory.qmd.scope matches it, and its default is deny"
-        if self.rule is not None:
-            what = f"rule {self.rule} of memory.qmd.scope denies it"
-        return f"{_described(self.place)} may not search here: {what}; {self._fix}"
-
-    @property
-    def _fix(self) -> str:
-        chat_type = self.place.chat_type
-        if chat_type is None:
-            return "a rule that allows its `keyPrefix` lets it in"
-        rule = f"{{action: allow, match: {{chatType: {chat_type}}}}}"
-        where = "a rule" if self.rule is None else "a rule before that one"
-        return f"{where} such as `{rule}` lets it in, if all who read there may read these notes"
-
-
-def denial_of(scope: ScopeSettings, session_key: str | None) -> Denial | None:
-    """Return why a session may not search, or None: the first rule that matches decides, or else the default.
-
-    Callers without a session, or with a blank key, are at the command line and may search.
+    The first rule that matches decides, or else the default. Callers without a session, or with a blank key,
+    are at the command line and may search.
     """
     if session_key is None or not session_key.strip():
         return None
     place = place_of(session_key)
     for number, rule in enumerate(scope.rules, start=1):
         if _matches(rule.match, session_key, place):
-            return None if rule.action == "allow" else Denial(place=place, rule=number)
-    return None if scope.default == "allow" else Denial(place=place)
+            why = f"rule {number} of memory.qmd.scope denies it"
+            return None if rule.action == "allow" else _denial(place, why, "a rule before that one")
+    why = "no rule of memory.qmd.scope matches it, and its default is deny"
+    return None if scope.default == "allow" else _denial(place, why, "a rule")
+
+
+def _denial(place: SessionPlace, why: str, where: str) -> str:
+    fix = "a rule that allows its `keyPrefix` lets it in"
+    if place.chat_type is not None:
+        rule = f"{{action: allow, match: {{chatType: {place.chat_type}}}}}"
+        fix = f"{where} such as `{rule}` lets it in, if all who read there may read these notes"
+    return f"{_described(place)} may not search here: {why}; {fix}"
 
 
 def _matches(match: ScopeMatch, session_key: str, place: SessionPlace) -> bool:

@@ -89,7 +89,7 @@ def test_a_denial_by_default_tells_the_rule_that_would_let_the_session_in() -> N
     denial = denial_of(OURS, GROUP)
 
     assert denial is not None
-    assert denial.reason == (
+    assert denial == (
         "a session with a group on telegram may not search here: no rule of memory.qmd.scope matches it, and "
         "its default is deny; a rule such as `{action: allow, match: {chatType: group}}` lets it in, if all "
         "who read there may read these notes"
@@ -100,14 +100,11 @@ def test_a_denial_by_a_rule_names_the_rule() -> None:
     denial = denial_of(scope(allow(channel="slack"), deny()), "agent:main:main")
 
     assert denial is not None
-    assert (denial.rule, denial.reason.partition(";")[0]) == (
-        2,
-        "a session with one person may not search here: rule 2 of memory.qmd.scope denies it",
-    )
+    assert "rule 2 of memory.qmd.scope" in denial
 
 
 def test_a_denial_of_a_session_of_unknown_kind_does_not_speak_of_a_kind() -> None:
     denial = denial_of(OURS, "subagent:7")
 
     assert denial is not None
-    assert denial.reason.endswith("; a rule that allows its `keyPrefix` lets it in")
+    assert denial.endswith("; a rule that allows its `keyPrefix` lets it in")

@@ -9,6 +9,7 @@ drops damaged vectors, and asks for a new file if the structure is broken.
 import json
 import zlib
 from collections.abc import Iterable
+from contextlib import closing
 from itertools import zip_longest
 
 from composable_memory_adapters.builtin.notes.changed_notes import KEYWORD_VERSION
@@ -155,8 +156,7 @@ def _passages_and_words(connection: Connection) -> tuple[dict[int, tuple[str, st
     """
     is_comparable = not connection.execute(MADE_OTHERWISE, (KEYWORD_VERSION,)).get
     damaged: dict[int, tuple[str, str]] = {}
-    fresh = Connection("")  # a temporary database, which SQLite spills to disk
-    try:
+    with closing(Connection("")) as fresh:  # a temporary database, which SQLite spills to disk
         schema.create_passages(fresh, LIVE)
         fresh.execute("BEGIN")
         for id_, *row, aliases, tags, type_, day in connection.execute(PASSAGES):
@@ -170,8 +170,6 @@ def _passages_and_words(connection: Connection) -> tuple[dict[int, tuple[str, st
             return damaged, False
         words = zip_longest(_words(fresh, damaged), _words(connection, damaged))
         return damaged, any(one != other for one, other in words)
-    finally:
-        fresh.close()
 
 
 def _words(connection: Connection, without: Iterable[int]) -> Iterable[tuple[object, ...]]:

@@ -47,7 +47,6 @@ class GgufHeader:
     architecture: str
     name: str
     dimensions: int
-    context_length: int
     digest: str
 
 
@@ -73,7 +72,6 @@ def read_header(path: Path) -> GgufHeader:
         architecture=architecture,
         name=str(values.get("general.name", "")),
         dimensions=dimensions,
-        context_length=context,
         digest=digest,
     )
 

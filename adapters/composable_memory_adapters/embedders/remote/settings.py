@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import field
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, TypeAlias
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
@@ -109,14 +109,8 @@ class FailureCounter:
             self.failures, self.last_error = 0, None
 
 
-class Lack(NamedTuple):
-    """A reason why a provider cannot be used, and how to fix it."""
-
-    what: str
-    fix: str
-
-    def __str__(self) -> str:
-        return f"{self.what}; {self.fix}"
+Lack: TypeAlias = tuple[str, str]
+"""A reason why a provider cannot be used, and how to fix it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,28 +141,28 @@ class RemoteProvider:
         """Return what is missing or unusable in the settings and the environment."""
         key = self.key(settings, services.environ)
         if not settings.base_url:
-            return Lack(f"no base_url for {self.id}", f"set {self.setting('base_url')}")
+            return f"no base_url for {self.id}", f"set {self.setting('base_url')}"
         if problem := _url_problem(settings.base_url):
-            return Lack(f"the base_url {problem}", f"correct {self.setting('base_url')}")
+            return f"the base_url {problem}", f"correct {self.setting('base_url')}"
         if not settings.model:
-            return Lack(f"no model for {self.id}", f"set {self.setting('model')}")
+            return f"no model for {self.id}", f"set {self.setting('model')}"
         if self.needs_key and not key and not any(map(is_credential, settings.headers)):
-            return Lack(f"no API key for {self.id}", f"set {self.key_places}")
+            return f"no API key for {self.id}", f"set {self.key_places}"
         if key and not _HEADER_VALUE.fullmatch(key):
-            return Lack("the API key holds a character that HTTP cannot carry", f"correct {self.key_places}")
+            return "the API key holds a character that HTTP cannot carry", f"correct {self.key_places}"
         return self._header_lack(settings)
 
     def lacks(self, settings: RemoteSettings, services: EmbedderServices) -> str | None:
         """Return what `lack` returns, in words."""
         found = self.lack(settings, services)
-        return None if found is None else str(found)
+        return None if found is None else "; ".join(found)
 
     def _header_lack(self, settings: RemoteSettings) -> Lack | None:
         for name, value in settings.headers.items():
             sound = _HEADER_VALUE.fullmatch(value.get_secret_value() or "-")
             if not sound or not _HEADER_NAME.fullmatch(name):
                 what = f"the header {name!r} holds a character that HTTP cannot carry"
-                return Lack(what, f"correct {self.setting('headers')}")
+                return what, f"correct {self.setting('headers')}"
         return None
 
 
