@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory.content import VectorQuery, VectorRecord
-from composable_memory.errors import BackendUnavailable, DimensionMismatch
+from composable_memory.errors import BackendUnavailable
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_adapters.vectors import sqlite_vec
 from composable_memory_adapters.vectors.sqlite_vec import SqliteVecVectors
@@ -106,12 +106,6 @@ async def test_a_table_for_another_length_takes_the_place_of_the_old_one(filled:
     assert await filled.write(recreate) == (3, set())
 
 
-@pytest.mark.parametrize("name", ["", "Upper", "a b", "x; DROP TABLE y", '"quoted"', "1st", "a" * 64])
-def test_only_plain_table_names_are_taken(file: SqliteFile, name: str) -> None:
-    with pytest.raises(ValueError, match="table name"):
-        SqliteVecVectors(file, dims=2, table=name)
-
-
 async def test_what_was_stored_is_found_after_opening_the_file_again(tmp_path: Path) -> None:
     async with SqliteFile.open(tmp_path / "v.sqlite") as file:
         await SqliteVecVectors(file, dims=2).upsert([VectorRecord(id="a", values=[1, 0], metadata={"n": 1})])
@@ -124,24 +118,13 @@ async def test_what_was_stored_is_found_after_opening_the_file_again(tmp_path: P
     ]
 
 
-async def test_stores_in_one_file_do_not_mix(file: SqliteFile) -> None:
-    one, other = SqliteVecVectors(file, dims=2, table="one"), SqliteVecVectors(file, dims=3, table="other")
-    await one.upsert([VectorRecord(id="a", values=[1, 0])])
-    await other.upsert([VectorRecord(id="b", values=[1, 0, 0])])
-
-    answer = await other.query(VectorQuery(vector=[1, 0, 0], top_k=5))
-
-    assert [match.id for match in answer.matches] == ["b"]
-
-
-async def test_a_table_of_another_length_is_not_overwritten(file: SqliteFile) -> None:
+async def test_a_store_of_another_length_is_made_anew(file: SqliteFile) -> None:
     await SqliteVecVectors(file, dims=2).upsert([VectorRecord(id="a", values=[1, 0])])
 
-    with pytest.raises(DimensionMismatch):
-        await SqliteVecVectors(file, dims=3).upsert([VectorRecord(id="b", values=[1, 0, 0])])
+    await SqliteVecVectors(file, dims=3).upsert([VectorRecord(id="b", values=[1, 0, 0])])
 
-    answer = await SqliteVecVectors(file, dims=2).query(VectorQuery(vector=[1, 0], top_k=5))
-    assert [match.id for match in answer.matches] == ["a"]
+    answer = await SqliteVecVectors(file, dims=3).query(VectorQuery(vector=[1, 0, 0], top_k=5))
+    assert [match.id for match in answer.matches] == ["b"]
 
 
 async def test_health_says_what_is_wrong(

@@ -36,7 +36,10 @@ MAX_K = 4096
 ROWS_PER_TRANSACTION = 2000
 """How many vectors are written at once, so that a sync never waits long for its turn."""
 
-_TABLE_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
+TABLE = "chunks_vec"
+"""The table of the store; what has names or metadata has a record in another one."""
+
+RECORDS = f"{TABLE}_records"
 
 
 def extension_path() -> str:
@@ -74,33 +77,33 @@ def create_table(connection: Connection, table: str, dims: int) -> None:
     """
     present = stored_dims(connection, table)
     if present is not None and present != dims:
-        connection.execute(f"DROP TABLE {_checked(table)}")
+        connection.execute(f"DROP TABLE {table}")
     connection.execute(
-        f"CREATE VIRTUAL TABLE IF NOT EXISTS {_checked(table)} USING vec0("
+        f"CREATE VIRTUAL TABLE IF NOT EXISTS {table} USING vec0("
         f"id INTEGER PRIMARY KEY, embedding float[{dims:d}] distance_metric=cosine)"
     )
 
 
 def stored_dims(connection: Connection, table: str) -> int | None:
     """Return the length of the vectors in `table`, or None when there is no such table."""
-    row = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (_checked(table),)).fetchone()
+    row = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).fetchone()
     declared = row and re.search(r"float\[(\d+)\]", row[0])
     return int(declared[1]) if declared else None
 
 
 def stored_ids(connection: Connection, table: str) -> set[int]:
     """Return the ids in `table`."""
-    return {row[0] for row in connection.execute(f"SELECT id FROM {_checked(table)}")}  # noqa: S608 - checked
+    return {row[0] for row in connection.execute(f"SELECT id FROM {table}")}  # noqa: S608 - a constant
 
 
 def insert(connection: Connection, table: str, rows: Iterable[tuple[int, bytes]]) -> None:
     """Store float32 blobs under ids that are not in `table` yet."""
-    connection.executemany(f"INSERT INTO {_checked(table)}(id, embedding) VALUES (?, ?)", rows)  # noqa: S608
+    connection.executemany(f"INSERT INTO {table}(id, embedding) VALUES (?, ?)", rows)  # noqa: S608
 
 
 def delete(connection: Connection, table: str, ids: Iterable[int]) -> None:
     """Remove `ids` from `table`; unknown ones are fine."""
-    connection.executemany(f"DELETE FROM {_checked(table)} WHERE id = ?", ((id_,) for id_ in ids))  # noqa: S608
+    connection.executemany(f"DELETE FROM {table} WHERE id = ?", ((id_,) for id_ in ids))  # noqa: S608
 
 
 def nearest(
@@ -113,11 +116,11 @@ def nearest(
     within = "" if among is None else "AND id IN (SELECT value FROM json_each(?))"
     ids = () if among is None else (json.dumps(list(among)),)
     if k <= MAX_K:
-        sql = f"SELECT id, distance FROM {_checked(table)} WHERE embedding MATCH ? AND k = ? {within}"  # noqa: S608
+        sql = f"SELECT id, distance FROM {table} WHERE embedding MATCH ? AND k = ? {within}"  # noqa: S608
         rows = list(connection.execute(sql, (query, k, *ids)))
     else:
         sql = (
-            f"SELECT id, vec_distance_cosine(embedding, ?) AS away FROM {_checked(table)} "  # noqa: S608
+            f"SELECT id, vec_distance_cosine(embedding, ?) AS away FROM {table} "  # noqa: S608
             f"WHERE away IS NOT NULL {within} ORDER BY away, id LIMIT ?"
         )
         rows = list(connection.execute(sql, (query, *ids, k)))
@@ -126,24 +129,18 @@ def nearest(
 
 
 class SqliteVecVectors:
-    """Keeps records of `dims` numbers in two tables of an index file: `<table>` and `<table>_records`.
+    """Keeps records of `dims` numbers in two tables of an index file.
 
-    `table` is a plain lower-case name. Both tables are made by the first use. One that `is_derived` from
-    vectors kept elsewhere is made anew where it holds vectors of another length.
+    They are made by the first use, and anew where they hold vectors of another length: the index has all.
 
     An id that is a plain number is the row of its vector, and needs no record where it has no metadata.
     """
 
     engine = "sqlite-vec"
 
-    def __init__(
-        self, file: SqliteFile, *, dims: int, table: str = "vectors", is_derived: bool = False
-    ) -> None:
+    def __init__(self, file: SqliteFile, *, dims: int) -> None:
         self._file = file
         self._dims = dims
-        self._table = _checked(table)
-        self._records = _checked(f"{table}_records")
-        self._is_derived = is_derived
         self._has_tables = False
         self._numbers_are_rows = True
 
@@ -219,25 +216,25 @@ class SqliteVecVectors:
 
     def _all_ids(self, connection: Connection) -> list[str]:
         load(connection)
-        names = dict(connection.execute(f"SELECT id, name FROM {self._records}"))  # noqa: S608 - checked
-        return [names.get(row) or str(row) for row in stored_ids(connection, self._table)]
+        names = dict(connection.execute(f"SELECT id, name FROM {RECORDS}"))  # noqa: S608 - a constant
+        return [names.get(row) or str(row) for row in stored_ids(connection, TABLE)]
 
     def _store(
         self, connection: Connection, *, records: Sequence[VectorRecord], blobs: Sequence[bytes]
     ) -> None:
         load(connection)
         rows = [self._row(connection, record) for record in records]
-        delete(connection, self._table, rows)
-        insert(connection, self._table, zip(rows, blobs, strict=True))
+        delete(connection, TABLE, rows)
+        insert(connection, TABLE, zip(rows, blobs, strict=True))
 
     def _row(self, connection: Connection, record: VectorRecord) -> int:
         """Return the row of a record's vector; its name and metadata are stored if the row does not tell."""
         number = number_of(record.id) if self._numbers_are_rows else None
         if number is not None and not record.metadata:
-            connection.execute(f"DELETE FROM {self._records} WHERE id = ?", (number,))  # noqa: S608 - checked
+            connection.execute(f"DELETE FROM {RECORDS} WHERE id = ?", (number,))  # noqa: S608 - a constant
             return number
         sql = (
-            f"INSERT INTO {self._records}(id, name, metadata) VALUES (?, ?, ?) "  # noqa: S608 - a checked name
+            f"INSERT INTO {RECORDS}(id, name, metadata) VALUES (?, ?, ?) "  # noqa: S608 - a constant
             "ON CONFLICT(name) DO UPDATE SET metadata = excluded.metadata RETURNING id"
         )
         row: int = connection.execute(sql, (number, record.id, json.dumps(dict(record.metadata)))).get
@@ -246,9 +243,9 @@ class SqliteVecVectors:
     def _matches(self, connection: Connection, *, query: VectorQuery, blob: bytes) -> VectorQueryResult:
         load(connection)
         among = self._ids_within(connection, query.filter) if query.filter else None
-        found = nearest(connection, self._table, blob, query.top_k, among=among)
+        found = nearest(connection, TABLE, blob, query.top_k, among=among)
         sql = (
-            f"SELECT id, name, metadata FROM {self._records} "  # noqa: S608 - a checked name
+            f"SELECT id, name, metadata FROM {RECORDS} "  # noqa: S608 - a constant
             "WHERE id IN (SELECT value FROM json_each(?))"
         )
         ids = json.dumps([id_ for id_, _ in found])
@@ -261,46 +258,43 @@ class SqliteVecVectors:
         )
 
     def _ids_within(self, connection: Connection, wanted: Mapping[str, JsonValue]) -> list[int]:
-        rows = connection.execute(f"SELECT id, metadata FROM {self._records}")  # noqa: S608 - a checked name
+        rows = connection.execute(f"SELECT id, metadata FROM {RECORDS}")  # noqa: S608 - a constant
         return [id_ for id_, metadata in rows if satisfies(json.loads(metadata), wanted)]
 
     def _remove(self, connection: Connection, *, ids: Sequence[str]) -> None:
         load(connection)
         sql = (
-            f"DELETE FROM {self._records} "  # noqa: S608 - a checked name
+            f"DELETE FROM {RECORDS} "  # noqa: S608 - a constant
             "WHERE name IN (SELECT value FROM json_each(?)) RETURNING id"
         )
         gone = [id_ for (id_,) in connection.execute(sql, (json.dumps(list(ids)),))]
         if self._numbers_are_rows:
             gone += [number for id_ in ids if (number := number_of(id_)) is not None]
-        delete(connection, self._table, gone)
+        delete(connection, TABLE, gone)
 
     def _are_tables_there(self, connection: Connection) -> bool:
         load(connection)
         has_records = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = ?)"
-        is_there: bool = connection.execute(has_records, (self._records,)).get
-        return is_there and stored_dims(connection, self._table) == self._dims
+        is_there: bool = connection.execute(has_records, (RECORDS,)).get
+        return is_there and stored_dims(connection, TABLE) == self._dims
 
     def _make_tables(self, connection: Connection) -> None:
         load(connection)
-        present = stored_dims(connection, self._table)
-        if present not in (None, self._dims) and not self._is_derived:
-            raise DimensionMismatch("sqlite-vec", self._table, expected=present or 0, got=self._dims)
-        create_table(connection, self._table, self._dims)
+        create_table(connection, TABLE, self._dims)
         connection.execute(
-            f"CREATE TABLE IF NOT EXISTS {self._records} ("
+            f"CREATE TABLE IF NOT EXISTS {RECORDS} ("
             "id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, metadata TEXT NOT NULL)"
         )
         begin = (
             "INSERT INTO sqlite_sequence (name, seq) SELECT ?1, ?2 "
             "WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = ?1)"
         )
-        connection.execute(begin, (self._records, FIRST_NAMED_ROW - 1))
+        connection.execute(begin, (RECORDS, FIRST_NAMED_ROW - 1))
 
     def _is_numbered(self, connection: Connection) -> bool:
         """Return whether no name has a row that a number may be; in a table from before, names have any."""
         last = "SELECT seq FROM sqlite_sequence WHERE name = ?"
-        return int(connection.execute(last, (self._records,)).get or 0) >= FIRST_NAMED_ROW - 1
+        return int(connection.execute(last, (RECORDS,)).get or 0) >= FIRST_NAMED_ROW - 1
 
     def _blob(self, vector: Sequence[float]) -> bytes:
         if len(vector) != self._dims:
@@ -308,7 +302,7 @@ class SqliteVecVectors:
         return struct.pack(f"<{self._dims}f", *vector)
 
     def _mismatch(self, got: int) -> DimensionMismatch:
-        return DimensionMismatch("sqlite-vec", self._table, expected=self._dims, got=got)
+        return DimensionMismatch("sqlite-vec", TABLE, expected=self._dims, got=got)
 
 
 def _is_loaded(connection: Connection) -> bool:
@@ -317,10 +311,3 @@ def _is_loaded(connection: Connection) -> bool:
     except apsw.SQLError:
         return False
     return True
-
-
-def _checked(table: str) -> str:
-    """Return `table` if it is a plain name: names cannot be bound, so they must not need quoting."""
-    if not _TABLE_NAME.fullmatch(table):
-        raise ValueError(f"{table!r} is no table name; use lower-case letters, digits and _")
-    return table

@@ -31,8 +31,6 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 if TYPE_CHECKING:
     from composable_memory_adapters.vectors.mapped import MappedVectors
 
-TABLE = "chunks_vec"
-
 FAILURES_BEFORE_REST = 2
 REST_S = 30.0
 """How long a provider that failed is not asked for the vectors of questions."""
@@ -243,7 +241,7 @@ class VectorSearch:
     async def _open_table(self) -> VectorAdapter:
         from composable_memory_adapters.vectors.sqlite_vec import SqliteVecVectors
 
-        table = SqliteVecVectors(self._file, dims=self._space.dims, table=TABLE, is_derived=True)
+        table = SqliteVecVectors(self._file, dims=self._space.dims)
         await table.ids()  # fails where the extension cannot be loaded
         return table
 
