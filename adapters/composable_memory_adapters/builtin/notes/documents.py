@@ -13,7 +13,7 @@ from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from typing import get_args
 
-from composable_memory.paths import NOTE_SUFFIXES, opened_file
+from composable_memory.paths import NOTE_SUFFIXES, Reading, opened_file
 from composable_memory_adapters.builtin.notes.note_files import Note, is_settled, mtime_of
 from composable_memory_adapters.builtin.settings import ChunkingSettings, DocumentKind
 from composable_memory_adapters.chunking import Chunk, chunk_markdown
@@ -45,16 +45,6 @@ class Document(Note):
     def excerpt(self, from_line: int | None, lines: int | None) -> str:
         """Return the lines with `lines` numbers from `from_line` on; all if neither is given."""
         return numbered_excerpt(self.text, self.lines, from_line, lines)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fingerprint:
-    """What tells the content of a file from others, and when it was so; see `Note`."""
-
-    hash: str
-    mtime_ns: int
-    size: int
-    settled: bool
 
 
 def note_suffixes(kinds: Iterable[DocumentKind]) -> frozenset[str]:
@@ -93,8 +83,8 @@ def pypdf_version() -> str | None:
         return None
 
 
-def take_fingerprint(path: str) -> Fingerprint:
-    """Read a file for its hash.
+def unread_document(path: str) -> Document:
+    """Return a document without its text, which is yet to be read; the file is read for its hash alone.
 
     Raises:
         FileNotFoundError: it is not there, or a folder on the way has become a link to elsewhere.
@@ -104,8 +94,14 @@ def take_fingerprint(path: str) -> Fingerprint:
     with opened_file(path, max_bytes=MAX_BYTES) as (descriptor, found):
         while part := os.read(descriptor, 2**20):
             digest.update(part)
-    return Fingerprint(
-        hash=digest.hexdigest(), mtime_ns=mtime_of(found), size=found.st_size, settled=is_settled(found)
+    return Document(
+        text="",
+        lines=(),
+        hash=digest.hexdigest(),
+        mtime_ns=mtime_of(found),
+        size=found.st_size,
+        reading=Reading.WHOLE,
+        settled=is_settled(found),
     )
 
 

@@ -10,19 +10,18 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable
-from composable_memory.paths import Reading
 from composable_memory.supervision.run_command import run_command
 from composable_memory_adapters.builtin.notes.changed_notes import ChangedNote
 from composable_memory_adapters.builtin.notes.documents import (
     Document,
-    Fingerprint,
     reader_of,
-    take_fingerprint,
+    unread_document,
 )
 from composable_memory_adapters.builtin.store import document_cache
 from composable_memory_adapters.builtin.store.document_cache import DocumentText
@@ -55,10 +54,8 @@ async def read_documents(
     What was read before comes from the index in `file`; with `keep`, what is read now goes there, and what
     could not be read before is read again.
     """
-    found = await asyncio.to_thread(_fingerprints, paths)
-    names = {
-        key: (one.hash, reader_of(key) or "") for key, one in found.items() if isinstance(one, Fingerprint)
-    }
+    found = await asyncio.to_thread(_unread, paths)
+    names = {key: (one.hash, reader_of(key) or "") for key, one in found.items() if isinstance(one, Document)}
     stored = await file.read(document_cache.stored, [*names.values()], failed=not keep) if file else {}
     texts = {key: stored[name] for key, name in names.items() if name in stored}
     read = await _read_all([paths[key] for key in names if key not in texts], time_limit_s)
@@ -72,7 +69,7 @@ async def read_documents(
     if file and keep and new:
         await file.write(document_cache.store, new)
     return {
-        key: _document(one, texts[key]) if isinstance(one, Fingerprint) else one for key, one in found.items()
+        key: _with_text(one, texts[key]) if isinstance(one, Document) else one for key, one in found.items()
     }
 
 
@@ -85,26 +82,20 @@ async def read_next(
     return await read_documents(file, paths, keep=True) if paths else {}
 
 
-def _fingerprints(paths: Mapping[str, str]) -> dict[str, Fingerprint | OSError]:
-    found: dict[str, Fingerprint | OSError] = {}
+def _unread(paths: Mapping[str, str]) -> dict[str, Document | OSError]:
+    found: dict[str, Document | OSError] = {}
     for key, path in paths.items():
         try:
-            found[key] = take_fingerprint(path)
+            found[key] = unread_document(path)
         except OSError as error:
             found[key] = error
     return found
 
 
-def _document(found: Fingerprint, text: DocumentText) -> Document:
-    return Document(
-        text="\n".join(line for _, line in text.lines),
-        lines=[number for number, _ in text.lines],
-        problem=text.problem,
-        hash=found.hash,
-        mtime_ns=found.mtime_ns,
-        size=found.size,
-        reading=Reading.WHOLE,
-        settled=found.settled,
+def _with_text(document: Document, text: DocumentText) -> Document:
+    numbers = [number for number, _ in text.lines]
+    return replace(
+        document, text="\n".join(line for _, line in text.lines), lines=numbers, problem=text.problem
     )
 
 
