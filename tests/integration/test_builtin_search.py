@@ -15,11 +15,13 @@ from composable_memory.config.settings import QuerySettings
 from composable_memory.content import EmbedderInput
 from composable_memory.errors import EmbeddingError, IndexProblem
 from composable_memory.interfaces import EmbedderAdapter
+from composable_memory.paths import Reading
 from composable_memory.testing import FailingEmbedder, HashEmbedder
 from composable_memory.types import MAX_SNIPPET_CHARS, MemorySource, SearchAnswer, SearchOptions
 from composable_memory.vector_values import MAX_QUESTION_CHARS
 from composable_memory_adapters.builtin.index_file import ensure_tables
 from composable_memory_adapters.builtin.notes.changed_notes import FileDraft
+from composable_memory_adapters.builtin.notes.note_files import Note
 from composable_memory_adapters.builtin.search import index_vectors
 from composable_memory_adapters.builtin.search.hybrid import KeywordHit
 from composable_memory_adapters.builtin.search.keyword_leg import KeywordAnswer
@@ -106,8 +108,11 @@ class Notes:
         """Put whole files in the index, as a sync does."""
         drafts = [
             FileDraft(
-                key=key, source=source, hash=key, mtime_ns=mtime_ns, size=len(text), recipe="test",
-                chunks=chunk_markdown(text), seen=None,
+                key=key, source=source, recipe="test", chunks=chunk_markdown(text), seen=None,
+                note=Note(
+                    text=text, hash=key, mtime_ns=mtime_ns, size=len(text), reading=Reading.WHOLE,
+                    settled=True,
+                ),
             )
             for key, text in files.items()
         ]  # fmt: skip

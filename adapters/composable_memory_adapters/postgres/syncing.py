@@ -12,7 +12,6 @@ from composable_memory.supervision.single_flight import Flight
 from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 from composable_memory.vector_values import EmbedderInput
 from composable_memory_adapters.builtin.notes.changed_notes import (
-    FAULTS,
     ChangedNote,
     Drafter,
     DraftGroup,
@@ -110,7 +109,7 @@ class Syncing:
             documents = await self._documents(run.changed, done)
             group, files = await asyncio.to_thread(_read, run, done, documents)
             run.unread += len(group.unread)
-            faults = {one.key: one.problem or FAULTS.get(one.reading) for one in group.drafts}
+            faults = {one.key: one.fault for one in group.drafts}
             run.problems += [f"{key}: {why}" for key, why in (group.unread | faults).items() if why]
             write = partial(
                 writing.write_files,

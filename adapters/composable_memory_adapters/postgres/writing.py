@@ -15,7 +15,9 @@ from typing import TypeAlias
 
 from composable_memory.paths import Reading
 from composable_memory_adapters.builtin.notes.changed_notes import FileDraft, FileState
+from composable_memory_adapters.builtin.notes.documents import Document
 from composable_memory_adapters.builtin.notes.fields import NoteFields, keyword_row
+from composable_memory_adapters.builtin.notes.sessions import Transcript
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.chunking import Chunk
 from composable_memory_adapters.postgres import postings
@@ -308,11 +310,11 @@ async def write_files(
         draft, found = one.draft, stored.get(one.draft.key)
         if draft.chunks is None:
             continue
-        is_same = found is not None and (found["hash"], found["recipe"]) == (draft.hash, draft.recipe)
+        is_same = found is not None and (found["hash"], found["recipe"]) == (draft.note.hash, draft.recipe)
         is_newer = (
             found is not None
-            and found["hash"] != draft.hash
-            and found["mtime"] > draft.mtime_ns
+            and found["hash"] != draft.note.hash
+            and found["mtime"] > draft.note.mtime_ns
             and found["is_others"]
         )
         if not is_newer and (force or not is_same):
@@ -375,9 +377,10 @@ async def _replace_notes(
 ) -> None:
     await connection.executemany(PUT_NOTE, [_note(tenant, one) for one in files])
     written.files += len(files)
-    if transcripts := [one.draft for one in files if one.draft.source == "sessions"]:
-        await connection.execute(DELETE_TIMES, tenant, [one.key for one in transcripts])
-        times = [(tenant, one.key, *time) for one in transcripts for time in one.times]
+    said = {one.draft.key: one.draft.note for one in files}
+    if transcripts := {key: note.times for key, note in said.items() if isinstance(note, Transcript)}:
+        await connection.execute(DELETE_TIMES, tenant, [*transcripts])
+        times = [(tenant, key, *time) for key, some in transcripts.items() for time in some]
         await connection.executemany(PUT_TIME, times)
     # Passages that stay keep their ids, and nothing of them is written but where they are now.
     paths = [one.draft.key for one in files]
@@ -471,7 +474,7 @@ def _has_same_words(draft: FileDraft, stored: Record) -> bool:
 
     They are those of the note's names and tags as well.
     """
-    is_cut_so = stored["recipe"] == draft.recipe if stored["recipe"] else stored["hash"] == draft.hash
+    is_cut_so = stored["recipe"] == draft.recipe if stored["recipe"] else stored["hash"] == draft.note.hash
     names = ("title", "aliases", "tags")
     return is_cut_so and all(stored[name] == storable(getattr(draft.fields, name)) for name in names)
 
@@ -481,10 +484,10 @@ def _copy(tenant: int, owner: str, draft: FileDraft) -> tuple[object, ...]:
         tenant,
         owner,
         draft.key,
-        draft.hash,
-        draft.mtime_ns,
-        draft.size,
-        draft.reading != Reading.IN_PART,
+        draft.note.hash,
+        draft.note.mtime_ns,
+        draft.note.size,
+        draft.note.reading != Reading.IN_PART,
         draft.recipe,
     )
 
@@ -492,9 +495,10 @@ def _copy(tenant: int, owner: str, draft: FileDraft) -> tuple[object, ...]:
 def _note(tenant: int, one: WordedFile) -> tuple[object, ...]:
     draft = one.draft
     fields = map(storable, draft.fields)
-    body = draft.text.encode("utf-8", "replace")
-    place = (tenant, draft.key, draft.hash, draft.mtime_ns, draft.recipe)
-    return (*place, *fields, body, draft.source, draft.lines)
+    body = draft.note.text.encode("utf-8", "replace")
+    place = (tenant, draft.key, draft.note.hash, draft.note.mtime_ns, draft.recipe)
+    lines = draft.note.lines if isinstance(draft.note, Document) else None
+    return (*place, *fields, body, draft.source, lines)
 
 
 def _headings(chunk: Chunk) -> str:

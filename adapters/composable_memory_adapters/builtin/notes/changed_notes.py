@@ -19,7 +19,6 @@ from composable_memory_adapters.builtin.notes.note_files import (
 )
 from composable_memory_adapters.builtin.notes.sessions import (
     TRANSCRIPT_RECIPE,
-    MessageTime,
     Transcript,
     has_grown_enough,
     read_transcript,
@@ -66,24 +65,22 @@ class FileDraft:
     `seen` is the state in the index when the change was found; if it differs by now, another process has
     written the file and the draft is dropped. `chunks` is None if the content is unchanged; its fields then
     stay as well. `recipe` names how the chunks and their keywords were made; rows of another recipe are
-    rewritten. `text` is all that was read, `lines` the numbers of its lines where these are others than in a
-    note, `problem` what could not be read, `times` when the messages of a transcript were said.
+    rewritten. `note` is what was read.
     """
 
     key: str
     source: MemorySource = "memory"
-    hash: str
-    mtime_ns: int
-    size: int
+    note: Note
     recipe: str
-    reading: Reading = Reading.WHOLE
-    problem: str | None = None
-    times: Sequence[MessageTime] = ()
     fields: NoteFields = NO_FIELDS
-    text: str = ""
-    lines: Sequence[int] | None = None
     chunks: Sequence[Chunk] | None
     seen: FileState | None
+
+    @property
+    def fault(self) -> str | None:
+        """Return what is missing of the file, or was not read as it should."""
+        lacks = self.note.problem if isinstance(self.note, Document) else None
+        return lacks or FAULTS.get(self.note.reading)
 
 
 class ChangedNote(NamedTuple):
@@ -214,19 +211,12 @@ class Drafter:
         return FileDraft(
             key=found.key,
             source=found.source,
-            hash=note.hash,
             # A time that a later change could share is stored so that it matches none.
-            mtime_ns=note.mtime_ns if note.settled else note.mtime_ns - 1,
-            size=note.size,
+            note=note if note.settled else replace(note, mtime_ns=note.mtime_ns - 1),
             recipe=seen.recipe
             if seen and is_same
             else self._recipe_of(found.key, found.source, note.reading),
-            reading=note.reading,
-            problem=note.problem if isinstance(note, Document) else None,
-            times=note.times if isinstance(note, Transcript) else (),
             fields=fields,
-            text=note.text,
-            lines=note.lines if isinstance(note, Document) else None,
             chunks=chunks,
             seen=seen,
         )

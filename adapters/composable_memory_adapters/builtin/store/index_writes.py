@@ -259,11 +259,11 @@ class _Plan:
             self._overtaken += 1
             return
         row = (
-            draft.hash,
-            draft.mtime_ns,
-            draft.size,
+            draft.note.hash,
+            draft.note.mtime_ns,
+            draft.note.size,
             draft.recipe,
-            draft.reading,
+            draft.note.reading,
             draft.key,
             draft.source,
         )

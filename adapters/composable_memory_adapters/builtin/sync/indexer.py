@@ -30,6 +30,7 @@ from composable_memory_adapters.builtin.notes.note_files import (
     is_gitignored,
     scan,
 )
+from composable_memory_adapters.builtin.notes.sessions import Transcript
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store import index_writes, message_times
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
@@ -92,7 +93,7 @@ class NotesPass:
         self.unread |= group.unread
         for draft in group.drafts:
             self.incomplete.pop(draft.key, None)
-            if problem := draft.problem or FAULTS.get(draft.reading):
+            if problem := draft.fault:
                 self.incomplete[draft.key] = problem
         self.tally.add(written)
 
@@ -232,7 +233,9 @@ class Indexer:
 
     def _write(self, connection: Connection, group: DraftGroup) -> Tally:
         times = {
-            one.key: one.times for one in group.drafts if one.source == "sessions" and one.chunks is not None
+            one.key: one.note.times
+            for one in group.drafts
+            if isinstance(one.note, Transcript) and one.chunks is not None
         }
         if times:
             message_times.store(connection, times)
