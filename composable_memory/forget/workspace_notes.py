@@ -14,7 +14,7 @@ from composable_memory.forget.statement_matching import Statement, statements_of
 from composable_memory.forget.transcript_messages import statements_in, transcript_file
 from composable_memory.paths import has_memory_files, is_note, resolve_memory_file
 from composable_memory.recall.retained_notes import note_data, note_files, note_text
-from composable_memory.retain.note_file import is_other_encoding
+from composable_memory.retain.note_file import problem_with_encoding
 
 
 class NoteLine(NamedTuple):
@@ -83,10 +83,10 @@ class Notes:
         if not is_note(self.file(path).name):
             return "edit the file yourself; lines of documents cannot be cut"
         try:
-            is_other = is_other_encoding(note_data(self.file(path)))
+            problem = problem_with_encoding(note_data(self.file(path)))
         except OSError:
             return None
-        return "edit the file yourself, or save it as UTF-8 and forget this again" if is_other else None
+        return problem and f"{problem[0]}; {problem[1]} and forget this again, or edit the file yourself"
 
     def has(self, path: str) -> bool:
         """Return whether a path is that of a note, in one of the places of notes."""

@@ -1,6 +1,7 @@
 """The JSON of hooks: what Claude Code, Codex, VS Code, Cursor and OpenClaw send and wait for (pure)."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
@@ -138,7 +139,9 @@ class _Said:
     def path(self, *names: str) -> Path | None:
         """Return the first text as a path."""
         found = self.text(*names)
-        return Path(found).expanduser() if found and "\0" not in found else None
+        if not found or "\0" in found:
+            return None
+        return Path(os.path.expanduser(found))  # noqa: PTH111 - `~nobody` is an error to Path
 
     def number(self, *names: str) -> int | None:
         """Return the first number from 0 on."""

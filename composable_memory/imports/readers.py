@@ -92,7 +92,9 @@ def _field(default: object, *names: str | AliasPath) -> Any:
     return Field(default=default, validation_alias=AliasChoices(*names))
 
 
-def _aware(moment: datetime) -> datetime:
+def _aware(moment: datetime) -> datetime | None:
+    if moment.year == 1:  # how Go and .NET write that there is no time
+        return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

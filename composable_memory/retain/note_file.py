@@ -176,9 +176,7 @@ class _Seen:
         """Return why the note is not to be changed, and what to do about it."""
         if not self.found.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
             return "it is read-only", "allow writing to it"
-        if is_other_encoding(self.data):
-            return "it is not UTF-8", "save it as UTF-8"
-        return None
+        return problem_with_encoding(self.data)
 
     def was_saved(self) -> bool:
         """Return whether an editor has saved something into the file since it was read, which is read now."""
@@ -274,6 +272,8 @@ def _joined(text: str, other: str, *, before: str) -> str:
     return "\n".join(lines)
 
 
-def is_other_encoding(data: bytes) -> bool:
-    """Return whether a note is in UTF-16 or the like; single bytes that are not UTF-8 survive a change."""
-    return data.startswith(UTF_16_MARKS) or b"\0" in data
+def problem_with_encoding(data: bytes) -> tuple[str, str] | None:
+    """Return why a note cannot be changed, and what to do; single bytes of other encodings survive."""
+    if data.startswith(UTF_16_MARKS):
+        return "it is not UTF-8", "save it as UTF-8"
+    return ("it holds NUL characters", "remove them") if b"\0" in data else None

@@ -505,7 +505,8 @@ class _Line(NamedTuple):
         try:
             event = json.loads(text)
             at, id_, detail = str(event["ts"]), str(event["id"]), event.get("detail")
-        except (json.JSONDecodeError, KeyError, TypeError):
+            datetime.fromisoformat(at[:10])
+        except (KeyError, RecursionError, TypeError, ValueError):
             return cls("", "", text)
         if was != memory_id and isinstance(detail, dict) and detail.get("memory") == was:
             detail["memory"] = memory_id

@@ -180,6 +180,7 @@ def test_whatever_goes_wrong_the_agent_goes_on_and_is_told_why(agent: Agent, tmp
         (("bogus",), "{}", "bogus"),
         (("prompt", "--workspace", str(tmp_path / "none")), "{}", "none"),
         (("session-end",), '{"transcript_path": "/no/such.jsonl"}', "/no/such.jsonl"),
+        (("session-end",), '{"transcript_path": "~nobody-here/such.jsonl"}', "~nobody-here/such.jsonl"),
         (("compaction",), '{"tokens": 190000}', "session"),
     ):
         done = agent.raw(*args, text=text)

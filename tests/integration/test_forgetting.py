@@ -483,9 +483,11 @@ async def test_a_note_in_another_encoding_is_cut_or_said_to_stay(place: Place) -
     latin.write_bytes(f"- Café.\n- Peter: {SECRET}\n- Müller.\n".encode("latin-1"))
     wide = place.workspace / "memory" / "wide.md"
     wide.write_text(f"- Café.\n- Peter: {SECRET}\n", encoding="utf-16")
+    place.write("memory/nul.md", f"- A\0B\n- Peter: {SECRET}\n")
     async with place.open() as memory:
         await memory.sync()
         plan = await memory.plan_forgetting("memory/latin.md#L2")
+        assert [one.path for one in plan.lines if "NUL" in (one.stays or "")] == ["memory/nul.md"]
         report = await memory.forget(plan.token)
 
         assert (
@@ -493,6 +495,7 @@ async def test_a_note_in_another_encoding_is_cut_or_said_to_stay(place: Place) -
             == {
                 "memory/latin.md": False,
                 "memory/2026-05-03.md": False,
+                "memory/nul.md": True,
                 "memory/wide.md": True,
             }
             == {one.path: one.stays is not None for one in report.lines}

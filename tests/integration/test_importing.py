@@ -129,6 +129,12 @@ async def test_memories_of_mem0_are_typed_dated_lines_and_found_by_their_day(pla
     assert await place.found("ferry or bridge", date(2026, 3, 2)) == []
 
 
+async def test_a_memory_of_the_year_1_is_undated(place: Place) -> None:
+    row = {"memory": "The pier is north", "created_at": "0001-01-01T00:00:00Z"}
+    await place.take("mem0", place.write("mem0.json", [row]))
+    assert [line.text for line in place.lines("mem0/undated.md")] == ["The pier is north"]
+
+
 async def test_of_json_lines_only_the_broken_one_is_left_out(place: Place) -> None:
     rows = [
         json.dumps(MEM0["results"][0]),

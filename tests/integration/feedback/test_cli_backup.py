@@ -1,5 +1,6 @@
 """`cmem backup` and `restore`, `cmem feedback export` and `import`, over a real log and store."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -227,6 +228,25 @@ def test_a_backup_is_also_restored_into_another_workspace_of_the_state_folder(
         assert (replayed["total"], replayed["judged"]["queries"]) == (QUERIES, QUERIES)
     there = Counter(event.id for event in OpsLogReader(judged.state / "ops-logs").events())
     assert {one: there[one] for one in wanted} == dict.fromkeys(wanted, 2), "once for each"
+
+
+def test_of_traces_that_are_no_events_the_others_are_restored(
+    judged: Place, other: Place, tmp_path: Path
+) -> None:
+    folder = tmp_path / "backup"
+    judged.said("backup", str(folder))
+    traces, manifest = folder / "traces.jsonl", folder / "manifest.json"
+    before = traces.read_bytes()
+    wanted = {json.loads(line)["id"] for line in before.splitlines()}
+    absurd = [b"[" * 200_000, b'{"ts": "../../2026", "id": "x"}', b"[1]", b'{"ts": ' + b"9" * 5000 + b"}"]
+    traces.write_bytes(b"\n".join([*absurd, before]))
+    was, now = (hashlib.sha256(data).hexdigest() for data in (before, traces.read_bytes()))
+    manifest.write_text(manifest.read_text().replace(was, now))
+
+    other.said("restore", str(folder), "--force")
+
+    there = {event.id for event in OpsLogReader(other.state / "ops-logs").events()}
+    assert wanted <= there
 
 
 def close_files_of_a_month_ago(directory: Path) -> None:
