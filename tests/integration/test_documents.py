@@ -1,6 +1,7 @@
 """PDF, DOCX, HTML and EPUB files are notes where the settings name them."""
 
 import os
+import sys
 from dataclasses import replace
 from importlib import metadata
 from io import BytesIO
@@ -217,6 +218,18 @@ async def test_who_takes_too_long_is_stopped_alone(folder: Path) -> None:
     assert not isinstance(slow, OSError)
     assert (good.text.strip(), good.problem) == ("The hull", None)
     assert (slow.text, "4 s" in str(slow.problem)) == ("", True)
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is limited there alone")
+async def test_a_document_that_fills_the_memory_is_said_to_do_so(folder: Path) -> None:
+    styles = "<a>" + '<a b=""/>' * 9_500_000 + "</a>"
+    put(folder, {"full.docx": archive({"word/styles.xml": styles, "word/document.xml": "<a/>"})})
+    full = (await read_documents(None, {"full.docx": str(folder / "full.docx")}, time_limit_s=120))[
+        "full.docx"
+    ]
+    assert not isinstance(full, OSError)
+    assert "2 GB" in str(full.problem)
 
 
 async def test_what_failed_is_kept_for_reading_and_tried_again_when_it_is_indexed(

@@ -359,7 +359,13 @@ def main(arguments: Sequence[str]) -> None:
     _limit_resources(int(seconds))
     for path in map(Path, paths):
         data = path.read_bytes()
-        lines, problem = _read(data, path.suffix.lower())
+        is_full = False
+        try:
+            lines, problem = _read(data, path.suffix.lower())
+        except MemoryError:
+            is_full = True  # while this is handled there is no memory for a message either
+        if is_full:
+            sys.exit(f"reading it takes more than {MAX_MEMORY_BYTES >> 30} GB of memory")
         found = {"hash": hashlib.sha256(data).hexdigest(), "lines": lines, "problem": problem}
         sys.stdout.write(json.dumps(found, ensure_ascii=False) + "\n")
         sys.stdout.flush()
@@ -369,10 +375,8 @@ def _read(data: bytes, suffix: str) -> tuple[list[Line], str | None]:
     """Return the lines of a file, and what is missing; end the program where that fails."""
     try:
         lines, problem = _within_limits(_READERS.get(suffix, _html_lines)(data))
-    except (ImportError, OSError):  # is not due to the file
+    except (ImportError, MemoryError, OSError):  # is not due to the file, or to be said by the caller
         raise
-    except MemoryError:
-        sys.exit(f"reading it takes more than {MAX_MEMORY_BYTES >> 30} GB of memory")
     except _RefusedError as error:
         sys.exit(str(error))
     except Exception:  # noqa: BLE001 - a damaged file may raise anything
