@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import orjson
 
@@ -20,6 +20,10 @@ from composable_memory_ops_logs.segments import Segment, blocks_of, closed_block
 Mask = Callable[[str], str]
 """Returns a text without what is to go; the same text where nothing is."""
 T = TypeVar("T")
+PLACES = frozenset(
+    ("traceId", "trace_id", "queryId", "query_id", "ts", "at", "path", "paths", "backendAttribution")
+)
+"""Fields that hold ids, times and places: a year that was in a forgotten line is in many of them."""
 
 
 def erase(
@@ -83,7 +87,7 @@ class _Eraser:
                 return line
             self._changed += 1
             return b""
-        if trace in self._of_others or (masked := masked_value(detail, self._mask)) == detail:
+        if trace in self._of_others or (masked := masked_value(detail, self._mask, kept=PLACES)) == detail:
             return line
         self._changed += 1
         for name in ("at", "crc32"):
@@ -95,16 +99,24 @@ class _Eraser:
         return any(word in text for word in self._words)
 
 
-def masked_value(value: T, mask: Mask) -> T:
-    """Return a value of JSON with all its texts masked; names of fields stay."""
+def masked_value(value: T, mask: Mask, *, kept: Collection[str] = ()) -> T:
+    """Return a value of JSON with all its texts masked; names of fields stay, and what `kept` ones hold.
+
+    Where fields are kept, so is the path that a list begins with before a line, as of a place it does.
+    """
+    result: Any = value
     match value:
         case str():
-            return mask(value)  # type: ignore[return-value]
+            result = mask(value)
+        case [str() as path, int() as line, *rest] if kept:
+            result = [path, line, *masked_value(rest, mask, kept=kept)]
         case list():
-            return [masked_value(one, mask) for one in value]  # type: ignore[return-value]
+            result = [masked_value(one, mask, kept=kept) for one in value]
         case dict():
-            return {key: masked_value(one, mask) for key, one in value.items()}  # type: ignore[return-value]
-    return value
+            result = {
+                key: one if key in kept else masked_value(one, mask, kept=kept) for key, one in value.items()
+            }
+    return cast("T", result)
 
 
 def _erase_in(segment: Segment, eraser: _Eraser, is_rehearsal: bool) -> int:

@@ -33,6 +33,7 @@ from composable_memory.state.workspaces import adopt
 from composable_memory.testing import FakeBackend
 from composable_memory.types import MemorySearchResult, QueryResponse, SearchOptions
 from composable_memory_adapters.vectors.int8_file import Codes
+from composable_memory_feedback.golden import GoldenPlace, GoldenQuestion, GoldenRecord
 from composable_memory_feedback.logged.logged_query import LoggedQuery
 from composable_memory_feedback.logged.reading import read_queries
 from tests.variants import variants
@@ -254,6 +255,31 @@ async def test_the_log_and_what_was_judged_keep_all_but_the_words(place: Place) 
     assert list(map(scored, after.queries)) == list(map(scored, before.queries))
     assert [is_reproduced(one) for one in after.queries] == [True, True]
     assert {one.trace_id for one in judged} == {trace}
+
+
+async def test_logged_and_golden_questions_keep_places_with_the_year_of_a_forgotten_line(
+    place: Place,
+) -> None:
+    place.write("memory/2026-05-04.md", "Ana moved to the quay in 2026.\n")
+    async with place.open() as memory:
+        await memory.sync()
+        await memory.query("where did Ana move in 2026?")
+        await memory.ops_log.flush()
+        (before,) = (await asyncio.to_thread(read_queries, memory.ops_log_dir)).queries
+        expected = (GoldenPlace(path="memory/2026-05-04.md", line=1),)
+        golden = GoldenRecord(
+            question=GoldenQuestion(id="ana", question=before.query, expected=expected), query=before
+        )
+        await memory.context.stored(lambda store: store.put_golden([golden]))
+        await memory.forget(await memory.plan_forgetting("memory/2026-05-04.md:1"))
+        (logged,) = (await asyncio.to_thread(read_queries, memory.ops_log_dir)).queries
+        (kept,) = await memory.context.stored(lambda store: store.golden())
+
+    assert kept.question.expected == expected
+    for after in (logged, kept.query):
+        assert "2026" not in after.query
+        assert (after.at, scored(after)) == (before.at, scored(before))
+        assert [one.path for one in after.shown] == [one.path for one in before.shown]
 
 
 def scored(query: LoggedQuery) -> object:

@@ -16,7 +16,7 @@ from composable_memory_adapters.builtin.notes.erasable_lines import Sought, Stor
 from composable_memory_adapters.postgres import postings
 from composable_memory_adapters.postgres.server import Connection, Record
 from composable_memory_adapters.postgres.writing import LOCK
-from composable_memory_ops_logs.erasing import masked_value
+from composable_memory_ops_logs.erasing import PLACES, masked_value
 
 PAGE = 500
 OVERLAPPING = """
@@ -118,7 +118,10 @@ async def mask_log_lines(connection: Connection, tenant: int, *, mask: Mask, is_
 
 def _masked(rows: Sequence[Record], mask: Mask) -> list[tuple[str, str]]:
     lines = [(id_, json.loads(line)) for id_, line in rows]
-    masked = [(id_, line, {**line, "detail": masked_value(line.get("detail"), mask)}) for id_, line in lines]
+    masked = [
+        (id_, line, {**line, "detail": masked_value(line.get("detail"), mask, kept=PLACES)})
+        for id_, line in lines
+    ]
     return [(id_, json.dumps(new)) for id_, line, new in masked if new != line]
 
 

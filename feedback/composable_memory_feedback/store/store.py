@@ -25,7 +25,7 @@ from composable_memory_feedback.store.database import Database
 from composable_memory_feedback.store.export_import import Imported, export_lines, import_lines
 from composable_memory_feedback.store.judgements import JudgementRows
 from composable_memory_feedback.store.weights import WeightRows
-from composable_memory_ops_logs.erasing import masked_value
+from composable_memory_ops_logs.erasing import PLACES, masked_value
 
 _START = "INSERT INTO experiments (id, memory, state, started_at, detail) VALUES (?, ?, ?, ?, ?)"
 
@@ -291,5 +291,5 @@ def _masked(text: str, mask: Callable[[str], str]) -> str:
         value = json.loads(text)
     except ValueError:
         return mask(text)
-    masked = masked_value(value, mask)
+    masked = masked_value(value, mask, kept=PLACES)
     return text if masked == value else json.dumps(masked, ensure_ascii=False, separators=(",", ":"))
