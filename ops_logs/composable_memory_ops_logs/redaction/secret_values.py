@@ -33,9 +33,9 @@ _OTHER_NAME = Pattern(
     r"(?:my|user|new|old|db|the|raw|plain|input|hashed|confirm|current|admin|root)?_?(?:pass|pwd|pw"
     r"|passwd|password|passphrase)[,;)]{0,2}\Z"
 )
-_NUMBER = Pattern(r"[0-9]{1,3}(?:[-–+~][0-9]{0,3})?\+?\Z")
+_NUMBER = Pattern(r"[0-9]{1,3}(?:[.,][0-9]{1,2})?(?:[-–+~][0-9]{0,3})?\+?\Z")
 _UNIT = Pattern(
-    r"[0-9]{1,5}[-_]?(?:bits?|bytes?|chars?|h|m|s|ms|d|days?|hours?|min|kb|mb|x|k|th|st|nd|rd|years?)"
+    r"[0-9]{1,5}(?:\.[0-9]{1,3})?[-_]?(?:kwh?|hp|ps|bits?|bytes?|chars?|h|m|s|ms|d|days?|hours?|min|kb|mb|x|k|th|st|nd|rd|years?)"
     r"(?:[-_][a-z]{1,20})?\Z"
 )
 _SEGMENTS = Pattern(r"[a-z]+|[A-Z]+|[0-9]+|[^A-Za-z0-9]+")

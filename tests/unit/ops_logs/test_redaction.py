@@ -447,6 +447,8 @@ LEFT_ALONE = {
         "zip codes: 10115 10117 20095",
         "the build passes from v1.2 to v1.3",
         "error codes: 404 500 502",
+        "pw = 3.2 kW",
+        "pw = 12.75kW",
     ],
 }
 
