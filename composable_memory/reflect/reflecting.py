@@ -17,7 +17,7 @@ from urllib.parse import quote
 from composable_memory.config.settings import JudgeSettings
 from composable_memory.errors import MemoryPathError, NoteNotWritten, require
 from composable_memory.memory_interface import OpenMemory
-from composable_memory.paths import BANK_FOLDER, MAIN_FILES, resolve_memory_file
+from composable_memory.paths import BANK_FOLDER, BANK_PAGES, MAIN_FILES, resolve_memory_file
 from composable_memory.query.filters import may_pass, parse_since
 from composable_memory.recall.name_matching import folded
 from composable_memory.recall.recalling import ends_of_lines, facts_if_any
@@ -118,8 +118,12 @@ def _plan(notes: Mapping[str, Note], lines: Sequence[KnownLine], since: datetime
         key=lambda one: (one.day, one.path, one.line.start_line),
     )
     names = _names(notes.values(), dated)
-    # Pages of which nothing is left lose what was written before.
-    pages = {note.path: Page() for note in notes.values() if _is_in_bank(note) and note.repeated}
+    # Pages of which nothing is left lose what was written before, or all where only headings are left.
+    pages = {
+        note.path: Page()
+        for note in notes.values()
+        if _is_in_bank(note) and (note.repeated or note.path.rpartition("/")[2] in BANK_PAGES)
+    }
     opinions = tuple(opinions_of(dated))
     _plan_types(pages, dated, names, recent)
     of_entity: dict[str, list[KnownLine]] = {}

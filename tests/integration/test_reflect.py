@@ -145,6 +145,19 @@ async def test_a_line_and_what_a_page_repeats_of_it_are_one_thing_to_forget(
     assert "Porto" not in all_text(vault)
 
 
+async def test_no_page_keeps_the_name_of_whom_all_was_forgotten(tmp_path: Path, state_dir: Path) -> None:
+    (note := tmp_path / "vault" / "memory" / "2026-01-05.md").parent.mkdir(parents=True)
+    note.write_text("## Retain\n- W @[[Ellen Smith]]: Lives in Porto. ^aa\n", encoding="utf-8")
+    async with open_memory(tmp_path / "vault", state_dir, long_lived=False) as memory:
+        await memory.sync()
+        await applied(memory)
+        await memory.forget(await memory.plan_forgetting("^aa"))
+        await applied(memory)
+
+    assert "Ellen" not in all_text(tmp_path / "vault")
+    assert not [*(tmp_path / "vault" / "bank").rglob("*.md")]
+
+
 async def test_what_people_write_into_pages_stays(memory: Memory, vault: Path) -> None:
     await applied(memory)
     page = vault / "bank" / "world.md"
