@@ -7,7 +7,7 @@ import pytest
 
 from composable_memory.facts import Fact
 from composable_memory.types import Origin
-from composable_memory_adapters.graphiti.cli.fact_text import print_fact
+from composable_memory_adapters.graphiti.cli.fact_text import print_fact, print_on_timeline
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 NOTE = (Origin(path="memory/ana.md", start_line=3, end_line=3),)
@@ -59,3 +59,15 @@ def test_of_a_statement_only_what_it_speaks_of_is_shown(lines: Lines) -> None:
     shown = [lines("Ana paints boats.", "STATES", target)[1] for target in ("Boats", "Ana")]
 
     assert shown == ["  Ana, Boats", "  Ana"]
+
+
+def test_a_timeline_shows_no_period_for_what_ended_as_it_began(capsys: pytest.CaptureFixture[str]) -> None:
+    end = datetime(2026, 3, 1, tzinfo=UTC)
+    said = "Ana no longer lives in Porto."
+    ended = Fact(
+        id="1", group_id="main", text=said, relation="LIVES_IN", source="Ana", target="Porto",
+        valid_at=end, invalid_at=end,
+    )  # fmt: skip
+    print_on_timeline(ended, "graphiti/main/1", NOW)
+
+    assert capsys.readouterr().out.splitlines()[0].split(maxsplit=2) == ["ended", "2026-03-01", said]

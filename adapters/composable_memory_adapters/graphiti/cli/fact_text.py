@@ -61,6 +61,8 @@ def print_on_timeline(fact: Fact, path: str, now: datetime) -> None:
     since = format_day(fact.valid_at) or "?"
     until = format_day(fact.invalid_at) or ("" if is_current else "?")
     span = f"{since:<10} to {until}" if until else f"since {since}"
+    if fact.valid_at is not None and fact.valid_at == fact.invalid_at:  # it holds at no time
+        span = f"ended {until}"
     print_line(f"{span:<24}  {one_line(fact.statement)}", bold=is_current, dim=not is_current)
     print_line(f"{'':26}{one_line(path)}{_from(fact)}", dim=True)
 
