@@ -56,7 +56,7 @@ async def recall(memory: OpenMemory, asked: "RecallQuery") -> Recall:
         items=tuple(items),
         entity=asked.entity,
         names=match.names,
-        nearest=() if items else match.nearest,
+        nearest=() if items else match.nearest or await asyncio.to_thread(_nearest_titles, asked, notes),
         since=asked.window.since,
         until=asked.window.until,
         types=asked.types,
@@ -175,6 +175,11 @@ def _match(asked: RecallQuery, notes: Mapping[str, Note], graph: Sequence[Fact])
     of_facts = (name for fact in graph for name in (fact.source, fact.target))
     groups = [note.names for note in notes.values() if note.names]
     return KnownNames([*of_lines, *of_facts], groups).match(asked.entity)
+
+
+def _nearest_titles(asked: RecallQuery, notes: Mapping[str, Note]) -> tuple[str, ...]:
+    called = (name for note in notes.values() for name in note.called)
+    return KnownNames(called).match(asked.entity).nearest if asked.entity else ()
 
 
 def _chosen(

@@ -121,6 +121,18 @@ async def test_what_a_note_says_of_whom_it_is_named_after_is_known(
     assert told(found) == said if name != "people/staff.md" else sorted(told(found)) == sorted(said)
 
 
+async def test_of_nobody_known_the_notes_with_names_most_like_it_are_told(
+    tmp_path: Path, state_dir: Path
+) -> None:
+    (tmp_path / "vault").mkdir()
+    (tmp_path / "vault" / "Mina Sørensen.md").write_text("Based in Aarhus.", encoding="utf-8")
+    async with open_memory(tmp_path / "vault", state_dir, long_lived=False) as memory:
+        await memory.sync()
+        found = await memory.recall("Mina Sorensen")
+
+    assert (found.items, found.nearest) == ((), ("Mina Sørensen",))
+
+
 async def test_of_a_time_everything_comes_newest_first(vault: Path, state_dir: Path) -> None:
     async with open_memory(vault, state_dir, long_lived=False) as memory:
         await memory.sync()
