@@ -42,7 +42,7 @@ from composable_memory.query.filters import day_of, parse_since, parse_until, re
 from composable_memory.tools.search import (
     MemorySearchRequest,
     query_cited,
-    unknown_tags,
+    unknown_filter,
     why_unavailable,
     why_weak,
     without_legs,
@@ -109,7 +109,7 @@ async def search(
         check_names(memory, request.backends or ())
         response = await query_cited(memory, request)
         status = memory.status()
-        unknown = None if response.results else await unknown_tags(memory, request)
+        unknown = None if response.results else await unknown_filter(memory, request)
         if report is not None:
             from composable_memory.inspector.answer import (
                 write_report,  # late, as it is seldom asked for

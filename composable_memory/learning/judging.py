@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeAlias, TypeVar
 
-from composable_memory.citations import read_citation
+from composable_memory.citations import format_place, read_citation
 from composable_memory.learning.active_weights import WeightsReport
 from composable_memory.learning.chat_model import language_model
 from composable_memory.learning.context import LearningContext
@@ -359,7 +359,8 @@ def named_result(query: LoggedQuery, name: str, *, hidden: Collection[int] = ())
         named += of_lines if cited.start_char is None else []
     if named:
         return named[0]
-    shown = "; ".join(f"{rank}: {hit.key}" for rank, hit in list(places.items())[:NAMED_RESULTS]) or "nothing"
+    first = list(places.items())[:NAMED_RESULTS]
+    shown = "; ".join(f"{rank}: {format_place(hit)}" for rank, hit in first) or "nothing"
     raise FeedbackError("this query found no such result", subject=name, advice=f"it showed {shown}")
 
 

@@ -109,13 +109,23 @@ class _Stamp(NamedTuple):
     inode: int
 
 
-def tags_of_notes(workspace: Path, extra_paths: Sequence[str] = ()) -> frozenset[str]:
-    """Return the tags of all notes, as `RetainedNotes.read` finds these; blocks."""
-    tags = set[str]()
+def labels_of_notes(
+    workspace: Path, extra_paths: Sequence[str] = ()
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the tags and the types of all notes, as `RetainedNotes.read` finds these; blocks."""
+    tags, types = set[str](), set[str]()
     for file in note_files(Path(os.path.realpath(workspace)), extra_paths):
         with suppress(OSError):
-            tags |= tags_in(note_text(file.path))
-    return frozenset(tags)
+            text = note_text(file.path)
+            head = front_matter(text)
+            tags |= tags_in(text, head)
+            types |= {head.type.lower()} if head.type else set()
+    return frozenset(tags), frozenset(types)
+
+
+def paths_of_notes(workspace: Path, extra_paths: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the paths of all notes as results name them; blocks."""
+    return tuple(file.key for file in note_files(Path(os.path.realpath(workspace)), extra_paths))
 
 
 class FoundNote(NamedTuple):

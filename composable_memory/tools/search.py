@@ -2,10 +2,11 @@
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from operator import not_
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from pydantic import BeforeValidator, Field, JsonValue
@@ -14,9 +15,10 @@ from pydantic_core import to_jsonable_python
 
 from composable_memory.citations import CitationMode, with_source_line
 from composable_memory.errors import ComposableMemoryError, InvalidArgument
-from composable_memory.paths import NOTES
+from composable_memory.paths import FOREIGN, NOTE_SUFFIXES, NOTES
 from composable_memory.query.calibration import NOISE
-from composable_memory.query.filters import read_filters
+from composable_memory.query.filters import NAMED_TYPES, path_matches, read_filters
+from composable_memory.retain.retained_lines import MEMORY_TYPES
 from composable_memory.tools.document import Document, FilterRequest
 from composable_memory.types import (
     LEGS,
@@ -37,7 +39,9 @@ if TYPE_CHECKING:
 
 ReplyT = TypeVar("ReplyT", bound=Document)
 
-NEAR_TAGS = 3
+MOST_NEAR = 3
+OTHER_ENDINGS = frozenset({"jsonl", "pdf", "docx", "epub", "html", "htm", "xhtml"})
+"""Of files that are searched beside notes: of transcripts and documents."""
 
 
 def _json_or_none(value: Mapping[str, object] | None) -> object:
@@ -155,29 +159,54 @@ async def memory_search(memory: "Memory", request: MemorySearchRequest) -> Memor
         degraded=response.degraded,
     )
     reply = explained(memory, reply, response, first)
-    if not (response.results or reply.warning) and (unknown := await unknown_tags(memory, request)):
-        action = "Search again without the tag, or with one that notes have."
+    if not (response.results or reply.warning) and (unknown := await unknown_filter(memory, request)):
+        action = "Search again without it, or with one that notes have."
         return reply.model_copy(update={"warning": unknown, "action": action})
     return reply
 
 
-async def unknown_tags(memory: "Memory", request: MemorySearchRequest) -> str | None:
-    """Return which tag that is asked for no note has, and which come near; None if notes have them all."""
+async def unknown_filter(memory: "Memory", request: MemorySearchRequest) -> str | None:
+    """Return which tag, type or path that is asked for no note has, and the nearest; None if they have all.
+
+    What transcripts, documents and foreign memories have is not looked at.
+    """
     _, in_query = read_filters(request.query or "", memory.manager.asked_at())
-    wanted = [tag.lstrip("#").lower() for tag in (*request.tags, *in_query.tags)]
-    if not wanted:
-        return None
-    from difflib import get_close_matches  # late, all three: most searches find something
+    tags = [tag.lstrip("#").lower() for tag in (*request.tags, *in_query.tags)]
+    types = [one.strip().lower().removeprefix(".") for one in (*request.types, *in_query.types)]
+    paths = (*request.paths, *in_query.paths)
+    from composable_memory.front_matter import has_tag  # late, as below: most searches find something
+    from composable_memory.recall.retained_notes import labels_of_notes, paths_of_notes
 
-    from composable_memory.front_matter import has_tag
-    from composable_memory.recall.retained_notes import tags_of_notes
+    folders = memory.workspace_dir, memory.status().note_paths
+    if tags or types:
+        known, told = await asyncio.to_thread(labels_of_notes, *folders)
+        unknown = next((tag for tag in tags if not has_tag(known, tag)), None)
+        if unknown is not None:
+            return (
+                f"no note has the tag {unknown!r}{_nearest(unknown, known)}" if known else "no note has a tag"
+            )
+        of_all = {*NAMED_TYPES, *MEMORY_TYPES, *told, *(one[1:] for one in NOTE_SUFFIXES)}
+        if types and not any(one in of_all or one in OTHER_ENDINGS for one in types):
+            return f"no note is of the type {types[0]!r}{_nearest(types[0], of_all)}"
+    if paths and all(map(_names_notes, paths)):
+        names = await asyncio.to_thread(paths_of_notes, *folders)
+        if not any(path_matches(name, paths) for name in names):
+            above = {str(one) for name in names for one in PurePosixPath(name).parents if one.name}
+            bare = paths[0].strip().removeprefix("./").rstrip("*/")
+            return f"no note has a path like {paths[0]!r}{_nearest(bare, {*names, *above})}"
+    return None
 
-    tags = await asyncio.to_thread(tags_of_notes, memory.workspace_dir, memory.status().note_paths)
-    unknown = next((tag for tag in wanted if not has_tag(tags, tag)), None)
-    if unknown is None:
-        return None
-    near = ", ".join(get_close_matches(unknown, sorted(tags), n=NEAR_TAGS)) or "none is like it"
-    return f"no note has the tag {unknown!r}; nearest: {near}" if tags else "no note has a tag"
+
+def _names_notes(pattern: str) -> bool:
+    """Return whether a pattern of paths is one of notes; others are not known here."""
+    first, ending = pattern.removeprefix("./").partition("/")[0], pattern.rpartition(".")[2].lower()
+    return first != "sessions" and ending not in OTHER_ENDINGS and FOREIGN not in pattern
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    return f"; nearest: {', '.join(get_close_matches(name, sorted(known), n=MOST_NEAR)) or 'none is like it'}"
 
 
 def why_empty(memory: "Memory") -> str | None:

@@ -482,6 +482,49 @@ def test_a_tag_that_no_note_has_is_named_with_the_nearest(cmem: Cmem) -> None:
     assert "travel" not in cmem("search", "zebra", "--tag", "travel").stderr
 
 
+@pytest.mark.parametrize(
+    ("wrong", "nearest"),
+    [
+        (("trip", "--type", "meetng"), "meeting"),
+        (("trip type:banana",), "banana"),
+        (("trip", "--path", "memory/Projcts/*"), "memory/Projects"),
+        (("trip", "--path", "memory/tripp.md"), "memory/trip.md"),
+    ],
+    ids=str,
+)
+def test_a_type_or_path_that_no_note_has_is_named_with_the_nearest(
+    cmem: Cmem, wrong: Sequence[str], nearest: str
+) -> None:
+    cmem.write("memory/trip.md", "---\ntype: meeting\n---\nA trip to Graz.\n")
+    (cmem.workspace / "memory" / "Projects").mkdir()
+    cmem.write("memory/Projects/boat.md", "The boat needs paint.\n")
+    cmem("index")
+
+    result = cmem("search", *wrong)
+
+    assert (result.exit_code, nearest in result.stderr) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        ("--type", "Meeting"),
+        ("--type", "pdf"),
+        ("--type", "opinion"),
+        ("--path", "memory"),
+        ("--path", "sessions/*"),
+    ],
+    ids=str,
+)
+def test_a_type_or_path_that_something_may_have_is_not_called_unknown(
+    cmem: Cmem, right: Sequence[str]
+) -> None:
+    cmem.write("memory/trip.md", "---\ntype: meeting\n---\nA trip to Graz.\n")
+    cmem("index")
+
+    assert "nearest" not in cmem("search", '"zebra crossing"', *right).stderr
+
+
 def test_an_unknown_backend_is_bad_usage_that_names_the_known_ones(indexed: Cmem) -> None:
     result = indexed("search", "x", "--backend", "bultin")
 

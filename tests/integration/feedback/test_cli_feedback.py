@@ -168,7 +168,7 @@ def test_a_judgement_as_json_is_one_document(asked: tuple[Cmem, str]) -> None:
 def test_a_result_that_was_not_shown_is_refused_with_those_that_were(asked: tuple[Cmem, str]) -> None:
     cmem, trace_id = asked
 
-    assert "it showed 1: memory/around-7.md:1:3" in error(cmem("feedback", "add", trace_id, "9"))
+    assert "it showed 1: memory/around-7.md:1-3" in error(cmem("feedback", "add", trace_id, "9"))
 
 
 def test_an_unknown_trace_is_refused(empty: Cmem) -> None:
