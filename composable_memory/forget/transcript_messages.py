@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from composable_memory.errors import NoteNotWritten
@@ -18,8 +19,12 @@ from composable_memory.paths import opened_file
 from composable_memory.transcripts import masked_line, message_in, messages_of, record_of, texts_in
 
 _NAME = re.compile(r"sessions/([^/\\\0]+\.jsonl)")
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"(\s*:)?')
+_STRING = re.compile(rb'("(?:[^"\\]++|\\.)*+")(\s*:)?')
 """A string in a line of JSON, and what shows that it is the name of a field."""
+_SPOKEN = (b'"text"', b'"content"', b'"message"')
+"""The fields of what was said. In others, a string without a space may be an id, a path or a kind."""
+_EDGE = "(?!(?<=[A-Za-z0-9])(?=[A-Za-z0-9]))"
+"""No place within a word."""
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
 
 
@@ -55,24 +60,25 @@ def blank_messages(path: str, file: Path, lines: Collection[int]) -> None:
     """
     fix = "end the session that writes it, and see that this user may write there"
     try:
-        with opened_file(file) as (_, found), file.open("r+b") as target:
+        # Unbuffered, so that what is compared right before it is overwritten is what the file holds then.
+        with opened_file(file) as (_, found), file.open("r+b", buffering=0) as target:
             if not os.path.samestat(os.fstat(target.fileno()), found):
                 raise NoteNotWritten(path, "another file has taken its place", fix=fix)
-            whole = target.read(found.st_size)
-            texts = set[str]()
-            for number, line in enumerate(whole.split(b"\n"), 1):
-                if number in lines:
-                    texts |= _texts_of(line)
-            at = 0
-            for line in whole.split(b"\n"):
-                if (blank := _without(line, texts)) != line:
+            rows, at = list[tuple[bool, int, bytes]](), 0
+            for number, line in enumerate((target.read(found.st_size) or b"").split(b"\n"), 1):
+                rows.append((number in lines, at, line))
+                at += len(line) + 1
+            texts = {text for is_meant, _, line in rows if is_meant for text in _texts_of(line)}
+            telling = {text for text in texts if any(one.is_telling for one in statements_of(text))}
+            # The messages that are meant go last: by them a process that goes on after another one was killed
+            # knows the texts.
+            for is_meant, at, line in sorted(rows):
+                if (blank := _without(line, texts if is_meant else telling)) != line:
                     target.seek(at)
                     if target.read(len(line)) != line:
                         raise NoteNotWritten(path, "it is being rewritten", fix=fix)
                     target.seek(at)
                     target.write(blank)
-                    target.flush()
-                at += len(line) + 1
             os.fsync(target.fileno())
             if not os.path.samestat(os.fstat(target.fileno()), file.stat()):
                 raise NoteNotWritten(path, "another file has taken its place", fix=fix)
@@ -95,25 +101,31 @@ def _without(line: bytes, texts: Collection[str]) -> bytes:
     if not any(clue in line for clue in clues):
         return line
 
+    field = b""
+
     def blank(found: re.Match[bytes]) -> bytes:
-        if found[1]:
+        nonlocal field
+        if found[2]:
+            field = found[1]
             return found[0]
         try:
             value = str(json.loads(found[0]))
         except ValueError:
+            return found[0]
+        if field not in _SPOKEN and value.isascii() and len(value.split()) < 2:
             return found[0]
         kept = value
         for text in sorted(texts, key=len, reverse=True):
             if value.strip() == text:
                 kept = INSTEAD
             elif len(words_of(text)) >= TELLING:  # fewer words stand in other texts by chance
-                kept = kept.replace(text, INSTEAD)
+                kept = re.sub(_EDGE + re.escape(text) + _EDGE, INSTEAD, kept)
         if kept == value:
             return found[0]
-        for instead in (kept, kept.replace(INSTEAD, "*"), ""):
-            fitting = json.dumps(instead, ensure_ascii=not instead.isprintable()).encode()
+        for instead, is_ascii in product((kept, kept.replace(INSTEAD, "*")), (True, False)):
+            fitting = json.dumps(instead, ensure_ascii=is_ascii).encode("utf-8", "backslashreplace")
             if len(fitting) <= len(found[0]):
                 return fitting.ljust(len(found[0]))
-        return found[0]
+        return b'""'.ljust(len(found[0]))
 
     return _STRING.sub(blank, line)
