@@ -334,6 +334,21 @@ async def test_forgetting_takes_what_nothing_else_supports(
     assert await graph.forget(uuid) is None
 
 
+async def test_what_was_taken_back_stays_so_when_what_parted_it_is_forgotten(
+    graph_database: CypherDatabase, group_id: str
+) -> None:
+    graph = graph_of(graph_database, group_id)
+    for episode, firm, at in (("c1", "Acme", 1), ("c2", "Globex", 5), ("c3", "Acme", 8)):
+        edge = fact("Zelda", "WORKS_AT", firm, episode, at=at, exclusive=True)
+        await ingest(graph, group_id, episode, edge)
+    await graph.retire([graph_id(group_id, "c1")], at=day(20))
+    await graph.retire([graph_id(group_id, "c3")], at=day(21))
+
+    await graph.forget("c2")
+
+    assert [row["invalid_at"] for row in await facts(graph_database, group_id)] == [day(21).isoformat()]
+
+
 async def test_forgetting_what_superseded_a_fact_lets_it_hold_again(
     graph_database: CypherDatabase, group_id: str
 ) -> None:

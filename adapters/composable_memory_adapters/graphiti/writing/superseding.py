@@ -59,7 +59,8 @@ def rejoined(known: Mapping[str, FactRecord]) -> dict[str, FactRecord]:
     for one in sorted(known.values(), key=attrgetter("start")):
         before = last.get(one.own_id)
         if before and one.valid_at and (before.invalid_at is None or before.invalid_at > one.valid_at):
-            joined = _merged(before, one)
+            taken_back = before.retired_at and one.retired_at and max(before.retired_at, one.retired_at)
+            joined = replace(_merged(before, one), retired_at=taken_back)
             parts = {uuid: joined if into == before else into for uuid, into in parts.items()}
             parts |= {before.uuid: joined, one.uuid: joined}
             one = joined
