@@ -94,6 +94,9 @@ def _with_options(function: Command) -> Callable[..., None]:
 
     @wraps(function)
     def call(**values: Any) -> None:
+        for value in values.values():
+            if isinstance(value, Path):
+                _require_home(value)
         for name, group in groups.items():
             values[name] = group(**{one.name: values.pop(one.name) for one in fields(group)})
         run(function(**values), as_json=bool(values.get("as_json")))
@@ -106,6 +109,14 @@ def _with_options(function: Command) -> Callable[..., None]:
     keywords = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
     call.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
     return call
+
+
+def _require_home(path: Path) -> None:
+    """Refuse a path like `~somebody/notes` where the system knows no such user."""
+    try:
+        path.expanduser()
+    except RuntimeError as problem:
+        raise typer.BadParameter(f"{str(path)!r}: there is no such home folder") from problem
 
 
 def _options_of(group: type) -> list[inspect.Parameter]:

@@ -8,6 +8,7 @@ from composable_memory.citations import read_citation
 from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import AsJson, complete_notes
 from composable_memory.cli.output import error, print_json, print_text, warn
+from composable_memory.errors import InvalidArgument
 from composable_memory.tools.read import MemoryGetRequest, memory_get
 
 app = typer.Typer()
@@ -36,7 +37,10 @@ async def get(
     """Show a memory file, or some of its lines."""
     request = MemoryGetRequest(path=path, from_=from_line, lines=lines)
     async with target.open() as memory:
-        reply = await memory_get(memory, request)
+        try:
+            reply = await memory_get(memory, request)
+        except InvalidArgument as problem:
+            raise typer.BadParameter(str(problem), param_hint="PATH") from problem
     if as_json:
         print_json(reply.as_json())
     if reply.error is not None:

@@ -264,13 +264,10 @@ async def resolve_trace(target: Target, trace_id: str, *, memory: str | None = N
 
 
 async def _last_query(target: Target, reader: OpsLogReader, *, memory: str | None) -> str:
+    from composable_memory.tools.explain import last_search  # late, because `cmem --help` imports this module
+
     own = await asyncio.to_thread(_end_of_memory_id, target) if memory is None else memory
-    queries = (one for one in reader.events(EventFilter(action="query.start")) if _is_of(one, own))
-    asked = (one.trace_id for one in queries if not _is_probe(one, reader))
-    found = await asyncio.to_thread(next, asked, None)
-    if found is None:
-        raise OpsLogError("there was no query yet", subject=LAST, advice="`cmem search` makes one")
-    return found
+    return await asyncio.to_thread(last_search, reader, own)
 
 
 def _end_of_memory_id(target: Target) -> str:
@@ -279,19 +276,6 @@ def _end_of_memory_id(target: Target) -> str:
         if one.is_there and target.path(target.workspace).resolve() == one.path.resolve():
             return f"-{one.id}"
     return ""
-
-
-def _is_of(event: OpsEvent, memory: str) -> bool:
-    return isinstance(event.detail, Mapping) and str(event.detail.get("memory", "")).endswith(memory)
-
-
-def _is_probe(event: OpsEvent, reader: OpsLogReader) -> bool:
-    """Return whether a query is that of `cmem status --deep`, whose results nobody was given."""
-    from composable_memory.tools.status import PROBE_QUERY  # late, because `cmem --help` imports this module
-
-    if not (isinstance(event.detail, Mapping) and event.detail.get("query") == PROBE_QUERY):
-        return False
-    return all(one.action != "query.delivered" for one in reader.trace(event.trace_id))
 
 
 def _reader(target: Target) -> OpsLogReader:

@@ -251,7 +251,10 @@ async def _text(memory: Memory, rest: str, session_key: str | None, uri: str) ->
         return await recap_of(memory, session_key) or "There is nothing to tell yet."
     if not rest.startswith(NOTES):
         raise _not_found(uri, f"there is {RECAP}, and {NOTES}PATH")
-    reply = await memory_get(memory, MemoryGetRequest(path=unquote(rest.removeprefix(NOTES))))
+    try:
+        reply = await memory_get(memory, MemoryGetRequest(path=unquote(rest.removeprefix(NOTES))))
+    except InvalidArgument as error:
+        raise _not_found(uri, str(error)) from error
     if reply.error is not None:
         raise _not_found(uri, reply.error)
     return reply.text

@@ -17,8 +17,9 @@ from composable_memory.query.waterfall import Waterfall, waterfall
 from composable_memory.supervision.deadline import deadline
 from composable_memory.supervision.tasks import all_of
 from composable_memory.tools.document import Document, ErrorReply, Reply, ValueReply, filled
+from composable_memory.tools.status import PROBE_QUERY
 from composable_memory.types import LEGS, MemorySearchResult, SearchFilters, SearchOptions
-from composable_memory_ops_logs import OpsEvent, OpsLogReader
+from composable_memory_ops_logs import EventFilter, OpsEvent, OpsLogError, OpsLogReader
 
 if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
@@ -41,7 +42,7 @@ class MemoryExplainRequest(Document):
     `whole` asks for what a page shows beside that: the steps, how it was ranked, and what the results say.
     """
 
-    trace_id: TraceId
+    trace_id: TraceId | None = Field(default=None, description="Default: the last search")
     path: str | None = Field(default=None, description="Why this note, or not")
     whole: SkipJsonSchema[bool] = False
 
@@ -71,9 +72,14 @@ async def memory_explain(memory: "Memory", request: MemoryExplainRequest) -> Rep
     """Tell from the log how a search of this memory came to its answer.
 
     Raises:
-        OpsLogError: the beginning of the trace id is not unique, or the log cannot be read.
+        OpsLogError: the beginning of the trace id is not unique, there was no search yet, or the log cannot
+            be read.
     """
-    events = await events_of_search(memory, request.trace_id)
+    await memory.ops_log.flush()
+    trace_id, reader = request.trace_id, OpsLogReader(memory.ops_log_dir)
+    if trace_id is None:
+        trace_id = await asyncio.to_thread(last_search, reader, memory.context.memory_id)
+    events = await events_of_search(memory, trace_id)
     if isinstance(events, ErrorReply):
         return events
     drawn = waterfall(events)
@@ -117,6 +123,27 @@ async def memory_feedback(memory: "Memory", request: MemoryFeedbackRequest) -> V
     return ValueReply(
         document(trace_id=one.trace_id, result=format_place(one), rank=one.rank, relevance=one.relevance)
     )
+
+
+def last_search(reader: OpsLogReader, memory_id: str) -> str:
+    """Return the trace id of the last query of memories whose ids end so; blocks.
+
+    Raises:
+        OpsLogError: there was none yet.
+    """
+    queries = reader.events(EventFilter(action="query.start"))
+    own = (one for one in queries if str(_detail(one).get("memory", "")).endswith(memory_id))
+    found = next((one.trace_id for one in own if not _is_probe(one, reader)), None)
+    if found is None:
+        raise OpsLogError("there was no query yet", subject="last", advice="`cmem search` makes one")
+    return found
+
+
+def _is_probe(event: OpsEvent, reader: OpsLogReader) -> bool:
+    """Return whether a query is that of `cmem status --deep`, whose results nobody was given."""
+    if _detail(event).get("query") != PROBE_QUERY:
+        return False
+    return all(one.action != "query.delivered" for one in reader.trace(event.trace_id))
 
 
 async def events_of_search(memory: "Memory", trace_id: str) -> Sequence[OpsEvent] | ErrorReply:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from composable_memory.citations import read_citation
-from composable_memory.errors import ComposableMemoryError, MemoryPathError
+from composable_memory.errors import ComposableMemoryError, InvalidArgument, MemoryPathError
 from composable_memory.paths import is_note, leads_outside
 from composable_memory.recall.retained_notes import note_files
 from composable_memory.tools.document import Document
@@ -21,6 +21,8 @@ from composable_memory.types import MemoryFileSlice
 if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
 
+WHOLE = ":0:0"
+"""Stands behind the path of what has no lines, and cites it as a whole."""
 MOST_NAMES = 5000
 """Among so many names a similar one is looked for."""
 
@@ -58,6 +60,9 @@ async def memory_get(memory: "Memory", request: MemoryGetRequest) -> MemoryGetRe
     """Read a memory file or some lines of it, named by its path or by a citation.
 
     A file whose name looks like a citation goes before what is cited.
+
+    Raises:
+        InvalidArgument: a line 0 is cited.
     """
     try:
         part = await _read(memory, request)
@@ -66,6 +71,8 @@ async def memory_get(memory: "Memory", request: MemoryGetRequest) -> MemoryGetRe
             return MemoryGetReply(
                 text="", path=part.path, status="error", code="MEMORY_NOT_FOUND", error=problem
             )
+    except InvalidArgument:
+        raise
     except MemoryPathError as error:
         meant = await _meant(memory, error.path)
         return _unreadable(request.path, "MEMORY_PATH_NOT_ALLOWED", f"{error}{meant}")
@@ -108,6 +115,8 @@ async def _read(memory: "Memory", request: MemoryGetRequest) -> MemoryFileSlice:
     except MemoryPathError:
         if cited is None:
             raise
+    if first is None and not (cited.start_line or request.path.rstrip().endswith(WHOLE)):
+        raise InvalidArgument("path", "a citation whose lines count from 1", request.path)
     if first is None and cited.start_line:
         first = cited.start_line
         lines = lines or cited.end_line - cited.start_line + 1

@@ -829,6 +829,24 @@ def test_every_place_that_is_printed_can_be_read(indexed: Cmem) -> None:
     assert indexed("get", f"{hit['path']}:0:0").stdout == whole
 
 
+@pytest.mark.parametrize("place", ["MEMORY.md:0", "MEMORY.md#L0", "MEMORY.md:0-3"])
+def test_a_line_0_is_bad_usage(indexed: Cmem, place: str) -> None:
+    result = indexed("get", place)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "from 1" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "args", [("index", "--workspace", "~nobodyhere/x"), ("status", "--state-dir", "~nobodyhere/x")], ids=str
+)
+def test_the_home_of_somebody_unknown_is_bad_usage(cmem: Cmem, args: Sequence[str]) -> None:
+    result = cmem(*args, placed=False)
+
+    assert result.exit_code == 2
+    assert "~nobodyhere" in result.stderr
+
+
 def test_lines_that_are_given_go_before_those_of_a_citation(indexed: Cmem) -> None:
     assert indexed("get", "MEMORY.md:1-2", "--from", "3", "--lines", "1").stdout == (
         indexed("get", "MEMORY.md", "--from", "3", "--lines", "1").stdout

@@ -178,6 +178,23 @@ async def test_facts_are_told_with_their_times(
     assert "asOf" in wrong
 
 
+async def test_the_last_search_is_explained_where_none_is_named(workspace: Path, state_dir: Path) -> None:
+    async with served({"work": workspace, "home": workspace / "memory"}, state_dir) as client:
+        nothing = await refused(client, "memory_explain", workspace="work")
+        for query in ("harbour ferry", "tomatoes shade cloth"):
+            await asked(client, "memory_search", query=query, workspace="work")
+        await asked(client, "memory_search", query="coffee", workspace="home")
+        how = await asked(client, "memory_explain", workspace="work")
+
+    assert "no query yet" in nothing
+    assert how["query"] == "tomatoes shade cloth"
+
+
+async def test_a_line_0_cannot_be_read(workspace: Path, state_dir: Path) -> None:
+    async with served(workspace, state_dir) as client:
+        assert "from 1" in await refused(client, "memory_get", path="MEMORY.md:0")
+
+
 async def test_a_search_can_be_explained_and_rated(workspace: Path, state_dir: Path) -> None:
     async with served(workspace, state_dir) as client:
         found = await asked(client, "memory_search", query="tomatoes shade cloth")
