@@ -117,6 +117,8 @@ def _asked_for(found: Recall) -> str:
 def _headed(item: RecalledItem) -> Iterator[str]:
     """Yield the parts of an item's line: its day, its kind, whom it is about, and what it says."""
     yield item.timestamp.date().isoformat() if item.timestamp else "no date"
+    if item.by_file_time:
+        yield "(file time)"
     yield item.kind if item.confidence is None else f"{item.kind} ({item.confidence:g})"
     if item.entities and item.kind != "fact":
         yield f"[{', '.join(item.entities)}]"

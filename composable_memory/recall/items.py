@@ -19,9 +19,10 @@ RECALL_KINDS: tuple[RecallKind, ...] = get_args(RecallKind)
 class RecalledItem:
     """One thing that is known.
 
-    `timestamp` is the day that a note is of, in UTC, or since when a fact holds. `source` cites where it
-    stands, as `path#L3-L7`, and is `source_gone` where that file is there no more; `id` is that of the
-    retained line or the fact. `ended_at` is when it ceased to hold, as far as the graph knows.
+    `timestamp` is the day that a note is of, in UTC, or since when a fact holds; `by_file_time` is true where
+    a note tells no day, so that it is that of the last change of its file. `source` cites where it stands, as
+    `path#L3-L7`, and is `source_gone` where that file is there no more; `id` is that of the retained line or
+    the fact. `ended_at` is when it ceased to hold, as far as the graph knows.
     """
 
     kind: RecallKind
@@ -34,6 +35,7 @@ class RecalledItem:
     tags: tuple[str, ...] = ()
     ended_at: datetime | None = None
     source_gone: bool | None = None
+    by_file_time: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +43,10 @@ class Recall:
     """What is known of an entity or a time, and what was looked at for it.
 
     Of an entity, current facts come first, then current lines, then what has ended, then passages; of a time,
-    the newest. `names` are the known names that were taken for `entity`, `nearest` others like it. `total`
-    counts what was found before it was cut to `max_results`; passages are only looked for where there is
-    room. `notes` and `lines` count what was read.
+    the newest, and behind them, where it has a beginning, what only the time of a file puts there. `names`
+    are the known names that were taken for `entity`, `nearest` others like it. `total` counts what was found
+    before it was cut to `max_results`; passages are only looked for where there is room. `notes` and `lines`
+    count what was read.
     """
 
     items: tuple[RecalledItem, ...]

@@ -257,6 +257,7 @@ def _of_line(line: KnownLine) -> RecalledItem:
         id=line.line.id,
         confidence=line.line.confidence,
         tags=line.line.tags,
+        by_file_time=None if line.is_dated else True,
     )
 
 
@@ -280,8 +281,8 @@ def _holds_words(asked: RecallQuery, item: RecalledItem) -> bool:
 
 def _ordered(asked: RecallQuery, items: Iterable[RecalledItem]) -> list[RecalledItem]:
     newest_first = sorted(items, key=_age)
-    if asked.entity is None:
-        return newest_first
+    if asked.entity is None:  # a copy of the notes makes all files new
+        return sorted(newest_first, key=lambda one: bool(asked.window.since and one.by_file_time))
     return sorted(newest_first, key=lambda one: 2 if one.ended_at else int(one.kind != "fact"))
 
 
@@ -372,6 +373,7 @@ def _said_in(
             content=words if len(words) <= MOST_CHARS else f"{words[: MOST_CHARS - 1].rstrip()}…",
             timestamp=datetime.combine(day, time.min, UTC) if day else None,
             source=Origin(path=path, start_line=first, end_line=last).citation,
+            by_file_time=None if note is None or note.is_dated else True,
         )
 
 

@@ -59,7 +59,8 @@ class Note:
     """What a note retains; `names` are names of one thing: of the note's title, and its aliases.
 
     `called` is what the note itself goes by: its file's name, its title and its first heading. `repeated` are
-    the numbers of lines that a reflection wrote from retained lines.
+    the numbers of lines that a reflection wrote from retained lines. `is_dated` says that the note tells its
+    day.
     """
 
     path: str
@@ -68,6 +69,7 @@ class Note:
     names: tuple[str, ...] = ()
     called: tuple[str, ...] = ()
     repeated: frozenset[int] = frozenset()
+    is_dated: bool = True
 
 
 class RetainedNotes:
@@ -195,13 +197,12 @@ def note_of(path: str, text: str, changed_on: date) -> Note:
     head = front_matter(text)
     told_day = day_in_path(path) or (head.date.date() if head.date else None)
     day = told_day or changed_on
+    is_dated = told_day is not None
     in_bank = path.startswith(f"{BANK_FOLDER}/")
     lines: tuple[KnownLine, ...] = ()
     if in_bank or "retain" in text.lower():
         found = retained_lines(text, everywhere=in_bank)
-        lines = tuple(
-            KnownLine(path=path, day=day, line=line, is_dated=told_day is not None) for line in found
-        )
+        lines = tuple(KnownLine(path=path, day=day, line=line, is_dated=is_dated) for line in found)
     stem = path.rpartition("/")[2].rpartition(".")[0]
     names = (stem,) if path.startswith(ENTITY_PAGES) else ()
     if head.aliases:
@@ -211,7 +212,15 @@ def note_of(path: str, text: str, changed_on: date) -> Note:
     is_page = in_bank or path in MAIN_FILES
     rows = enumerate(text.split("\n"), 1) if is_page else ()
     repeated = frozenset(number for number, row in rows if is_own_line(row))
-    return Note(path=path, day=day, lines=lines, names=names, called=called, repeated=repeated)
+    return Note(
+        path=path,
+        day=day,
+        lines=lines,
+        names=names,
+        called=called,
+        repeated=repeated,
+        is_dated=is_dated,
+    )
 
 
 def note_data(path: str | Path) -> bytes:

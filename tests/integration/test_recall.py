@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -152,6 +153,21 @@ async def test_of_a_time_everything_comes_newest_first(vault: Path, state_dir: P
         assert [one.source for one in quiet.items] == ["memory/2026-01-20.md#L1-L3"]
         cut = await memory.recall(max_results=1, now=NOW, types=("world",))
         assert (told(cut), cut.total) == (["Keeps bees."], 2)
+
+
+async def test_what_a_copy_has_made_new_comes_after_what_is_dated(vault: Path, state_dir: Path) -> None:
+    texts = {"memory/boats.md": "Boats float.\n", "bank/world.md": "- W @Zoe: Sails.\n"}
+    for path, text in texts.items():
+        (vault / path).write_text(text, encoding="utf-8")
+        os.utime(vault / path, (NOW.timestamp(), NOW.timestamp()))
+    async with open_memory(vault, state_dir, long_lived=False) as memory:
+        await memory.sync()
+        recent = await memory.recall(since="7d", until="2026-02", now=NOW)
+
+    dated, others = told(recent)[:2], {*told(recent)[2:]}
+    assert dated == ["Keeps bees.", "Fixed the pump with Ellen."]
+    assert others == {"Boats float.", "Sails."}
+    assert [one.by_file_time for one in recent.items] == [None, None, True, True]
 
 
 async def test_what_cannot_be_asked_for_is_refused(vault: Path, state_dir: Path) -> None:
