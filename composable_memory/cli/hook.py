@@ -315,7 +315,10 @@ async def _session_end(run: _Run) -> str | None:
         if not await asyncio.to_thread(has_memory_files, run.workspace):
             # Opened before `memory/` is made, which says that other notes in the folder are none.
             opened = open_memory(run.workspace, run.state_dir, registry=run.registry, long_lived=False)
-            memory = await stack.enter_async_context(opened)
+            try:
+                memory = await stack.enter_async_context(opened)
+            except EXPECTED as problem:  # the note is written all the same: nobody can write it later
+                warn(f"hook session-end: {problem}")
         saved = await save_session(
             run.workspace, run.call, run.settings.memory, run.states, now=_now(), forgotten=forgotten
         )

@@ -151,6 +151,20 @@ def test_a_vault_stays_all_notes_where_that_of_a_session_is_the_first_in_its_mem
     assert "Animals.md" in agent.told("How do zebras sleep?")
 
 
+def test_the_note_of_a_session_is_written_where_the_memory_cannot_be_opened(tmp_path: Path) -> None:
+    (folder := tmp_path / "project").mkdir()
+    agent = Agent(folder, tmp_path)
+    settings = f"{agent.config.read_text('utf-8')}  builtin: {{uninstalled: 1}}\n"
+    agent.config.write_text(settings, "utf-8")
+    agent.says("user", "We paint the fence blue.")
+    agent.says("assistant", "Blue it is.")
+    said = {"cwd": str(folder), "session_id": "s1", "transcript_path": str(agent.transcript)}
+    done = agent.raw("session-end", "--workspace", str(folder), text=json.dumps(said))
+
+    assert agent.sessions() == ["2026-03-10-we-paint-the-fence-blue.md"]
+    assert "uninstalled" in done.stderr
+
+
 def test_a_hook_is_a_process_that_reads_and_prints_json(agent: Agent) -> None:
     said = {"cwd": str(agent.folder), "session_id": "s1", "prompt": "Which part number fits the pump relay?"}
     with agent.started("prompt") as process:
