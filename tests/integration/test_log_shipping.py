@@ -86,8 +86,8 @@ async def test_a_log_that_was_written_anew_is_shipped_on(tmp_path: Path) -> None
     masked = await asyncio.to_thread(
         erase,
         tmp_path / "ops-logs",
-        lambda text: text.replace("why", "a longer word"),
-        words=["why"],
+        lambda text: text.replace("main-w", "a longer word"),
+        words=["main-w"],
         is_of=lambda _memory: True,
     )
     await log(tmp_path, 2)
