@@ -191,6 +191,18 @@ async def test_no_file_of_ours_holds_the_words_afterwards(place: Place) -> None:
     assert SECRET in transcript.read_text()
 
 
+@pytest.mark.parametrize("said", ["Öztürk heißt der Bäcker Ähre", "ВИНОГРАДНИКАМИ этот дом украшен"])
+async def test_quotations_are_found_in_letters_beyond_ascii(place: Place, said: str) -> None:
+    place.transcript(f"He noted: {said}. Right?")
+    place.note.write_text(f"- {said}\n", encoding="utf-8")
+    async with place.open(builtin={"sources": ["memory", "sessions"]}) as memory:
+        await memory.sync()
+        plan = await memory.plan_forgetting("memory/2026-05-03.md#L1")
+        assert "sessions/a.jsonl" in {example for one in plan.stores for example in one.examples}
+        await memory.forget(plan)
+    assert files_with([said.split()[0][1:]], place.state / "memory") == set()
+
+
 async def test_a_message_is_forgotten_in_the_transcript_that_its_agent_appends_to(place: Place) -> None:
     transcript = place.transcript(
         "hello", f"{SECRET} Merci, André!", f"Ages ago: {SECRET} Merci, André!", "bye"

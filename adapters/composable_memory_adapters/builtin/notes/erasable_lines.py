@@ -54,9 +54,13 @@ class Sought(NamedTuple):
 
     @property
     def like(self) -> str:
-        """Return a pattern of SQL that every passage fits which says it, with `!` as its escape."""
-        longest = max(self.said, key=len).replace("!", "!!").replace("%", "!%").replace("_", "!_")
-        return f"%{longest}%"
+        """Return a pattern of SQL that every passage fits which says it, with `!` as its escape.
+
+        SQLite knows the cases of ASCII letters alone, and the words are folded: `ss` may be written as `ß`.
+        """
+        stable = "".join(one if one.isascii() or one.upper() == one else " " for one in " ".join(self.said))
+        longest = max(stable.replace("ss", " ").split(), key=len, default="")
+        return f"%{longest.replace('!', '!!').replace('%', '!%').replace('_', '!_')}%"
 
     def is_line_of(self, text: str) -> bool:
         """Return whether it stands in a text as a line of its own."""
