@@ -385,7 +385,7 @@ def _paths_to_cut(notes: Notes, lines: Sequence[Marked]) -> list[str]:
         path
         for path in paths
         if not notes.why_uncut(path)
-        and (notes.statements(path) if notes.transcript(path) else notes.text(path))
+        and (transcript.is_file() if (transcript := notes.transcript(path)) else notes.text(path))
     ]
 
 

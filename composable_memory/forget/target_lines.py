@@ -79,7 +79,7 @@ def lines_in(notes: Notes, path: str, first: int, last: int) -> list[NoteLine]:
     """Return the statements that have a line between two lines of a note, these included."""
     return [
         NoteLine(path, one)
-        for one in notes.statements(path)
+        for one in notes.statements(path, first, last)
         if one.start_line <= last and one.end_line >= first
     ]
 
@@ -227,7 +227,9 @@ def standing(
 
 def digest_of(notes: Notes, lines: Sequence[Marked], hashing: Tombstones) -> str:
     """Return a hash of what stands at some places now."""
-    said = {path: notes.statements(path) for path in dict.fromkeys(line.path for line in lines)}
+    first = min((one.start_line for one in lines), default=1)
+    last = max((one.end_line for one in lines), default=1)
+    said = {path: notes.statements(path, first, last) for path in dict.fromkeys(line.path for line in lines)}
     texts = (one.text for line in lines for one in said[line.path] if line.is_at(one))
     return hashing.hash(text.encode("utf-8", "surrogatepass").hex() for text in texts)
 

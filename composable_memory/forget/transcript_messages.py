@@ -34,17 +34,18 @@ def transcript_file(path: str, folder: Path | None) -> Path | None:
     return folder / found[1] if found and folder else None
 
 
-def statements_in(file: Path) -> Iterator[Statement]:
+def statements_in(file: Path, first: int = 1, last: int | None = None) -> Iterator[Statement]:
     """Yield the messages of a transcript that say enough to be known again, each as one statement.
 
-    None where it cannot be read. Reads the file, so call it in a thread.
+    With `first` and `last` those between two of its lines, these included. None where it cannot be read.
+    Reads the file, so call it in a thread.
     """
     try:
         with opened_file(file) as (descriptor, _), os.fdopen(descriptor, "rb", closefd=False) as source:
             text = source.read().decode("utf-8-sig", "replace")
     except OSError:
         return
-    for message in messages_of(text):
+    for message in messages_of("\n".join(text.split("\n")[first - 1 : last]), above=first - 1):
         for one in statements_of(masked_line(message.text)):
             if one.is_telling:
                 yield replace(one, start_line=message.line, end_line=message.line)

@@ -55,10 +55,13 @@ class Notes:
         except OSError:
             return ""
 
-    def statements(self, path: str) -> Sequence[Statement]:
-        """Return what a note or a transcript says, or what was read of a document."""
+    def statements(self, path: str, first: int = 1, last: int | None = None) -> Sequence[Statement]:
+        """Return what a note or a transcript says, or what was read of a document.
+
+        Of a transcript, which may be long, no more is read than the lines from `first` to `last`.
+        """
         if transcript := self.transcript(path):
-            return [*statements_in(transcript)]
+            return [*statements_in(transcript, first, last)]
         if self.is_document(path):
             return self._documents[path]
         return [*statements_of(self.text(path))]
