@@ -35,6 +35,8 @@ def main() -> None:
     gc.set_threshold(GC_THRESHOLD)
     # Pydantic would read what all installed packages offer, to look for plug-ins of its own.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # A thread of numpy for each core takes more time than it ever saves in products of this size.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from composable_memory.cli.commands import app
     from composable_memory.cli.output import error, prepare_streams
 
