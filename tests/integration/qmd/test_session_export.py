@@ -2,13 +2,11 @@
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from composable_memory_adapters.qmd.maintenance.session_export import (
     export_sessions,
 )
 from composable_memory_adapters.qmd.settings import SessionExportSettings
+from tests.full_disk import no_file_longer_than
 from tests.integration.qmd.homes import home_in
 from tests.variants import variants
 
@@ -481,18 +480,6 @@ def test_a_full_disk_costs_no_file_and_leaves_no_litter(
     assert left_behind(exported) == []
     assert export() == ExportReport(written=1)
     assert list(files(exported)) == ["main.md"]
-
-
-@contextmanager
-def no_file_longer_than(size: int) -> Iterator[None]:
-    """Let writing fail as it does on a full disk."""
-    limits, before = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, before)
 
 
 @pytest.mark.parametrize(

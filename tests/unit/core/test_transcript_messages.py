@@ -1,7 +1,6 @@
 """Blanking messages in a transcript: what an agent reads beside them stays as it is."""
 
 import json
-import resource
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 
 from composable_memory.errors import NoteNotWritten
 from composable_memory.forget.transcript_messages import blank_messages
+from tests.full_disk import no_file_longer_than
 
 SAID = "the spare key lies under the pot"
 
@@ -58,12 +58,7 @@ def test_copies_that_could_not_be_overwritten_go_when_it_is_tried_again(tmp_path
     file = tmp_path / "a.jsonl"
     lines = [json.dumps(record(text)) for text in (SAID, "bye " * 5000, SAID)]
     file.write_text("\n".join(lines))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
-    try:
-        with pytest.raises(NoteNotWritten):
-            blank_messages("sessions/a.jsonl", file, {1})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with no_file_longer_than(10_000), pytest.raises(NoteNotWritten):
+        blank_messages("sessions/a.jsonl", file, {1})
     blank_messages("sessions/a.jsonl", file, {1})
     assert SAID not in file.read_text()

@@ -1,9 +1,5 @@
 """Days are counted in UTC, only our own files are seen, and the memory sink keeps what it hears."""
 
-import resource
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -12,6 +8,7 @@ import pytest
 from composable_memory_ops_logs import MemorySink, OpsLog, QueryDelivered, SyncFileSkipped
 from composable_memory_ops_logs.file_sink import FileSink
 from composable_memory_ops_logs.segments import day_of, segments_in
+from tests.full_disk import no_file_longer_than
 
 
 def test_a_day_is_the_day_in_utc() -> None:
@@ -53,18 +50,6 @@ def test_of_lines_that_do_not_fit_on_the_disk_no_half_one_stays(tmp_path: Path) 
     (written,) = segments_in(tmp_path)
     assert written.open_path.read_bytes().endswith(line)
     assert 100 < written.open_path.stat().st_size <= 350
-
-
-@contextmanager
-def no_file_longer_than(size: int) -> Iterator[None]:
-    """Let writing fail as it does on a full disk."""
-    limits, before = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, before)
 
 
 def test_a_missing_directory_has_no_files(tmp_path: Path) -> None:
