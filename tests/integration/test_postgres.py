@@ -9,14 +9,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import asyncpg
 import certifi
@@ -1557,17 +1557,28 @@ async def test_an_index_of_vectors_goes_with_most_of_them_and_with_their_embedde
 # --- the commands -------------------------------------------------------------------------------------------
 
 
-def test_the_commands_make_tables_and_tell_how_the_server_is(
+Cmem: TypeAlias = Callable[..., Result]
+
+
+@pytest.fixture
+def cmem(
     postgres_server: PostgresServer, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = tmp_path / "config.yaml"
-    config.write_text("memory: {backends: {team: {kind: postgres, schema: made_by_command}}}\n")
-    monkeypatch.setenv("COMPOSABLE_MEMORY_CONFIG", str(config))
+) -> Cmem:
+    """Return what runs a command with the settings in `config.yaml`, which a test writes, as the team."""
+    monkeypatch.setenv("COMPOSABLE_MEMORY_CONFIG", str(tmp_path / "config.yaml"))
     monkeypatch.setenv("OWNER_URL", postgres_server.url())
     monkeypatch.setenv("DATABASE_URL", postgres_server.url("team"))
 
-    def cmem(*words: str) -> Result:
+    def run(*words: str) -> Result:
         return CliRunner().invoke(app, [*words, "-w", str(workspace), "--state-dir", str(tmp_path / "state")])
+
+    return run
+
+
+def test_the_commands_make_tables_and_tell_how_the_server_is(cmem: Cmem, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(
+        "memory: {backends: {team: {kind: postgres, schema: made_by_command}}}\n"
+    )
 
     early = cmem("postgres", "migrate")
     first = cmem("postgres", "init", "--url-env", "OWNER_URL", "--grant-to", "team", "--json")
@@ -1701,21 +1712,12 @@ async def test_no_index_of_vectors_is_made_through_a_pooler(
 
 
 def test_the_owner_of_the_tables_has_the_vectors_of_large_workspaces_indexed(
-    postgres_server: PostgresServer,
+    cmem: Cmem,
     team_settings: PostgresSettings,
-    workspace: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = tmp_path / "config.yaml"
     section = {"kind": "postgres", "schema": team_settings.schema_, "workspace": "field-team"}
-    config.write_text(json.dumps({"memory": {"backends": {"team": section}}}))
-    monkeypatch.setenv("COMPOSABLE_MEMORY_CONFIG", str(config))
-    monkeypatch.setenv("OWNER_URL", postgres_server.url())
-    monkeypatch.setenv("DATABASE_URL", postgres_server.url("team"))
-
-    def cmem(*words: str) -> Result:
-        return CliRunner().invoke(app, [*words, "-w", str(workspace), "--state-dir", str(tmp_path / "state")])
+    (tmp_path / "config.yaml").write_text(json.dumps({"memory": {"backends": {"team": section}}}))
 
     assert cmem("index").exit_code == 0
     refused = cmem("postgres", "index", "--above", "1")
@@ -1733,24 +1735,18 @@ def test_the_owner_of_the_tables_has_the_vectors_of_large_workspaces_indexed(
 
 
 def test_a_backup_of_the_server_is_restored_into_an_empty_one(
+    cmem: Cmem,
     postgres_server: PostgresServer,
     team_settings: PostgresSettings,
     workspace: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = tmp_path / "config.yaml"
     section = {"kind": "postgres", "schema": team_settings.schema_, "workspace": "field-team"}
     learnt = {"feedback": {"backend": "team"}}
-    config.write_text(json.dumps({"memory": {"backends": {"team": section}, **learnt}}))
-    monkeypatch.setenv("COMPOSABLE_MEMORY_CONFIG", str(config))
-    monkeypatch.setenv("OWNER_URL", postgres_server.url())
-    monkeypatch.setenv("DATABASE_URL", postgres_server.url("team"))
+    (tmp_path / "config.yaml").write_text(json.dumps({"memory": {"backends": {"team": section}, **learnt}}))
     monkeypatch.setenv("PATH", f"{postgres_server.programs}:{os.environ['PATH']}")
     file = tmp_path / "team.dump"
-
-    def cmem(*words: str) -> Result:
-        return CliRunner().invoke(app, [*words, "-w", str(workspace), "--state-dir", str(tmp_path / "state")])
 
     (workspace / "memory" / "ferry.md").write_text("The ferry leaves at nine.\n")
     assert cmem("index").exit_code == 0
