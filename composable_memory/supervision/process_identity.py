@@ -31,15 +31,8 @@ def is_gone(pid: int, *, on_host: str, started: str | None) -> bool:
 
 def host() -> str:
     """Return a name for the scope in which PIDs are unique: on Linux that is more than the machine."""
-    namespace = pid_namespace()
+    namespace = _pid_namespace()
     return socket.gethostname() if namespace is None else f"{socket.gethostname()}/{namespace}"
-
-
-def pid_namespace() -> str | None:
-    """Return the name of our PID namespace, None if the system has no such thing."""
-    with contextlib.suppress(OSError):
-        return str(Path("/proc/self/ns/pid").readlink())
-    return None
 
 
 def start_of(pid: int) -> str | None:
@@ -48,4 +41,11 @@ def start_of(pid: int) -> str | None:
         status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         state, *fields = status.rpartition(")")[2].split()
         return None if state in DEAD else fields[18]
+    return None
+
+
+def _pid_namespace() -> str | None:
+    """Return the name of our PID namespace, None if the system has no such thing."""
+    with contextlib.suppress(OSError):
+        return str(Path("/proc/self/ns/pid").readlink())
     return None

@@ -84,8 +84,8 @@ async def other_process(data_dir: Path) -> AsyncIterator[OtherProcess]:
 
 def noted(data_dir: Path) -> tuple[Path, int]:
     """Return the socket of the folder's server, and the process number of its guard."""
-    address, guard, _ = json.loads((data_dir / "server.json").read_text(encoding="utf-8"))
-    return Path(address), guard
+    record = json.loads((data_dir / "server.json").read_text(encoding="utf-8"))
+    return Path(record["address"]), record["pid"]
 
 
 def server_pid(data_dir: Path) -> int:

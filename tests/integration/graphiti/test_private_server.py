@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import os
 import random
 import signal
@@ -146,6 +147,21 @@ async def test_a_server_without_guard_and_owner_is_succeeded(data_dir: Path) -> 
     async with opened(data_dir) as database:
         assert await count(database) == 1
         await eventually(lambda: not is_running(server))
+
+
+async def test_a_server_whose_guard_has_passed_its_number_on_is_succeeded(data_dir: Path) -> None:
+    async with opened(data_dir) as database:
+        await database.write(GROUP, ADD, uuid="a")
+        (_, guard), server = noted(data_dir), server_pid(data_dir)
+        os.kill(guard, signal.SIGKILL)
+        await eventually(lambda: not is_running(guard))
+        record = data_dir / "server.json"
+        passed_on = json.loads(record.read_bytes()) | {"pid": os.getpid()}
+        await asyncio.to_thread(record.write_text, json.dumps(passed_on))
+
+        async with opened(data_dir) as second:
+            assert await count(second) == 1
+            assert server_pid(data_dir) != server
 
 
 async def test_a_database_whose_guard_was_killed_stops_its_server_all_the_same(data_dir: Path) -> None:

@@ -20,12 +20,12 @@ from composable_memory.errors import BackendGarbled, BackendTimeout, BackendUnav
 from composable_memory.interfaces import BackendServices
 from composable_memory.supervision.process import GuardedProcess
 from composable_memory.supervision.run_command import run_command
+from composable_memory.supervision.server_record import publish_record, read_record
 from composable_memory.types import SearchOptions
 from composable_memory_adapters.qmd.backend import open_qmd
 from composable_memory_adapters.qmd.collections import newest_change, read_file
 from composable_memory_adapters.qmd.home import read_config
 from composable_memory_adapters.qmd.maintenance.maintenance_state import MaintenanceState
-from composable_memory_adapters.qmd.transport import daemon_server
 from composable_memory_adapters.qmd.transport.daemon_client import DaemonClient
 from composable_memory_adapters.qmd.transport.daemon_server import QmdServer
 from composable_memory_adapters.qmd.transport.qmd_client import ProcessTransport
@@ -276,7 +276,7 @@ async def test_a_process_answers_where_the_server_in_the_note_is_of_no_use(
 
     async with server(health=WELL, query=answer) as address:
         note = root / "daemon.json"
-        await asyncio.to_thread(daemon_server.publish_record, note, address=address, pid=os.getpid())
+        await asyncio.to_thread(publish_record, note, address=address, pid=os.getpid())
         opening = open_qmd(qmd_settings(), replace(services, is_long_lived=True, clock=utc_now))
         async with opening as memory:
             await eventually(lambda: standing_of(memory)["daemon"]["address"] == address)
@@ -323,12 +323,14 @@ async def test_no_more_is_read_of_a_server_that_is_well_than_that_it_is() -> Non
 )
 def test_a_note_that_leads_elsewhere_leads_nowhere(tmp_path: Path, lie: dict[str, object]) -> None:
     note = tmp_path / "daemon.json"
-    truth = daemon_server.publish_record(note, address=str(tmp_path / "s"), pid=os.getpid())
-    assert daemon_server.read_record(note) == truth
+    truth = publish_record(note, address=str(tmp_path / "s"), pid=os.getpid())
+    assert read_record(note) == truth
+    assert truth.runs_here
 
     note.write_text(json.dumps(truth.model_dump() | lie), encoding="utf-8")
 
-    assert daemon_server.read_record(note) is None
+    found = read_record(note)
+    assert found is None or not found.runs_here
 
 
 # --- damaged files, and clocks ------------------------------------------------------------------------------

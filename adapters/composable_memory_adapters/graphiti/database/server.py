@@ -7,7 +7,6 @@ Its journal holds statements, and at its start running them again takes the serv
 first time: 3,000 facts are 8 MB and 8 s. Rewritten it holds what came of them: 2 MB, read in 0.05 s."""
 
 import contextlib
-import json
 import os
 import shutil
 import socket
@@ -16,17 +15,17 @@ import time
 from collections.abc import Sequence
 from errno import ENOSPC
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable
 from composable_memory.supervision.file_lock import hold_lock
 from composable_memory.supervision.process import GuardedServer, new_socket
-from composable_memory.supervision.process_identity import pid_namespace, start_of
+from composable_memory.supervision.server_record import publish_record, read_record
 from composable_memory_adapters.graphiti.database import requirements
 from composable_memory_adapters.graphiti.database.requirements import Reason, read_reason
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_adapters.graphiti.settings import PrivateServerSettings
-from composable_memory_ops_logs.private_files import make_private_folder, replace_file
+from composable_memory_ops_logs.private_files import make_private_folder
 
 LOG = "server.log"
 LONGEST_LOG = 1_000_000  # bytes, from which the log is begun anew at a start
@@ -120,7 +119,8 @@ class PrivateServer:
             self._socket = new_socket()
             command = self._command(parts, self._socket)
             self._process = self._launch(command, self._socket.parent, lock=lock, log=log)
-            _publish(self._data_dir, self._socket, guard=self._process.guard_pid)
+            guard = self._process.guard_pid
+            publish_record(self._data_dir / RECORD, address=str(self._socket), pid=guard)
         finally:
             os.close(log)
 
@@ -238,54 +238,27 @@ def _bytes(data_dir: Path, pattern: str) -> int:
 
 LOCK = "server.lock"
 """The server inherits this lock, so that it is held as long as the server runs."""
-NOTE = "server.json"
+RECORD = "server.json"
+"""Names the socket, and as its keeper the guard that stops the server."""
 ANSWER_S = 2.0
 LONGEST_ANSWER = 16_384
 
 
-def _publish(data_dir: Path, address: Path, *, guard: int) -> None:
-    """Write down where the server of a folder listens, and the process number of its guard."""
-    note = data_dir / NOTE
-    text = json.dumps([str(address), guard, pid_namespace()])
-    replace_file(note, text.encode(), survives="kill")
-
-
 def _running(data_dir: Path) -> Path | None:
     """Return the socket of the folder's server, if it answers and has somebody to stop it."""
-    note = _read(data_dir)
-    if note is None or _state(note.address) != "ready":
+    record = read_record(data_dir / RECORD)
+    if record is None or _state(address := Path(record.address)) != "ready":
         return None
-    if note.is_orphan():
-        _shut_down(note.address)
+    if record.has_ended:
+        _shut_down(address)
         return None
-    return note.address
+    return address
 
 
 def _is_listening(data_dir: Path) -> bool:
     """Return whether there is a server, though it may still be reading its journal."""
-    note = _read(data_dir)
-    return note is not None and _state(note.address) is not None
-
-
-class _Note(NamedTuple):
-    address: Path
-    guard: int
-    namespace: str | None
-
-    def is_orphan(self) -> bool:
-        """Return whether the guard is certainly gone; process numbers mean the same only in one namespace."""
-        is_from_here = self.namespace is not None and self.namespace == pid_namespace()
-        return is_from_here and start_of(self.guard) is None
-
-
-def _read(data_dir: Path) -> _Note | None:
-    try:
-        address, guard, namespace = json.loads((data_dir / NOTE).read_text(encoding="utf-8"))
-        note = _Note(Path(address), int(guard), namespace)
-        # A name of a folder that is gone may have been taken by another user.
-        return note if note.address.parent.stat().st_uid == os.geteuid() else None
-    except (OSError, TypeError, ValueError):
-        return None
+    record = read_record(data_dir / RECORD)
+    return record is not None and _state(Path(record.address)) is not None
 
 
 def _state(address: Path) -> Literal["ready", "loading"] | None:

@@ -3,22 +3,22 @@
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 from composable_memory.errors import BackendError, BackendTimeout, BackendUnavailable
 from composable_memory.supervision.backoff import backoff_s
 from composable_memory.supervision.file_lock import file_lock
-from composable_memory.supervision.tasks import comes_first
-from composable_memory_adapters.qmd.settings import DaemonSettings
-from composable_memory_adapters.qmd.transport.daemon_client import DaemonClient
-from composable_memory_adapters.qmd.transport.daemon_server import (
-    QmdServer,
+from composable_memory.supervision.server_record import (
     ServerRecord,
-    index_id,
     publish_record,
     read_record,
     withdraw_record,
 )
+from composable_memory.supervision.tasks import comes_first
+from composable_memory_adapters.qmd.settings import DaemonSettings
+from composable_memory_adapters.qmd.transport.daemon_client import DaemonClient
+from composable_memory_adapters.qmd.transport.daemon_server import QmdServer
 from composable_memory_adapters.qmd.types import (
     BACKEND_ID,
     Hit,
@@ -211,10 +211,15 @@ class Daemon:
 
     async def _found(self) -> ServerRecord | None:
         """Use the server that the record names, if it is running and healthy."""
-        record = await asyncio.to_thread(read_record, self._file)
+        record = await asyncio.to_thread(self._recorded)
         if record is None or await self._is_outdated(record) or not await self._is_healthy(record):
             return None
         return self._use(record)
+
+    def _recorded(self) -> ServerRecord | None:
+        """Return the record of a server that runs on this machine; blocks."""
+        record = read_record(self._file)
+        return record if record is not None and record.runs_here else None
 
     def _use(self, record: ServerRecord) -> ServerRecord:
         self._record = record
@@ -223,7 +228,7 @@ class Daemon:
         return record
 
     async def _publish(self, server: QmdServer) -> ServerRecord:
-        index = await asyncio.to_thread(index_id, self._home.index_file)
+        index = await asyncio.to_thread(_identity, self._home.index_file)
         try:
             return await asyncio.to_thread(
                 publish_record, self._file, address=server.address, pid=server.pid, index=index
@@ -252,13 +257,13 @@ class Daemon:
 
     async def _withdrawn(self, record: ServerRecord) -> str:
         """Wait until the server of another process is gone; nobody notifies us, so this polls."""
-        while await asyncio.to_thread(read_record, self._file) == record:  # noqa: ASYNC110 - see above
+        while await asyncio.to_thread(self._recorded) == record:  # noqa: ASYNC110 - see above
             await asyncio.sleep(POLL_S)
         return "the process that had started QMD's server has ended it"
 
     async def _is_outdated(self, record: ServerRecord) -> bool:
         """Return whether another database has replaced the one that the server has opened."""
-        index = await asyncio.to_thread(index_id, self._home.index_file)
+        index = await asyncio.to_thread(_identity, self._home.index_file)
         return record.index is not None and index is not None and index != record.index
 
     async def _is_healthy(self, record: ServerRecord) -> bool:
@@ -283,3 +288,12 @@ class Daemon:
 
 def _failed(what: str) -> BackendUnavailable:
     return BackendUnavailable(BACKEND_ID, what, fix="it is tried again", operation=START)
+
+
+def _identity(file: Path) -> str | None:
+    """Return what tells a file from one that replaces it; None without one. Blocks."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return f"{status.st_dev}:{status.st_ino}"

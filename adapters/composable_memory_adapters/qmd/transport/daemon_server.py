@@ -1,4 +1,4 @@
-"""Starts and stops a QMD server that only this user can reach, and records for others where it listens.
+"""Starts and stops a QMD server that only this user can reach.
 
 QMD's server listens on a TCP port without any password, so every user of the machine could read the notes.
 A preloaded hook therefore makes its Node listen on a Unix socket instead, in a folder of this user alone.
@@ -6,20 +6,14 @@ Where the hook is ignored (QMD under Bun), the given host name does not exist, s
 """
 
 import asyncio
-import contextlib
-import os
 import shutil
 from pathlib import Path
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from composable_memory.errors import BackendUnavailable
 from composable_memory.supervision.process import GuardedProcess, new_socket
-from composable_memory.supervision.process_identity import host, is_gone, start_of
 from composable_memory.supervision.tasks import comes_first
 from composable_memory_adapters.qmd.types import BACKEND_ID, Home, Installation
-from composable_memory_ops_logs.private_files import replace_file
 
 NO_HOST = "socket.invalid"
 SOCKET_VARIABLE = "COMPOSABLE_MEMORY_QMD_SOCKET"
@@ -133,66 +127,3 @@ def _remove(socket: Path) -> None:
 def _failed(what: str) -> BackendUnavailable:
     fix = "look at `cmem status`; until it runs, each search starts a process"
     return BackendUnavailable(BACKEND_ID, what, fix=fix, operation=OPERATION)
-
-
-class ServerRecord(BaseModel):
-    """Where the QMD server of a home listens, and its process; host and start time make the number unique.
-
-    `index` identifies the database file that the server has opened, in case another one replaces it.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    address: str = Field(pattern=r"^/")
-    pid: int = Field(gt=0)
-    host: str
-    started: str | None
-    index: str | None = None
-
-
-def index_id(file: Path) -> str | None:
-    """Return the identity of a file, which changes when it is replaced; None without one. Blocks."""
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return f"{status.st_dev}:{status.st_ino}"
-
-
-def publish_record(file: Path, *, address: str, pid: int, index: str | None = None) -> ServerRecord:
-    """Record where a server listens that has just been started; blocks.
-
-    Raises:
-        OSError: the record cannot be written.
-    """
-    record = ServerRecord(address=address, pid=pid, host=host(), started=start_of(pid), index=index)
-    replace_file(file, record.model_dump_json().encode(), survives="kill")
-    return record
-
-
-def read_record(file: Path) -> ServerRecord | None:
-    """Return the record of a running server; None if there is none, it has ended or runs elsewhere. Blocks.
-
-    A record of another machine that shares the folder does not count: its address means nothing here.
-    """
-    record = _parsed(file)
-    if record is None or record.host != host():
-        return None
-    return None if is_gone(record.pid, on_host=record.host, started=record.started) else record
-
-
-def withdraw_record(file: Path, *, address: str, pid: int) -> None:
-    """Remove the record, if it is still about this server; blocks."""
-    record = _parsed(file)
-    if record is not None and (record.address, record.pid) == (address, pid):
-        with contextlib.suppress(OSError):
-            file.unlink()
-
-
-def _parsed(file: Path) -> ServerRecord | None:
-    try:
-        record = ServerRecord.model_validate_json(file.read_bytes())
-        # A folder that is gone may have been created again by another user.
-        return record if Path(record.address).parent.stat().st_uid == os.geteuid() else None
-    except (OSError, ValueError):
-        return None
