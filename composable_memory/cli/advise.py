@@ -1,7 +1,6 @@
 """`cmem advise`: proposes weights, says what they would bring, and adopts them where that is allowed."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -15,9 +14,8 @@ from composable_memory.cli.weights import (
     ACTOR,
     ALL_QUESTIONS,
     HOW_TO_JUDGE,
-    NONE,
+    differences,
     format_gain,
-    format_range,
     format_weight,
     format_weights,
     opened_learning,
@@ -26,8 +24,8 @@ from composable_memory.cli.weights import (
 )
 from composable_memory.json_documents import document
 from composable_memory.learning import Advice
-from composable_memory_feedback.advice.proposal import BackendAdvice, Proposal
-from composable_memory_feedback.weights import kinds_of
+from composable_memory_feedback.advice.proposal import Proposal
+from composable_memory_feedback.weights import IntentKind
 
 REFUSED = "refused"
 """How the note begins that says what is wrong with the reply of a model."""
@@ -82,19 +80,12 @@ def _refusal(advice: Advice) -> str | None:
     return grave[0] if grave else None
 
 
-def _weights(proposal: Proposal) -> Iterator[BackendAdvice]:
-    """Yield every weight of the proposed table, with what the advisor said of it.
-
-    The weights are those of the tables: an advisor may have wished for more than the guardrails left.
-    """
+def _weights(proposal: Proposal) -> Iterator[tuple[IntentKind | None, str, float, float, str]]:
+    """Yield every weight now and as it is proposed, by kind and backend, and what the advisor said of it."""
     current, table = proposal.current, proposal.table
     backends = [*dict.fromkeys([*current.weights, *table.weights])]
-    advised = {(one.backend, one.intent): one for one in proposal.changes}
-    for kind in (None, *kinds_of(current, table)):
-        before, after = (one.proportions(backends, kind) for one in (current, table))
-        for backend in backends:
-            said = advised.get((backend, kind)) or BackendAdvice(backend=backend, intent=kind)
-            yield replace(said, current=before[backend], suggested=after[backend])
+    for kind, backend, before, after in differences(current, table, backends):
+        yield kind, backend, before, after, "" if kind else proposal.reasons.get(backend, "")
 
 
 def _advice_document(advice: Advice, applied: str | None) -> dict[str, JsonValue]:
@@ -119,8 +110,11 @@ def proposal_document(proposal: Proposal) -> dict[str, JsonValue]:
         current=table_document(proposal.current),
         table=None,
         suggested=table_document(proposal.table),
-        changes=None,
-        weights=[*_weights(proposal)],
+        reasons=None,
+        weights=[
+            document(backend=backend, intent=kind, current=now, suggested=proposed, rationale=reason or None)
+            for kind, backend, now, proposed, reason in _weights(proposal)
+        ],
         destination=table_document(proposal.destination),
     )
 
@@ -130,7 +124,7 @@ def print_advice(advice: Advice, applied: str | None = None) -> None:
     proposal = advice.proposal
     queries = counted(proposal.sample_size, "judged query", "judged queries")
     print_line(f"Advice of the {proposal.advisor} advisor, from {queries} with a relevant result", bold=True)
-    _print_weights([*_weights(proposal)])
+    _print_weights(proposal)
     print_line()
     _print_gain(proposal)
     for text in proposal.notes:
@@ -147,27 +141,17 @@ def print_advice(advice: Advice, applied: str | None = None) -> None:
             print_line(f"  - {one_line(objection.text)}")
 
 
-def _print_weights(weights: list[BackendAdvice]) -> None:
+def _print_weights(proposal: Proposal) -> None:
     """Print the proposed weights, each with the advisor's reason; those that change are bold."""
-    rows = [
-        (
-            one.intent or ALL_QUESTIONS,
-            one.backend,
-            format_weight(one.current),
-            format_weight(one.suggested),
-            format_range(one.plausible) if one.plausible else NONE,
-            str(one.sample_size or NONE),
-            one_line(one.rationale),
-        )
-        for one in weights
-    ]
-    changed = {number for number, one in enumerate(weights) if abs(one.suggested - one.current) >= 0.0005}
-    head = ("questions", "backend", "now", "suggested", "plausible", "queries", "")
-    print_table(rows, head=head, right=(2, 3, 5), styles=dict.fromkeys(changed, "bold"))
-    where = (
-        "; plausible is where the best one lies, with 95 %" if any(one.plausible for one in weights) else ""
-    )
-    print_line(f"The heaviest weight is shown as 1{where}.", dim=True)
+    rows, changed = [], set()
+    for kind, backend, before, after, reason in _weights(proposal):
+        if abs(after - before) >= 0.0005:
+            changed.add(len(rows))
+        weights = format_weight(before), format_weight(after)
+        rows.append((kind or ALL_QUESTIONS, backend, *weights, one_line(reason)))
+    head = ("questions", "backend", "now", "suggested", "")
+    print_table(rows, head=head, right=(2, 3), styles=dict.fromkeys(changed, "bold"))
+    print_line("The heaviest weight is shown as 1.", dim=True)
 
 
 def _print_gain(proposal: Proposal) -> None:

@@ -260,7 +260,7 @@ async def diff(
         one, other = await named_table(learning, a, "A"), await named_table(learning, b, "B")
     enabled = learning.backends
     backends = [*enabled, *sorted({*one.weights, *other.weights}.difference(enabled))]
-    found = [*_differences(one, other, backends)]
+    found = [*differences(one, other, backends)]
     ranks_alike = same_proportions(one, other, backends=backends)
     if as_json:
         pairs = [document(backend=name, intent=kind, a=left, b=right) for kind, name, left, right in found]
@@ -275,7 +275,7 @@ async def diff(
     print_line("The heaviest weight is shown as 1.", dim=True)
 
 
-def _differences(
+def differences(
     a: WeightTable, b: WeightTable, backends: Sequence[str]
 ) -> Iterator[tuple[IntentKind | None, str, float, float]]:
     """Yield for each kind of question and backend the weight in both tables, the heaviest as 1."""
@@ -338,11 +338,6 @@ def format_weights(weights: Mapping[str, float], backends: Sequence[str] = ()) -
 def format_gain(gain: Interval) -> str:
     """Return a mean and its 95 % interval: `+0.012 (+0.004 .. +0.020)`."""
     return f"{gain.mean:+.3f} ({gain.low:+.3f} .. {gain.high:+.3f})"
-
-
-def format_range(interval: Interval) -> str:
-    """Return the ends of an interval of weights: `0.41 .. 0.63`."""
-    return f"{format_weight(interval.low)} .. {format_weight(interval.high)}"
 
 
 def format_time(moment: datetime) -> str:

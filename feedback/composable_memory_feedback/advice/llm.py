@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from composable_memory_feedback.advice.evidence import Case
-from composable_memory_feedback.advice.proposal import AdviceLimits, BackendAdvice, Proposal
+from composable_memory_feedback.advice.proposal import AdviceLimits, Proposal
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import BackendDay, BackendRecord, total_of
 from composable_memory_feedback.language_model import (
@@ -102,7 +102,6 @@ async def propose(
         advisor="llm",
         current=current,
         table=current,
-        changes=(),
         sample_size=sample_size,
         made_at=clock(),
     )
@@ -118,19 +117,8 @@ async def propose(
         reason=f"llm: {read.reason}",
         made_at=unchanged.made_at,
     )
-    changes = tuple(
-        BackendAdvice(
-            backend=one,
-            intent=None,
-            current=before[one],
-            suggested=after[one],
-            sample_size=record.queries,
-            rationale=read.reason_for(one),
-        )
-        for one, record in ((one, record_of(days, one)) for one in backends)
-        if abs(after[one] - before[one]) > SAME
-    )
-    return replace(unchanged, table=table, changes=changes, notes=(cost,))
+    said = {one: read.reason_for(one) for one in backends if abs(after[one] - before[one]) > SAME}
+    return replace(unchanged, table=table, reasons=said, notes=(cost,))
 
 
 Weight = Annotated[float, Field(ge=0.0, le=1.0, strict=True)]

@@ -61,23 +61,6 @@ class AdviceLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackendAdvice:
-    """What is proposed for one backend, over all questions or for those of one kind.
-
-    `plausible` is the 95 % interval of the best weight, where an advisor can tell. Without words of the
-    advisor on this weight, `rationale` is empty.
-    """
-
-    backend: str
-    intent: IntentKind | None
-    current: float = 0.0
-    suggested: float = 0.0
-    sample_size: int = 0
-    rationale: str = ""
-    plausible: Interval | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
     """A table that an advisor proposes in the place of the current one.
 
@@ -90,7 +73,6 @@ class Proposal:
     advisor: AdvisorName
     current: WeightTable
     table: WeightTable
-    changes: tuple[BackendAdvice, ...]
     sample_size: int
     made_at: datetime
     gain: Interval | None = None
@@ -98,6 +80,8 @@ class Proposal:
     destination: WeightTable | None = None
     destination_gain: Interval | None = None
     notes: tuple[str, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """What an advisor that gives reasons says of single backends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,14 +4,12 @@ Each case is ranked under each table and scored (nDCG@k). The best table is the 
 less a ridge on the logarithms of the weights that holds it near the present one and loses strength as cases
 grow. Questions of one kind get weights of their own where there are enough of them, held near those of all.
 
-Where the best weights plausibly lie comes from the Bayesian bootstrap (Rubin 1981): cases get random weights,
-and the choice is made again. The expected gain is cross-fitted: chosen on four fifths, cut down to an allowed
-step, and scored on the last fifth, so that no case speaks for a table it helped to choose. As the choices of
-the folds share most of their cases, the interval is wider than that of a mean of independent values (Nadeau
-and Bengio 2003).
+The expected gain is cross-fitted: chosen on four fifths, cut down to an allowed step, and scored on the last
+fifth, so that no case speaks for a table it helped to choose. As the choices of the folds share most of their
+cases, the interval is wider than that of a mean of independent values (Nadeau and Bengio 2003).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
 from functools import partial
@@ -24,7 +22,7 @@ from numpy.typing import NDArray
 
 from composable_memory_feedback.advice.estimating import Comparison, compare, counts_of, worths_of
 from composable_memory_feedback.advice.evidence import Case, CaseScores
-from composable_memory_feedback.advice.proposal import AdviceLimits, BackendAdvice, Proposal, clamp_steps
+from composable_memory_feedback.advice.proposal import AdviceLimits, Proposal, clamp_steps
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit, Ranker
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import IntentKind, WeightTable, same_proportions
@@ -39,9 +37,7 @@ SEED = 0
 """Of all that is drawn: the same cases give the same proposal."""
 WIDENING = (1.0 + FOLDS / (FOLDS - 1)) ** 0.5
 """By Nadeau and Bengio the variance is (1/folds + tested/trained) rather than 1/folds of that of a fold."""
-POSTERIOR_DRAWS = 400
 LEAST_FOR_GAIN_OF_INTENT = 10
-LEAST_CHANGE = 1e-6
 ROUNDED = 1.5e-4
 """Proportions that differ by less are the same: both were rounded to four digits."""
 REASON = "advice of the statistical advisor"
@@ -69,7 +65,7 @@ def advise(
     now: datetime,
     pace: Callable[[], None] = lambda: None,
 ) -> Proposal:
-    """Return the allowed step that is expected to rank best, with its gain and how sure each weight is.
+    """Return the allowed step that is expected to rank best, with its gain.
 
     Where the step is shorter than what would rank best, the proposal also has where it leads and what all of
     the way would gain. Cases in which a fallback answered for one of the backends are left out. `pace` is
@@ -85,7 +81,6 @@ def advise(
         advisor="statistical",
         current=current,
         table=current,
-        changes=(),
         sample_size=len(usable),
         made_at=now,
     )
@@ -101,7 +96,7 @@ def advise(
         k=k,
         pace=pace,
     )
-    wanted = study.table(study.choose(), now)
+    wanted = study.table(study.choose(np.ones(len(usable))), now)
     step = partial(clamp_steps, current=current, limits=limits, backends=backends)
     table = step(wanted)
     if same_proportions(table, current, backends=backends, tolerance=ROUNDED):
@@ -113,7 +108,6 @@ def advise(
     return replace(
         unchanged,
         table=table,
-        changes=tuple(_changes(study, table)),
         gain=gain,
         gain_by_intent=gain_by_intent,
         destination=wanted if goes_on else None,
@@ -156,9 +150,8 @@ class _Study:
         self.members = {kind: one for kind, one in members.items() if one.sum() >= limits.min_intent_samples}
         """For each kind with enough questions: 1 for its cases, 0 for the others."""
 
-    def choose(self, drawn: Floats | None = None) -> _Choice:
-        """Return what does best when each case counts `drawn` times; of equals the first, the present one."""
-        counted = np.ones(len(self.intents)) if drawn is None else drawn
+    def choose(self, counted: Floats) -> _Choice:
+        """Return what does best over the cases that are `counted`; of equals the first, the present one."""
         heavy = counted * self._weights
         means = heavy @ self._scores / max(heavy.sum(), 1e-12)
         overall = self._best(means, self.vectors[0], float(counted.sum()))
@@ -235,50 +228,6 @@ def _folds(intents: Sequence[IntentKind], random: np.random.Generator) -> NDArra
     folds = np.zeros(len(intents), dtype=np.int64)
     folds[dealt] = np.arange(len(intents)) % FOLDS
     return folds
-
-
-def _plausible(study: _Study) -> dict[tuple[IntentKind | None, str], Interval]:
-    """Return where the best weights lie when cases get random weights, by kind and backend."""
-    random = np.random.default_rng(SEED + 1)
-    draws = [study.choose(random.standard_exponential(len(study.intents))) for _ in range(POSTERIOR_DRAWS)]
-    found: dict[tuple[IntentKind | None, str], Interval] = {}
-    for kind in (None, *study.members):
-        drawn = np.array([one.overall if kind is None else one.by_intent[kind] for one in draws])
-        for backend, values in zip(study.backends, drawn.T, strict=True):
-            low, high = np.quantile(values, (0.025, 0.975))
-            found[kind, backend] = Interval(mean=float(values.mean()), low=float(low), high=float(high))
-    return found
-
-
-def _changes(study: _Study, table: WeightTable) -> Iterator[BackendAdvice]:
-    """Yield what changes, first over all questions, then for each kind; weights with the heaviest as 1."""
-    plausible, backends = _plausible(study), study.backends
-    for kind in (None, *sorted(table.by_intent)):
-        before, after = vector_of(study.current, backends, kind), vector_of(table, backends, kind)
-        own = [case for case in study.cases if kind is None or case.query.intent is kind]
-        for backend, old, new in zip(backends, before, after, strict=True):
-            if abs(new - old) > LEAST_CHANGE:
-                span = plausible.get((kind, backend))
-                yield BackendAdvice(
-                    backend=backend,
-                    intent=kind,
-                    current=old,
-                    suggested=new,
-                    sample_size=len(own),
-                    rationale=_reason(kind, old, new, len(own), span),
-                    plausible=span,
-                )
-
-
-def _reason(kind: IntentKind | None, old: float, new: float, count: int, plausible: Interval | None) -> str:
-    where = f"{count} judged {kind} questions" if kind else f"{count} judged questions"
-    text = f"{'raise' if new > old else 'lower'} it from {old:.2f} to {new:.2f}: over {where}"
-    if plausible is None:
-        return f"{text} the rankings are better so"
-    low, high = f"{plausible.low:.2f}", f"{plausible.high:.2f}"
-    if low == high:
-        return f"{text} the best weight is {low} (95 %, where the heaviest backend has 1)"
-    return f"{text} the best weight lies between {low} and {high} (95 %)"
 
 
 def coarse(current: Vector, *, floor: float, seed: int) -> list[Vector]:

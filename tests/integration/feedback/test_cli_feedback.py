@@ -504,13 +504,13 @@ def test_a_table_that_nobody_knows_is_refused(empty: Cmem) -> None:
 # --- advise -------------------------------------------------------------------------------------------------
 
 
-def test_an_advice_tells_weights_gain_and_reasons_and_changes_nothing(cmem: Cmem) -> None:
+def test_an_advice_tells_weights_and_gain_and_changes_nothing(cmem: Cmem) -> None:
     told = cmem.said("advise")
 
     assert told.startswith(
         f"Advice of the statistical advisor, from {QUERIES} judged queries with a relevant result\n"
     )
-    assert re.search(r"^all +sure +0\.75 +0\.95 +\d\.\d+ \.\. \d\.\d+ +24\b", told, re.MULTILINE)
+    assert re.search(r"^all +sure +0\.75 +0\.95$", told, re.MULTILINE)
     assert re.search(
         r"^Expected gain in nDCG: \+0\.\d{3} \(\+0\.\d{3} \.\. \+0\.\d{3}\)$", told, re.MULTILINE
     )

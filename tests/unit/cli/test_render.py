@@ -74,9 +74,9 @@ def test_values_of_ours_are_blocks_too(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_column_of_nothing_cuts_no_other(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table([["a", "b", ""]], head=["questions", "plausible", ""])
+    print_table([["a", "b", ""]], head=["questions", "suggested", ""])
 
-    assert capsys.readouterr().out.split() == ["questions", "plausible", "a", "b"]
+    assert capsys.readouterr().out.split() == ["questions", "suggested", "a", "b"]
 
 
 def test_a_value_of_any_kind_has_a_line() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from composable_memory_feedback.advice.proposal import (
     AdviceLimits,
-    BackendAdvice,
     ObjectionCode,
     Proposal,
     check,
@@ -155,7 +154,6 @@ def proposal(
     *,
     sample_size: int = 120,
     gain: Interval | None = GAIN,
-    changes: tuple[BackendAdvice, ...] = (),
     notes: tuple[str, ...] = (),
     gain_by_intent: Mapping[IntentKind, Interval] | None = None,
 ) -> Proposal:
@@ -163,7 +161,6 @@ def proposal(
         advisor="statistical",
         current=table(1.0, 1.0, 1.0),
         table=proposed or table(1.0, 0.9, 1.0),
-        changes=changes,
         sample_size=sample_size,
         made_at=NOW,
         gain=gain,

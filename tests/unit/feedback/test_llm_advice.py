@@ -88,10 +88,7 @@ async def test_a_good_proposal_names_weights_reasons_and_what_they_rest_on() -> 
 
     assert dict(proposal.table.weights) == {"builtin": 1.0, "qmd": pytest.approx(0.6 / 0.9)}
     assert proposal.table.reason == "llm: trust qmd more"
-    (change,) = proposal.changes
-    assert (change.backend, change.intent, change.current) == ("qmd", None, 0.5)
-    assert change.sample_size == 60
-    assert change.rationale == "its precision is higher"
+    assert proposal.reasons == {"qmd": "its precision is higher"}
     assert (proposal.advisor, proposal.sample_size, proposal.gain) == ("llm", 60, None)
     assert proposal.notes == ("scripted read 700 tokens and wrote 70",)
 
@@ -137,7 +134,7 @@ async def test_a_broken_or_hostile_reply_changes_nothing(said: str) -> None:
     proposal = await proposed(said)
 
     assert proposal.table is CURRENT
-    assert proposal.changes == ()
+    assert proposal.reasons == {}
     assert proposal.notes[0].startswith("refused: ")
 
 
@@ -153,8 +150,8 @@ async def test_reasons_are_short_and_hold_no_control_characters() -> None:
 
     proposal = await proposed(reasons)
 
-    assert len(proposal.changes[0].rationale) <= 300
-    assert proposal.changes[0].rationale.isprintable()
+    assert len(proposal.reasons["qmd"]) <= 300
+    assert proposal.reasons["qmd"].isprintable()
     assert proposal.table.reason == "llm: the model gave no reason"
 
 

@@ -120,9 +120,7 @@ def test_where_all_backends_are_alike_no_gain_is_claimed() -> None:
 def test_with_perfect_knowledge_the_best_weights_lie_where_the_truth_is() -> None:
     world = World(4, SAME_FOR_ALL)
     found = advised(true_cases([world.ask() for _ in range(60)]))
-    for change in found.changes:
-        assert change.plausible is not None
-        assert change.plausible.high < 0.7
+    assert max(found.table.weights[one] for one in ("graphiti", "qmd")) < 0.7
 
 
 def test_kinds_of_questions_with_opposite_truths_get_weights_of_their_own() -> None:
@@ -204,14 +202,6 @@ def test_the_work_is_ended_where_the_pace_says_so() -> None:
 
     with pytest.raises(TimeoutError):
         advised(learnt()[0], pace=stop)
-
-
-def test_reasons_name_both_weights_the_sample_and_the_plausible_range() -> None:
-    _, proposal = learnt()
-    change = next(one for one in proposal.changes if one.backend == "graphiti" and one.intent is None)
-    assert change.rationale.startswith("lower it from 1.00 to ")
-    assert f"over {proposal.sample_size} judged questions the best weight" in change.rationale
-    assert change.plausible is not None
 
 
 def test_the_grid_holds_the_current_and_the_equal_table_and_keeps_the_heaviest_at_one() -> None:
