@@ -20,7 +20,6 @@ from composable_memory.cli.weights import (
 )
 from composable_memory.json_documents import document
 from composable_memory_feedback.experiments import ExperimentStatus
-from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
 
 HOW_TO_LOOK = "hint: every further query counts; `cmem experiment status` shows how it stands"
@@ -116,8 +115,7 @@ def _print_latest(found: ExperimentStatus | None, *, as_json: bool) -> None:
 def experiment_document(status: ExperimentStatus, active: WeightTable | None = None) -> dict[str, JsonValue]:
     """Return the two tables and the outcome of the queries so far as JSON.
 
-    `winRate` is the share of `b` among the queries that are no ties. `eValue` is left out where it is
-    too large for a number. `inForce` is the table that ranks after the end.
+    `eValue` is left out where it is too large for a number. `inForce` is the table that ranks after the end.
     """
     record = status.record
     experiment = document(
@@ -134,7 +132,7 @@ def experiment_document(status: ExperimentStatus, active: WeightTable | None = N
 
 
 def print_experiment(status: ExperimentStatus) -> None:
-    """Print the tables, what each won, how sure that is, and what is missing."""
+    """Print the tables, what each won, the evidence, and what is missing."""
     record = status.record
     wins = f"a won {status.wins_a}, b won {status.wins_b}, {status.ties} tied"
     e_value = f"{status.e_value:.3g}" if isfinite(status.e_value) else "beyond measure"
@@ -144,7 +142,6 @@ def print_experiment(status: ExperimentStatus) -> None:
             ("a", format_table(record.a)),
             ("b", format_table(record.b)),
             ("queries", f"{status.queries}: {wins}"),
-            ("b wins", _format_share(status.win_rate) if status.wins_a + status.wins_b else "-"),
             ("evidence", f"{e_value}, decided from {1.0 / record.alpha:.3g} on"),
         ]
     )
@@ -158,9 +155,3 @@ def _format_state(status: ExperimentStatus) -> str:
         return f"{record.state} since {format_time(record.started_at)}"
     won = f", {status.decision} won" if status.decision else ""
     return f"{record.state} {format_time(record.ended_at)}{won}"
-
-
-def _format_share(one: Interval) -> str:
-    return (
-        f"{one.mean * 100:.0f} % ({one.low * 100:.0f} .. {one.high * 100:.0f} %) of those that were not tied"
-    )

@@ -241,8 +241,7 @@ def _print_judged(judged: Judged, k: int) -> None:
     differences = [("all questions", judged.difference), *sorted(judged.by_intent.items())]
     rows = [(str(name), format_gain(one), _format_verdict(one)) for name, one in differences]
     print_table(rows, indent=2)
-    known = f"{judged.coverage:.0%} of the top {k} is judged, the rest is estimated"
-    print_line(f"  {known}; worth {judged.effective:.0f} independent queries", dim=True)
+    print_line(f"  {judged.coverage:.0%} of the top {k} is judged, the rest is estimated", dim=True)
 
 
 def _format_verdict(difference: Interval) -> str:

@@ -4,17 +4,14 @@ Among the queries that one side won, `b` wins each with an unknown chance. Where
 one half, and the wealth of a gambler who bets on the next winner at fair odds is a martingale: it ever
 reaches 1/alpha with a chance of alpha at most (J. Ville, 1939). Ours bets by the mean of a Beta posterior, so
 its wealth is the Beta mixture of likelihood ratios (H. Robbins, Annals of Mathematical Statistics 41, 1970).
-The chances that such a gambler does not refute make the interval of the win rate.
 """
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from math import lgamma, log, log1p
 from typing import Literal
 
 from composable_memory_feedback.judgements import RELEVANT, Judgement, JudgementKind
 from composable_memory_feedback.logged.logged_query import LoggedQuery
-from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -80,8 +77,6 @@ class TestResult:
 
     Each of `queries` was won by a side or is a tie. `e_value` is the evidence against "both are equally
     good", 1 where there is none: by luck alone it ever exceeds 1/alpha with a chance of alpha at most.
-    `win_rate` is the share that `b` wins of the queries that are no ties, with an interval that holds at
-    every moment.
     """
 
     __test__ = False  # no test class of pytest
@@ -91,7 +86,6 @@ class TestResult:
     wins_b: int
     ties: int
     e_value: float
-    win_rate: Interval
     decision: Side | None
 
 
@@ -112,7 +106,6 @@ class ExperimentStatus(TestResult):
 
 PRIOR = 3.0
 """Both parameters of the Beta prior; the test is quickest where the better side wins 60 to 90 %."""
-BISECTIONS = 50
 USE = (JudgementKind.OPENED, JudgementKind.QUOTED)
 CREDITED = (*USE, JudgementKind.EXPLICIT)
 """The kinds of judgements that say whether a result was of use."""
@@ -155,18 +148,8 @@ def judge(outcomes: Iterable[Outcome], alpha: float = 0.05) -> TestResult:
         wins_b=wins["b"],
         ties=wins[None],
         e_value=wealth,
-        win_rate=win_rate(wins["b"], wins["a"] + wins["b"], alpha=alpha),
         decision=leader if wealth * alpha >= 1.0 else None,
     )
-
-
-def win_rate(wins: int, of: int, *, alpha: float = 0.05) -> Interval:
-    """Return the share of wins with an interval that holds at all looks together."""
-    if of == 0:
-        return Interval(mean=0.5, low=0.0, high=1.0)
-    mixture = _log_beta(wins + PRIOR, of - wins + PRIOR) - _log_beta(PRIOR, PRIOR)
-    low, high = (_edge(wins, of, mixture + log(alpha), outside=outside) for outside in (0.0, 1.0))
-    return Interval(mean=wins / of, low=low, high=high)
 
 
 def status_of(record: Experiment, outcomes: Iterable[Outcome]) -> ExperimentStatus:
@@ -184,7 +167,6 @@ def status_of(record: Experiment, outcomes: Iterable[Outcome]) -> ExperimentStat
         wins_b=found.wins_b,
         ties=found.ties,
         e_value=found.e_value,
-        win_rate=found.win_rate,
         decision=found.decision if record.is_running else record.winner,
         needs=_needs(record, found) if record.is_running else record.reason,
     )
@@ -207,39 +189,11 @@ def _needs(record: Experiment, found: TestResult) -> str:
         wins = max(found.wins_a, found.wins_b)
         return f"{found.decision} is better: it won {wins} of the {decisive} queries that told a difference"
     if found.queries >= record.max_queries:
-        rate = found.win_rate
-        return (
-            f"no difference was found in {found.queries} queries: b wins {rate.low:.0%} to {rate.high:.0%} "
-            "of those that told one"
-        )
+        won = f"a won {found.wins_a} of them, b won {found.wins_b}"
+        return f"no difference was found in {found.queries} queries: {won}"
     if not found.queries:
         return "no query was served from both tables yet"
     if not decisive:
         return f"none of {found.queries} queries told a difference; open, quote or judge some results"
     left = record.max_queries - found.queries
     return f"the two cannot be told apart yet; it ends after {left} more queries at the latest"
-
-
-def _log_beta(one: float, other: float) -> float:
-    return lgamma(one) + lgamma(other) - lgamma(one + other)
-
-
-def _edge(wins: int, of: int, bound: float, *, outside: float) -> float:
-    """Return where the likelihood, falling from its peak to `outside`, meets the bound; else `outside`."""
-    if _log_likelihood(outside, wins, of) >= bound:
-        return outside
-    inside = wins / of
-    for _ in range(BISECTIONS):
-        middle = (outside + inside) / 2.0
-        if _log_likelihood(middle, wins, of) >= bound:
-            inside = middle
-        else:
-            outside = middle
-    return outside
-
-
-def _log_likelihood(chance: float, wins: int, of: int) -> float:
-    losses = of - wins
-    if (wins and chance <= 0.0) or (losses and chance >= 1.0):
-        return float("-inf")
-    return (wins * log(chance) if wins else 0.0) + (losses * log1p(-chance) if losses else 0.0)

@@ -75,12 +75,9 @@ class Judged:
     """What the judgements say of a change; means and differences are of nDCG.
 
     `coverage` is the share of the top k after the change that was judged; the rest is estimated.
-    `effective` is how many equally telling queries the interval rests on (Kish 1965): as many as `queries`
-    where a query counts as much as another, fewer where some stand for several.
     """
 
     queries: int
-    effective: float
     ndcg_before: float
     ndcg_after: float
     difference: Interval
@@ -311,7 +308,6 @@ def _judged(
     total = float(found.weights.sum())
     judged = Judged(
         queries=len(cases),
-        effective=total**2 / float((found.weights**2).sum()),
         ndcg_before=float(found.weights @ found.before) / total,
         ndcg_after=float(found.weights @ found.after) / total,
         difference=found.interval(allowance=ALLOWANCE),

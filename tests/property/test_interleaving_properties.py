@@ -1,14 +1,15 @@
 """Interleaving and its test, whatever the rankings and outcomes are."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from itertools import combinations
-from math import lgamma, log
+from math import isclose, lgamma, log
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from composable_memory.query.interleaving import Pick, team_draft
-from composable_memory_feedback.experiments import PRIOR, win_rate
+from composable_memory_feedback.experiments import PRIOR, Outcome, judge
 
 keys = st.frozensets(st.integers(0, 30), min_size=1, max_size=3)
 rankings = st.lists(keys, max_size=12)
@@ -62,15 +63,14 @@ def test_a_ranking_against_itself_is_itself(a: Ranking, k: int, seed: int) -> No
     assert [pick.index for pick in picks] == sorted(pick.index for pick in picks)
 
 
-@given(st.integers(0, 400), st.integers(0, 400), st.sampled_from([0.01, 0.05, 0.3]))
-def test_the_interval_leaves_out_a_half_just_when_the_evidence_suffices(
-    wins: int, losses: int, alpha: float
-) -> None:
-    rate = win_rate(wins, wins + losses, alpha=alpha)
-    other = win_rate(losses, wins + losses, alpha=alpha)
-    assert 0.0 <= rate.low <= rate.mean <= rate.high <= 1.0
-    assert abs(rate.low - (1.0 - other.high)) < 1e-9
-    of = wins + losses
-    mixture = lgamma(wins + PRIOR) + lgamma(losses + PRIOR) - lgamma(of + 2 * PRIOR)
+@given(st.lists(st.booleans(), max_size=200))
+def test_the_evidence_is_the_beta_mixture_of_all_chances_over_one_half(b_wins: Sequence[bool]) -> None:
+    at = datetime(2026, 3, 2, tzinfo=UTC)
+    outcomes = [
+        Outcome(experiment_id="e", trace_id="t", query_id="q", at=at, a=float(not won), b=float(won))
+        for won in b_wins
+    ]
+    wins, of = sum(b_wins), len(b_wins)
+    mixture = lgamma(wins + PRIOR) + lgamma(of - wins + PRIOR) - lgamma(of + 2 * PRIOR)
     prior = 2 * lgamma(PRIOR) - lgamma(2 * PRIOR)
-    assert (mixture - prior + of * log(2) >= -log(alpha)) == (not rate.low <= 0.5 <= rate.high)
+    assert isclose(log(judge(outcomes, alpha=1e-300).e_value), mixture - prior + of * log(2), abs_tol=1e-9)

@@ -64,7 +64,7 @@ def test_a_decided_one_names_the_winner() -> None:
 def test_after_its_last_query_it_ends_and_says_what_is_known() -> None:
     status = status_of(record(max_queries=40), outcomes("ab" * 20 + "b" * 100))
     assert (status.queries, status.decision, status.is_over) == (40, None, True)
-    assert status.needs.startswith("no difference was found in 40 queries: b wins ")
+    assert status.needs.startswith("no difference was found in 40 queries: a won 20 ")
 
 
 def test_outcomes_are_taken_in_the_order_of_their_queries() -> None:

@@ -162,7 +162,7 @@ def test_the_judgements_say_what_a_change_is_worth() -> None:
 
     assert report.judged is not None
     judged = report.judged
-    assert (judged.queries, judged.effective, judged.coverage) == (2, 2.0, 1.0)
+    assert (judged.queries, judged.coverage) == (2, 1.0)
     assert [judged.ndcg_before, judged.ndcg_after] == pytest.approx([0.6309, 1.0], abs=1e-4)
     assert pytest.approx(0.3691, abs=1e-4) == judged.difference.mean
     assert {IntentKind.GENERAL, IntentKind.TIME} == set(judged.by_intent)
@@ -176,16 +176,6 @@ def test_what_was_not_judged_is_told_as_coverage() -> None:
 
     assert report.judged is not None
     assert report.judged.coverage == 0.25
-
-
-def test_queries_that_stand_for_several_make_a_smaller_effective_sample() -> None:
-    far_down = Evidence(relevance=1.0, kind=JudgementKind.OPENED, boost=4.0)
-    known = [*cases(9), replace(case(9), evidence={key_of("a.md"): far_down})]
-
-    report = replay(known, LESS_BAD, ranker=plain_ranker, keep=100)
-
-    assert report.judged is not None
-    assert report.judged.effective < report.judged.queries
 
 
 def test_a_backend_that_no_query_asked_is_refused() -> None:
