@@ -1,4 +1,4 @@
-"""The charts of what was learnt: weights over time, quality by day, the gain of the changes.
+"""The charts of what was learnt: weights over time, and quality by day; all values are from 0 to 1.
 
 A chart knows nothing of how it is drawn: `print_charts` prints it, `pictures` draws it into a file.
 """
@@ -26,12 +26,10 @@ Course = Literal["steps", "days"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A value and when it was, or began to hold; `low` and `high` are the ends of its 95 % interval."""
+    """A value and when it was, or began to hold."""
 
     at: datetime
     value: float
-    low: float | None = None
-    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +50,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """Lines over the same time, `start` to `end`; `bounds` are the least and the largest value, where known.
+    """Lines over the same time, `start` to `end`.
 
     `note` is what a reader has to know, and for a chart without lines what brings some.
     """
@@ -63,7 +61,6 @@ class Chart:
     start: datetime
     end: datetime
     series: tuple[Series, ...]
-    bounds: tuple[float, float] | None = None
     marks: tuple[Mark, ...] = ()
     note: str = ""
 
@@ -84,7 +81,6 @@ def charts_of(
     return (
         *weight_charts(changes, base=base, backends=backends, start=first, now=now),
         quality_chart(days, start=first, now=now),
-        gain_chart(changes, start=first, now=now),
     )
 
 
@@ -123,22 +119,17 @@ def weight_charts(
                 Series(name=name, points=_since(start, points))
                 for name, points in _courses(tables, kind, backends).items()
             ),
-            bounds=(0.0, 1.0),
             marks=marks,
             note=note,
         )
 
 
 def quality_chart(days: Sequence[BackendDay], *, start: datetime, now: datetime) -> Chart:
-    """Return the mean relevance of each backend's results by day, over all kinds of questions.
-
-    Drawn from what was judged; where nothing was, from how results were used.
-    """
-    judged = [one for one in days if one.group == "judged"]
-    by_use = bool(days) and not judged
+    """Return the mean relevance of each backend's results by day, over all kinds of questions, as judged."""
     grouped: defaultdict[tuple[str, datetime], list[BackendDay]] = defaultdict(list)
-    for one in judged or days:
-        grouped[one.backend, _morning(one.day)].append(one)
+    for one in days:
+        if one.group == "judged":
+            grouped[one.backend, _morning(one.day)].append(one)
     points: defaultdict[str, list[Point]] = defaultdict(list)
     for (backend, at), rows in sorted(grouped.items()):
         total = total_of(rows)
@@ -146,54 +137,12 @@ def quality_chart(days: Sequence[BackendDay], *, start: datetime, now: datetime)
             points[backend].append(Point(at=at, value=total.mean_relevance))
     return Chart(
         title="Quality of results by day",
-        unit="mean relevance, by use" if by_use else "mean relevance, judged",
+        unit="mean relevance, judged",
         course="days",
         start=start,
         end=now,
         series=tuple(Series(name=name, points=tuple(found)) for name, found in points.items()),
-        bounds=(0.0, 1.0),
         note="" if points else "Nothing was judged in this time: run `cmem feedback evaluate`.",
-    )
-
-
-def gain_chart(changes: Sequence[WeightChange], *, start: datetime, now: datetime) -> Chart:
-    """Return the expected gain of the active table over the settings' weights, in nDCG.
-
-    It is the sum over the changes that led from the settings to the table; going back to a table takes its
-    sum. The interval is that of the last change alone, around the sum: the earlier ones were expected then,
-    and stand for what they were. A change whose gain nobody measured, such as one by hand, adds nothing.
-    """
-    sums: dict[str | None, float] = {None: 0.0}
-    points = [Point(at=start, value=0.0)]
-    unmeasured = 0
-    for change in changes:
-        before = sums.get(change.replaced, 0.0)
-        gain = change.gain if change.action == "adopt" else None
-        if change.action == "adopt":
-            unmeasured += gain is None
-            sums[change.version] = before + (gain.mean if gain else 0.0)
-        after = sums.get(change.version, 0.0)
-        ends = (before + gain.low, before + gain.high) if gain else (None, None)
-        points.append(Point(at=change.at, value=after, low=ends[0], high=ends[1]))
-    return Chart(
-        title="Expected gain over the weights of the settings",
-        unit="nDCG",
-        course="steps",
-        start=start,
-        end=now,
-        series=(Series(name="gain", points=_since(start, points)),) if len(points) > 1 else (),
-        marks=tuple(Mark(at=one.at, text=one.version or SETTINGS) for one in changes if one.at >= start),
-        note=_gain_note(len(points) > 1, unmeasured),
-    )
-
-
-def _gain_note(is_known: bool, unmeasured: int) -> str:
-    if not is_known:
-        return "The weights were never changed: `cmem advise` says what a change would bring."
-    if not unmeasured:
-        return ""
-    return (
-        f"The gain of {unmeasured} change{'' if unmeasured == 1 else 's'} was not measured, and counts as 0."
     )
 
 
@@ -241,10 +190,9 @@ def print_charts(charts: Sequence[Chart]) -> None:
             print_line()
         print_line(f"{chart.title}{f'  ({chart.unit})' if chart.series else ''}", bold=True)
         if chart.series:
-            low, high = _bounds(chart)
             first, last = (at.astimezone(UTC).date().isoformat() for at in (chart.start, chart.end))
             head = ("", f"{first} .. {last}", "low", "high", "last")
-            rows = [(one.name, *_row(one, chart, low, high)) for one in chart.series]
+            rows = [(one.name, *_row(one, chart)) for one in chart.series]
             print_table(rows, head=head, right=(2, 3, 4), indent=2)
         if chart.marks:
             marks = (f"{one.text} {one.at.astimezone(UTC).date().isoformat()}" for one in chart.marks)
@@ -253,12 +201,10 @@ def print_charts(charts: Sequence[Chart]) -> None:
             print_line(f"  {chart.note}", dim=True)
 
 
-def _row(series: Series, chart: Chart, low: float, high: float) -> tuple[str, ...]:
+def _row(series: Series, chart: Chart) -> tuple[str, ...]:
     values = [one.value for one in series.points]
-    digits = 2 if chart.bounds else 3
-    numbers = (min(values), max(values), values[-1])
-    line = sparkline(sampled(series, chart, CELLS), low, high)
-    return line, *(f"{one:.{digits}f}" for one in numbers)
+    line = sparkline(sampled(series, chart, CELLS), 0.0, 1.0)
+    return line, *(f"{one:.2f}" for one in (min(values), max(values), values[-1]))
 
 
 def sampled(series: Series, chart: Chart, cells: int) -> list[float | None]:
@@ -275,11 +221,3 @@ def sampled(series: Series, chart: Chart, cells: int) -> list[float | None]:
         found = found[-1:] if chart.course == "steps" else [one for one in found if one.at + DAY > begin]
         values.append(fmean(one.value for one in found) if found else None)
     return values
-
-
-def _bounds(chart: Chart) -> tuple[float, float]:
-    if chart.bounds:
-        return chart.bounds
-    values = [point.value for one in chart.series for point in one.points]
-    low, high = min(0.0, *values), max(0.0, *values)
-    return low, high if high > low else low + 1.0

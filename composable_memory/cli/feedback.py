@@ -45,7 +45,7 @@ from composable_memory_feedback.weights import IntentKind, WeightTable
 from composable_memory_ops_logs import utc_now
 
 ALL_CHANGES = 10_000
-"""More changes of weights than anybody makes: the gain of one counts from the first."""
+"""More changes of weights than anybody makes."""
 QUESTION_CHARS = 60
 STDOUT = Path("-")
 GROUPS: tuple[tuple[KindGroup, str], ...] = (
@@ -265,7 +265,7 @@ async def plot(
     since: Since = None,
     as_json: AsJson = False,
 ) -> None:
-    """Plot weights over time, quality of each backend by day, and gain of weight changes."""
+    """Plot weights over time, and quality of each backend by day."""
     file = output or out  # --out is what it was called before
     if file is not None and file.suffix.lower() not in SUFFIXES:
         raise typer.BadParameter(f"{file.name!r} ends neither with .png nor with .svg", param_hint="--output")

@@ -79,9 +79,7 @@ def _draw(axes: "Axes", chart: Chart, numbers: Mapping[str, int]) -> None:
     axes.set_ylabel(chart.unit)
     axes.set_xlim(_number(chart.start), max(_number(chart.end), _number(chart.start) + 1e-3))
     axes.xaxis_date("UTC")
-    if chart.bounds:
-        low, high = chart.bounds
-        axes.set_ylim(low - 0.03 * (high - low), high + ROOM_FOR_MARKS * (high - low))
+    axes.set_ylim(-0.03, 1.0 + ROOM_FOR_MARKS)
     for number, series in enumerate(chart.series):
         colour = COLOURS[numbers[series.name] % len(COLOURS)]
         if chart.course == "steps":
@@ -97,15 +95,10 @@ def _draw(axes: "Axes", chart: Chart, numbers: Mapping[str, int]) -> None:
 
 
 def _draw_steps(axes: "Axes", chart: Chart, series: Series, colour: str, *, width: float) -> None:
-    """Draw values that hold until the next one, and the interval of each at the moment it began."""
+    """Draw values that hold until the next one."""
     times = [*(_number(one.at) for one in series.points), _number(chart.end)]
     values = [*(one.value for one in series.points), series.points[-1].value]
     axes.step(times, values, where="post", color=colour, label=series.name, linewidth=width)
-    for one in series.points:
-        if one.low is not None and one.high is not None:
-            axes.vlines(_number(one.at), one.low, one.high, color=colour, linewidth=5.0, alpha=0.3)
-    if chart.bounds is None:
-        axes.axhline(0.0, color="#94a3b8", linewidth=0.8)
 
 
 def _draw_days(axes: "Axes", chart: Chart, series: Series, colour: str) -> None:

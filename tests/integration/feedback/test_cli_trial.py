@@ -70,7 +70,6 @@ def chart(*points: Point, marks: Sequence[Mark] = (), end: datetime = NOON) -> C
         start=end - timedelta(days=2),
         end=end,
         series=(Series(name="notes", points=points),),
-        bounds=(0.0, 1.0),
         marks=tuple(marks),
     )
 

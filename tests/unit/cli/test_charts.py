@@ -22,7 +22,6 @@ from composable_memory.cli.charts import (
 from composable_memory.cli.pictures import write_picture
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import BackendDay, KindGroup
-from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.weights import IntentKind, WeightAction, WeightChange, WeightTable
 
 NOW = datetime(2026, 5, 11, tzinfo=UTC)
@@ -41,7 +40,6 @@ def change(
     *,
     replaced: str | None = None,
     action: WeightAction = "adopt",
-    gain: float | None = None,
     by_intent: dict[IntentKind, dict[str, float]] | None = None,
     **weights: float,
 ) -> WeightChange:
@@ -54,7 +52,6 @@ def change(
         weights=weights,
         by_intent=by_intent or {},
         replaced=replaced,
-        gain=None if gain is None else Interval(mean=gain, low=gain - 0.01, high=gain + 0.01),
     )
 
 
@@ -131,41 +128,24 @@ def test_quality_is_the_mean_over_the_queries_of_a_day() -> None:
     assert values(quality_chart(days, start=START, now=NOW), "notes") == [(3, pytest.approx(0.4)), (5, 0.5)]
 
 
-def test_quality_by_use_is_drawn_only_where_nothing_was_judged() -> None:
+def test_use_says_nothing_of_quality() -> None:
     used, judged = day(3, 1.0, group="implicit"), day(4, 0.5)
 
-    assert quality_chart([used], start=START, now=NOW).unit == "mean relevance, by use"
     assert values(quality_chart([used, judged], start=START, now=NOW), "notes") == [(4, 0.5)]
 
 
-def test_gains_add_up_and_a_rollback_takes_back_what_came_after() -> None:
-    gains = charts(
-        change("v1", 2, gain=0.02),
-        change("v2", 4, replaced="v1", gain=0.03),
-        change("v3", 6, replaced="v2"),
-        change("v1", 8, replaced="v3", action="rollback"),
-    )[-1]
-
-    expected = [(1, 0.0), (2, 0.02), (4, 0.05), (6, 0.05), (8, 0.02)]
-    assert [(one, round(value, 9)) for one, value in values(gains, "gain")] == expected
-    assert gains.note == "The gain of 1 change was not measured, and counts as 0."
-    point = gains.series[0].points[2]
-    assert [point.low, point.high] == pytest.approx([0.04, 0.06])
-
-
 def test_a_backend_has_one_colour_in_all_charts() -> None:
-    found = charts(change("v1", 4, gain=0.1), days=(day(3, 0.5),))
+    found = charts(change("v1", 4), days=(day(3, 0.5),))
 
-    assert colour_numbers(found) == {"notes": 0, "graph": 1, "gain": 2}
+    assert colour_numbers(found) == {"notes": 0, "graph": 1}
 
 
 def test_a_memory_of_which_nothing_is_known_has_charts_that_say_what_brings_some() -> None:
-    weights, quality, gain = charts_of((), (), base=BASE, backends=BACKENDS, start=None, now=NOW)
+    weights, quality = charts_of((), (), base=BASE, backends=BACKENDS, start=None, now=NOW)
 
-    assert (len(weights.series), quality.series, gain.series) == (2, (), ())
+    assert (len(weights.series), quality.series) == (2, ())
     assert "never changed" in weights.note
     assert "`cmem feedback evaluate`" in quality.note
-    assert "`cmem advise`" in gain.note
 
 
 def test_a_time_that_is_still_to_come_begins_now(capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,8 +161,7 @@ def test_a_time_that_is_still_to_come_begins_now(capsys: pytest.CaptureFixture[s
 
 def chart(*points: Point, course: str = "steps", **more: object) -> Chart:
     series = (Series(name="notes", points=points),)
-    given: dict[str, object] = {"bounds": (0.0, 1.0), **more}
-    return Chart(title="T", unit="u", course=course, start=START, end=NOW, series=series, **given)  # type: ignore[arg-type]
+    return Chart(title="T", unit="u", course=course, start=START, end=NOW, series=series, **more)  # type: ignore[arg-type]
 
 
 def test_steps_hold_until_the_next_one() -> None:
@@ -211,17 +190,6 @@ def test_a_series_is_shown_with_its_course_its_range_and_its_last_value(
     assert "v1 2026-05-06" in changes
 
 
-def test_values_without_bounds_may_lie_below_zero(capsys: pytest.CaptureFixture[str]) -> None:
-    print_charts([chart(Point(at=START, value=-0.1), Point(at=at(6), value=0.1), bounds=None)])
-
-    assert capsys.readouterr().out.splitlines()[-1].split()[1:] == [
-        "▁" * 24 + "█" * 24,
-        "-0.100",
-        "0.100",
-        "0.100",
-    ]
-
-
 # --- pictures -----------------------------------------------------------------------------------------------
 
 needs_matplotlib = pytest.mark.skipif(not find_spec("matplotlib"), reason="needs the extra plots")
@@ -230,7 +198,7 @@ needs_matplotlib = pytest.mark.skipif(not find_spec("matplotlib"), reason="needs
 @pytest.mark.thorough
 @needs_matplotlib
 def test_the_same_charts_make_the_same_svg(tmp_path: Path) -> None:
-    drawn = charts(change("v1", 4, notes=0.2, graph=0.8, gain=0.01), days=(day(3, 0.5),))
+    drawn = charts(change("v1", 4, notes=0.2, graph=0.8), days=(day(3, 0.5),))
     for name in ("a.svg", "b.svg"):
         write_picture(drawn, tmp_path / name)
 
