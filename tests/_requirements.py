@@ -777,7 +777,6 @@ COMPOSABLE = document(
             decided("feedback:advisor", "LLM-based weight advisor",
                     "a model proposes with reasons, as one of two advisors; a replay of the log decides",
                     f"{LEARNING_LOOP}a_language_model_can_be_the_advisor_held_by_the_same_checks",
-                    f"{LEARNING_LOOP}of_both_advisors_the_one_that_surely_gains_more_is_heard",
                     f"{WEIGHING}a_model_that_is_right_is_heard", f"{WEIGHING}a_hostile_model_changes_nothing",
                     f"{MODEL_ADVICE}a_good_proposal_names_weights_reasons_and_what_they_rest_on",
                     f"{CLI_FEEDBACK}an_advice_tells_weights_and_gain_and_changes_nothing"),

@@ -121,6 +121,12 @@ class JudgeSettings(SettingsModel):
     timeout_ms: int = Field(default=30_000, ge=100, le=3_600_000, description="How long one answer may take.")
 
 
+def _refuse_both(advisor: object) -> object:
+    if advisor == "both":
+        raise ValueError("asking both advisors was removed; choose statistical, or llm")
+    return advisor
+
+
 class FeedbackSettings(SettingsModel):
     """What is learnt from how results were used, and how far that may change the weights."""
 
@@ -136,8 +142,8 @@ class FeedbackSettings(SettingsModel):
         default=False,
         description="Adopt what passes every check; otherwise advice is only logged.",
     )
-    advisor: Literal["statistical", "llm", "both"] = Field(
-        default="statistical", description="Who proposes weights: statistics, the language model, or both."
+    advisor: Annotated[Literal["statistical", "llm"], BeforeValidator(_refuse_both)] = Field(
+        default="statistical", description="Who proposes weights: statistics, or the language model."
     )
     transcripts_dir: Path | None = Field(
         default=None,

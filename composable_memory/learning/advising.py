@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from math import inf
 
 from composable_memory.learning.chat_model import language_model
 from composable_memory.learning.context import LearningContext
@@ -14,7 +13,7 @@ from composable_memory.query.replay import Replayer
 from composable_memory_feedback.advice.evidence import Case, score
 from composable_memory_feedback.advice.proposal import (
     HARDLY,
-    AdvisorChoice,
+    AdvisorName,
     Objection,
     Proposal,
     check,
@@ -54,12 +53,6 @@ class Advice:
         """Return whether nothing speaks against adopting it."""
         return not self.objections
 
-    @property
-    def promise(self) -> tuple[bool, float]:
-        """Return what advice is ordered by: whether it may be adopted, then the least that it gains."""
-        gain = self.proposal.destination_gain or self.proposal.gain
-        return self.is_allowed, -inf if gain is None else gain.low
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
@@ -82,7 +75,7 @@ class Advising:
 
     async def advise(
         self,
-        advisor: AdvisorChoice | None = None,
+        advisor: AdvisorName | None = None,
         *,
         since: datetime | None = None,
         automatic: bool = False,
@@ -90,20 +83,16 @@ class Advising:
     ) -> Advice:
         """Return a proposal with what speaks against it, by default of the advisor of the settings.
 
-        Nothing changes. Where both advisors are asked and the language model fails, a note says so. An
-        `automatic` change must not be one that somebody went back from.
+        Nothing changes. An `automatic` change must not be one that somebody went back from.
 
         Raises:
             FeedbackError: there is no log or store, or the language model is missing or fails.
         """
         known = await self._known(since, automatic)
-        chosen = advisor or self._context.settings.advisor
-        if chosen == "llm":
+        if (advisor or self._context.settings.advisor) == "llm":
             advice = await self._from_model(known)
         else:
             advice = await asyncio.to_thread(self._computed, known, pace)
-        if chosen == "both":
-            advice = await self._surer(advice, known)
         self._tell(advice)
         return advice
 
@@ -135,14 +124,6 @@ class Advising:
         return _Known(
             cases=cases, judgements=judgements, golden=golden, current=current, taken_back=taken_back
         )
-
-    async def _surer(self, computed: Advice, known: _Known) -> Advice:
-        """Return the advice that surely gains more, of what may be adopted if anything may."""
-        try:
-            return max(computed, await self._from_model(known), key=lambda one: one.promise)
-        except FeedbackError as error:
-            notes = (*computed.proposal.notes, f"the language model advised nothing: {error}")
-            return replace(computed, proposal=replace(computed.proposal, notes=notes))
 
     async def _from_model(self, known: _Known) -> Advice:
         from composable_memory_feedback.advice.llm import propose

@@ -253,6 +253,14 @@ def test_a_removed_setting_is_named_with_what_to_do(files: Files) -> None:
     assert "delete" in str(refusal)
 
 
+def test_a_removed_value_is_named_with_those_that_are_left(files: Files) -> None:
+    write(files.own, nested("memory.feedback.advisor", "both"))
+
+    refusal = files.refusal()
+    assert refusal.key == "memory.feedback.advisor"
+    assert "removed; choose statistical, or llm" in str(refusal)
+
+
 def test_what_is_no_file_is_refused_without_waiting_for_it(files: Files) -> None:
     os.mkfifo(files.workspace / ".composable-memory.yaml")
 

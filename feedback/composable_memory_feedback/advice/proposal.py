@@ -28,8 +28,6 @@ MOST = 1e9
 """No proportion is taken to be larger, so that no division overflows."""
 
 AdvisorName = Literal["statistical", "llm"]
-AdvisorChoice = Literal["statistical", "llm", "both"]
-"""Who is asked; of both, the proposal that surely gains more is taken."""
 
 ObjectionCode = Literal[
     "no-change",

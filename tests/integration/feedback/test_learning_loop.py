@@ -14,7 +14,7 @@ from composable_memory.learning.loop import LearningLoop, learning_goes_on
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_ops_logs import OpsLogReader
-from tests.integration.embedders.loopback import Answerer, Reply, listening
+from tests.integration.embedders.loopback import Answerer, listening
 from tests.integration.feedback.learners import Place, Rest, ask, judge, saying
 from tests.integration.test_leaks import DESCRIPTORS, open_descriptors, threads_besides
 from tests.rounds import rounds
@@ -152,20 +152,6 @@ async def test_a_language_model_in_the_loop_that_would_make_things_worse_changes
 
             assert memory.weights.now.table.weights == SETTINGS
             assert await logged(memory, "weights.advised")
-
-
-@pytest.mark.thorough
-async def test_of_both_advisors_the_one_that_surely_gains_more_is_heard(judged: Place) -> None:
-    async with judged.memory() as memory:
-        alone = (await memory.learning.advising.advise("statistical")).proposal
-    for answer in (WORSE, RUBBISH, lambda _: Reply(status=500)):
-        async with listening(answer) as server:
-            place = judged.set(advisor="both", llm={"base_url": f"{server.url}/v1"})
-            async with place.memory() as memory:
-                heard = (await memory.learning.advising.advise()).proposal
-
-        assert len(server.received) > 0
-        assert (heard.advisor, heard.table.weights) == ("statistical", alone.table.weights)
 
 
 # --- what it gathers ----------------------------------------------------------------------------------------
