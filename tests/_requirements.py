@@ -3002,7 +3002,7 @@ INTERFACES = document(
                  "precision counts above 0.5; mean relevance; used and judged; by backend",
                  f"{EVALUATOR}a_relevance_of_exactly_one_half_is_not_relevant",
                  f"{EVALUATOR}the_evaluation_records_sums_and_cost",
-                 f"{STORE}days_tell_backends_intents_and_groups_apart"),
+                 f"{STORE}days_tell_backends_and_intents_apart_and_leave_use_out"),
             decided("own:learning:cost", "evaluationCost, which is always 0",
                     "tokens and time as the endpoint tells them",
                     f"{EVALUATOR}the_evaluation_records_sums_and_cost",
@@ -3057,7 +3057,7 @@ INTERFACES = document(
                     "per backend, kind of question, UTC day and kind of judge, exact when a judgement is "
                     "replaced, and uses are counted",
                     f"{STORE}days_are_means_over_queries",
-                    f"{STORE}days_tell_backends_intents_and_groups_apart",
+                    f"{STORE}days_tell_backends_and_intents_apart_and_leave_use_out",
                     f"{STORE}replacing_a_judgement_replaces_its_part_of_the_day",
                     f"{STORE}a_day_ends_at_midnight_in_utc",
                     f"{STORE_LAWS}the_word_stored_last_counts_in_whatever_portions_and_whatever_the_clock_said"),

@@ -128,8 +128,7 @@ def quality_chart(days: Sequence[BackendDay], *, start: datetime, now: datetime)
     """Return the mean relevance of each backend's results by day, over all kinds of questions, as judged."""
     grouped: defaultdict[tuple[str, datetime], list[BackendDay]] = defaultdict(list)
     for one in days:
-        if one.group == "judged":
-            grouped[one.backend, _morning(one.day)].append(one)
+        grouped[one.backend, _morning(one.day)].append(one)
     points: defaultdict[str, list[Point]] = defaultdict(list)
     for (backend, at), rows in sorted(grouped.items()):
         total = total_of(rows)

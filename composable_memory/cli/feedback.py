@@ -39,7 +39,7 @@ from composable_memory.cli.weights import (
 )
 from composable_memory.json_documents import document
 from composable_memory.learning import EvaluationRun, Learning, LearningStats, WeightsReport
-from composable_memory_feedback.judgements import BackendDay, Judgement, JudgementKind, KindGroup, total_of
+from composable_memory_feedback.judgements import BackendDay, Judgement, JudgementKind, total_of
 from composable_memory_feedback.judging import EvaluationOutcome
 from composable_memory_feedback.weights import IntentKind, WeightTable
 from composable_memory_ops_logs import utc_now
@@ -48,10 +48,6 @@ ALL_CHANGES = 10_000
 """More changes of weights than anybody makes."""
 QUESTION_CHARS = 60
 STDOUT = Path("-")
-GROUPS: tuple[tuple[KindGroup, str], ...] = (
-    ("judged", "Quality, as judged"),
-    ("implicit", "Quality, by what was opened or quoted"),
-)
 
 app = typer.Typer()
 feedback = typer.Typer(
@@ -321,20 +317,18 @@ def print_stats(found: LearningStats, backends: Sequence[str]) -> None:
         ("Weights", _format_report(found.weights, backends)),
     ]
     print_pairs(rows, indent=0)
-    for group, title in GROUPS:
-        if quality := [*_quality_rows(found.days, group)]:
-            print_line()
-            print_line(title, bold=True)
-            head = ("backend", "questions", "queries", "precision", "relevance", "used")
-            print_table(quality, head=head, right=(2, 3, 4, 5))
+    if quality := [*_quality_rows(found.days)]:
+        print_line()
+        print_line("Quality, as judged", bold=True)
+        head = ("backend", "questions", "queries", "precision", "relevance", "used")
+        print_table(quality, head=head, right=(2, 3, 4, 5))
 
 
-def _quality_rows(days: Iterable[BackendDay], group: KindGroup) -> Iterator[Sequence[str]]:
+def _quality_rows(days: Iterable[BackendDay]) -> Iterator[Sequence[str]]:
     """Yield a row for every backend over all questions, then one for each kind if there are several."""
     found: dict[str, dict[IntentKind, list[BackendDay]]] = defaultdict(lambda: defaultdict(list))
     for one in days:
-        if one.group == group and one.queries:
-            found[one.backend][one.intent].append(one)
+        found[one.backend][one.intent].append(one)
     for backend, kinds in sorted(found.items()):
         yield backend, ALL_QUESTIONS, *_quality([one for own in kinds.values() for one in own])
         if len(kinds) > 1:

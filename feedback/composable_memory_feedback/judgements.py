@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from statistics import fmean
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from composable_memory_feedback.weights import IntentKind
 from composable_memory_ops_logs import place_key
@@ -98,43 +98,33 @@ class Evaluation:
     error: str | None = None
 
 
-KindGroup = Literal["judged", "implicit"]
-"""Judged by somebody (a person, a model), or inferred from what happened."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackendDay:
-    """How the results of one backend did in the queries of one kind that were judged on one day (UTC).
+class BackendRecord:
+    """How the results of a backend did in judged queries.
 
     `precision` (the share of relevant results) and `mean_relevance` are means over the queries, each from
     0 to 1; `used` and `results` are sums over them.
     """
 
-    day: date
-    backend: str
-    intent: IntentKind
     queries: int
     precision: float
     mean_relevance: float
     used: int
     results: int
     """How many results were judged."""
-    group: KindGroup = "judged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackendRecord:
-    """How results did over several days; means are over the queries, 0 where there was none."""
+class BackendDay(BackendRecord):
+    """The record of one backend in the queries of one kind that were judged on one day (UTC)."""
 
-    queries: int
-    precision: float
-    mean_relevance: float
-    used: int
-    results: int
+    day: date
+    backend: str
+    intent: IntentKind
 
 
 def total_of(days: Iterable[BackendDay]) -> BackendRecord:
-    """Sum up several days."""
+    """Sum up several days; the means are 0 where there is no query."""
     days = [*days]
     queries = sum(one.queries for one in days)
     return BackendRecord(
@@ -146,42 +136,30 @@ def total_of(days: Iterable[BackendDay]) -> BackendRecord:
     )
 
 
-_RANK = {
-    JudgementKind.EXPLICIT: 0,
-    JudgementKind.MODEL: 1,
-    JudgementKind.QUOTED: 2,
-    JudgementKind.OPENED: 3,
-    JudgementKind.REQUERIED: 4,
-}
-"""Whose word counts where several speak of one result: the lowest, and of equals the one stored last."""
-
-
 def backend_days(judgements: Iterable[Judgement]) -> list[BackendDay]:
     """Return how backends did, day by day, by judgements in the order in which they were stored.
 
-    A query counts on the day of its latest judgement. What was inferred from use stands in days of its own:
-    used results are nearly always relevant, so their precision tells little.
+    A query counts on the day of its latest judgement. What was inferred from use is left out: used results
+    are nearly always relevant, so it says little of quality.
     """
-    by_query: defaultdict[tuple[str, str, str, KindGroup], list[Judgement]] = defaultdict(list)
+    by_query: defaultdict[tuple[str, str, str], list[Judgement]] = defaultdict(list)
     for one in judgements:
-        if one.backend is not None:
-            group: KindGroup = "implicit" if one.kind.is_implicit else "judged"
-            by_query[one.trace_id, one.query_id, one.backend, group].append(one)
-    by_day: defaultdict[tuple[date, str, IntentKind, KindGroup], list[list[Judgement]]] = defaultdict(list)
-    for (_, _, backend, group), several in by_query.items():
+        if one.backend is not None and not one.kind.is_implicit:
+            by_query[one.trace_id, one.query_id, one.backend].append(one)
+    by_day: defaultdict[tuple[date, str, IntentKind], list[list[Judgement]]] = defaultdict(list)
+    for (_, _, backend), several in by_query.items():
         latest = several[-1]
-        by_day[latest.at.astimezone(UTC).date(), backend, latest.intent, group].append(several)
+        by_day[latest.at.astimezone(UTC).date(), backend, latest.intent].append(several)
     return [_day(*key, by_day[key]) for key in sorted(by_day)]
 
 
-def _day(
-    day: date, backend: str, intent: IntentKind, group: KindGroup, queries: Sequence[Sequence[Judgement]]
-) -> BackendDay:
-    """Return the figures of a day from what was said of each query, one word for each result."""
+def _day(day: date, backend: str, intent: IntentKind, queries: Sequence[Sequence[Judgement]]) -> BackendDay:
+    """Return the figures of a day; of several judgements of a result the latest one of a person counts."""
     relevances = []
     for judgements in queries:
-        deciding = {one.key: one for one in sorted(judgements, key=lambda one: -_RANK[one.kind])}
-        relevances.append([one.relevance for one in deciding.values()])
+        by_weight = sorted(judgements, key=lambda one: one.kind is JudgementKind.EXPLICIT)
+        deciding = {one.key: one.relevance for one in by_weight}
+        relevances.append([*deciding.values()])
     return BackendDay(
         day=day,
         backend=backend,
@@ -191,5 +169,4 @@ def _day(
         mean_relevance=fmean(fmean(own) for own in relevances),
         used=sum(len({one.key for one in several if one.was_used}) for several in queries),
         results=sum(map(len, relevances)),
-        group=group,
     )

@@ -60,9 +60,8 @@ MAX_REASON_CHARS = 300
 
 
 def record_of(days: Iterable[BackendDay], backend: str, kind: IntentKind | None = None) -> BackendRecord:
-    """Sum up what was judged of a backend, for questions of one kind or of all; use alone does not count."""
-    own = (one for one in days if one.backend == backend and one.group == "judged")
-    return total_of(one for one in own if kind in {None, one.intent})
+    """Sum up what was judged of a backend, for questions of one kind or of all."""
+    return total_of(one for one in days if one.backend == backend and kind in {None, one.intent})
 
 
 async def propose(

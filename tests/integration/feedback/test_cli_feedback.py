@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +19,6 @@ from typer.testing import CliRunner, Result
 from composable_memory.cli import app
 from composable_memory.learning import open_learning
 from composable_memory.runtime.opening import open_memory
-from composable_memory_feedback.judgements import JudgementKind
 from tests.cli_page import assert_documented
 from tests.installed_packages import install
 from tests.integration.feedback.two_backends import ENTRY_POINTS, WRONG, sure, vague
@@ -321,22 +319,6 @@ def test_stats_as_json_hold_the_days(cmem: Cmem) -> None:
     assert document["judgements"] == {"explicit": 4 * QUERIES}
     assert {day["backend"] for day in document["days"]} == {"sure", "vague"}
     assert "waiting" not in document
-
-
-def test_stats_tell_what_use_says_beside_what_was_judged(cmem: Cmem) -> None:
-    judged = {day["group"] for day in cmem.json("feedback", "stats")["days"]}
-
-    async def use() -> None:
-        trace_id = await cmem.ask([3], judged=False)
-        async with open_learning(cmem.workspace, state_dir=cmem.state, environ=cmem.environ) as learning:
-            rated = await learning.judging.judge(trace_id, "1", relevance=1.0, used=True)
-            opened = replace(rated, kind=JudgementKind.OPENED)
-            await learning.context.stored(lambda store: store.add([opened]))
-
-    asyncio.run(use())
-
-    assert judged == {"judged"}
-    assert {day["group"] for day in cmem.json("feedback", "stats")["days"]} == {"judged", "implicit"}
 
 
 def test_a_plot_without_a_file_is_drawn_in_the_terminal(cmem: Cmem) -> None:

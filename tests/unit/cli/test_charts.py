@@ -21,7 +21,7 @@ from composable_memory.cli.charts import (
 )
 from composable_memory.cli.pictures import write_picture
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.judgements import BackendDay, KindGroup
+from composable_memory_feedback.judgements import BackendDay
 from composable_memory_feedback.weights import IntentKind, WeightAction, WeightChange, WeightTable
 
 NOW = datetime(2026, 5, 11, tzinfo=UTC)
@@ -61,7 +61,6 @@ def day(
     *,
     queries: int = 1,
     intent: IntentKind = IntentKind.GENERAL,
-    group: KindGroup = "judged",
 ) -> BackendDay:
     return BackendDay(
         day=date(2026, 5, number),
@@ -72,7 +71,6 @@ def day(
         mean_relevance=relevance,
         used=0,
         results=1,
-        group=group,
     )
 
 
@@ -126,12 +124,6 @@ def test_quality_is_the_mean_over_the_queries_of_a_day() -> None:
     days = (day(3, 0.2, queries=3), day(3, 1.0, intent=IntentKind.TIME), day(5, 0.5))
 
     assert values(quality_chart(days, start=START, now=NOW), "notes") == [(3, pytest.approx(0.4)), (5, 0.5)]
-
-
-def test_use_says_nothing_of_quality() -> None:
-    used, judged = day(3, 1.0, group="implicit"), day(4, 0.5)
-
-    assert values(quality_chart([used, judged], start=START, now=NOW), "notes") == [(4, 0.5)]
 
 
 def test_a_backend_has_one_colour_in_all_charts() -> None:

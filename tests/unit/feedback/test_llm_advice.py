@@ -12,7 +12,7 @@ from composable_memory_feedback.advice.evidence import Case, Evidence
 from composable_memory_feedback.advice.llm import propose, record_of
 from composable_memory_feedback.advice.proposal import AdviceLimits, Proposal
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_feedback.judgements import BackendDay, JudgementKind, KindGroup
+from composable_memory_feedback.judgements import BackendDay, JudgementKind
 from composable_memory_feedback.weights import IntentKind, WeightTable
 from tests.unit.feedback.judged_queries import NOW, ScriptedModel, hit, logged_query
 
@@ -45,7 +45,6 @@ def day(
     queries: int = 60,
     precision: float = 0.6,
     intent: IntentKind = IntentKind.GENERAL,
-    group: KindGroup = "judged",
 ) -> BackendDay:
     return BackendDay(
         day=date(2026, 3, 1),
@@ -56,7 +55,6 @@ def day(
         mean_relevance=precision,
         used=queries // 2,
         results=queries * 5,
-        group=group,
     )
 
 
@@ -175,10 +173,8 @@ async def test_weights_by_kind_that_are_in_force_stay() -> None:
 
 async def test_without_anything_judged_no_model_is_asked() -> None:
     model = ScriptedModel("{}")
-    idle = [day("builtin", group="implicit")]
-
     with pytest.raises(FeedbackError, match="nothing to advise on"):
-        await propose(model, current=CURRENT, days=idle, worst=(), limits=AdviceLimits())
+        await propose(model, current=CURRENT, days=(), worst=(), limits=AdviceLimits())
 
     assert model.asked == []
 
@@ -224,7 +220,6 @@ def test_records_weigh_days_by_their_queries_and_leave_use_alone_out() -> None:
     days = [
         day("qmd", queries=30, precision=1.0),
         day("qmd", queries=10, precision=0.0),
-        day("qmd", queries=99, group="implicit"),
     ]
 
     record = record_of(days, "qmd")

@@ -161,28 +161,19 @@ def test_days_are_means_over_queries(store: FeedbackStore) -> None:
     assert backend_days(store.judgements()) == [expected]
 
 
-def test_days_tell_backends_intents_and_groups_apart(store: FeedbackStore) -> None:
+def test_days_tell_backends_and_intents_apart_and_leave_use_out(store: FeedbackStore) -> None:
     store.add(
         [
             judgement("a.md"),
             judgement("b.md", backend="graphiti"),
             judgement("a.md", query="q2", intent=IntentKind.TIME),
-            judgement("a.md", kind=JudgementKind.OPENED),
+            judgement("d.md", kind=JudgementKind.OPENED),
             judgement("c.md", backend=None),
         ]
     )
 
-    def told(days: list[BackendDay]) -> list[tuple[str, str, str]]:
-        return [(day.backend, day.intent, day.group) for day in days]
-
-    judged = [
-        ("builtin", "general", "judged"),
-        ("builtin", "time", "judged"),
-        ("graphiti", "general", "judged"),
-    ]
-    assert sorted(told(backend_days(store.judgements()))) == sorted(
-        [*judged, ("builtin", "general", "implicit")]
-    )
+    told = [(day.backend, day.intent, day.results) for day in backend_days(store.judgements())]
+    assert told == [("builtin", "general", 1), ("builtin", "time", 1), ("graphiti", "general", 1)]
 
 
 def test_replacing_a_judgement_replaces_its_part_of_the_day(store: FeedbackStore) -> None:
