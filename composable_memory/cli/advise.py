@@ -1,6 +1,6 @@
 """`cmem advise`: proposes weights, says what they would bring, and adopts them where that is allowed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -143,7 +143,8 @@ def print_advice(advice: Advice, applied: str | None = None) -> None:
 
 def _print_weights(proposal: Proposal) -> None:
     """Print the proposed weights, each with the advisor's reason; those that change are bold."""
-    rows, changed = [], set()
+    rows: list[Sequence[str]] = []
+    changed: set[int] = set()
     for kind, backend, before, after, reason in _weights(proposal):
         if abs(after - before) >= 0.0005:
             changed.add(len(rows))

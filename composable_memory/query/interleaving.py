@@ -4,13 +4,14 @@ Team draft: F. Radlinski, M. Kurup, T. Joachims, CIKM 2008; O. Chapelle, T. Joac
 "Large-scale validation and analysis of interleaved search evaluation", ACM TOIS 30(1), 2012.
 """
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
 from hashlib import blake2b, shake_128
 from itertools import accumulate
 from typing import Literal
 
 from composable_memory.query.fusion import Merged, T
+from composable_memory_ops_logs import Interleaved
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 
@@ -83,18 +84,9 @@ def _coins(seed: int, count: int) -> int:
     return int.from_bytes(shake_128(b"%d" % seed).digest(max(0, count) // 8 + 1), "little")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draw:
-    """How a list was drawn from two rankings: by which seed, of which weights, and who put up each result."""
-
-    experiment_id: str
-    weights_a: Mapping[str, float]
-    weights_b: Mapping[str, float]
-    seed: int
-    teams: tuple[str, ...] = ()
-
-
-def interleave(a: Merged[T], b: Merged[T], draw: Draw, *, max_results: int) -> tuple[Merged[T], Draw]:
+def interleave(
+    a: Merged[T], b: Merged[T], draw: Interleaved, *, max_results: int
+) -> tuple[Merged[T], Interleaved]:
     """Return the list that both rankings draft in turns, and the draw with what each result counts for.
 
     Results are the same when they stand for a common candidate. A score is never better than that of the

@@ -9,7 +9,6 @@ from typing import Any
 
 from composable_memory.query.context_pack import PackBudget
 from composable_memory.query.fusion import Group, Merged, T
-from composable_memory.query.interleaving import Draw
 from composable_memory.query.near_duplicates import near_pairs, near_pairs_shown
 from composable_memory.query.ranking import QueryContext, Ranking
 from composable_memory.types import (
@@ -120,7 +119,7 @@ class QueryLogger:
         request: QueryRequest,
         response: QueryResponse,
         ranking: Ranking[MemorySearchResult],
-        draw: Draw | None,
+        draw: Interleaved | None,
     ) -> None:
         """Log `query.merged`; `draw` says how the list was drawn from two rankings, if it was."""
         if not self._ops_log.is_heard:
@@ -154,7 +153,7 @@ class QueryLogger:
                 near=MadeWhenRead(
                     partial(_near, response.answers, request.options.max_results, policy.depth)
                 ),
-                experiment=None if draw is None else _interleaved(draw),
+                experiment=draw,
             ),
             status="partial" if response.degraded else "success",
             duration_ms=round(response.latency_ms, 3),
@@ -325,13 +324,6 @@ def _final(group: Group[T]) -> FinalResult:
 def _answered_by(answer: BackendAnswer) -> str | None:
     by = answer.results[0].metadata.get("answered_by") if answer.results else None
     return by if isinstance(by, str) else None
-
-
-def _interleaved(draw: Draw) -> Interleaved:
-    return Interleaved(
-        id=draw.experiment_id, weights_a=draw.weights_a, weights_b=draw.weights_b, seed=draw.seed,
-        teams=draw.teams,
-    )  # fmt: skip
 
 
 def _paths_by_backend(response: QueryResponse) -> dict[str, list[str]]:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Generic
 
 from composable_memory.query.calibration import STRONG, STRONG_HYBRID, Calibration, calibrate, strength
 from composable_memory.query.fusion import DEFAULT_RRF_K, BackendList, Dedup, Fusion, Merged, T, merge
-from composable_memory.query.interleaving import Draw, interleave, seed_of
+from composable_memory.query.interleaving import interleave, seed_of
 from composable_memory.query.near_duplicates import are_near
 from composable_memory.types import BackendAnswer, MemorySearchResult, SearchOptions
 from composable_memory_feedback.weights import IntentKind, WeightTable
+from composable_memory_ops_logs import Interleaved
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ def rank_active(
     *,
     min_depth: int,
     trace_id: str,
-) -> tuple[Ranking[MemorySearchResult], Draw | None]:
+) -> tuple[Ranking[MemorySearchResult], Interleaved | None]:
     """Rank under the weights in force, or draw from two rankings while an experiment compares tables."""
     found = {one.backend_id: one.results for one in answers}
 
@@ -245,7 +246,7 @@ def rank_active(
         return ranked(terms.weights), None
     a, b = terms.weights_of(experiment.a), terms.weights_of(experiment.b)
     seed = seed_of(trace_id, terms.query_id, experiment.id)
-    draw = Draw(experiment_id=experiment.id, weights_a=a, weights_b=b, seed=seed)
+    draw = Interleaved(id=experiment.id, weights_a=a, weights_b=b, seed=seed)
     one, other = ranked(a), ranked(b)
     merged, drawn = interleave(one.merged, other.merged, draw, max_results=options.max_results)
     return replace(one, merged=merged), drawn

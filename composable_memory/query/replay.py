@@ -10,7 +10,7 @@ from typing import Any
 
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import Dedup, Fusion, Group, Loser, Merged
-from composable_memory.query.interleaving import Draw, interleave
+from composable_memory.query.interleaving import interleave
 from composable_memory.query.ranking import CalibrationRule, MergePolicy, Ranking, depth_for, rank
 from composable_memory.types import SearchOptions
 from composable_memory_feedback.logged.logged_query import LoggedQuery, RankedHit, RankingPolicy
@@ -124,13 +124,7 @@ def _as_then(query: LoggedQuery, prepared: "_Prepared") -> tuple[Merged[Candidat
         prepared.ranked(query.policy, weights).merged
         for weights in (experiment.weights_a, experiment.weights_b)
     )
-    draw = Draw(
-        experiment_id=experiment.id,
-        weights_a=experiment.weights_a,
-        weights_b=experiment.weights_b,
-        seed=experiment.seed,
-    )
-    merged, drawn = interleave(a, b, draw, max_results=query.policy.max_results)
+    merged, drawn = interleave(a, b, experiment, max_results=query.policy.max_results)
     return merged, drawn.teams
 
 

@@ -304,7 +304,7 @@ class Interleaved:
     weights_a: Mapping[str, float]
     weights_b: Mapping[str, float]
     seed: int
-    teams: Sequence[str]
+    teams: tuple[str, ...] = ()
     """Who has the credit of each result, in order: `a`, `b`, or `-` for neither."""
 
 

@@ -62,10 +62,10 @@ def test_a_table_from_a_model_has_known_backends_and_weights_above_the_least(
     proposal = asyncio.run(propose(model, current=CURRENT, days=[], worst=WORST, limits=limits))
 
     if proposal.table is CURRENT:
-        assert proposal.changes == ()
+        assert proposal.reasons == {}
         assert proposal.notes[0].startswith("refused: ")
     else:
         assert set(proposal.table.weights) == {"builtin", "qmd"}
         assert max(proposal.table.weights.values()) == 1.0
         assert min(proposal.table.weights.values()) >= limits.min_weight
-        assert proposal.changes
+        assert proposal.reasons

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from composable_memory_feedback.judgements import Judgement, JudgementKind, QueryKey
 from composable_memory_feedback.weights import IntentKind, WeightTable
-from composable_memory_ops_logs import Candidate, TakenFrom, place_key
+from composable_memory_ops_logs import Candidate, Interleaved, TakenFrom, place_key
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 
@@ -48,18 +48,6 @@ class LoggedList:
     is_absolute: bool = True
     answered_by: str | None = None
     error: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedExperiment:
-    """That a query was served from two rankings: which tables, which draw, and who put up each result."""
-
-    id: str
-    weights_a: Mapping[str, float]
-    weights_b: Mapping[str, float]
-    seed: int
-    teams: tuple[str, ...]
-    """Who has the credit of each result, in order: `a`, `b`, or `-` for neither."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +102,7 @@ class LoggedQuery:
     memory: str | None = None
     """The mark of the memory that was asked, where several share one log."""
     session_key: str | None = None
-    experiment: LoggedExperiment | None = None
+    experiment: Interleaved | None = None
     written: Annotated[Any, Field(exclude=True)] = field(default=None, repr=False, compare=False)
     """The `ShortRanking` of the log, for the comparison to the byte; it is not kept in a store."""
 

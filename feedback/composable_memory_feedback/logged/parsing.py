@@ -12,7 +12,6 @@ from pydantic.alias_generators import to_camel
 
 from composable_memory_feedback.logged.logged_query import (
     LoggedAnswer,
-    LoggedExperiment,
     LoggedList,
     LoggedQuery,
     LoggedRead,
@@ -20,7 +19,7 @@ from composable_memory_feedback.logged.logged_query import (
     RankingPolicy,
 )
 from composable_memory_feedback.weights import IntentKind
-from composable_memory_ops_logs import Candidate, OpsEvent, TakenFrom
+from composable_memory_ops_logs import Candidate, Interleaved, OpsEvent, TakenFrom
 from composable_memory_ops_logs.short_form import ShortRanking, final_row, is_short, short_detail
 
 Count = Annotated[int, Field(ge=0)]
@@ -192,7 +191,7 @@ def query_from(event: OpsEvent, start: QueryStartLine, rest: Sequence[OpsEvent])
         manager=start.manager,
         memory=start.memory,
         session_key=_session(event),
-        experiment=None if (drawn := merged.experiment) is None else LoggedExperiment(**drawn.model_dump()),
+        experiment=None if (drawn := merged.experiment) is None else Interleaved(**drawn.model_dump()),
         written=ranking,
     )
 

@@ -7,9 +7,10 @@ import pytest
 
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.fusion import Merged
-from composable_memory.query.interleaving import Draw, interleave
+from composable_memory.query.interleaving import interleave
 from composable_memory.query.ranking import CalibrationRule, MergePolicy, rank
 from composable_memory.types import MemorySearchResult, SearchOptions
+from composable_memory_ops_logs import Interleaved
 
 RULE = CalibrationRule(method=Calibration.IDENTITY, is_absolute=True)
 
@@ -37,8 +38,8 @@ def ranked(
     ).merged
 
 
-def draw(seed: int) -> Draw:
-    return Draw(experiment_id="e1", weights_a={}, weights_b={}, seed=seed)
+def draw(seed: int) -> Interleaved:
+    return Interleaved(id="e1", weights_a={}, weights_b={}, seed=seed)
 
 
 FOR_NOTES = {"notes": 1.0, "graph": 0.1}
@@ -47,7 +48,7 @@ FOR_GRAPH = {"notes": 0.1, "graph": 1.0}
 
 def interleaved(
     a: Merged[MemorySearchResult], b: Merged[MemorySearchResult], *, seeds: Iterable[int] = range(30)
-) -> Iterator[tuple[Merged[MemorySearchResult], Draw]]:
+) -> Iterator[tuple[Merged[MemorySearchResult], Interleaved]]:
     for seed in seeds:
         yield interleave(a, b, draw(seed), max_results=4)
 
@@ -112,7 +113,7 @@ def test_a_side_without_results_leaves_the_list_to_the_other(side: str) -> None:
 
 
 def test_the_draw_keeps_what_it_was_drawn_by() -> None:
-    given = Draw(experiment_id="e1", weights_a={"notes": 1.0}, weights_b={"notes": 0.5}, seed=11)
+    given = Interleaved(id="e1", weights_a={"notes": 1.0}, weights_b={"notes": 0.5}, seed=11)
 
     _, drawn = interleave(ranked(FOR_NOTES), ranked(FOR_GRAPH), given, max_results=2)
 

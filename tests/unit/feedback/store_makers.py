@@ -4,14 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 from composable_memory_feedback.judgements import Evaluation, Judgement, JudgementKind
 from composable_memory_feedback.logged.logged_query import (
-    LoggedExperiment,
     LoggedList,
     LoggedQuery,
     RankedHit,
     RankingPolicy,
 )
 from composable_memory_feedback.weights import IntentKind, WeightTable
-from composable_memory_ops_logs import Candidate, TakenFrom
+from composable_memory_ops_logs import Candidate, Interleaved, TakenFrom
 
 NOON = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -122,7 +121,7 @@ def logged_query(query_id: str = "q1") -> LoggedQuery:
         ),
         memory="home",
         session_key="agent:main:main",
-        experiment=LoggedExperiment(
+        experiment=Interleaved(
             id="e1", weights_a={"builtin": 1.0}, weights_b={}, seed=2**40, teams=("a", "b")
         ),
     )

@@ -8,13 +8,13 @@ import pytest
 from composable_memory_feedback.experiments import credit
 from composable_memory_feedback.judgements import Judgement, JudgementKind
 from composable_memory_feedback.logged.logged_query import (
-    LoggedExperiment,
     LoggedList,
     LoggedQuery,
     RankedHit,
     RankingPolicy,
 )
 from composable_memory_feedback.weights import IntentKind
+from composable_memory_ops_logs import Interleaved
 
 AT = datetime(2026, 3, 2, 9, tzinfo=UTC)
 
@@ -48,9 +48,7 @@ def query(teams: str = "ab-a", answered_by: str | None = None) -> LoggedQuery:
         ),
         near=frozenset(),
         shown=(hit("0.md", others=("facts.md:3:4",)), hit("1.md"), hit("2.md"), hit("3.md", "qmd")),
-        experiment=LoggedExperiment(
-            id="exp-1", weights_a={}, weights_b={"qmd": 2.0}, seed=7, teams=tuple(teams)
-        ),
+        experiment=Interleaved(id="exp-1", weights_a={}, weights_b={"qmd": 2.0}, seed=7, teams=tuple(teams)),
     )
 
 
