@@ -103,7 +103,7 @@ def weight_charts(
     `changes` stand in the order of time. Only proportions matter to a ranking, so the heaviest weight is
     drawn as 1. What the settings said in earlier days is not known; today's stand for it.
     """
-    tables = [(start, base), *((change.at, _table_of(change, base)) for change in changes)]
+    tables = [(start, base), *((change.at, change.table or base) for change in changes)]
     own = {kind for _, table in tables for kind in table.by_intent}
     marks = tuple(Mark(at=one.at, text=one.version or SETTINGS) for one in changes if one.at >= start)
     note = "" if changes else "The weights were never changed: these are those of the settings."
@@ -142,18 +142,6 @@ def quality_chart(days: Sequence[BackendDay], *, start: datetime, now: datetime)
         end=now,
         series=tuple(Series(name=name, points=tuple(found)) for name, found in points.items()),
         note="" if points else "Nothing was judged in this time: run `cmem feedback evaluate`.",
-    )
-
-
-def _table_of(change: WeightChange, base: WeightTable) -> WeightTable:
-    if change.version is None:
-        return base
-    return WeightTable(
-        weights=change.weights,
-        by_intent=change.by_intent,
-        version=change.version,
-        made_at=change.at,
-        reason=change.reason,
     )
 
 

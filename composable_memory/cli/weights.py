@@ -217,7 +217,7 @@ async def history(
     async with opened_learning(target) as learning:
         changes = await learning.weights.history(limit)
     if as_json:
-        print_json(document(changes=changes))
+        print_json(document(changes=[*map(_change_document, changes)]))
     elif changes:
         print_table(
             (row for one in changes for row in _change_rows(one, learning.backends)),
@@ -229,6 +229,13 @@ async def history(
         warn(WHAT_CHANGES)
 
 
+def _change_document(change: WeightChange) -> dict[str, JsonValue]:
+    table = change.table
+    weights, by_intent = (table.weights, table.by_intent) if table else ({}, {})
+    about = document(change, table=None, base=None)
+    return about | document(version=change.version, weights=weights, by_intent=by_intent)
+
+
 def _change_rows(change: WeightChange, backends: Sequence[str]) -> Iterator[Sequence[str]]:
     yield (
         format_time(change.at),
@@ -236,9 +243,9 @@ def _change_rows(change: WeightChange, backends: Sequence[str]) -> Iterator[Sequ
         one_line(change.actor) or NONE,
         change.action,
         format_gain(change.gain) if change.gain else NONE,
-        format_weights(change.weights, backends) or "those of the settings",
+        format_weights(change.table.weights, backends) if change.table else "those of the settings",
     )
-    for kind, own in sorted(change.by_intent.items()):
+    for kind, own in sorted(change.table.by_intent.items()) if change.table else ():
         yield (*[""] * 5, f"{kind} questions: {format_weights(own, backends)}")
     if change.reason:
         yield (*[""] * 5, one_line(change.reason, REASON_CHARS))

@@ -171,7 +171,7 @@ def weights_history(changes: Sequence[WeightChange], base: WeightTable, backends
         return el("p", "The weights were never changed: those of the settings are active.", class_="soft")
     lines: dict[str, list[tuple[float, float]]] = {name: [] for name in backends}
     for number, one in enumerate(reversed(changes)):
-        own = replace(base, weights={**base.weights, **one.weights}, by_intent={}).proportions(backends)
+        own = (one.table or base).proportions(backends)
         for name, points in lines.items():
             points += [((number + end) / len(changes), own[name]) for end in (0, 1)]
     ends = (moment(changes[-1].at), moment(changes[0].at))
@@ -187,7 +187,8 @@ def _change(one: WeightChange, backends: Sequence[str]) -> Iterator[Child]:
     yield one.actor
     yield one.action
     yield f"{one.gain.mean:+.3f} ({_range(one.gain)})" if one.gain else "–"
-    yield ", ".join(f"{name} {one.weights[name]:.3g}" for name in backends if name in one.weights)
+    weights = one.table.weights if one.table else {}
+    yield ", ".join(f"{name} {weights[name]:.3g}" for name in backends if name in weights)
     yield one.reason
 
 

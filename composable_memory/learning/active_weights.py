@@ -41,7 +41,7 @@ async def active_weights(context: LearningContext) -> WeightsReport:
     )
     stored, experiment = found or (None, None)
     base = context.base
-    if stored is None:
+    if stored is None or stored.table is None:
         return WeightsReport(table=base, base=base, experiment=experiment)
     if dict(stored.base) != dict(base.weights):
         problem = (
@@ -49,7 +49,7 @@ async def active_weights(context: LearningContext) -> WeightsReport:
             f"after it was adopted; `cmem weights rollback {stored.table.version}` puts it in force again"
         )
         return WeightsReport(table=base, base=base, set_aside=problem, experiment=experiment)
-    return WeightsReport(table=stored.table, base=base, since=stored.since, experiment=experiment)
+    return WeightsReport(table=stored.table, base=base, since=stored.at, experiment=experiment)
 
 
 async def activate(context: LearningContext, live: LiveWeights | None) -> WeightsReport:

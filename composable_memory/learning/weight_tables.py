@@ -147,7 +147,7 @@ class WeightTables:
         if not same_proportions(now, made_for, backends=self._context.backends):
             conflict = f"the advice was made for {made_for.version}, and {now.version} is in force"
             raise FeedbackError("the weights stay as they are", subject=conflict, advice="advise again")
-        expected = SETTINGS if stored is None else stored.table.version
+        expected = (stored and stored.version) or SETTINGS
         return await self.adopt(proposal.table, actor=actor, gain=proposal.gain, expected=expected)
 
     async def rollback(self, to: str | None = None, *, actor: str = "cli") -> WeightTable:

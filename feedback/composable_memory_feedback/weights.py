@@ -109,31 +109,25 @@ WeightAction = Literal["adopt", "rollback", "reset"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredWeights:
-    """The table in force, since when, and the weights of the settings that it was adopted over."""
-
-    table: WeightTable
-    base: Mapping[str, float]
-    since: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightChange:
-    """One line of the history of weights.
+    """One line of the history of weights: `table` came into force, None for the weights of the settings.
 
-    `version` came into force and `replaced` went out of it; None stands for the weights of the settings,
-    and then `weights` and `by_intent` are empty.
+    `base` are the weights that the settings had then, and `replaced` is the version that went out of force.
     """
 
-    version: str | None
+    table: WeightTable | None
     at: datetime
     actor: str
     action: WeightAction
     reason: str
-    weights: Mapping[str, float] = field(default_factory=dict)
-    by_intent: Mapping[IntentKind, Mapping[str, float]] = field(default_factory=dict)
+    base: Mapping[str, float]
     replaced: str | None = None
     gain: Interval | None = None
+
+    @property
+    def version(self) -> str | None:
+        """Return the version of the table; None for the weights of the settings."""
+        return self.table and self.table.version
 
 
 def kinds_of(*tables: WeightTable) -> tuple[IntentKind, ...]:

@@ -16,7 +16,7 @@ from composable_memory_feedback.store.codecs import (
     time_text,
 )
 from composable_memory_feedback.store.database import Database
-from composable_memory_feedback.weights import StoredWeights, WeightChange, WeightTable
+from composable_memory_feedback.weights import WeightChange, WeightTable
 
 SETTINGS = "settings"
 """What `rollback` takes for the weights of the settings."""
@@ -75,29 +75,23 @@ class WeightRows(Database):
             adopted = replace(table, version=f"v{number}", reason=plain_text(table.reason))
             connection.execute(_KEEP, (number, adopted.version, replaced, TABLES.write(adopted)))
             change = WeightChange(
-                version=adopted.version,
-                replaced=replaced,
+                table=adopted,
                 at=at,
                 actor=actor,
                 action="adopt",
                 reason=adopted.reason,
+                base=base,
+                replaced=replaced,
                 gain=gain,
             )
-            _add(connection, change, base)
+            _add(connection, change)
         self._renew_copy()
         return adopted
 
-    def current(self) -> StoredWeights | None:
-        """Return the table in force; None where the weights of the settings are."""
-        with self.reading() as connection:
-            latest = _latest(connection)
-        if latest is None or latest["version"] is None:
-            return None
-        return StoredWeights(
-            table=TABLES.read(latest["detail"]),
-            base=WEIGHTS.read(latest["base"]),
-            since=time_of(latest["at"]),
-        )
+    def current(self) -> WeightChange | None:
+        """Return the change that put the table in force; None where the weights of the settings are."""
+        latest = self.history(1)
+        return latest[0] if latest and latest[0].table else None
 
     def history(self, limit: int = 50) -> list[WeightChange]:
         """Return the changes of weights, newest first."""
@@ -137,14 +131,15 @@ class WeightRows(Database):
             table = None if version is None else TABLES.read(_row_of(connection, version)["detail"])
             way = f"back from {latest['version'] or SETTINGS} to {version or SETTINGS}"
             change = WeightChange(
-                version=version,
-                replaced=latest["version"],
+                table=table,
                 at=at,
                 actor=actor,
                 action="reset" if version is None else "rollback",
                 reason=f"{version} over changed settings" if version == latest["version"] else way,
+                base=adopted_over if base is None else base,
+                replaced=latest["version"],
             )
-            _add(connection, change, adopted_over if base is None else base)
+            _add(connection, change)
         self._renew_copy()
         return table
 
@@ -185,7 +180,7 @@ def _latest(connection: Connection) -> Row | None:
     return row
 
 
-def _add(connection: Connection, change: WeightChange, base: Mapping[str, float]) -> None:
+def _add(connection: Connection, change: WeightChange) -> None:
     connection.execute(
         _CHANGE,
         (
@@ -195,22 +190,20 @@ def _add(connection: Connection, change: WeightChange, base: Mapping[str, float]
             plain_text(change.actor),
             change.action,
             change.reason,
-            WEIGHTS.write(base),
+            WEIGHTS.write(change.base),
             None if change.gain is None else INTERVALS.write(change.gain),
         ),
     )
 
 
 def _change_of(row: Row) -> WeightChange:
-    table = None if row["detail"] is None else TABLES.read(row["detail"])
     return WeightChange(
-        version=row["version"],
+        table=None if row["detail"] is None else TABLES.read(row["detail"]),
         at=time_of(row["at"]),
         actor=row["actor"],
         action=row["action"],
         reason=row["reason"],
-        weights={} if table is None else table.weights,
-        by_intent={} if table is None else table.by_intent,
+        base=WEIGHTS.read(row["base"]),
         replaced=row["replaced"],
         gain=None if row["gain"] is None else INTERVALS.read(row["gain"]),
     )

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,20 +39,15 @@ def change(
     version: str | None,
     day: int,
     *,
-    replaced: str | None = None,
     action: WeightAction = "adopt",
     by_intent: dict[IntentKind, dict[str, float]] | None = None,
     **weights: float,
 ) -> WeightChange:
+    table = WeightTable(
+        weights=weights, by_intent=by_intent or {}, version=version or "", made_at=at(day), reason=""
+    )
     return WeightChange(
-        version=version,
-        at=at(day),
-        actor="cli",
-        action=action,
-        reason="",
-        weights=weights,
-        by_intent=by_intent or {},
-        replaced=replaced,
+        table=table if version else None, at=at(day), actor="cli", action=action, reason="", base={}
     )
 
 
@@ -96,16 +92,7 @@ def test_weights_are_drawn_with_the_heaviest_as_one_from_those_of_the_settings_o
 
 
 def test_what_held_before_the_time_of_a_chart_holds_at_its_start() -> None:
-    early = WeightChange(
-        version="v1",
-        at=START - timedelta(days=3),
-        actor="cli",
-        action="adopt",
-        reason="",
-        weights={"notes": 0.5},
-    )
-
-    weights = charts(early)[0]
+    weights = charts(replace(change("v1", 4, notes=0.5), at=START - timedelta(days=3)))[0]
 
     assert values(weights, "notes") == [(1, 0.5)]
     assert weights.marks == ()

@@ -7,7 +7,7 @@ import pytest
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.store.store import FeedbackStore
-from composable_memory_feedback.weights import StoredWeights, WeightChange, WeightTable
+from composable_memory_feedback.weights import WeightChange, WeightTable
 from tests.unit.feedback.store_makers import HOUR, NOON, table
 
 BASE = {"builtin": 0.7, "graphiti": 0.3}
@@ -26,35 +26,35 @@ def test_an_adopted_table_is_in_force_under_the_next_version(store: FeedbackStor
 
     assert (first.version, second.version) == ("v1", "v2")
     assert second == replace(table(0.1 + 0.2), version="v2")
-    assert store.current() == StoredWeights(table=second, base=BASE, since=NOON + HOUR)
+    current = store.current()
+    assert current is not None
+    assert (current.table, current.base, current.at) == (second, BASE, NOON + HOUR)
     assert (store.table("v1"), store.table("v2")) == (first, second)
 
 
 def test_the_history_tells_what_replaced_what(store: FeedbackStore) -> None:
     first = adopt(store, table())
-    store.adopt(table(0.5), base=BASE, actor="loop", at=NOON + HOUR, gain=GAIN)
+    second = store.adopt(table(0.5), base=BASE, actor="loop", at=NOON + HOUR, gain=GAIN)
     store.rollback(None, actor="Ada", at=NOON + 2 * HOUR)
 
     back, adopted, _ = store.history()
     assert adopted == WeightChange(
-        version="v2",
+        table=second,
         at=NOON + HOUR,
         actor="loop",
         action="adopt",
         reason="it answers better",
-        weights={"builtin": 0.5, "graphiti": 0.5},
-        by_intent=first.by_intent,
+        base=BASE,
         replaced="v1",
         gain=GAIN,
     )
     assert back == WeightChange(
-        version="v1",
+        table=first,
         at=NOON + 2 * HOUR,
         actor="Ada",
         action="rollback",
         reason="back from v2 to v1",
-        weights=first.weights,
-        by_intent=first.by_intent,
+        base=BASE,
         replaced="v2",
     )
     assert store.history(1) == [back]
@@ -91,7 +91,7 @@ def test_going_to_a_version_works_from_anywhere(store: FeedbackStore) -> None:
     assert store.rollback("v2", actor="cli", at=NOON, base={"builtin": 1.0}) == store.table("v2")
     current = store.current()
     assert current is not None
-    assert (current.table.version, current.base) == ("v2", {"builtin": 1.0})
+    assert (current.version, current.base) == ("v2", {"builtin": 1.0})
 
 
 def test_an_unknown_version_is_refused_with_those_that_there_are(store: FeedbackStore) -> None:
@@ -116,7 +116,9 @@ def test_the_version_in_force_can_be_put_over_settings_that_changed(store: Feedb
     adopted = adopt(store, table())
 
     assert store.rollback("v1", actor="cli", at=NOON + HOUR, base={"builtin": 1.0}) == adopted
-    assert store.current() == StoredWeights(table=adopted, base={"builtin": 1.0}, since=NOON + HOUR)
+    current = store.current()
+    assert current is not None
+    assert (current.table, current.base, current.at) == (adopted, {"builtin": 1.0}, NOON + HOUR)
     assert store.history(1)[0].reason == "v1 over changed settings"
     with pytest.raises(FeedbackError, match="in force already: v1"):
         store.rollback("v1", actor="cli", at=NOON, base={"builtin": 1.0})
