@@ -368,15 +368,7 @@ def _candidates(query: LoggedQuery) -> Iterator[RankedHit]:
     """Yield what the backends answered, in the order in which they were asked."""
     for answered in query.lists:
         for one in answered.candidates:
-            yield RankedHit(
-                path=one.path,
-                start_line=one.start_line,
-                end_line=one.end_line,
-                start_char=one.start_char or 0,
-                backend=answered.backend,
-                score=one.score,
-                calibrated=one.score,
-            )
+            yield RankedHit.of(one, answered.backend, score=one.score, calibrated=one.score)
 
 
 def _never_judged(queries: Iterable[LoggedQuery], done: Collection[QueryKey]) -> Iterator[Unjudged]:

@@ -180,14 +180,7 @@ class _LoggedNearness:
 
 
 def _hit(group: Group[Candidate]) -> RankedHit:
-    best, found = group.best, group.best.result
-    return RankedHit(
-        path=found.path,
-        start_line=found.start_line,
-        end_line=found.end_line,
-        start_char=found.start_char or 0,
-        backend=best.backend_id,
-        score=group.score,
-        calibrated=best.calibrated,
-        others=tuple(other.key for other in group.others),
+    best, others = group.best, tuple(other.key for other in group.others)
+    return RankedHit.of(
+        best.result, best.backend_id, score=group.score, calibrated=best.calibrated, others=others
     )

@@ -127,7 +127,7 @@ class WeightChange:
     @property
     def version(self) -> str | None:
         """Return the version of the table; None for the weights of the settings."""
-        return self.table and self.table.version
+        return None if self.table is None else self.table.version
 
 
 def kinds_of(*tables: WeightTable) -> tuple[IntentKind, ...]:

@@ -68,6 +68,22 @@ class RankedHit:
     start_char: int = 0
     """Where in its first line a piece of a long line begins."""
 
+    @classmethod
+    def of(
+        cls, found: Candidate, backend: str, *, score: float, calibrated: float, others: tuple[str, ...] = ()
+    ) -> "RankedHit":
+        """Return the hit that a candidate stands for."""
+        return cls(
+            path=found.path,
+            start_line=found.start_line,
+            end_line=found.end_line,
+            start_char=found.start_char or 0,
+            backend=backend,
+            score=score,
+            calibrated=calibrated,
+            others=others,
+        )
+
     @property
     def key(self) -> str:
         """Return `path:start_line:end_line`, and `:start_char` for a piece that begins within a line."""

@@ -247,16 +247,8 @@ def _hit(row: object, ranking: ShortRanking) -> RankedHit:
         backend, one = ranking.found[number]
         if not (isinstance(score, float) and isinstance(calibrated, float)):
             raise TypeError("a score is a number")
-        return RankedHit(
-            path=one.path,
-            start_line=one.start_line,
-            end_line=one.end_line,
-            start_char=one.start_char or 0,
-            backend=backend,
-            score=score,
-            calibrated=calibrated,
-            others=tuple(ranking.key(other) for other in others),
-        )
+        keys = tuple(ranking.key(other) for other in others)
+        return RankedHit.of(one, backend, score=score, calibrated=calibrated, others=keys)
     except (AttributeError, LookupError, TypeError) as error:
         raise ValueError(f"not a result: {error!r}") from error
 

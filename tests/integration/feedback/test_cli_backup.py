@@ -436,6 +436,7 @@ def test_an_open_store_goes_on_with_what_was_restored(tmp_path: Path) -> None:
         assert beside.judgements() == []
         current = beside.current()
         assert current is not None
+        assert current.table is not None
         assert current.table["builtin"] == 0.25
 
 

@@ -125,7 +125,7 @@ def test_processes_that_adopt_together_get_versions_of_their_own(path: Path) -> 
         assert [one.replaced for one in reversed(store.history())] == [None, *(f"v{n}" for n in range(1, 10))]
         current = store.current()
         assert current is not None
-        assert current.table.version == "v10"
+        assert current.version == "v10"
 
 
 def test_a_process_that_dies_while_writing_leaves_nothing_half(path: Path) -> None:
@@ -188,6 +188,7 @@ def test_what_was_acknowledged_beside_an_open_reader_survives_a_power_cut(path: 
     with FeedbackStore.open(disk / path.name) as store:
         current = store.current()
         assert current is not None
+        assert current.table is not None
         assert current.table["builtin"] == 0.25
         assert store.judgements() == [judgement()]
 
