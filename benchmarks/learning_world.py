@@ -219,7 +219,7 @@ def gated(
         world = World(seed, **options)  # type: ignore[arg-type]
         cases = cases_of(*world.serve(count))
         verdict = gate(cases, PolicyChange(), PolicyChange(table=candidate), ranker=plain_ranker)
-        found.append(verdict.difference)
+        found.append(verdict.judged.difference)
     return (
         f"| {way}, {change} | {mean(one.low <= true <= one.high for one in found):.0%} "
         f"| {mean(one.low <= true for one in found):.0%} | {mean(one.mean for one in found):+.4f} "

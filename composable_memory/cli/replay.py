@@ -152,7 +152,6 @@ def _query_document(one: QueryReplay) -> dict[str, JsonValue]:
         at=one.query.at,
         query=one.query.query,
         intent=one.query.intent,
-        overlap=one.overlap,
         ndcg_before=one.ndcg_before,
         ndcg_after=one.ndcg_after,
         moves=[*map(_move_document, one.moves)],
@@ -292,7 +291,12 @@ async def gate(
     if as_json:
         sides = document(baseline=table_document(before), candidate=table_document(after))
         about = document(
-            verdict, k=depth, tolerance=tolerance, cases=None, judged_queries=verdict.cases, coverage=None
+            verdict,
+            k=depth,
+            tolerance=tolerance,
+            judged=None,
+            difference=verdict.judged.difference,
+            judged_queries=verdict.judged.queries,
         )
         print_json(about | sides)
     else:

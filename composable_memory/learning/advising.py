@@ -184,7 +184,7 @@ class Advising:
             return None
         before, after = PolicyChange(table=known.current), PolicyChange(table=table)
         depth = self._context.settings.depth
-        return gate(known.cases, before, after, ranker=Replayer(), k=depth).difference
+        return gate(known.cases, before, after, ranker=Replayer(), k=depth).judged.difference
 
     def _worst(self, cases: Sequence[Case]) -> list[tuple[Case, float]]:
         """Return the queries that were answered worst, with their nDCG."""

@@ -58,14 +58,13 @@ class Move:
 class QueryReplay:
     """One query before and after a change, cut to the top k.
 
-    `moves` stand in the order after the change, what is out last. `overlap` is the share of results that both
-    have. The nDCG values are None where the query was not judged.
+    `moves` stand in the order after the change, what is out last. The nDCG values are None where the query
+    was not judged.
     """
 
     query: LoggedQuery
     after: tuple[RankedHit, ...]
     moves: tuple[Move, ...]
-    overlap: float
     ndcg_before: float | None = None
     ndcg_after: float | None = None
 
@@ -111,17 +110,11 @@ class ReplayReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateVerdict:
-    """Whether a candidate may follow a baseline: the paired difference of nDCG, and the reason in words.
-
-    `coverage` is the share of the candidate's top k that was judged. The less of it, the more the difference
-    is an estimate, and the wider its interval.
-    """
+    """Whether a candidate may follow a baseline: what the judgements say of it, and the reason in words."""
 
     passed: bool
-    difference: Interval
-    cases: int
+    judged: Judged
     reason: str
-    coverage: float = 1.0
 
 
 def changed(query: LoggedQuery, change: PolicyChange) -> RankingPolicy:
@@ -196,21 +189,19 @@ def compared(query: LoggedQuery, before: Sequence[RankedHit], after: Sequence[Ra
     A result may be represented by another of its duplicates, so its own key is tried before the others'.
     """
     came_from = _came_from([one.keys for one in before], [one.keys for one in after])
-    longest = max(len(before), len(after))
     return QueryReplay(
         query=query,
         after=tuple(after),
         moves=tuple(_moves(before, after, came_from)),
-        overlap=len(came_from) / longest if longest else 1.0,
     )
 
 
 def by_importance(queries: Iterable[QueryReplay]) -> list[QueryReplay]:
-    """Return the queries that change: first by how much nDCG does, then by how many results go and move."""
+    """Return the queries that change: first by how much nDCG does, then by how many results move."""
 
-    def importance(one: QueryReplay) -> tuple[float, float, int, float]:
+    def importance(one: QueryReplay) -> tuple[float, int, float]:
         gain = (one.ndcg_after or 0.0) - (one.ndcg_before or 0.0)
-        return -abs(gain), one.overlap, -len(one.moves), -one.query.at.timestamp()
+        return -abs(gain), -len(one.moves), -one.query.at.timestamp()
 
     return sorted((one for one in queries if one.moves), key=importance)
 
@@ -246,15 +237,8 @@ def gate(
         before, after = (ranker(case.query, changed(case.query, one)) for one in (baseline, candidate))
         pairs.append((before[:k], after[:k]))
     judged, _ = _judged(cases, pairs, ranker, k)
-    difference, coverage = judged.difference, judged.coverage
-    passed = difference.low >= -tolerance - SAME
-    return GateVerdict(
-        passed=passed,
-        difference=difference,
-        cases=len(cases),
-        reason=_reason(passed, judged, tolerance),
-        coverage=coverage,
-    )
+    passed = judged.difference.low >= -tolerance - SAME
+    return GateVerdict(passed=passed, judged=judged, reason=_reason(passed, judged, tolerance))
 
 
 def _came_from(before: Sequence[Sequence[str]], after: Sequence[Sequence[str]]) -> dict[int, int]:

@@ -326,7 +326,6 @@ def replayed(question: str, *moves: tuple[int | None, int | None], gain: float |
             Move(hit=hit(f"n{number}.md"), before=before, after=after)
             for number, (before, after) in enumerate(moves, 1)
         ),
-        overlap=1.0,
         ndcg_before=None if gain is None else 0.5,
         ndcg_after=None if gain is None else 0.5 + gain,
     )
