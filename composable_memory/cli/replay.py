@@ -20,7 +20,6 @@ from composable_memory.cli.weights import (
     table_document,
 )
 from composable_memory.json_documents import document
-from composable_memory_feedback.metrics import Interval
 from composable_memory_feedback.replay import Judged, Move, PolicyChange, QueryReplay, ReplayReport
 
 NO_CHANGE = PolicyChange()
@@ -238,15 +237,9 @@ def _print_judged(judged: Judged, k: int) -> None:
     print_line(f"What {counted(judged.queries, 'judged query', 'judged queries')} say", bold=True)
     print_line(f"  nDCG@{k} {judged.ndcg_before:.3f} -> {judged.ndcg_after:.3f}")
     differences = [("all questions", judged.difference), *sorted(judged.by_intent.items())]
-    rows = [(str(name), format_gain(one), _format_verdict(one)) for name, one in differences]
+    rows = [(str(name), format_gain(one), one.verdict) for name, one in differences]
     print_table(rows, indent=2)
     print_line(f"  {judged.coverage:.0%} of the top {k} is judged, the rest is estimated", dim=True)
-
-
-def _format_verdict(difference: Interval) -> str:
-    if difference.low > 0.0:
-        return "better"
-    return "worse" if difference.high < 0.0 else "no clear difference"
 
 
 # --- gate ---------------------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def judged_view(report: ReplayReport, base: str) -> Markup:
         advice = "Judge results with 1 to 3 on the page of a search, or run "
         return el("p", f"{changed} No query is judged yet. {advice}", el("code", "cmem feedback evaluate"))
     kinds = [("all questions", judged.difference), *sorted(judged.by_intent.items())]
-    rows = [(str(name), f"{one.mean:+.3f}", _range(one), _verdict(one)) for name, one in kinds]
+    rows = [(str(name), f"{one.mean:+.3f}", _range(one), one.verdict) for name, one in kinds]
     links = (
         (el("a", one.query.query or "(no words)", href=f"{base}/trace/{one.query.trace_id}"), _gain(one))
         for one in report.queries
@@ -153,10 +153,6 @@ def judged_view(report: ReplayReport, base: str) -> Markup:
 
 def _range(one: Interval) -> str:
     return f"{one.low:+.3f} to {one.high:+.3f}"
-
-
-def _verdict(one: Interval) -> str:
-    return "better" if one.low > 0.0 else "worse" if one.high < 0.0 else "no clear difference"
 
 
 def _gain(one: QueryReplay) -> str:

@@ -15,6 +15,13 @@ class Interval:
     low: float
     high: float
 
+    @property
+    def verdict(self) -> str:
+        """Return what a difference with this interval is: better, worse, or not clear."""
+        if self.low > 0.0:
+            return "better"
+        return "worse" if self.high < 0.0 else "no clear difference"
+
 
 def dcg(gains: Sequence[float], k: int) -> float:
     """Return the discounted cumulative gain of the first `k`: the sum of gain / log2(rank + 1).

@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from composable_memory.cli.advise import print_advice
+from composable_memory.cli.advise import print_advice, proposal_document
 from composable_memory.cli.evaluate import golden_document, print_run
 from composable_memory.cli.experiment import experiment_document, print_experiment
 from composable_memory.cli.feedback import print_evaluation, print_outcome, print_stats
@@ -168,6 +168,17 @@ def test_an_advice_shows_the_table_that_the_guardrails_left_and_the_reasons(prin
         "--apply",
     ):
         assert fact in text
+
+
+def test_a_reason_stands_beside_its_weight_for_all_questions_alone() -> None:
+    weights = proposal_document(PROPOSAL)["weights"]
+
+    assert weights == [
+        {"backend": "notes", "current": 1.0, "suggested": 1.0},
+        {"backend": "graph", "current": 0.5, "suggested": 1.0, "rationale": "it is\nread more"},
+        {"backend": "notes", "intent": "time", "current": 1.0, "suggested": 0.2},
+        {"backend": "graph", "intent": "time", "current": 0.5, "suggested": 1.0},
+    ]
 
 
 def test_what_speaks_against_an_advice_is_listed(printed: Printed) -> None:
