@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 from composable_memory.cli.command import ExitCode, Target, command
-from composable_memory.cli.logs import LAST, TRACE_HELP, format_score, location, resolve_trace
+from composable_memory.cli.logs import LAST, TRACE_HELP, format_score, resolve_trace
 from composable_memory.cli.options import AsJson, complete_notes, complete_traces
 from composable_memory.cli.output import counted, print_json, print_line
+from composable_memory.query.waterfall import place_of
 from composable_memory.tools.document import ErrorReply
 from composable_memory.tools.explain import MemoryExplainRequest, memory_explain
 from composable_memory_ops_logs import OpsLogError
@@ -64,7 +65,7 @@ def _print(told: Row, why_not: str | None) -> None:
         print_line(f"{why_not}: {told.get('why')}.")
         return
     for number, row in enumerate(_rows(told, "results"), 1):
-        print_line(f"{number}. {format_score(row, 'score')} {location(row)} [{row.get('backend')}]")
+        print_line(f"{number}. {format_score(row, 'score')} {place_of(row)} [{row.get('backend')}]")
         for line in _reasons(row):
             print_line(f"   {line}", dim=True)
     _print_dropped(_rows(told, "dropped"), told.get("moreDropped"))
@@ -117,7 +118,7 @@ def _print_dropped(rows: Sequence[Row], more: object) -> None:
     for reason in dict.fromkeys(row.get("reason") for row in rows):
         of_reason = [row for row in rows if row.get("reason") == reason]
         others = f" and {len(of_reason) - 3} more" if len(of_reason) > 3 else ""
-        print_line(f"left out as {reason}: {', '.join(map(location, of_reason[:3]))}{others}")
+        print_line(f"left out as {reason}: {', '.join(map(place_of, of_reason[:3]))}{others}")
     if more:
         print_line(f"{more} more were left out; --json names them")
 

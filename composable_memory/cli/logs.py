@@ -25,7 +25,7 @@ from composable_memory.cli.output import can_draw, counted, environment, print_j
 from composable_memory.cli.render import print_table
 from composable_memory.errors import ConfigError
 from composable_memory.json_documents import document
-from composable_memory.query.waterfall import Step, bar, note_on, trace_document, waterfall
+from composable_memory.query.waterfall import Step, bar, note_on, place_of, trace_document, waterfall
 from composable_memory.state.folders import OPS_LOG_FOLDER
 from composable_memory.state.workspaces import identify, known_workspaces
 from composable_memory_ops_logs import EventFilter, OpsEvent, OpsLogError, OpsLogReader, utc_now
@@ -335,25 +335,19 @@ def _format_result(row: Mapping[str, object]) -> str:
     merged = row.get("mergedWith")
     also = f"; merged with {', '.join(map(str, merged))}" if isinstance(merged, list) and merged else ""
     return (
-        f"{score} {location(row)} [{row.get('backend')}]  raw {raw}, calibrated {calibrated}, "
+        f"{score} {place_of(row)} [{row.get('backend')}]  raw {raw}, calibrated {calibrated}, "
         f"weight {row.get('weight')}, rank {row.get('backendRank')}{also}"
     )
 
 
 def _format_dropped(row: Mapping[str, object]) -> str:
-    return f"{location(row)} [{row.get('backend')}]  {row.get('reason')}: {row.get('detail')}"
+    return f"{place_of(row)} [{row.get('backend')}]  {row.get('reason')}: {row.get('detail')}"
 
 
 def format_score(row: Mapping[str, object], key: str) -> str:
     """Return a score of a row of a trace."""
     value = row.get(key)
     return f"{value:.3f}" if isinstance(value, int | float) else "?"
-
-
-def location(row: Mapping[str, object]) -> str:
-    """Return where a result of a trace stands."""
-    path, first, last = row.get("path"), row.get("startLine"), row.get("endLine")
-    return f"{path}:{first}-{last}" if first else str(path)
 
 
 def _print_events(events: Sequence[OpsEvent]) -> None:

@@ -58,8 +58,8 @@ def _traces(ctx: typer.Context, incomplete: str) -> Iterator[tuple[str, str]]:
 
     state_dir = Path(ctx.params.get("state_dir") or default_state_dir(os.environ)).expanduser()
     for event in OpsLogReader(state_dir / OPS_LOG_FOLDER).events(EventFilter(action="query.start")):
-        if event.trace_id.startswith(incomplete) and isinstance(event.detail, dict):
-            yield event.trace_id[:ID_CHARS], " ".join(str(event.detail.get("query")).split())
+        if event.trace_id.startswith(incomplete):
+            yield event.trace_id[:ID_CHARS], " ".join(str(event.logged.get("query")).split())
 
 
 def _notes(workspace: Path, incomplete: str) -> Iterator[str]:

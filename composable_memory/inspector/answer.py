@@ -16,6 +16,7 @@ from composable_memory.errors import ComposableMemoryError
 from composable_memory.highlights import Line, best_lines, lines_of, readable, within
 from composable_memory.inspector.markup import Child, Markup, asset, el, page
 from composable_memory.query.filters import day_in_path
+from composable_memory.query.waterfall import place_of
 from composable_memory.tools.document import ErrorReply
 from composable_memory.tools.explain import MemoryExplainRequest, memory_explain
 from composable_memory.types import MemorySearchResult
@@ -189,12 +190,6 @@ def _linked(row: Row, path: str, link: Place) -> Markup:
 def _fact(one: Row) -> Markup:
     said = el("small", one.get("time", ""))
     return el("p", one["text"], " ", said, class_="fact" if one.get("holds") else "fact once")
-
-
-def place_of(row: Row) -> str:
-    """Return where something stands, as `a.md:3-7`."""
-    first, last = row.get("startLine"), row.get("endLine")
-    return f"{row.get('path')}:{first}-{last}" if first else str(row.get("path"))
 
 
 def text_of(row: Row) -> Markup:

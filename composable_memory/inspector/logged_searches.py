@@ -88,7 +88,7 @@ def searches(events: Iterable[OpsEvent], memory_id: str) -> Iterator[Search]:
     """Yield the searches of one memory, newest first; `events` come newest first as well."""
     known: dict[str, Search] = {}
     for event in islice(events, FAR):
-        told = event.detail if isinstance(event.detail, Mapping) else {}
+        told = event.logged
         one = known.setdefault(event.trace_id, Search(trace_id=event.trace_id, at=event.ts))
         match event.action:
             case "query.delivered":

@@ -221,7 +221,7 @@ async def asked_on_another_day(
 async def _asked(memory: "Memory", trace_id: str, later: timedelta) -> LoggedQuery | None:
     events = await asyncio.to_thread(OpsLogReader(memory.ops_log_dir).trace, trace_id)
     start = next(one for one in events if one.action == "query.start")
-    told: dict[str, Any] = {**start.detail} if isinstance(start.detail, Mapping) else {}
+    told: dict[str, Any] = {**start.logged}
     moment = (datetime.fromisoformat(told["now"]) if told.get("now") else start.ts) + later
     folder = Path(await asyncio.to_thread(mkdtemp, prefix="cmem-"))
     try:

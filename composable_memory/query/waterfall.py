@@ -1,7 +1,7 @@
 """Turns the events of one trace into a waterfall: what ran when, for how long, and what came of it (pure)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import pairwise
 
 from pydantic import JsonValue
@@ -61,7 +61,7 @@ def waterfall(events: Sequence[OpsEvent]) -> Waterfall:
     traces = {event.trace_id for event in events}
     if len(traces) != 1:
         raise ValueError(f"a waterfall shows the events of one trace, not of {len(traces)}")
-    begun = min(_start_of(event) for event in events)
+    begun = min(event.began for event in events)
     steps = [step for event in sorted(events, key=lambda event: event.ts) for step in _steps(event, begun)]
     merged = _last_detail(events, "query.merged")
     query = _last_detail(events, "query.start").get("query")
@@ -100,9 +100,15 @@ def bar(step: Step, total_ms: float, width: int) -> str:
     return (" " * first + "█" * full + (EIGHTHS[rest - 1] if rest else "")).ljust(width)
 
 
+def place_of(row: Mapping[str, object]) -> str:
+    """Return where a result of a trace stands, as `a.md:3-7`."""
+    first = row.get("startLine")
+    return f"{row.get('path')}:{first}-{row.get('endLine')}" if first else str(row.get("path"))
+
+
 def note_on(event: OpsEvent) -> str:
     """Summarise the outcome of an event that was read back from the log."""
-    detail = _detail(event)
+    detail = event.logged
     match event.action:
         case "query.start":
             return _asked(detail)
@@ -113,15 +119,11 @@ def note_on(event: OpsEvent) -> str:
     return ", ".join(f"{_words(key)} {value}" for key, value in detail.items() if _is_short(value))
 
 
-def _start_of(event: OpsEvent) -> datetime:
-    return event.ts - timedelta(milliseconds=event.duration_ms or 0.0)
-
-
 def _steps(event: OpsEvent, begun: datetime) -> Iterator[Step]:
     """Yield the step of an event, and below that of a backend its legs, as they began."""
     step = _step(event, begun)
     yield step
-    legs = _detail(event).get("legs")
+    legs = event.logged.get("legs")
     spans = ((leg, span) for leg, span in legs.items()) if isinstance(legs, Mapping) else ()
     for leg, (start, took) in sorted(spans, key=lambda one: one[1]):
         yield Step(
@@ -136,11 +138,11 @@ def _steps(event: OpsEvent, begun: datetime) -> Iterator[Step]:
 
 
 def _step(event: OpsEvent, begun: datetime) -> Step:
-    detail = _detail(event)
+    detail = event.logged
     return Step(
         action=event.action,
         status=event.status,
-        start_ms=round((_start_of(event) - begun).total_seconds() * 1000, 3),
+        start_ms=round((event.began - begun).total_seconds() * 1000, 3),
         duration_ms=round(event.duration_ms or 0.0, 3),
         note=note_on(event),
         backend=event.backend,
@@ -148,14 +150,9 @@ def _step(event: OpsEvent, begun: datetime) -> Step:
     )
 
 
-def _detail(event: OpsEvent) -> Mapping[str, object]:
-    """Return the detail as it was read back from the log."""
-    return event.detail if isinstance(event.detail, Mapping) else {}
-
-
 def _last_detail(events: Sequence[OpsEvent], action: str) -> Mapping[str, object]:
     found = [event for event in events if event.action == action]
-    return _detail(max(found, key=lambda event: event.ts)) if found else {}
+    return max(found, key=lambda event: event.ts).logged if found else {}
 
 
 def _rows(detail: Mapping[str, object], key: str) -> tuple[Mapping[str, object], ...]:

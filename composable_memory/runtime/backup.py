@@ -479,7 +479,7 @@ def _restore_traces(traces: Path, log_dir: Path, *, was: str, memory_id: str) ->
         for event in OpsLogReader(log_dir).events():
             if event.id in missing:
                 traces_of[event.id] = event.trace_id
-                if isinstance(event.detail, Mapping) and (memory := event.detail.get("memory")):
+                if memory := event.logged.get("memory"):
                     memories[event.trace_id].add(memory)
         for id_, trace in traces_of.items():
             if memory_id in memories.get(trace, (memory_id,)):

@@ -124,7 +124,7 @@ class _Sender:
                 self._files.set(counted.total, {"backend": event.backend or "", "source": counted.source})
             case _ if event.duration_ms is not None:
                 name = event.action.removesuffix(".complete").removesuffix(".failed")
-                span = self._begun(f"{name} {event.backend or ''}".rstrip(), event, _beginning(event), {})
+                span = self._begun(f"{name} {event.backend or ''}".rstrip(), event, event.began, {})
                 _finish(span, event)
                 if written := getattr(event.detail, "chunks_written", 0):
                     self._indexed.add(written, {"backend": event.backend or ""})
@@ -145,7 +145,7 @@ class _Sender:
 
     def _answer(self, event: OpsEvent, answer: BackendResult, question: _Question | None) -> None:
         """Send the span of a backend, with those of its legs below it."""
-        began = _beginning(event)
+        began = event.began
         span = self._begun(f"retrieval {event.backend}", event, began, OPERATION, question and question.span)
         for leg, (start, took) in (answer.legs or {}).items():
             at = began + timedelta(milliseconds=start)
@@ -167,10 +167,6 @@ class _Sender:
         context = set_span_in_context(parent) if parent else {}
         told = {**attributes, **_figures(event)}
         return self._tracer.start_span(name, context=context, start_time=_nanoseconds(began), attributes=told)
-
-
-def _beginning(event: OpsEvent) -> datetime:
-    return event.ts - timedelta(milliseconds=event.duration_ms or 0.0)
 
 
 def _finish(span: Any, event: OpsEvent) -> None:

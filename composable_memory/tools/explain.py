@@ -132,7 +132,7 @@ def last_search(reader: OpsLogReader, memory_id: str) -> str:
         OpsLogError: there was none yet.
     """
     queries = reader.events(EventFilter(action="query.start"))
-    own = (one for one in queries if str(_detail(one).get("memory", "")).endswith(memory_id))
+    own = (one for one in queries if str(one.logged.get("memory", "")).endswith(memory_id))
     found = next((one.trace_id for one in own if not _is_probe(one, reader)), None)
     if found is None:
         raise OpsLogError("there was no query yet", subject="last", advice="`cmem search` makes one")
@@ -141,7 +141,7 @@ def last_search(reader: OpsLogReader, memory_id: str) -> str:
 
 def _is_probe(event: OpsEvent, reader: OpsLogReader) -> bool:
     """Return whether a query is that of `cmem status --deep`, whose results nobody was given."""
-    if _detail(event).get("query") != PROBE_QUERY:
+    if event.logged.get("query") != PROBE_QUERY:
         return False
     return all(one.action != "query.delivered" for one in reader.trace(event.trace_id))
 
@@ -154,14 +154,10 @@ async def events_of_search(memory: "Memory", trace_id: str) -> Sequence[OpsEvent
     """
     await memory.ops_log.flush()
     events = await asyncio.to_thread(OpsLogReader(memory.ops_log_dir).trace, trace_id)
-    asked = [_detail(one).get("memory") for one in events if one.action == "query.start"]
+    asked = [one.logged.get("memory") for one in events if one.action == "query.start"]
     if asked and all(one == memory.context.memory_id for one in asked):
         return events
     return ErrorReply(error=f"no search of this memory has the trace id {trace_id!r}")
-
-
-def _detail(event: OpsEvent) -> Mapping[str, object]:
-    return event.detail if isinstance(event.detail, Mapping) else {}
 
 
 def _of(
@@ -189,7 +185,7 @@ def _candidates(events: Sequence[OpsEvent]) -> Iterator[tuple[str, list[Mapping[
     """Yield of each backend what it found, best first."""
     for event in events:
         if event.action == "query.backend_result":
-            rows = _detail(event).get("results")
+            rows = event.logged.get("results")
             rows = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
             yield event.backend or "", rows
 
@@ -216,7 +212,7 @@ async def _asked_again(
         # With the best that was found: scores depend on whether any passage has most of the words.
         best = (str(rows[0].get("path")) for _, rows in _candidates(events) if rows)
         paths = dict.fromkeys((place.path, *best))
-    now = next((_detail(one).get("now") for one in events if one.action == "query.start"), None)
+    now = next((one.logged.get("now") for one in events if one.action == "query.start"), None)
     moment = datetime.fromisoformat(now) if isinstance(now, str) else drawn.started_at
     words, _ = read_filters(drawn.query or "", moment)
     if not paths or not words.strip():
@@ -241,7 +237,7 @@ async def _search(
 
 def _course(drawn: Waterfall, events: Sequence[OpsEvent]) -> dict[str, JsonValue]:
     """Return when a search was and took which steps, how it was ranked, and which places were not shown."""
-    told = {one.action: _detail(one) for one in events}
+    told = {one.action: one.logged for one in events}
     start, merged = told.get("query.start", {}), told.get("query.merged", {})
     ranked = {name: merged.get(name) for name in RANKED_BY} | {"weightsVersion": start.get("weightsVersion")}
     return document(
@@ -255,7 +251,7 @@ def _course(drawn: Waterfall, events: Sequence[OpsEvent]) -> dict[str, JsonValue
 
 def _hidden(events: Sequence[OpsEvent]) -> list[int]:
     """Return the ranks, from 1, of the results that matched too little to be shown."""
-    delivered = [_detail(one).get("hidden") for one in events if one.action == "query.delivered"]
+    delivered = [one.logged.get("hidden") for one in events if one.action == "query.delivered"]
     return [rank for some in delivered if isinstance(some, list) for rank in some if isinstance(rank, int)]
 
 
@@ -278,7 +274,7 @@ def _matched(
 def _logged_legs(row: Mapping[str, object], events: Sequence[OpsEvent]) -> dict[str, JsonValue]:
     """Return what each way of searching gave to a result at that time."""
     answers = (one for one in events if one.action == "query.backend_result")
-    told = next((_detail(one).get("legScores") for one in answers if one.backend == row.get("backend")), None)
+    told = next((one.logged.get("legScores") for one in answers if one.backend == row.get("backend")), None)
     rank = row.get("backendRank")
     if not isinstance(told, Mapping) or not isinstance(rank, int):
         return {}
@@ -357,7 +353,7 @@ async def _why_not_found(
             rows = next((rows for asked, rows in _candidates(events) if asked == backend), [])
             if rows and _number(rows[-1].get("score")) >= one.score:
                 return f"{now}; the {len(rows)} that were found end at {_score(rows[-1])}"
-            asked_for = next((_detail(event).get("filters") for event in events), None)
+            asked_for = next((event.logged.get("filters") for event in events), None)
             reason = f"a filter of the question left it out: {asked_for}" if asked_for else CHANGED
             return f"{now}, which is enough to be found; {reason}"
     try:
@@ -385,7 +381,7 @@ def _score(row: Mapping[str, object] | None = None) -> str:
 def _backends(events: Sequence[OpsEvent]) -> Iterator[JsonValue]:
     for event in events:
         if event.action == "query.backend_result":
-            told = _detail(event)
+            told = event.logged
             yield filled(
                 document(
                     id=event.backend,

@@ -8,7 +8,7 @@ A field that is None is left out on disk; lists and mappings are always written,
 # Annotations are read at run time to derive the format on disk, so this module does not postpone them.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
@@ -106,6 +106,16 @@ class OpsEvent:
     schema_version: int = SCHEMA_VERSION
     detail: EventDetail | Mapping[str, JsonValue]
     """The typed value while the program runs; read back, the mapping of the line, with camelCase keys."""
+
+    @property
+    def began(self) -> datetime:
+        """Return when it began, for what took a time."""
+        return self.ts - timedelta(milliseconds=self.duration_ms or 0.0)
+
+    @property
+    def logged(self) -> Mapping[str, object]:
+        """Return the detail as it was read back from the log; empty for one that was not."""
+        return self.detail if isinstance(self.detail, Mapping) else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
