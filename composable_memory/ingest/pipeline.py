@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import partial
 from hashlib import sha256
 from time import perf_counter
+from typing import TypeVar
 from uuid import uuid4
 
 from composable_memory.content import (
@@ -35,7 +36,7 @@ from composable_memory.ingest.requests import (
     MetricEvent,
     PipelineError,
     Stage,
-    attempt,
+    error_of,
 )
 from composable_memory.interfaces import (
     Clock,
@@ -57,6 +58,8 @@ from composable_memory_ops_logs import (
     utc_now,
 )
 from composable_memory_ops_logs.quick_dataclass import dataclass
+
+T = TypeVar("T")
 
 EXTRACTIONS_AT_ONCE = 4
 """How many contents an extractor reads at the same time; one that asks a model waits most of it."""
@@ -180,7 +183,7 @@ class IngestPipeline:
             return self._complete(run)
 
     async def _stage(self, run: _Run, stage: Stage, work: Callable[[_Run], Awaitable[str | None]]) -> None:
-        """_Run one stage, unless what it needs is lost; its work returns why there was nothing to do."""
+        """Run one stage, unless what it needs is lost; its work returns why there was nothing to do."""
         needed = NEEDS.get(stage)
         if needed in run.lost:
             run.lost.add(stage)
@@ -356,6 +359,14 @@ class IngestPipeline:
             MetricEvent(name="memory.pipeline.errors", value=len(run.errors), ts=now, tags=tags),
         ):
             self._emit_metric(metric)
+
+
+async def attempt(work: Callable[[], Awaitable[T]]) -> T | PipelineError:
+    """Do `work`; whatever it raises becomes a value. Cancelling goes through."""
+    try:
+        return await work()
+    except Exception as error:  # noqa: BLE001 - a stranger's part may raise anything, and others go on
+        return error_of(error)
 
 
 async def _within(

@@ -1,10 +1,10 @@
 """Requests, results and errors of the ingest pipeline, and the state of one run."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from datetime import datetime
 from json import JSONDecodeError
-from typing import Literal, TypeVar
+from typing import Literal
 
 from composable_memory.content import (
     IngestReport,
@@ -58,8 +58,6 @@ PipelineErrorCode = Literal[
     "serialization_error",
     "unknown",
 ]
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,14 +171,6 @@ class MetricEvent:
     value: float
     ts: datetime
     tags: Mapping[str, str] = field(default_factory=dict)
-
-
-async def attempt(work: Callable[[], Awaitable[T]]) -> T | PipelineError:
-    """Do `work`; whatever it raises becomes a value. Cancelling goes through."""
-    try:
-        return await work()
-    except Exception as error:  # noqa: BLE001 - a stranger's part may raise anything, and others go on
-        return error_of(error)
 
 
 def error_of(error: Exception) -> PipelineError:

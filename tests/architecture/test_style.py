@@ -14,7 +14,7 @@ CATCH_ALL = {
     "composable_memory.cli.command_group": "a plug-in whose commands cannot be imported leaves all others",
     "composable_memory.cli.command_server": "what nobody foresaw, the client meets again and tells",
     "composable_memory.cli.hook": "a hook must not break the agent that calls it, whatever happens",
-    "composable_memory.ingest.requests": "a part handed in by a caller may raise anything",
+    "composable_memory.ingest.pipeline": "a part handed in by a caller may raise anything",
     "composable_memory.supervision.backoff": "which errors may pass, the caller decides; others go on",
     "composable_memory.supervision.deadline": "the error of a stranger may raise again when it is told",
     "composable_memory.runtime.backends": "a plug-in that cannot be opened keeps nobody else out",

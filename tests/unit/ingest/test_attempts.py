@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from composable_memory import errors
-from composable_memory.ingest.requests import PipelineError, attempt, error_of
+from composable_memory.ingest.pipeline import attempt
+from composable_memory.ingest.requests import PipelineError, error_of
 
 CASES: list[tuple[Exception, str, bool]] = [
     (errors.ConfigError("key", "problem"), "not_configured", False),

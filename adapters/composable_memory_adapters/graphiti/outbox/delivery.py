@@ -81,15 +81,13 @@ class Delivery:
     clock: Clock
     batch_size: int
 
-    async def run(self, group: str, report: WorkReport, is_over: Callable[[], bool]) -> None:
-        """Do all that is due in a group, until it fails or `is_over` returns true."""
-        went_well = True
-        while went_well and not is_over():
-            entries = await self.outbox.due(group, limit=self.batch_size)
-            if not entries:
-                return
-            with trace(current_trace_id() or entries[0].trace_id):
-                went_well = await self._do(group, entries, report)
+    async def work(self, group: str, report: WorkReport) -> bool:
+        """Do what is due next in a group; False when nothing is, or when it has to be left alone for now."""
+        entries = await self.outbox.due(group, limit=self.batch_size)
+        if not entries:
+            return False
+        with trace(current_trace_id() or entries[0].trace_id):
+            return await self._do(group, entries, report)
 
     async def _do(self, group: str, entries: Sequence[Entry], report: WorkReport) -> bool:
         """Do what is due with entries of one state; False when the group has to be left alone for now."""

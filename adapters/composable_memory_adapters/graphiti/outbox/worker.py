@@ -97,9 +97,9 @@ class Worker:
                 if not self._wanted[group]:
                     async with self._outbox.lease(group) as is_ours:
                         if is_ours:
-                            await self._delivery.run(group, report, lambda: self._wanted[group] > 0)
-                            if not self._wanted[group]:
-                                return
+                            while not self._wanted[group]:
+                                if not await self._delivery.work(group, report):
+                                    return
                 if group not in await self._outbox.groups_due():
                     return
                 await asyncio.sleep(POLL_S)

@@ -95,7 +95,7 @@ class GraphitiGraph:
         """
         async with self._lock:
             stated = await self._records_of(edges)
-            known = await self._repository.facts(one.uuid for one in stated)
+            known = await self._repository.facts([one.uuid for one in stated])
             known |= await self._repository.kin_of(stated)
             several = (one for one in known.values() if one.exclusive and len(one.told) > 1)
             retired = await self._repository.retirements({uuid for one in several for uuid in one.episodes})
@@ -112,7 +112,7 @@ class GraphitiGraph:
         if query.edges_only:
             now = query.now or self._clock()
             return await find_candidates(self._database, self._group_id, query, self._search, now=now)
-        named = await self._repository.entities(graph_id(self._group_id, one) for one in query.entity_ids)
+        named = await self._repository.entities([graph_id(self._group_id, one) for one in query.entity_ids])
         found = await self._matching(query)
         records = {**named, **{one.uuid: one for one in found}}
         nodes = [(uuid, as_node(record)) for uuid, record in records.items()]
@@ -191,7 +191,7 @@ class GraphitiGraph:
 
     async def _records_of(self, edges: Sequence[GraphEdge]) -> list[FactRecord]:
         ends = dict.fromkeys(end for edge in edges for end in (edge.source_id, edge.target_id))
-        known = await self._repository.entities(graph_id(self._group_id, end) for end in ends)
+        known = await self._repository.entities([graph_id(self._group_id, end) for end in ends])
         missing = [end for end in ends if graph_id(self._group_id, end) not in known]
         if missing:
             raise BackendRejected(
