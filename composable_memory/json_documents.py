@@ -1,11 +1,11 @@
-"""JSON documents: values of the library with their keys in camelCase, and what is not set left out."""
+"""JSON documents: those of the library, with keys in camelCase, and what is wrong with those of others."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import to_jsonable_python
 
@@ -34,6 +34,14 @@ def to_json(value: object) -> JsonValue:
     if isinstance(value, list | tuple | set | frozenset):
         return [to_json(part) for part in value]
     return to_jsonable_python(value, fallback=str, inf_nan_mode="null")  # type: ignore[no-any-return]
+
+
+def problems_in(error: ValidationError, whole: str = "") -> list[str]:
+    """Return what is wrong with which part of a document, without quoting it; `whole` names all of it."""
+    told = error.errors(include_url=False, include_input=False, include_context=False)
+    parts = (".".join(map(str, one["loc"])) or whole for one in told)
+    reasons = (one["msg"].removeprefix("Value error, ") for one in told)
+    return [f"{part}: {reason}" if part else reason for part, reason in zip(parts, reasons, strict=True)]
 
 
 @cache

@@ -23,6 +23,7 @@ from pydantic.alias_generators import to_camel
 
 from composable_memory.content import MemoryTemporalMetadata
 from composable_memory.hooks.agent_json import HookCall
+from composable_memory.json_documents import problems_in
 from composable_memory.memory_fence import own_words
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.redactor import redact
@@ -164,13 +165,9 @@ def event_of(call: HookCall, hook: str, *, now: datetime) -> PipelineEventEnvelo
 
 
 def _told(error: ValueError) -> str:
-    if not isinstance(error, ValidationError):
-        return str(error)
-    problems = [
-        f"{'.'.join(map(str, one['loc'])) or 'the document'}: {one['msg']}"
-        for one in error.errors(include_url=False, include_input=False, include_context=False)
-    ]
-    return "; ".join(problems)
+    if isinstance(error, ValidationError):
+        return "; ".join(problems_in(error, "the document"))
+    return str(error)
 
 
 _WIRE = ConfigDict(extra="ignore", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True)

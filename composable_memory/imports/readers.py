@@ -20,6 +20,7 @@ from pydantic import AliasChoices, AliasPath, Field
 
 from composable_memory.front_matter import front_matter
 from composable_memory.imports.export_files import ExportedFile, Unreadable, elements, files_of
+from composable_memory.json_documents import problems_in
 from composable_memory.paths import encoding_of, is_note
 from composable_memory.transcripts import messages_of, texts_in
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -77,8 +78,7 @@ def read_export(origin: str, files: Iterable[ExportedFile]) -> Found:
 def _reason(error: Exception) -> str:
     match error:
         case pydantic.ValidationError():
-            first = error.errors()[0]
-            return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            return problems_in(error)[0]
         case UnicodeDecodeError():  # which would repeat all that the file holds
             return f"it is no text in UTF-8, from byte {error.start} on; save it as UTF-8"
         case UnicodeEncodeError():

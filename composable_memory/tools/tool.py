@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from composable_memory.errors import ComposableMemoryError
+from composable_memory.json_documents import problems_in
 from composable_memory.tools.document import Document, ErrorReply, FilterArguments, Reply
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import OpsLogError
@@ -65,7 +66,7 @@ class Tool:
                 request = request.model_copy(update={"session_key": session_key})
             return await self.run(memory, request)
         except ValidationError as error:
-            return ErrorReply(error=_told(error))
+            return ErrorReply(error="; ".join(problems_in(error)))
         except (ComposableMemoryError, FeedbackError, OpsLogError) as error:
             return ErrorReply(error=str(error))
 
@@ -95,11 +96,3 @@ def _slim(one: dict[str, Any]) -> dict[str, Any]:
     options = [option for option in one.get("anyOf", ()) if option.get("type") != "null"]
     whole = one if len(options) != 1 else {**options[0], **one}
     return {name: value for name, value in whole.items() if name not in {"title", "default", "anyOf"}}
-
-
-def _told(error: ValidationError) -> str:
-    """Return which arguments are wrong and why, without the prose of the library that found out."""
-    return "; ".join(
-        ": ".join(filter(None, (".".join(map(str, one["loc"])), one["msg"].removeprefix("Value error, "))))
-        for one in error.errors(include_url=False, include_input=False, include_context=False)
-    )

@@ -17,6 +17,7 @@ from uuid import uuid4
 from pydantic import BaseModel, ValidationError
 
 from composable_memory.content import EmbedderInput
+from composable_memory.json_documents import problems_in
 from composable_memory_adapters.embedders.remote.embedder import (
     KINDS,
     Kind,
@@ -25,7 +26,6 @@ from composable_memory_adapters.embedders.remote.embedder import (
     grouped,
     truncated,
 )
-from composable_memory_adapters.embedders.remote.provider_errors import first_problem
 from composable_memory_adapters.http_client import Connection, HttpRequest, Reader, read_whole
 from composable_memory_adapters.http_failures import FailureKind, HttpFailure
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -261,7 +261,7 @@ async def read_results(
         try:
             result = parse(line)
         except ValidationError as error:
-            problem = problem or f"a line cannot be read: {first_problem(error)}"
+            problem = problem or f"a line cannot be read: {problems_in(error, 'JSON')[0]}"
             continue
         if result.vector is None:
             problem = problem or result.problem

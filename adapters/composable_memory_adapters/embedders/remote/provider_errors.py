@@ -6,6 +6,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from composable_memory.errors import EmbedderUnavailable, EmbeddingError
+from composable_memory.json_documents import problems_in
 from composable_memory_adapters.embedders.remote.settings import RemoteProvider
 from composable_memory_adapters.http_failures import FailureKind, HttpFailure
 from composable_memory_ops_logs import redact
@@ -66,7 +67,7 @@ class ProviderErrors:
         try:
             return answer.model_validate_json(body)
         except ValidationError as error:  # quotes the answer, so it must not be in the chain of ours
-            problem = first_problem(error)
+            problem = problems_in(error, "JSON")[0]
         excerpt = self._redacted(body[:1024].decode("utf-8", "replace"))
         raise self.unreadable(f"{problem}; it begins {excerpt!r}")
 
@@ -75,13 +76,6 @@ class ProviderErrors:
             text = text.replace(secret, "***")
         text = " ".join(redact(text).split())
         return text if len(text) <= DETAIL_CHARS else f"{text[:DETAIL_CHARS]}…"
-
-
-def first_problem(error: ValidationError) -> str:
-    """Return the first problem of a value that does not validate, without quoting the value."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = ".".join(map(str, first["loc"])) or "JSON"
-    return f"{where}: {first['msg']}"
 
 
 def _advice(provider: RemoteProvider) -> Mapping[FailureKind, str]:

@@ -14,6 +14,7 @@ from composable_memory.errors import (
     BackendTimeout,
     BackendUnavailable,
 )
+from composable_memory.json_documents import problems_in
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_adapters.graphiti.library.core import (
     LLMClient,
@@ -223,9 +224,7 @@ def _read(reply: ChatReply, model: type[BaseModel] | None) -> tuple[dict[str, An
     except ValidationError as error:
         if not reply.is_whole:
             return None, "it was cut off"
-        return None, "; ".join(
-            f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False)[:5]
-        )
+        return None, "; ".join(problems_in(error)[:5])
     return found, ""
 
 
