@@ -24,18 +24,18 @@ QUERY_PREVIEW_CHARS = 200
 SNIPPET_PREVIEW_CHARS = 120
 """How much of a snippet an event shows."""
 
-_LONG_WORD = Pattern(r"[!-~]{12,}\Z")
+_LAST_WORD = Pattern(r"[!-~]+\Z")
 
 
 def snippet_preview(text: str) -> str:
-    """Return the beginning of a snippet, without a long word that would be cut.
+    """Return the beginning of a snippet, without a word that would be cut.
 
     It could be a secret, which nobody could tell by its beginning, and so mask.
     """
     shown = text[:SNIPPET_PREVIEW_CHARS]
-    if len(text) <= len(shown) or len(shown.rpartition(" ")[2]) < 12:  # takes less time than the pattern
+    if text[len(shown) : len(shown) + 1].isspace() or len(text) <= len(shown):
         return shown
-    cut = _LONG_WORD.search(shown)
+    cut = _LAST_WORD.search(shown, shown.rfind(" ") + 1)  # from there on takes less time
     return shown[: cut.start()] if cut else shown
 
 
@@ -199,7 +199,7 @@ class Candidate(NamedTuple):
     """Place in the backend's own list, from 1."""
     source: str
     snippet_preview: str
-    """The first `SNIPPET_PREVIEW_CHARS` characters, without a long word that would be cut."""
+    """The first `SNIPPET_PREVIEW_CHARS` characters, without a word that would be cut."""
     content_hash: str | None = None
     """No longer written; it keeps the place that it has in candidates of stored golden questions."""
     exact: bool = False

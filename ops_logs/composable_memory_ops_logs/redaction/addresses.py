@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.redaction.scanner import JUDGED, Rule, Span, Text, pattern_rule
+from composable_memory_ops_logs.redaction.secret_names import is_secret_name
 from composable_memory_ops_logs.redaction.secret_values import (
     goes_on,
     is_code,
@@ -136,6 +137,19 @@ _SENT = {
 }
 
 
+_FORM = Pattern(
+    r"""form-data;[ ]name="?(?P<name>[\w.[\]-]{1,64})"?(?:\r?\n[a-z-]{1,40}:[^\n]{0,100}){0,3}\r?\n\r?\n
+    (?P<value>[^\r\n]+)""",
+    re.VERBOSE,
+)
+
+
+def _form_secrets(_text: Text, part: re.Match[str]) -> Iterator[Span]:
+    """Yield what a form sends under the name of a secret, in a part of its own."""
+    if is_secret_name(part["name"].rstrip("]")) and is_given(part["value"]):
+        yield Span(*part.span("value"))
+
+
 # --- cookies ------------------------------------------------------------------------------------------------
 
 _COOKIES = Pattern(
@@ -210,6 +224,7 @@ ADDRESS_RULES = (
     Rule(("authorization",), _AUTH, _header_secrets),
     Rule(("bearer",), _BEARER, _bearer_secrets),
     Rule(("cookie", " -b "), _COOKIES, _cookie_secrets),
+    Rule(("form-data; name=",), _FORM, _form_secrets),
     pattern_rule(("\ttrue\t", "\tfalse\t"), _COOKIE_FILE, is_given),
     pattern_rule(_SESSIONS, _SESSION, _is_session),
     Rule(("auth",), _BASE64_AUTH, _encoded_login, as_written=True),

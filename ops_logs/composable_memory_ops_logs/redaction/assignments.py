@@ -5,7 +5,7 @@ secret is decided by plain code that looks at its first characters.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from composable_memory_ops_logs.lazy import Pattern
@@ -27,8 +27,8 @@ from composable_memory_ops_logs.redaction.secret_vocabulary import HARMLESS_ENDI
 
 _ABOUT = r"""(?:[ ](?:\([^()\n]{1,40}\)|(?:at|da|de|del|do|du|for|from|für|in|of|on|para|per|pour|to|vom
 |van|von|voor|от|к|для|на|der|des|dem|(?:mein|dein|sein|ihr|unser)e[rs]|zu|zum|zur|am|beim|login|code
-|phrase|wifi|di|della)
-    (?:[ ][^\s:=|"`]{1,30}+){1,5}?))?"""
+|phrase|wifi|di|della|here|that|we|you|i|que|qui)
+    (?:[ ][^\s:=|"`]{1,30}+){0,5}?))?"""
 
 _CLOSE = r"""["'`\\\])*_]{0,6}"""
 _OPEN = r"""(?:["'`]|\*{1,2}(?!\*)){0,3}"""
@@ -37,16 +37,15 @@ _TO = Pattern(r"\b(?:set|chang|reset|updat|rotat|switch)[a-z]{0,3}\b")
 _SIGNS = Pattern(
     rf"""(?P<sign>{_CLOSE}[ \t]{{0,30}}(?:{_TYPED}|=>|:=|=(?![=~>])|[!=]==?(?=[ ]?["'])
     |:(?!:|//))(?:[ ]?(?=[a-z0-9])|(?:\*{{1,2}}
-(?!\*)|_{{1,2}})?[ \t]{{0,8}}(?:\{{\s{{0,8}}
+(?!\*)|_{{1,2}})?[ \t]{{0,24}}(?:(?:!!|&)[a-z]\w{{0,20}}[ ])?(?:\{{\s{{0,8}}
     ["'](?:current|old|new|previous|next|value|plain|text|raw|primary|secondary)["'][ ]?:[ ]?)?))
-    (?P<eol>\r?\n)?
     |(?P<attr>{_CLOSE}(?:[,\s/]{{1,24}}|[ \t]{{0,4}},?[ \t]{{0,4}}\r?\n[ \t]{{1,24}}-?[ ]?)["']?(?:value
     |content|val)["']?[ \t]{{0,4}}[:=][ \t]{{0,4}}
         |["'][ ]?\{{\s{{1,8}}
         (?:[a-z]{{1,12}}[ ]{{0,8}}=[^\n]{{0,60}}\n[ \t]{{1,8}}){{0,3}}default[ ]{{0,8}}=[ ]{{0,8}})
     |(?P<call>["'\]]?[ ]{{0,2}}[(,][ ]{{0,4}}(?=["'])|[ ](?=["']))
     |(?P<cell>[*`]{{0,3}}[ \t]{{0,40}}\|[ \t]{{0,40}}(?:`|\*{{1,2}}(?!\*)){{0,3}})
-    |(?P<xml>["']?>)""",
+    |(?P<xml>["']?>(?:<!\[cdata\[)?|</(?:key|name)>\s{{1,24}}<(?:string|value)>)""",
     re.VERBOSE,
 )
 # Most assignments are as plain as this, and need no other look at what stands between and behind.
@@ -65,8 +64,8 @@ _PROSE = Pattern(
 )
 # What may follow a name and a blank alone.
 _GAPS = {
-    "password": Pattern(r"(?P<gap>[ \t]{1,4}(?=\S{3}))"),
-    "key": Pattern(r"(?P<gap>[ \t]{1,4}(?=\S{8}|(?<=_key[ ])|(?<=-token[ ])|(?<=-key[ ])|(?<=-secret[ ])))"),
+    "password": Pattern(r"(?P<gap>[ \t]{1,24}(?=\S{3}))"),
+    "key": Pattern(r"(?P<gap>[ \t]{1,24}(?=\S{8}|(?<=_key[ ])|(?<=-token[ ])|(?<=-key[ ])|(?<=-secret[ ])))"),
     "code": Pattern(r"(?P<gap>(?:[ ](?:for|from|für|de|pour|para)[ ]\w{1,20})?[ \t]{1,4}(?=[0-9]{2}))"),
 }
 # "the password's kolibri42", at the end of what is said; not "the password's 12-character limit".
@@ -92,7 +91,7 @@ _CHANGED = Pattern(
 )
 _CHANGED_CHARS = 40
 """How far behind a name its `from` stands."""
-_MAY_JOIN = r"""(?=[\r\n \t:="'’`\\\])*_|>,(/])"""
+_MAY_JOIN = r"""(?=[\r\n \t:="'’`\\\])*_|<>,(/])"""
 _DIRECTIVES = ("requirepass", "masterauth", "psk")
 
 
@@ -127,9 +126,10 @@ def _behind(sort: str, text: Text, match: re.Match[str]) -> Iterable[Span]:
     in_flag = ident[0] == "-" or name in _DIRECTIVES
     strength = 1 if more else strength
     if kind != "plain":
-        return _values(text, sort, place, join, strength, in_flag)
+        return _values(text, sort, name, place, join, strength, in_flag)
     start, end = join.span(kind)
     given = Given(text.raw[start:end], "sign", join["sign"], strength, False, in_flag, low, end)
+    end = _end_of_run(text, start, end, "=") if text.raw[end : end + 1] == "\\" else end
     return (Span(start, end),) if _JUDGES[sort](given) else ()
 
 
@@ -148,15 +148,15 @@ _WINDOW = 4096
 
 
 def _values(
-    text: Text, sort: str, place: int, join: re.Match[str], strength: int, in_flag: bool
+    text: Text, sort: str, name: str, place: int, join: re.Match[str], strength: int, in_flag: bool
 ) -> Sequence[Span]:
     low, end, kind, sign = text.low, join.end(), join.lastgroup or "", join[0]
     if kind in _BEFORE_A_LINE:
-        first = low[end : end + 1]
-        block = _BLOCK.match(low, end) if kind == "sign" and first in {"|", ">"} else None
-        if block is not None or kind == "eol" or first in {"\r", "\n"} or (kind == "sign" and not first):
-            return _on_next_line(text, sort, block.end() if block else end, strength)
-    elif kind == "xml" and not _in_tag(low, place):
+        opening = _OPENING.match(low, end) if low.startswith(_OPENINGS, end) else None
+        listed = _listed(text, sort, opening, strength, name[-1] == "s") if opening else ()
+        if listed or (opening and opening.lastgroup != "bracket"):
+            return listed
+    elif kind == "xml" and sign[0] != "<" and not _in_tag(low, place):
         return ()
     delimiter = "=" if kind == "sign" and "=" in sign else _DELIMITERS.get(kind, ":")
     start, value, end, is_quoted = _value_at(text, end, delimiter)
@@ -167,8 +167,6 @@ def _values(
         return ()
     least = _LEAST_OF_LETTERS[sort]
     if kind in ALONE and not is_quoted and not in_flag and len(value) < least and value.isalpha():
-        return ()
-    if ":" in value and _SUM_NAME.match(value.lower()):
         return ()
     before = low[max(0, place - 60) : place].rpartition(" ")[2] if "@" in value else ""
     if "://" in before and before[-1] not in _PARAMETERS:
@@ -191,18 +189,11 @@ _BEFORE_A_QUOTE = frozenset(["is", "for", "to"])
 _ATTRIBUTE = Pattern(r"""[a-z][a-z:_-]{0,40}=["']""")
 _PARAMETERS = frozenset(";?&")
 """What stands before the name of a parameter in an address."""
-_BEFORE_A_LINE = frozenset(["sign", "eol", "for"])
+_BEFORE_A_LINE = frozenset(["sign", "for"])
 _DELIMITERS = {"xml": "<", "cell": "|", "attr": "="}
 """The sign whose kind of values follows; behind the others a colon."""
 
-
-_SUM_NAME = Pattern(r"(?:sha|md)-?[0-9]{1,3}:")
 _RULE_LINE = Pattern(r"[^\n]{0,400}+\n[ \t]{0,8}\|?[ \t]{0,8}:?--")  # so this was the head of a table
-_BLOCK = Pattern(r"""[|>][+-]?[ \t]{0,4}\r?\n""")
-_NEXT_LINE = Pattern(
-    r"""(?:[ \t]{0,8}\r?\n)?(?:```\w{0,12}\r?\n)?[ \t]{0,24}(?P<item>-[ ]{1,3})?["'`*]{0,3}"""
-    r"""(?P<value>[^\s"'`|<>{}*#$[\]-][^\s"'`|<>{}*]{0,256})["'`*]{0,3}[ \t]{0,12}(?=\r?\n|\Z)"""
-)
 
 
 def _in_tag(low: str, place: int) -> bool:
@@ -210,16 +201,51 @@ def _in_tag(low: str, place: int) -> bool:
     return start >= 0 and ">" not in low[start:place]
 
 
-def _on_next_line(text: Text, sort: str, place: int, strength: int) -> Sequence[Span]:
-    match = _NEXT_LINE.match(text.low, place)
-    if match is None or match["value"].endswith((":", ",", "(", "[")):
-        return ()
-    start, end = match.span("value")
-    value = text.raw[start:end]
-    given = Given(value=value, join="line", sign=":\n", strength=strength)
-    if match["item"] and not is_random(value):
-        return ()
-    return (Span(start, end),) if _JUDGES[sort](given) else ()
+# --- values on lines of their own, in blocks, lists and tables ----------------------------------------------
+
+_OPENINGS = ("\r", "\n", "|", ">", "[", "{", "(", "#", '"""', "'''")
+_OPENING = Pattern(
+    r"""(?P<block>[|>][+-]?[0-9]?[ \t]{0,4}(?=\r?\n))|(?P<quotes>"{3}|'{3})|(?P<bracket>[\[{]|\((?=\s{1,48}"""
+    r"""["']))|(?:\#[ ][^\n]{0,80})?(?=\r?\n|\Z)"""
+)
+_ENTRY = r"""(?:,?[ \t]{0,8}\r?\n){0,2}(?:```\w{0,12}\r?\n)?(?P<indent>[ \t,]{0,48})(?P<item>-[ ]{1,3})?
+    (?P<name>["'][^"'\n]{1,60}["'][ ]?:[ ]?|[a-z][\w.@-]{0,60}:[ ]{1,8})?["'`*]{0,3}
+    (?P<value>(?<=["'`])[^"'`\n]{1,256}(?=["'`])|[^\s"'`|<>{}*\#$\[\]-][^\s"'`|<>{}*%s]{0,256})
+    ["'`*]{0,3}[ \t]{0,12}(?=\r?\n|\Z|%s)"""
+_IN_BRACKETS = Pattern(_ENTRY % (r",()\[\]", r"[,\])}]"), re.VERBOSE)
+_ON_LINES = Pattern(_ENTRY % ("", r"""["']{3}|(?<=["'`])[,\])}]"""), re.VERBOSE)
+_LOOKS: Mapping[str, Callable[[str], bool]] = {
+    "password": is_strong,
+    "key": lambda value: len(value) >= 16 and is_random(value),
+}
+
+
+def _listed(text: Text, sort: str, opening: re.Match[str], strength: int, is_plural: bool) -> Sequence[Span]:
+    """Return the secret on the next line, or those in the block, list or table that opens behind a name.
+
+    In a list or a table, which may hold other things as well, a secret must look like one.
+    """
+    place, kind, depth = opening.end(), opening.lastgroup, 0
+    pattern = _IN_BRACKETS if kind == "bracket" else _ON_LINES
+    found: list[Span] = []
+    while place < opening.end() + _WINDOW and (entry := pattern.match(text.low, place)):
+        (start, end), place, name = entry.span("value"), entry.end(), entry["name"] or ""
+        value, indent = text.raw[start:end], len(entry["indent"])
+        is_listed = kind == "bracket" or entry["item"] or name
+        if (
+            (name and not is_plural)
+            or value.endswith((":", ",", "(", "["))
+            or (indent < depth and kind != "bracket")
+        ):
+            break
+        depth = indent
+        given = Given(value=value[:JUDGED], join="line", sign=":\n", strength=strength)
+        is_likely = not is_listed or (_LOOKS[sort](value) and is_open_ending(name.strip("\"': ")))
+        if is_likely and value.count(" ") < 2 and _JUDGES[sort](given):
+            found.append(Span(start, end))
+        if not (is_listed or kind) or text.low[place : place + 1] in {"]", ")", "}"}:
+            break
+    return found
 
 
 # --- where a value ends -------------------------------------------------------------------------------------
@@ -235,7 +261,7 @@ _RUN_AFTER = {
 }
 _BOUND_RUN = {sign: Pattern(run.source[:-1] + f"{{0,{JUDGED}}}") for sign, run in _RUN_AFTER.items()}
 _BRACED = Pattern(r"""\{[^{}\s"']{4,128}\}(?=;)""")  # a connection of ODBC
-_ENTITY = Pattern(r"&(?:amp|lt|gt|quot|apos|#x?[0-9a-f]{1,5});")
+_JOINT = Pattern(r"&(?:amp|lt|gt|quot|apos|#x?[0-9A-Fa-f]{1,5});|\\\r?\n(?=[^\s-])")
 # Google shows the passwords of apps so.
 _FOUR_FOURS = Pattern(r"[a-z]{4}(?:[ ][a-z]{4}){3}(?=[ \t]{0,4}(?:\r?\n|\Z))")
 
@@ -275,9 +301,9 @@ def _end_of_run(text: Text, start: int, end: int, delimiter: str) -> int:
     if end - start >= JUDGED:
         match = _RUN_AFTER[delimiter].match(text.low, start)
         end = start + len(text.raw[start : match.end() if match else end].rstrip(TRAILING))
-    while text.low[end : end + 1] == "&" and (entity := _ENTITY.match(text.low, end)):
-        match = _RUN_AFTER["="].match(text.low, entity.end())
-        end = match.end() if match else entity.end()
+    while text.raw[end : end + 1] in {"&", "\\"} and (joint := _JOINT.match(text.raw, end)):
+        match = _RUN_AFTER["="].match(text.low, joint.end())
+        end = match.end() if match else joint.end()
     return end
 
 
@@ -304,6 +330,8 @@ def _code_values(text: Text, kind: str, place: int, name: str) -> Iterator[Span]
         return
     if kind not in _CODE_JOINS and not (kind == "gap" and name.startswith(_SHORT_CODES)):
         return
+    while low[place : place + 1] in _BEFORE_A_CODE:
+        place += 1
     first = _CODES.match(low, place)
     if first is not None and _UNIT.match(low, first.end()):
         first = None
@@ -320,6 +348,7 @@ def _code_values(text: Text, kind: str, place: int, name: str) -> Iterator[Span]
         yield Span(*first.span())
 
 
+_BEFORE_A_CODE = frozenset("\"'\r\n")
 _CODE_JOINS = frozenset(["sign", "is", "for", "far", "eol", "cell", "arrow"])
 _UNIT = Pattern(r"[ ]?(?:digits?|char|stellen|stellig|times|attempts|minutes?|seconds?|位|桁|or|to|-)")
 

@@ -8,14 +8,14 @@ import re
 from collections.abc import Iterator
 
 from composable_memory_ops_logs.lazy import Pattern
-from composable_memory_ops_logs.redaction.scanner import ANY, Rule, Span, Text, pattern_rule
+from composable_memory_ops_logs.redaction.scanner import Rule, Span, Text, pattern_rule
 from composable_memory_ops_logs.redaction.secret_values import is_given, is_masked, is_placeholder
 
 # --- options of commands ------------------------------------------------------------------------------------
 
 _VALUE = r"""(?P<value>"[^"\n]{1,256}"|'[^'\n]{1,256}'|[^\s"'$(<|-][^\s"']*)"""
 _USER_PASS = Pattern(
-    r"""[ ](?:-[a-z]{0,4}u[ ]?|--(?:proxy-)?user[ =]|-a[ ]|--auth[ =]|--creds[ =])"""
+    r"""[ ](?:-[a-z]{0,4}u[ ]?|--(?:proxy-)?user[ =]|-a[ ]|--auth[ =]|--creds[ =])[ ]{0,24}"""
     r"""(?P<quote>["'])?[^\s:"'$]{1,128}[:%](?P<value>(?(quote)[^"'$\n][^"'\n]*|[^\s"'$][^\s"']*))"""
 )
 _OPTIONS = {
@@ -23,10 +23,10 @@ _OPTIONS = {
         rf"[ ]-p[ ]?{_VALUE}"
     ),
     ("mysql", "mariadb", "7z a ", "7z x "): Pattern(rf"[ ]-p{_VALUE}"),
-    ("docker", "podman", "helm", "snowsql", "mosquitto", "az login", "rdesktop", "psexec"): Pattern(
+    ("docker", "podman", "helm", "snowsql", "mosquitto", "az login", "rdesktop", "psexec", "cqlsh"): Pattern(
         rf"[ ](?:-p|--pass|--pw)[ =]{_VALUE}"
     ),
-    ("ssh-keygen",): Pattern(rf"[ ]-n[ ]{_VALUE}"),
+    ("ssh-keygen",): Pattern(rf"[ ]-[np][ ]{_VALUE}"),
     ("gh secret set",): Pattern(rf"[ ](?:-b|--body)[ =]{_VALUE}"),
     ("fly secrets set", "flyctl secrets set"): Pattern(rf"[ ][a-z_]\w{{0,60}}={_VALUE}"),
     ("create secret",): Pattern(rf"""[ ]--from-literal[ =]["']?[\w.-]{{1,128}}={_VALUE}"""),
@@ -47,7 +47,8 @@ _APART = Pattern("(?<![a-z0-9])")
 
 def _option_rule(command: str, option: Pattern) -> Rule:
     def secrets(text: Text, name: re.Match[str]) -> Iterator[Span]:
-        stop = _command_end(text.low, name.start())
+        stop = text.low.find("\n", name.start())  # the lines that a backslash joins are one there
+        stop = stop if stop >= 0 else len(text.low)
         for match in option.finditer(text.low, name.start(), stop):
             start, end = match.span("value")
             value = text.raw[start:end]
@@ -58,19 +59,6 @@ def _option_rule(command: str, option: Pattern) -> Rule:
         yield Span(stop, stop)
 
     return Rule((command,), _APART, secrets)
-
-
-def _command_end(low: str, place: int) -> int:
-    """Return where the line ends, or the last of those that a backslash joins."""
-    end = place
-    for _ in range(12):
-        end = low.find("\n", end)
-        if end < 0:
-            return len(low)
-        if low[end - 1] != "\\":
-            return end
-        end += 1
-    return end
 
 
 # --- known words before it ----------------------------------------------------------------------------------
@@ -177,18 +165,29 @@ def _pgpass(text: Text, line: re.Match[str]) -> Iterator[Span]:
 # --- secrets of a cluster -----------------------------------------------------------------------------------
 
 _ENTRY = Pattern(r"(?P<indent>[ \t]{1,16})[\w.-]{1,128}:[ ]?(?P<value>[^\n]*)")
-_DATA = Pattern(r"^(?:stringdata|data):[ \t]{0,4}\r?\n", re.MULTILINE)
+_JSON_ENTRY = Pattern(r"""[\s,]{0,32}"[\w.-]{1,128}"\s{0,4}:\s{0,4}"([^"\n]{1,65536})\"""")
+_DATA = Pattern(
+    r"""data(?:(?<=[\n"]data)|(?<=[\n"]stringdata)|(?<=\Adata)|(?<=\Astringdata))"?[ ]?:[ \t]{0,4}"""
+    r"""(?:\r?\n|(?P<json>\{))"""
+)
+_KINDS = tuple(f"kind{one}secret" for one in (": ", ': "', '": "', '":"'))
 _BLOCKS = frozenset(["|", "|-", "|+", ">", ">-", ">+"])
 
 
 def _cluster_secrets(text: Text, kind: re.Match[str]) -> Iterator[Span]:
     """Yield all values of a Secret of Kubernetes, whatever their names are."""
     place = kind.start()
-    document = text.low.rfind("\n---", max(0, place - 4096), place) + 1
+    first = max(0, place - 65_536)
+    document = max(first, text.low.rfind("\n---", first, place) + 1)
     stop = text.low.find("\n---", place, place + 65_536)
     stop = stop if stop >= 0 else min(len(text.low), place + 65_536)
     for start in _DATA.finditer(text.low, document, stop):
-        yield from _entries(text, start.end(), stop)
+        place = start.end()
+        while start["json"] and (entry := _JSON_ENTRY.match(text.low, place)):
+            place = entry.end()
+            if is_given(entry[1]):
+                yield Span(*entry.span(1))
+        yield from () if start["json"] else _entries(text, place, stop)
     yield Span(stop, stop)
 
 
@@ -212,5 +211,5 @@ COMMAND_RULES = (
     *(pattern_rule((word,), source, is_given, trailing=";,") for word, source in _PATTERNS.items()),
     *(pattern_rule((word,), source, is_given) for word, source in _HASHES.items()),
     Rule(_PGPASS_WORDS, _PGPASS, _pgpass),
-    Rule(("kind: secret\n",), ANY, _cluster_secrets),
+    Rule(_KINDS, Pattern(r"""kind"?: ?"?secret(?!\w)"""), _cluster_secrets),
 )

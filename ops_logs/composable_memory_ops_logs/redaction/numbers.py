@@ -96,7 +96,9 @@ def _account(low: str, place: int, size: int) -> Iterator[Span]:
 # --- groups of signs near a word ----------------------------------------------------------------------------
 
 _NEAR = 120
-_GROUPS_OF_FOUR = Pattern(r"(?<![\w-])[a-z2-7]{4}(?:[ -][a-z2-7]{4}){3,15}(?![\w-])")
+_GROUPS_OF_FOUR, _MIXED_GROUPS = (
+    Pattern(rf"(?<![\w-]){four}(?:[ -]{four}){{3,15}}(?![\w-])") for four in ("[a-z2-7]{4}", "[A-Za-z0-9]{4}")
+)
 _LICENCE = Pattern(r"(?<![A-Za-z0-9_-])[A-Z0-9]{4,8}(?:-[A-Z0-9]{4,8}){2,7}(?![A-Za-z0-9_-])")
 
 
@@ -124,9 +126,12 @@ def _near_rule(words: tuple[str, ...], pattern: Pattern) -> Rule:
 
 _SEED_GAP = (
     r"""(?:[ ](?:phrase|words?|key|is|are|was|my|for|the|of|wallet|ledger|metamask|trezor|12|24)){0,6}"""
-    r"""[ "'`:=(*]{0,6}\s{0,4}["'`(]{0,2}"""
+    r"""[ "'`:=(*[]{0,6}\s{0,4}["'`([]{0,2}"""
 )
-_SEED_WORD = Pattern(r"(?:[0-9]{1,2}[.):]?[ ]?)?([a-z]{3,8})(?:[ ,]{1,3}|\r?\n)?(?:(?<=[ ,\n])|(?![a-z0-9]))")
+_SEED_WORD = Pattern(
+    r"""(?:[0-9]{1,2}[.):]?[ ]?|-[ ])?["']?([a-z]{3,8})["']?[ ,]{0,3}(?:\r?\n[ ]{0,8})?"""
+    r"(?:(?<=[ ,\n])|(?![a-z0-9]))"
+)
 
 
 def _seed(text: Text, name: re.Match[str]) -> Iterator[Span]:
@@ -139,35 +144,32 @@ def _seed(text: Text, name: re.Match[str]) -> Iterator[Span]:
     yield Span(place, place)
 
 
-_PHRASE = Pattern(
-    r"""passphrases?(?:[ ][^\s:=|"`]{1,30}){0,6}?(?:[ ]{0,2}[:=→][ ]?|[ ]is:?[ ])["'`]?
-    (?P<value>[^\W_]{1,16}(?:[ -][^\W_]{1,16}){2,23})(?=["'`.,;)]{0,2}[ ]{0,4}(?:\r?\n|\Z))""",
-    re.VERBOSE,
-)
-
-
-def _passphrase(_text: Text, match: re.Match[str]) -> Iterator[Span]:
-    words = match["value"].replace("-", " ").split()
-    if 4 * sum(word in FUNCTION_WORDS or word in PREDICATES for word in words) <= len(words):
-        yield Span(*match.span("value"))
-
-
-_PASSWORD_OF_WORDS = Pattern(
-    r"""password(?:[ ]for(?:[ ][^\s:=|"`]{1,30}+){1,3}?)?(?:[ ]{0,2}[:=][ ]|[ ]is:?[ ])["'`]?
+_PHRASES = ("passphrase", "phrase de passe", "frase de contraseña")
+_WORDS = Pattern(
+    rf"""(?:(?P<phrase>{"|".join(_PHRASES).replace(" ", "[ ]")})s?(?:[ ][^\s:=|"`]{{1,30}}){{0,6}}?
+    |password(?:[ ]for(?:[ ][^\s:=|"`]{{1,30}}+){{1,3}}?)?)
+    (?:(?P<sign>[ ]{{0,2}}[:=→][ ]{{0,2}}|[ ]is:[ ])|[ ](?:is|ist|lautet|est|es)[ ])["'`]?
     (?!(?:ask|call|check|contact|choose|pick|look|try)[ ])
-    (?P<value>[a-z]{2,12}(?:[ -][a-z]{2,12}){3,7})(?=["'`.,;!)]{0,2}(?:\s|\Z))(?![ ]{1,4}[\w(])""",
+    (?P<value>[^\W_]{{1,16}}(?:[ -][^\W_]{{1,16}}){{2,7}}(?(sign)(?:[ -][^\W_]{{1,16}}){{0,16}}))
+    (?=["'`.,;!)]{{0,2}}(?:\s|\Z))(?![ ]{{1,4}}[\w(])""",
     re.VERBOSE,
 )
 _OF_A_SENTENCE = FUNCTION_WORDS | HARMLESS_ENDINGS | PLACEHOLDERS
 
 
-def _password_of_words(text: Text, match: re.Match[str]) -> Iterator[Span]:
-    """Yield a password of plain words; a sentence that only speaks of a password has other words as well."""
-    if text.raw[slice(*match.span("value"))] != match["value"]:
-        return
+def _words(text: Text, match: re.Match[str]) -> Iterator[Span]:
+    """Yield a password of words; a sentence that only speaks of a password has other words as well."""
     words = match["value"].replace("-", " ").split()
-    is_told = any(word in _OF_A_SENTENCE or word.endswith(("ed", "ing", "ly")) for word in words)
-    if not is_told and sum(word in PREDICATES for word in words) <= 1:
+    said = sum(word in PREDICATES for word in words)
+    if match["phrase"] and match["sign"]:
+        is_secret = 4 * (said + sum(word in FUNCTION_WORDS - PREDICATES for word in words)) <= len(words)
+    else:
+        is_told = any(
+            word in _OF_A_SENTENCE or word.endswith(("ed", "ing", "ly", "ée", "ada")) for word in words
+        )
+        is_plain = match["phrase"] or text.raw[slice(*match.span("value"))] == match["value"]
+        is_secret = 4 <= len(words) <= 8 and is_plain and not is_told and said <= 1
+    if is_secret:
         yield Span(*match.span("value"))
 
 
@@ -184,12 +186,12 @@ _LICENCES = (
 )
 _SEEDS = (
     *("seed", "mnemonic", "recovery phrase", "recovery words", "secret phrase", "backup phrase"),
-    *("wallet words", "助记词", "ニーモニック"),
+    *("wallet words", "wallet backup", "助记词", "ニーモニック"),
 )
 NUMBER_RULES = (
     _near_rule(_AUTHENTICATORS, _GROUPS_OF_FOUR),
+    _near_rule(("recovery key", "security key"), _MIXED_GROUPS),
     _near_rule(_LICENCES, _LICENCE),
     *(Rule((word,), Pattern(word + _SEED_GAP), _seed) for word in _SEEDS),
-    Rule(("passphrase",), _PHRASE, _passphrase),
-    Rule(("password",), _PASSWORD_OF_WORDS, _password_of_words),
+    Rule((*_PHRASES, "password"), _WORDS, _words),
 )

@@ -12,7 +12,7 @@ from composable_memory_ops_logs.redaction.secret_values import (
     is_random,
     is_strong,
 )
-from composable_memory_ops_logs.redaction.secret_vocabulary import FAR_NAMES, HARMLESS_ENDINGS
+from composable_memory_ops_logs.redaction.secret_vocabulary import CODES_AFTER, FAR_NAMES, HARMLESS_ENDINGS
 
 # --- names in Chinese, Japanese, Korean, Arabic -------------------------------------------------------------
 
@@ -108,6 +108,32 @@ def _strong_value(text: Text, match: re.Match[str], least: int = 5, is_alone: bo
         yield Span(start, start + len(value))
 
 
+# --- values before their names ------------------------------------------------------------------------------
+
+_NAME_BEHIND = Pattern(
+    r" (?:as|als|comme|como) (?:\w{1,5} )?(?:passwor[dt]|passphrase|kennwort|mot de passe|contraseña|senha)"
+    rf"|(?<=[0-9]) (?:is|ist|est|es) \w{{1,5}} (?:[\w-]{{1,20}} ){{0,2}}?(?:(?:{'|'.join(CODES_AFTER)}) code"
+    r"|otp|pin|passcode|(?:bestätigungs|sicherheits)code|code de (?:vérification|sécurité)"
+    r"|código de (?:verificación|seguridad))(?!\w)"
+)
+_NAME_BEHIND_WORDS = (
+    *(" as the pass", " as my pass", " as your pass", " as a pass", " as pass", " als pass", " als kennwort"),
+    *(" comme mot", " como contraseña", " como senha"),
+    *(" is your ", " is the ", " ist ihr ", " ist dein ", " est votre ", " es su ", " es tu "),
+)
+
+
+def _told_before(text: Text, name: re.Match[str]) -> Iterator[Span]:
+    """Yield the value of "take Elm-Tree7 as the password" and of "493021 is your login code"."""
+    first = max(0, name.start() - 64)
+    run = text.raw[first : name.start()].rstrip("\"'`*")
+    start = max(map(run.rfind, " \n\"'`(*")) + 1
+    value = run[start:]
+    is_number = value.removeprefix("G-").isdigit() and 4 <= len(value) <= 10
+    if is_number or (is_strong(value, is_alone=True) and is_given(value)):
+        yield Span(first + start, first + len(run))
+
+
 # --- random strings behind a word ---------------------------------------------------------------------------
 
 _LOOSE_KINDS = bytes(
@@ -145,4 +171,5 @@ PROSE_RULES = (
     *map(_far_rule, FAR_NAMES),
     Rule(_LOGIN_WORDS, _LOGIN, _login_secrets),
     Rule(_ADMIN_WORDS, _ADMIN, _admin_secrets),
+    Rule(_NAME_BEHIND_WORDS, _NAME_BEHIND, _told_before),
 )

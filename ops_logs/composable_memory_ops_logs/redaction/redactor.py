@@ -22,7 +22,7 @@ from composable_memory_ops_logs.redaction.secret_tables import TABLE_RULES
 from composable_memory_ops_logs.redaction.secret_values import is_masked
 from composable_memory_ops_logs.redaction.tokens import PEM_HEADER, TOKEN_RULES, find_tokens
 
-REDACTION_VERSION = 10
+REDACTION_VERSION = 11
 """Grows with every change of the rules, so that texts which were kept redacted can be redacted anew."""
 
 _MASK = "***"

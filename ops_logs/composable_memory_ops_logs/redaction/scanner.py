@@ -30,7 +30,10 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text, and the same without capitals and typographic signs; both have the same length."""
+    """A text, and the same without capitals, typographic signs and line breaks behind a backslash.
+
+    Both have the same length.
+    """
 
     raw: str
     low: str
@@ -50,6 +53,8 @@ class Text:
                     low = low.replace(sign, simple)
                 if _ADJACENT.search(low):
                     low = _MIXED.sub(lambda word: word[0].translate(_LOOK_ALIKES), low)
+        if "\\\n" in low or "\\\r\n" in low:
+            low = low.replace("\\\r\n", "   ").replace("\\\n", "  ")
         return cls(raw, low, {})
 
 

@@ -203,8 +203,9 @@ _COMPOUNDS = (
     *("wiederherstellungs", "ersatz", "notfall"),
 )
 _OPENS = Pattern(
-    r"[ ](?:(?:de|del|della|dell'|du|de la|da|do|di|d')[ ']?)?"
+    r"[ ](?:(?:de|del|della|dell'|du|de la|da|do|di|d'|(?:of|for) (?:the|my|our))[ ']?)?"
     r"(?:cassaforte|porta|portone|allarme|sblocco|verifica|sicurezza|accesso|puerta|alarma|acceso"
     r"|verificación|seguridad|desbloqueo|segurança|porte|alarme|immeuble|entrée|wi-?fi|pin|garage|coffre"
+    r"|safe|vault|lock|gate|door"
     r"|caja fuerte|cofre|secours|récupération|respaldo|recuperación|recuperação|backup|recupero)"
 )

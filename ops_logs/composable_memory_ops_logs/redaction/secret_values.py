@@ -11,14 +11,16 @@ _PLACEHOLDER = Pattern(
     r"""\$(?:[{(]|[a-z_]\w*(?:[,;)\]}"']{0,2}\Z|\[|->|::))|\{\{|\{[a-z_.]{0,40}\}|<[^>]{0,60}>?\Z|<your
     |%[({]|%[sd](?!\w)|%[a-z_]{1,40}%(?!\w)|-----begin|[a-z]{2,4}-(?:\.{3})?\Z
     |x{3,}\W{0,2}\Z|\.{3}|\[?\(?(?:redacted|hidden|masked|filtered)|your[-_ ]|\#\{|!env
-    |!secret|!vault|vault:|op://|arn:
+    |!secret|!vault|vault:|op://|arn:|(?:sha|md)-?[0-9]{1,3}:
     |(?:/run|/etc|/var|/home|/opt|/usr|/tmp|~|\.|\.\.)/|@[a-z_]{1,40}@|secrets\.|env\.|var\.|local\.
     |data\.|module\.""",
     re.VERBOSE,
 )
 _PLACEHOLDER_INITIALS = "hfmrx"
 """How a placeholder of letters and digits alone begins, if it is not in the list."""
-_CALL = Pattern(r"!?(?:await\s|new\s)?&?[a-z_][\w.]{0,80}(?:::\w{1,40}){0,4}(?:\(|\[|\{)|\(|\[|->|=>|==")
+_CALL = Pattern(
+    r"!?(?:await\s|new\s)?&?[a-z_][\w.]{0,80}(?:::\w{1,40}){0,4}(?:\(|\[|\{)|\(|\[|\{\w*\Z|->|=>|=="
+)
 _DOTTED = Pattern(r"[a-z_]\w{0,40}(?:\??\.[a-z_]\w{0,40}){1,8}[,;)]{0,2}\Z")
 # In a password of words joined by dots: digits within or at the end of one, unlike `cfg.key1`, `x509.cert`.
 _LEET = Pattern(

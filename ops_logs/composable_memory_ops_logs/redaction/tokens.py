@@ -343,8 +343,8 @@ PEM_HEADER = Pattern(r"-----BEGIN [A-Z0-9 ]{0,24}PRIVATE KEY(?: BLOCK)?-----")
 # Between two lines: line breaks, also as JSON in JSON has them, and the marks and numbers of quoted lines.
 _GAP = r"""(?:\\{1,8}[rn]|[\s"'>+|(),\\]|(?<=\s)[0-9]{1,5}[→|:\t ]){1,40}+"""
 _KEY_BODY = Pattern(
-    rf"(?:{_GAP}(?:(?:proc-type|dek-info|version|comment|charset):[^\n\\]{{0,100}}|[a-z0-9+/=]{{16,76}}))"
-    r"{0,400}",
+    rf"(?:(?:{_GAP})?(?:(?:proc-type|dek-info|version|comment|charset):[^\n\\]{{0,100}}|[a-z0-9+/=]{{16,4096}}))"
+    rf"{{0,400}}+(?:{_GAP}[a-z0-9+/=]{{1,15}}\Z)?",
     re.IGNORECASE,
 )
 _KEY_LINE = Pattern(rf"(?:{_GAP})?[A-Za-z0-9+/=]{{16,76}}(?:{_GAP})?")

@@ -115,6 +115,12 @@ async def test_a_query_takes_eight_kilobytes_at_most(
     assert [is_reproduced(one) for one in read.queries] == [True]
 
 
+def first_words(text: str) -> str:
+    """Return as many words as a preview shows, each whole."""
+    shown = text[:SNIPPET_PREVIEW_CHARS]
+    return shown if text[len(shown) :][:1] in {"", " "} else shown[: shown.rfind(" ") + 1]
+
+
 async def test_what_is_shown_has_its_preview_and_so_have_facts_that_stand_in_no_file(tmp_path: Path) -> None:
     lists = [notes(0), notes(30), FACTS]
     await logged(tmp_path, lists)
@@ -122,18 +128,21 @@ async def test_what_is_shown_has_its_preview_and_so_have_facts_that_stand_in_no_
     read = await asyncio.to_thread(read_queries, tmp_path)
     (query,) = read.queries
     told = {one.key: one.snippet_preview for found in query.lists for one in found.candidates}
-    whole = {one.key: one.snippet[:SNIPPET_PREVIEW_CHARS] for one in chain(*lists)}
+    whole = {one.key: first_words(one.snippet) for one in chain(*lists)}
     shown, facts = {one.key for one in query.shown}, {one.key for one in FACTS}
     assert {key: told[key] for key in shown} == {key: whole[key] for key in shown}
     assert all(len(told[key]) > 40 and whole[key].startswith(told[key]) for key in facts)
     assert {told[key] for key in told.keys() - shown - facts} == {""}
 
 
+@pytest.mark.parametrize("fits", [20, 9, 1])
 @pytest.mark.parametrize("begin", [" ", "\n", "钥匙是"])
-async def test_a_preview_ends_before_a_secret_that_does_not_fit(tmp_path: Path, begin: str) -> None:
+async def test_a_preview_ends_before_a_secret_that_does_not_fit(
+    tmp_path: Path, begin: str, fits: int
+) -> None:
     """What is left of such a secret could not be told for one, and so would not be masked."""
     secret = "ghp_" + "a8Kf02LqPz" * 3 + "b7X1Yd"
-    before = ("the dock controller answers " * 9)[: SNIPPET_PREVIEW_CHARS - 20] + begin
+    before = ("the dock controller answers " * 9)[: SNIPPET_PREVIEW_CHARS - fits - len(begin)] + begin
     await logged(tmp_path, [[replace(notes(0)[0], snippet=f"{before}{secret} and so on")]])
 
     events = await asyncio.to_thread(OpsLogReader(tmp_path).tail, 9)
@@ -154,7 +163,7 @@ async def test_a_result_has_the_preview_of_its_own_backend(tmp_path: Path) -> No
         snippet = next(
             each.snippet for each in found if each.path == row["path"] and each.start_line == row["startLine"]
         )
-        assert row["snippetPreview"] == snippet[:SNIPPET_PREVIEW_CHARS]
+        assert row["snippetPreview"] == first_words(snippet)
 
 
 async def test_where_there_is_too_much_facts_that_were_not_shown_have_shorter_previews(
@@ -168,5 +177,6 @@ async def test_where_there_is_too_much_facts_that_were_not_shown_have_shorter_pr
     (query,) = read.queries
     shown = {one.key for one in query.shown}
     told = {one.key: one.snippet_preview for one in query.lists[2].candidates}
-    assert {len(told[key]) for key in told.keys() & shown} == {SNIPPET_PREVIEW_CHARS}
-    assert all(0 < len(told[key]) < SNIPPET_PREVIEW_CHARS for key in told.keys() - shown)
+    whole = {one.key: first_words(one.snippet) for one in facts}
+    assert [key for key in told.keys() & shown if told[key] != whole[key]] == []
+    assert all(0 < len(told[key]) < len(whole[key]) for key in told.keys() - shown)
