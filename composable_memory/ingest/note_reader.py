@@ -14,6 +14,7 @@ from composable_memory.ingest.extract import RETAINED
 from composable_memory.markdown_lines import CodeReader, heading_in
 from composable_memory.reflect.entity_pages import is_own_line
 from composable_memory.retain.retained_lines import RetainedLine, retained_lines
+from composable_memory.time.expressions import time_mentions
 from composable_memory.transcripts import messages_of
 from composable_memory.types import JsonValue, Origin
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -27,6 +28,10 @@ LEAST_WORDS = 3
 
 _DATE = r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2}(?::\d{2})?))?"
 _DATED_HEADING = re.compile(rf"(?:\w+[:,]\s*)?{_DATE}")
+_YEAR = re.compile(r"(?<!\d)(?:19|20)\d{2}(?!\d)")
+_DAY = re.compile(r"(?:\d{4}|-)-\d{2}-\d{2}")
+_BEFORE_A_DATE = re.compile(r"\W*(?:\w+[:,]\s*)?")
+_CLOCK_AT_END = re.compile(r"[T ]*(\d{2}:\d{2}(?::\d{2})?)?\W*")
 _DATED_NAME = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?!\d)")
 _TURN = re.compile(
     rf"(?:\[{_DATE}\]\s*)?(?P<bold>\*\*)?"
@@ -156,10 +161,10 @@ def _sections(source: WrittenSource) -> Iterator[_Passage]:
     lines = [line.rstrip("\r") for line in source.text.removeprefix("\ufeff").split("\n")]
     lines = ["" if is_own_line(line) else line for line in lines]  # its source says it, on its own day
     head = front_matter(source.text)
-    fallback = _date_in_path(source) or head.date or source.written_at
+    told = _date_in_path(source) or head.date
     name = source.title or head.title or source.stem
     for headings, body in _under_headings(lines, head.lines):
-        observed = source.observed_at or _dated(headings) or fallback
+        observed = source.observed_at or _dated(headings, told, source) or source.written_at
         title = " > ".join(([source.title] if source.title else []) + headings) or name
         for part in _packed(_paragraphs(body)):
             text = "\n".join(line for _, line in part)
@@ -171,12 +176,36 @@ def _date_in_path(source: WrittenSource) -> datetime | None:
     return next(filter(None, dates), None)
 
 
-def _dated(headings: Sequence[str]) -> datetime | None:
-    """Return the date with which the nearest heading begins."""
-    for heading in reversed(headings):
-        match = _DATED_HEADING.match(heading)
-        if match and (moment := _moment(*match.groups())):
-            return moment
+def _dated(headings: Sequence[str], told: datetime | None, source: WrittenSource) -> datetime | None:
+    """Return the date with which the nearest heading begins or ends; `told` where none of them has one."""
+    above, latest = source.path or "", source.written_at.astimezone(UTC) + timedelta(days=1)
+    for heading in headings:
+        if any(map(str.isdigit, heading)):
+            told = _date_of(heading, told, above, latest) or told
+            above += f"/{heading}"
+    return told
+
+
+def _date_of(heading: str, near: datetime | None, above: str, latest: datetime) -> datetime | None:
+    """Return the date of a heading; one in words, or at its end, is not ahead of when it was written.
+
+    One without a year is the nearest to the day of what stands above, or of the year that is named there, or
+    else the last.
+    """
+    match = _DATED_HEADING.match(heading)
+    if match and (moment := _moment(*match.groups())):
+        return moment
+    for mention in time_mentions(heading):
+        day, rest = mention.hint.date or "", _CLOCK_AT_END.fullmatch(heading, mention.end)
+        begins = _BEFORE_A_DATE.fullmatch(heading, 0, mention.start)
+        if not _DAY.fullmatch(day) or mention.hint.relation or mention.hint.until or not (rest or begins):
+            continue
+        around, named = (near or latest).year, _YEAR.findall(above)[-1:]
+        years = named if named and not near else range(around - 1, around + 2)
+        dates = (_moment(day if day[0] != "-" else f"{year}{day[1:]}", rest and rest[1]) for year in years)
+        past = [moment for moment in dates if moment and moment <= latest]
+        if past:
+            return min(past, key=lambda moment: abs(moment - (near or latest)))
     return None
 
 

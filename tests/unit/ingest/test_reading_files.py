@@ -159,6 +159,41 @@ def test_a_date_that_a_heading_only_speaks_of_is_not_when_it_was_written() -> No
     assert days(read("# Review of the 2024-01-01 incident\nbad\n")) == ["2026-05-20"]
 
 
+@pytest.mark.parametrize(
+    ("headings", "day"),
+    [
+        (["Standup 2026-03-04"], "2026-03-04"),
+        (["Standup (04.03.2026)"], "2026-03-04"),
+        (["March 4, 2026 - Standup"], "2026-03-04"),
+        (["Mittwoch, 4. März 2026"], "2026-03-04"),
+        (["2026-03-04", "Dinner, March 3"], "2026-03-03"),
+        (["2025-12-30", "Party, January 2"], "2026-01-02"),
+        (["Dinner, March 4"], "2026-03-04"),
+        (["Dinner, December 4"], "2025-12-04"),  # the last one before the note was written
+        (["Tagebuch 2024", "4. März"], "2024-03-04"),
+        (["Changes since March 4"], "2026-05-20"),
+        (["Deadline 2026-09-01"], "2026-05-20"),  # it is ahead
+        (["Trip March 4-8"], "2026-05-20"),
+        (["Party February 30"], "2026-05-20"),
+    ],
+)
+def test_a_heading_is_of_the_date_that_it_begins_or_ends_with(headings: list[str], day: str) -> None:
+    lines = [f"{'#' * level} {heading}" for level, heading in enumerate(headings, 1)]
+
+    assert days(read("\n".join([*lines, "one"]))) == [day]
+
+
+def test_the_year_of_the_path_is_that_of_a_heading_without_one() -> None:
+    assert days(read("# 4. März\none", "tagebuch/2024/fruehling.md")) == ["2024-03-04"]
+
+
+def test_the_time_of_day_may_stand_at_the_end_of_a_heading() -> None:
+    (one,) = read("# Standup 2026-03-04 14:30\nhello\n")
+
+    assert one.temporal
+    assert one.temporal.observed_at == datetime(2026, 3, 4, 14, 30, tzinfo=UTC)
+
+
 def test_front_matter_gives_title_and_date() -> None:
     (one,) = read("---\ntitle: 'Trip'\ndate: 2026-02-03\n---\nWe went to Porto.\n", "notes/trip.md")
 
