@@ -23,6 +23,8 @@ MAX_SECTION_CHARS = 1200
 """The longest section; a longer paragraph is cut between lines, a longer line between words."""
 
 TRANSCRIPT_SUFFIX = ".jsonl"
+LINE = timedelta(microseconds=100)
+"""So much later a line counts as written than the one above it; the sentences of one follow by microseconds."""
 LEAST_WORDS = 3
 """A turn of a talk in which nobody speaks twice has so many words; less is rather `Port: 8080`."""
 
@@ -134,7 +136,7 @@ def _times(source: WrittenSource, passage: _Passage) -> MemoryTemporalMetadata:
     written_at, observed_at = source.written_at, passage.observed_at.astimezone(UTC)
     if observed_at.time() == time() and written_at.date() == observed_at.date():
         observed_at = min(observed_at, written_at.astimezone(UTC))
-    created_at = written_at + timedelta(microseconds=passage.first)
+    created_at = written_at + LINE * passage.first
     return MemoryTemporalMetadata(observed_at=observed_at, created_at=created_at)
 
 

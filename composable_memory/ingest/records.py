@@ -3,7 +3,7 @@
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,8 @@ def graph_of(
     """
     lifetime = lifetime_of(content, decision)
     relations = [one for one in relations if one.source.strip() and one.target.strip()]
-    edges = {edge.id: edge for edge in (_edge(content, relation, lifetime) for relation in relations)}
+    places = {fact: place for place, fact in enumerate(dict.fromkeys(one.fact for one in relations))}
+    edges = {one.id: one for one in (_edge(content, one, lifetime, places[one.fact]) for one in relations)}
     return GraphPart(nodes=tuple(_nodes(content, entities, relations)), edges=tuple(edges.values()))
 
 
@@ -105,9 +106,13 @@ def _nodes(
     return nodes.values()
 
 
-def _edge(content: MemoryContentObject, relation: ExtractedRelation, lifetime: Lifetime) -> GraphEdge:
+def _edge(
+    content: MemoryContentObject, relation: ExtractedRelation, lifetime: Lifetime, place: int
+) -> GraphEdge:
     since = relation.valid_from or lifetime.valid_from or observed_at(content)
     written_at = content.temporal.created_at if content.temporal else None
+    if place and (moment := written_at or since):  # what a text says further down, it says later
+        written_at = moment + timedelta(microseconds=place)
     times = (since, written_at)
     properties: dict[str, JsonValue] = {
         "fact": relation.fact,

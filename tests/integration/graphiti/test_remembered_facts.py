@@ -157,3 +157,16 @@ async def test_of_a_note_that_was_renamed_the_place_that_is_there_comes_first(
     (fact,) = await memory.facts_of().facts()
 
     assert [(one.path, one.gone) for one in fact.origins] == [("b.md", None), ("a.md", True)]
+
+
+async def test_the_later_sentence_of_a_section_ends_the_earlier_in_whichever_language(
+    two: tuple[Memory, Memory],
+) -> None:
+    memory, _ = two
+    text = "## 2026-02-03\nMara works at Acme.\nMara arbeitet jetzt bei Globex.\n\nTom works at Quay.\n"
+    lines = contents_of(WrittenSource(text=text, path="people.md", written_at=NOW))
+
+    await memory.ingest_source("people.md", lines)
+
+    current = await memory.facts_of().facts(current_only=True)
+    assert {(one.source, one.target) for one in current} == {("Mara", "Globex"), ("Tom", "Quay")}

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import permutations
+from random import Random
 from typing import Any
 
 import pytest
@@ -259,6 +260,56 @@ def test_what_was_said_again_after_its_end_on_the_same_day_holds_again() -> None
             assert [one.told[0].episode for one in known.values() if one.invalid_at is None] == ["a-13"], (
                 order
             )
+
+
+MOMENTS = [(1, 0), (1, 0), (1, 2), (5, 0), (5, 2), (9, 0)]
+"""Days, and the hours at which something was written of them; several things may be of one."""
+
+
+def stated_at_random(chance: Random) -> list[FactRecord]:
+    """Return statements of one thing, some of them of the same time: that it is so, or is so no more."""
+    made = []
+    for number in range(chance.randint(2, 4)):
+        (at, hour), kind = chance.choice(MOMENTS), chance.choice(["is", "is", "is", "ended"])
+        target, episode, written_at = chance.choice("abc"), f"e{number}", NOW + timedelta(hours=hour)
+        if kind == "ended":
+            end = end_of(target, hour)
+            made.append(replace(end, ends_at=day(at), reference_time=day(at), episodes=(episode,)))
+        else:
+            made.append(fact(target, at, told=(Told(episode, day(at), written_at),), episodes=(episode,)))
+    return made
+
+
+def test_what_holds_does_not_depend_on_the_order_though_much_is_of_one_time() -> None:
+    chance = Random(7)
+    for _ in range(300):
+        stated = stated_at_random(chance)
+        held = [
+            [{one.target for one in after(order).values() if holds_on(one, at)} for at in (1, 3, 5, 7, 9, 11)]
+            for order in permutations(stated)
+        ]
+        assert all(one == held[0] for one in held), stated
+
+
+def test_who_holds_what_has_one_holder_does_not_depend_on_the_order() -> None:
+    heads = [
+        fact("atlas", at, exclusive=False, one_holder=True, source=who, uuid=who, own_id=who)
+        for who, at in (("ada", 1), ("bo", 5), ("ada", 9))
+    ]
+    for order in permutations(heads):
+        known = after(order)
+        for at, who in ((3, "ada"), (7, "bo"), (11, "ada")):
+            assert {one.source for one in known.values() if holds_on(one, at)} == {who}, order
+
+
+def test_an_end_that_is_told_for_two_times_ends_both_periods() -> None:
+    ends = [
+        replace(end_of("a", 0), ends_at=day(at), reference_time=day(at), episodes=(f"left-{at}",))
+        for at in (3, 9)
+    ]
+    for order in permutations([fact("a", 1), fact("a", 5), *ends]):
+        periods = {one[1:] for one in times({o.uuid: o for o in after(order).values() if not o.ends})}
+        assert periods == {(day(1), day(3)), (day(5), day(9))}, order
 
 
 def test_a_day_goes_before_the_time_at_which_something_was_written() -> None:

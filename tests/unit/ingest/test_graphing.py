@@ -76,6 +76,18 @@ def test_a_relation_that_only_ends_says_so() -> None:
     assert graph_of(CONTENT, [], [left]).edges[0].properties["ends"] is True
 
 
+def test_what_a_text_says_further_down_is_told_later_and_one_sentence_tells_all_at_once() -> None:
+    written = replace(CONTENT, temporal=MemoryTemporalMetadata(created_at=LATER))
+    moved = replace(LIVES, target="Rome", fact="Anna lives in Rome and Bonn.", valid_from=None)
+    edges = graph_of(
+        written, [], [replace(LIVES, valid_from=None), moved, replace(moved, target="Bonn")]
+    ).edges
+    written_at = [edge.temporal.created_at for edge in edges if edge.temporal]
+
+    assert len(written_at) == 3
+    assert LATER == written_at[0] < written_at[1] == written_at[2]  # type: ignore[operator]
+
+
 def test_a_relation_without_a_name_at_both_ends_is_left_out() -> None:
     blank = ExtractedRelation(source=" ", target="Oslo", type="STATES", fact="It rains.")
 

@@ -97,7 +97,7 @@ class GraphitiGraph:
             stated = await self._records_of(edges)
             known = await self._repository.facts([one.uuid for one in stated])
             known |= await self._repository.kin_of(stated)
-            several = (one for one in known.values() if one.exclusive and len(one.told) > 1)
+            several = (one for one in known.values() if len(one.told) > 1)
             retired = await self._repository.retirements({uuid for one in several for uuid in one.episodes})
             # Of a thousand facts it takes a second.
             await self._store(await asyncio.to_thread(self._changes, stated, known, retired))

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from operator import attrgetter
+from typing import TypeAlias
 
 from composable_memory_adapters.graphiti.episodes import graph_id
 from composable_memory_adapters.graphiti.library.graph_records import FactRecord, Order, Told
@@ -18,6 +19,9 @@ def record_for(new: FactRecord, known: Iterable[FactRecord], group_id: str) -> F
     periods = sorted((one for one in known if one.own_id == new.own_id), key=attrgetter("start"))
     if not periods:
         return new
+    if new.ends:
+        same = [one for one in periods if one.ends_at == new.ends_at]
+        return _merged(same[0], new) if same else replace(new, uuid=_id_at(new, str(new.ends_at), group_id))
     period = _period(new, periods)
     is_told = set(new.episodes) <= set(period.episodes)
     if not is_told and new.valid_at and _is_over(period, new.valid_at):
@@ -27,7 +31,7 @@ def record_for(new: FactRecord, known: Iterable[FactRecord], group_id: str) -> F
 
 def by_episode(statement: FactRecord) -> Iterator[FactRecord]:
     """Yield what each episode says, where several say it and another fact may have held between them."""
-    if not statement.exclusive or len(statement.told) < 2:
+    if not (statement.exclusive or statement.one_holder) or len(statement.told) < 2:
         yield statement
         return
     for told in sorted(statement.told, key=attrgetter("order")):
@@ -39,13 +43,21 @@ def split_restated(known: Mapping[str, FactRecord], group_id: str) -> dict[str, 
 
     When that came in does not matter: what is known by now is told apart by the times of the statements.
     """
-    kin: dict[tuple[str, str], list[FactRecord]] = {}
-    for one in known.values():
-        kin.setdefault((one.source, one.relation), []).append(one)
-    after = dict(known)
-    for same in kin.values():
-        if any(one.exclusive or one.ends for one in same):
-            after |= _split_restated({one.uuid: one for one in same}, group_id)
+    after, groups, left = dict(known), _grouped(known.values()), [*known]
+    while left:
+        one = after[left.pop()]
+        kin, holders = _rivals(one, groups)
+        successor = min((when for when, _ in _enders(one, kin.values(), holders.values())), default=None)
+        again = [told for told in one.told if successor and told.order >= successor]
+        if not again:
+            continue
+        for part in _in_two(one, again, group_id):
+            stored = after.get(part.uuid)
+            whole = part if stored is None or part.uuid == one.uuid else _merged(stored, part)
+            after[part.uuid] = whole
+            for key in _keys(whole):
+                groups[key][whole.uuid] = whole
+        left += [*kin, *holders]  # a later beginning may be what another fact has to be parted by
     return after
 
 
@@ -76,37 +88,31 @@ def with_ends(known: Mapping[str, FactRecord], now: datetime) -> dict[str, FactR
     the same time stand beside each other. A statement that something ended ends what began before, and
     itself holds for no time then: before, what it ended is what held.
     """
-    kin: dict[tuple[str, str], list[FactRecord]] = {}
-    holders: dict[tuple[str, str], list[FactRecord]] = {}
-    for one in known.values():
-        kin.setdefault((one.source, one.relation), []).append(one)
-        if one.one_holder:
-            holders.setdefault((one.relation, one.target), []).append(one)
-    return {
-        uuid: _with_ends(one, kin[one.source, one.relation], holders.get((one.relation, one.target), []), now)
-        for uuid, one in known.items()
-    }
+    groups = _grouped(known.values())
+    return {uuid: _with_ends(one, *_rivals(one, groups), now) for uuid, one in known.items()}
 
 
-def _split_restated(kin: dict[str, FactRecord], group_id: str) -> dict[str, FactRecord]:
-    left = [*kin]
-    while left:
-        one = kin[left.pop()]
-        successor = _successor(one, kin.values())
-        again = [told for told in one.told if successor and told.order >= successor]
-        if not again:
-            continue
-        changed = _in_two(one, again, group_id)
-        for part in changed:
-            known = kin.get(part.uuid)
-            kin[part.uuid] = part if known is None or part.uuid == one.uuid else _merged(known, part)
-        left = [*kin]  # a later beginning may be what another fact has to be parted by
-    return kin
+_Group: TypeAlias = dict[str, FactRecord]
 
 
-def _successor(fact: FactRecord, kin: Iterable[FactRecord]) -> Order | None:
-    """Return when the first statement ends this one."""
-    return min((when for when, _ in _enders(fact, kin, ())), default=None)
+def _keys(fact: FactRecord) -> Iterator[tuple[str, str, str]]:
+    """Yield of which groups a fact is: of its source and relation, and of one thing with one holder."""
+    yield fact.source, fact.relation, ""
+    if fact.one_holder:
+        yield "", fact.relation, fact.target
+
+
+def _grouped(facts: Iterable[FactRecord]) -> dict[tuple[str, str, str], _Group]:
+    groups: dict[tuple[str, str, str], _Group] = {}
+    for one in facts:
+        for key in _keys(one):
+            groups.setdefault(key, {})[one.uuid] = one
+    return groups
+
+
+def _rivals(fact: FactRecord, groups: Mapping[tuple[str, str, str], _Group]) -> tuple[_Group, _Group]:
+    """Return what is known of the same source and relation, and who else holds the same thing."""
+    return groups[fact.source, fact.relation, ""], groups.get(("", fact.relation, fact.target), {})
 
 
 def _in_two(fact: FactRecord, again: Sequence[Told], group_id: str) -> tuple[FactRecord, ...]:
@@ -132,7 +138,11 @@ def _in_two(fact: FactRecord, again: Sequence[Told], group_id: str) -> tuple[Fac
 
 def _id_of_period(fact: FactRecord, group_id: str) -> str:
     """Return the id of a fact that began anew: by the times of what first says so, which no other one has."""
-    return graph_id(group_id, f"{fact.own_id}@{min(fact.told, key=attrgetter('order')).times}")
+    return _id_at(fact, min(fact.told, key=attrgetter("order")).times, group_id)
+
+
+def _id_at(fact: FactRecord, times: str, group_id: str) -> str:
+    return graph_id(group_id, f"{fact.own_id}@{times}")
 
 
 def _is_over(period: FactRecord, since: datetime) -> bool:
@@ -182,20 +192,19 @@ def _merged(old: FactRecord, new: FactRecord) -> FactRecord:
     )
 
 
-def _with_ends(
-    fact: FactRecord, kin: Sequence[FactRecord], holders: Sequence[FactRecord], now: datetime
-) -> FactRecord:
-    ended_by = [max(moment, fact.valid_at or moment) for _, moment in _enders(fact, kin, holders)]
+def _with_ends(fact: FactRecord, kin: _Group, holders: _Group, now: datetime) -> FactRecord:
+    enders = _enders(fact, kin.values(), holders.values())
+    ended_by = [max(moment, fact.valid_at or moment) for _, moment in enders]
     ended = [*filter(None, [fact.retired_at]), *ended_by]
     ends = [moment for moment in (fact.ends_at, *ended) if moment]
     invalid_at = min(ends, default=None)
     is_over = bool(ended) and invalid_at is not None and invalid_at <= now
     expired_at = None if invalid_at is None else fact.expired_at or (now if is_over else None)
-    valid_at = _start_of_end(fact, kin, invalid_at) if fact.ends else fact.valid_at
+    valid_at = _start_of_end(fact, kin.values(), invalid_at) if fact.ends else fact.valid_at
     return replace(fact, valid_at=valid_at, invalid_at=invalid_at, expired_at=expired_at)
 
 
-def _start_of_end(end: FactRecord, kin: Sequence[FactRecord], invalid_at: datetime | None) -> datetime | None:
+def _start_of_end(end: FactRecord, kin: Iterable[FactRecord], invalid_at: datetime | None) -> datetime | None:
     """Return since when an end holds: for no time if it says no more, or what it ended says since when."""
     if end.says_no_start:
         return invalid_at
@@ -214,8 +223,15 @@ def _enders(
         if one.ends:
             if one.ends_at and one.may_end(fact) and one.end > start:
                 yield one.end, one.ends_at
-        elif one.exclusive and one.valid_at and one.target != fact.target and one.start > start:
-            yield one.start, one.valid_at
+        elif one.exclusive and one.target != fact.target:
+            yield from _begins_after(one, start)
     for one in holders:
-        if one.valid_at and not one.ends and one.source != fact.source and one.start > start:
-            yield one.start, one.valid_at
+        if not one.ends and one.source != fact.source:
+            yield from _begins_after(one, start)
+
+
+def _begins_after(fact: FactRecord, start: Order) -> Iterator[tuple[Order, datetime]]:
+    """Yield when a fact is stated after another began; where both began at once, that is when it is again."""
+    if fact.valid_at and fact.start > start:
+        yield fact.start, fact.valid_at
+    yield from ((told.order, told.since) for told in fact.told if told.order > start)
