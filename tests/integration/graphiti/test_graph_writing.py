@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any, cast
 
 import pytest
 
@@ -360,6 +361,69 @@ async def test_forgetting_what_superseded_a_fact_lets_it_hold_again(
 
     (row,) = await facts(graph_database, group_id)
     assert (row["target"], row["invalid_at"], row["expired_at"]) == ("Acme", None, None)
+
+
+async def test_forgetting_that_something_was_said_again_lets_hold_what_that_had_ended(
+    graph_database: CypherDatabase, group_id: str
+) -> None:
+    graph = graph_of(graph_database, group_id)
+    for episode, firm, at in (("c1", "Acme", 1), ("c2", "Globex", 1), ("c3", "Globex", 5)):
+        edge = fact("Zelda", "WORKS_AT", firm, episode, at=at, exclusive=True)
+        await ingest(graph, group_id, episode, edge)
+    assert [row["invalid_at"] for row in await facts(graph_database, group_id)] == [day(5).isoformat(), None]
+
+    await graph.forget("c3")
+
+    assert [row["invalid_at"] for row in await facts(graph_database, group_id)] == [None, None]
+
+
+class Killed(Exception):
+    """Raised where a process would have been killed."""
+
+
+class KilledAfter:
+    """A database whose user is killed after some writes."""
+
+    def __init__(self, database: CypherDatabase, writes: int) -> None:
+        self._database = database
+        self._left = writes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    async def write(self, group_id: str, cypher: str, **parameters: object) -> list[Row]:
+        if not self._left:
+            raise Killed
+        self._left -= 1
+        return await self._database.write(group_id, cypher, **parameters)
+
+
+async def test_who_forgets_again_after_a_kill_at_any_moment_settles_everything(
+    graph_database: CypherDatabase, group_id: str
+) -> None:
+    jobs = [("c1", "Acme", 1), ("c2", "Globex", 5), ("c3", "Acme", 8), ("c4", "Initech", 12)]
+    for writes in range(100):
+        group = f"{group_id}n{writes}"
+        graph = graph_of(graph_database, group)
+        for episode, firm, at in jobs:
+            edge = fact("Zelda", "WORKS_AT", firm, episode, at=at, exclusive=True)
+            await ingest(graph, group, episode, edge)
+        killed = cast("CypherDatabase", KilledAfter(graph_database, writes))
+        try:
+            for episode in ("c4", "c2"):
+                await graph_of(killed, group).forget(episode)
+            was_killed = False
+        except Killed:
+            was_killed = True
+        for episode in ("c4", "c2"):
+            await graph.forget(episode)
+
+        left = await facts(graph_database, group)
+        held = [(row["target"], row["valid_at"], row["invalid_at"], row["expired_at"]) for row in left]
+        assert held == [("Acme", day(1).isoformat(), None, None)], writes
+        if not was_killed:
+            return
+    raise AssertionError("forgetting never came to its end")
 
 
 async def test_deleted_entities_go_with_their_facts(graph_database: CypherDatabase, group_id: str) -> None:

@@ -1,7 +1,7 @@
 """Reads and changes entities, facts and episodes of one group, in statements of bounded size."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -117,10 +117,13 @@ class GroupRepository:
 
     # --- episodes that are retired, restored, merged or forgotten ---
 
-    async def _settle(self, facts: Iterable[FactRecord], now: datetime) -> None:
-        """Store when facts and related ones end, as follows from `facts` and what else is stored."""
+    async def _settle(
+        self, facts: Iterable[FactRecord], now: datetime, *, leaving: Collection[str] = ()
+    ) -> None:
+        """Store when facts and related ones end, as follows from `facts` and what else stays."""
         changed = {one.uuid: one for one in facts}
-        stored = await self.kin_of(changed.values())
+        kin = await self.kin_of(changed.values())
+        stored = {uuid: one for uuid, one in kin.items() if uuid not in leaving}
         after = await asyncio.to_thread(
             with_ends, {**stored, **{uuid: one for uuid, one in changed.items() if uuid in stored}}, now
         )
@@ -166,20 +169,24 @@ class GroupRepository:
         facts = await self.facts_of([uuid])
         lone = {one.uuid: one for one in facts.values() if set(one.episodes) == {uuid}}
         shared = [_without(one, uuid) for one in facts.values() if one.uuid not in lone]
-        await self._settle(await self._unsupported(shared), now)
+        await self._settle([*shared, *await self._unsupported(shared)], now)
         await self.change(graph_statements.CUT_EPISODE, {"uuids": [one.uuid for one in shared]}, episode=uuid)
-        kin = await self.kin_of(lone.values())
+        # What they ended is settled before they go: who tries again after a kill finds what they are kin to.
+        await self._settle(await self._kin_without(lone), now, leaving=lone)
+        await self._rejoin(await self._kin_without(lone), now)
         await self.change(graph_statements.DELETE_FACTS, {"uuids": list(lone)})
-        await self._settle([one for one in kin.values() if one.uuid not in lone], now)
-        await self._rejoin(await self.kin_of(lone.values()), now)
         orphans = await self.database.read(self.group_id, graph_statements.ORPHANS, episode=uuid)
         await self.change(graph_statements.DELETE_ENTITIES, {"uuids": [row["uuid"] for row in orphans]})
         # The episode goes last: what is left of an attempt that was cut off is removed by the next one.
         await self.change(graph_statements.DELETE_EPISODES, {"uuids": [uuid]})
         return Forgotten(episode_id=uuid, facts=len(lone), entities=len(orphans))
 
-    async def _rejoin(self, facts: Mapping[str, FactRecord], now: datetime) -> None:
+    async def _kin_without(self, lone: Mapping[str, FactRecord]) -> list[FactRecord]:
+        return [one for one in (await self.kin_of(lone.values())).values() if one.uuid not in lone]
+
+    async def _rejoin(self, kin: Iterable[FactRecord], now: datetime) -> None:
         """Store as one what is told apart by nothing any more."""
+        facts = {one.uuid: one for one in kin}
         parts = rejoined(facts)
         pairs = [
             {"uuid": one.uuid, "other": uuid, "episodes": list(one.episodes)}
@@ -228,4 +235,5 @@ def _by_uuid(rows: Iterable[Row]) -> dict[str, FactRecord]:
 
 
 def _without(fact: FactRecord, episode: str) -> FactRecord:
-    return replace(fact, episodes=tuple(one for one in fact.episodes if one != episode))
+    told = tuple(one for one in fact.told if one.episode != episode)
+    return replace(fact, episodes=tuple(one for one in fact.episodes if one != episode), told=told)
