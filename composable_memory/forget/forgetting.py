@@ -42,10 +42,10 @@ from composable_memory.forget.workspace_notes import NoteLine, Notes, without_li
 from composable_memory.interfaces import Capability, SupportsForget, SupportsRetain
 from composable_memory.learning.active_weights import RecentResults
 from composable_memory.learning.context import LearningContext
-from composable_memory.paths import is_note
+from composable_memory.paths import MAIN_FILES, is_note
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.retain.note_file import NoteFile
-from composable_memory.retain.retained_lines import RetainedLine, format_retained_line
+from composable_memory.retain.retained_lines import RETAIN_HEADING, RetainedLine, format_retained_line
 from composable_memory.supervision.file_lock import file_lock
 from composable_memory.types import MemorySearchResult
 from composable_memory_feedback.errors import FeedbackError
@@ -404,7 +404,9 @@ async def _cut(
         await asyncio.to_thread(blank_messages, path, transcript, found)
         return
     async with NoteFile(memory.workspace_dir, path, extra_paths=notes.extra_paths) as note:
-        await note.change(change)
+        left = await note.change(change)
+        if left.strip() == RETAIN_HEADING and path not in MAIN_FILES:  # `remember` had made it
+            await note.remove(left)
 
 
 async def _erase(memory: ForgettingScope, wanted: Forgetting) -> list[Holding]:

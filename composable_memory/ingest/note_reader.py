@@ -24,7 +24,7 @@ MAX_SECTION_CHARS = 1200
 
 TRANSCRIPT_SUFFIX = ".jsonl"
 LINE = timedelta(microseconds=100)
-"""So much later a line counts as written than the one above it; the sentences of one follow by microseconds."""
+"""So much later a line counts as written than the one above it; sentences follow by microseconds."""
 LEAST_WORDS = 3
 """A turn of a talk in which nobody speaks twice has so many words; less is rather `Port: 8080`."""
 

@@ -90,11 +90,8 @@ async def apply_reflection(memory: OpenMemory, reflection: Reflection) -> Reflec
     if changed is not None:
         raise NoteNotWritten(changed, CHANGED, fix="reflect again")
     for page in reflection.pages:
-        if page.after:
-            async with NoteFile(folder, page.path) as file:
-                await file.change(_Writing(page))
-        else:
-            await asyncio.to_thread(_remove, folder, page)
+        async with NoteFile(folder, page.path) as file:
+            await (file.change(_Writing(page)) if page.after else file.remove(page.before))
     return replace(reflection, is_applied=True)
 
 
@@ -318,16 +315,6 @@ def _changed_meanwhile(workspace: Path, pages: Sequence[PageChange]) -> str | No
     """Return a page that is not as it was when the diff was made."""
     now, _ = _texts_of(workspace, [page.path for page in pages])
     return next((page.path for page in pages if now.get(page.path) != page.before), None)
-
-
-def _remove(workspace: Path, page: PageChange) -> None:
-    """Remove a page of which nothing is left, unless it has got something meanwhile."""
-    try:
-        target = resolve_memory_file(page.path, workspace=workspace)
-        if _text(target) == page.before:
-            target.unlink(missing_ok=True)
-    except (OSError, UnicodeDecodeError) as error:
-        raise NoteNotWritten(page.path, str(error), fix="see that this user may write there") from error
 
 
 class _Writing:

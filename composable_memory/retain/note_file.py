@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 from composable_memory.errors import BackendUnavailable, MemoryPathError, NoteNotWritten
 from composable_memory.paths import UTF_16_MARKS, in_western, opened_file, resolve_memory_file
@@ -25,6 +26,7 @@ from composable_memory.supervision.file_lock import file_lock
 from composable_memory.supervision.tasks import to_the_end
 from composable_memory_ops_logs.private_files import sync_folder
 
+T = TypeVar("T")
 Change = Callable[[str], str]
 """Returns the text of a note with a change; the same text where the change is in it already."""
 
@@ -75,13 +77,25 @@ class NoteFile(AbstractAsyncContextManager["NoteFile"]):
         Raises:
             NoteNotWritten: it cannot be written, or others keep writing it, or hold the lock.
         """
+        return await self._alone(lambda target: self._change(target, change))
+
+    async def remove(self, text: str) -> None:
+        """Remove the note if that is still all that it says.
+
+        Raises:
+            NoteNotWritten: it cannot be removed.
+        """
+        await self._alone(lambda target: self._remove(target, text))
+
+    async def _alone(self, work: Callable[[Path], T]) -> T:
+        """Do something with the file while no other process changes notes of its folder."""
         try:
             target = await asyncio.to_thread(self._place)
             async with file_lock(target.parent, owner="notes", patience_s=self._patience_s) as is_ours:
                 if not is_ours:
                     problem = f"another process has held the lock on its folder for {self._patience_s:g} s"
                     raise NoteNotWritten(self._path, problem, fix="try again")
-                return await to_the_end(asyncio.to_thread(self._change, target, change))
+                return await to_the_end(asyncio.to_thread(work, target))
         except BackendUnavailable as error:
             raise NoteNotWritten(
                 self._path, error.missing, fix="keep notes on a disk that knows locks"
@@ -122,6 +136,14 @@ class NoteFile(AbstractAsyncContextManager["NoteFile"]):
         raise NoteNotWritten(
             self._path, "something else keeps writing it", fix="close it there, and try again"
         )
+
+    def _remove(self, target: Path, text: str) -> None:
+        if target.is_file():
+            seen = self._read(target)
+            seen.close()
+            if seen.text == text:
+                target.unlink()
+                sync_folder(target.parent)
 
     def _with_what_editors_saved(self, text: str) -> str:
         """Return the text of the note with what was saved into files that are the note no more."""

@@ -714,6 +714,21 @@ async def test_what_is_remembered_again_is_no_longer_forgotten(place: Place) -> 
         assert not (await asyncio.to_thread(memory.forgotten.now)).stones
 
 
+async def test_a_note_that_remembering_made_goes_with_its_last_line(place: Place) -> None:
+    async with place.open() as memory:
+        for text in ("Peter keeps bees.", "Anna sings."):
+            told = await memory.remember(text, now=DAY + timedelta(days=1))
+        note = place.workspace / told.path
+        for text in ("bees", "sings"):
+            assert note.exists()
+            plan = await memory.plan_forgetting(text, everything=True)
+            await memory.forget(plan.token)
+
+        assert not note.exists()
+        assert (await memory.remember("Olga paints.", now=DAY + timedelta(days=1))).path == told.path
+        assert (await memory.query("Olga")).results[0].path == told.path
+
+
 async def test_a_sentence_that_was_forgotten_is_not_captured(place: Place) -> None:
     said = "Remember that the spare key lies under the turquoise flowerpot."
     async with place.open() as memory:
