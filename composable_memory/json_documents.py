@@ -1,13 +1,17 @@
-"""JSON documents: those of the library, with keys in camelCase, and what is wrong with those of others."""
+"""JSON documents: those of the library, with keys in camelCase; times in those of others, and faults."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import to_jsonable_python
+
+MOST_SECONDS = 10**11
+"""A larger count since 1970 is one of milliseconds."""
 
 
 def document(value: Any = None, /, **named: object) -> dict[str, JsonValue]:
@@ -34,6 +38,24 @@ def to_json(value: object) -> JsonValue:
     if isinstance(value, list | tuple | set | frozenset):
         return [to_json(part) for part in value]
     return to_jsonable_python(value, fallback=str, inf_nan_mode="null")  # type: ignore[no-any-return]
+
+
+def moment_in(value: object) -> datetime | None:
+    """Return the time that a value gives: an ISO text, or seconds or milliseconds since 1970; else None.
+
+    It is in UTC if it names no zone. One that is beyond the calendar in UTC is none.
+    """
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return datetime.fromtimestamp(value / 1000 if abs(value) > MOST_SECONDS else value, UTC)
+        moment = datetime.fromisoformat(value.strip()) if isinstance(value, str) else value
+        if not isinstance(moment, datetime):
+            return None
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        moment.astimezone(UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return moment
 
 
 def problems_in(error: ValidationError, whole: str = "") -> list[str]:

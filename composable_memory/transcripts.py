@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
+from composable_memory.json_documents import moment_in
 from composable_memory.memory_fence import without_memories
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from composable_memory_ops_logs.redaction.redactor import redact
@@ -65,7 +66,8 @@ def message_in(record: Mapping[str, object]) -> Mapping[str, object]:
 
 def said_at(record: Mapping[str, object]) -> datetime | None:
     """Return when the message of a record was said, if the message or the record tells."""
-    return _stamp(message_in(record).get("timestamp")) or _stamp(record.get("timestamp"))
+    moment = moment_in(message_in(record).get("timestamp")) or moment_in(record.get("timestamp"))
+    return moment and moment.astimezone(UTC)
 
 
 def texts_in(content: object) -> Iterator[str]:
@@ -90,16 +92,3 @@ def masked_line(text: str) -> str:
     masked = redact(text.encode("utf-8", "replace").decode().replace("\0", " "))
     line = " ".join(masked.split())
     return line if line == masked.strip() else redact(line)
-
-
-def _stamp(value: object) -> datetime | None:
-    """Return the time of an ISO text, or of a count of milliseconds since 1970; None for anything else."""
-    try:
-        if isinstance(value, str):
-            moment = datetime.fromisoformat(value)
-            return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return datetime.fromtimestamp(value / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        pass
-    return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from math import isfinite
 
 from composable_memory.content import MemoryContentObject, MemoryTemporalMetadata, TemporalPolicyDecision
@@ -68,18 +68,6 @@ def observed_at(content: MemoryContentObject) -> datetime | None:
     """Return when a content was said or seen, else when it was made."""
     times = _times(content)
     return times.observed_at or times.created_at
-
-
-def as_moment(value: JsonValue | datetime) -> datetime | None:
-    """Return the aware time that an ISO text means, in UTC where it says no zone; None for anything else."""
-    if isinstance(value, str):
-        try:
-            value = datetime.fromisoformat(value.strip())
-        except ValueError:
-            return None
-    if not isinstance(value, datetime):
-        return None
-    return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 
 def _times(content: MemoryContentObject) -> MemoryTemporalMetadata:

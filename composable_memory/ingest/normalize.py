@@ -16,8 +16,8 @@ from composable_memory.content import (
     MemoryTemporalMetadata,
 )
 from composable_memory.ingest.extract import Enriched
-from composable_memory.ingest.lifetimes import as_moment
 from composable_memory.ingest.requests import IngestItem, IngestRequest
+from composable_memory.json_documents import moment_in
 from composable_memory.types import JsonValue, Origin
 from composable_memory_ops_logs import redact, redact_value
 
@@ -70,7 +70,7 @@ def _temporal(item: IngestItem, warnings: list[IngestWarning]) -> MemoryTemporal
     times: dict[str, datetime] = {}
     for camel, snake in TIMES.items():
         value = given.get(camel, given.get(snake))
-        moment = as_moment(value)
+        moment = moment_in(value)
         if moment is not None:
             times[snake] = moment
         elif value is not None:

@@ -7,15 +7,15 @@ mapping. Texts are data: nothing in them is followed, and no answer can make a r
 import hashlib
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal, cast
 
 from pydantic import Field, JsonValue
 from pydantic_core import from_json
 
 from composable_memory.config.settings import SettingsModel
+from composable_memory.json_documents import moment_in
 from composable_memory.paths import FOREIGN
 from composable_memory.query.calibration import Calibration, calibrate
 from composable_memory.types import MemorySearchResult, SupportingFact
@@ -74,7 +74,6 @@ _NAMES = {
 """By field, the common names for it, the best first."""
 _FIELDS = {name: (field, rank) for field, names in _NAMES.items() for rank, name in enumerate(names)}
 """By common name, the field and the rank of the name there."""
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 class FieldNames(SettingsModel):
@@ -432,10 +431,10 @@ def _hit(
 
 def _result(hit: Hit, shown: Snippet, as_of: datetime | None) -> MemorySearchResult:
     fields, known, facts = hit.fields, dict[str, JsonValue](), tuple[SupportingFact, ...]()
-    since, until = _moment(fields.get("valid_from")), _moment(fields.get("valid_to"))
+    since, until = moment_in(fields.get("valid_from")), moment_in(fields.get("valid_to"))
     if since:
         known["valid_at"] = since.isoformat()
-    if written := _moment(fields.get("date")):
+    if written := moment_in(fields.get("date")):
         known["date"] = written.date().isoformat()
     if type_ := _name(fields.get("type")):
         known["type"] = type_
@@ -511,16 +510,3 @@ def _name(value: JsonValue) -> str:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
-
-
-def _moment(value: JsonValue) -> datetime | None:
-    """Return a time given as ISO 8601 or as seconds since 1970, in UTC where no zone is named."""
-    try:
-        if isinstance(value, str) and _DAY.match(value):
-            moment = datetime.fromisoformat(value)
-            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return datetime.fromtimestamp(value / 1000 if value > 1e11 else value, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
-    return None
