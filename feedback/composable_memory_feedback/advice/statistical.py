@@ -208,8 +208,7 @@ def _gain(
     study: _Study, tabled: Callable[[_Choice], WeightTable]
 ) -> tuple[Interval, dict[IntentKind, Interval]]:
     """Return the cross-fitted gain over the present table, over all cases and for each kind."""
-    random = np.random.default_rng(SEED)
-    folds = _folds(study.intents, random)
+    folds = np.arange(len(study.intents)) % FOLDS
     changes: list[tuple[Vector, Vector]] = [((), ())] * len(study.intents)
     for fold in range(FOLDS):
         table = tabled(study.choose((folds != fold).astype(np.float64)))
@@ -219,15 +218,6 @@ def _gain(
             changes[at] = before, after
     found = study.compare(changes)
     return found.interval(widening=WIDENING), found.by_kind(LEAST_FOR_GAIN_OF_INTENT, widening=WIDENING)
-
-
-def _folds(intents: Sequence[IntentKind], random: np.random.Generator) -> NDArray[np.int64]:
-    """Deal the cases out at random, those of each kind evenly."""
-    order = random.permutation(len(intents))
-    dealt = sorted(order, key=lambda at: intents[at])
-    folds = np.zeros(len(intents), dtype=np.int64)
-    folds[dealt] = np.arange(len(intents)) % FOLDS
-    return folds
 
 
 def coarse(current: Vector, *, floor: float, seed: int) -> list[Vector]:
