@@ -6,6 +6,7 @@ a seventh of the whole command. Here only `__init__` is compiled, when needed, a
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
@@ -26,32 +27,25 @@ else:
         slots: bool = False,
         kw_only: bool = False,
         eq: bool = True,
-        order: bool = False,
     ) -> Callable[[type], type]:
-        """Return a decorator that makes of a class what the standard one makes of it.
-
-        Quick are frozen classes with slots whose bases are no dataclasses; the others go to the standard one.
-        """
-
-        def make(cls: type) -> type:
-            if frozen and slots and eq and not order and not dataclasses.is_dataclass(cls):
-                return _frozen(cls, kw_only=kw_only)
-            return _standard(cls, frozen=frozen, slots=slots, kw_only=kw_only, eq=eq, order=order)
-
-        return make
+        """Return a decorator that makes of a class what the standard one makes of it."""
+        return partial(_made, frozen=frozen, slots=slots, kw_only=kw_only, eq=eq)
 
 
-def _frozen(cls: type, *, kw_only: bool) -> Any:
-    made = _standard(cls, init=False, repr=False, eq=False, slots=True, kw_only=kw_only)
-    made.__dataclass_params__.frozen = True  # so that a frozen class may be derived from it
+def _made(cls: type, *, frozen: bool, slots: bool, kw_only: bool, eq: bool) -> Any:
+    own = dict(cls.__dict__)
+    # The standard one compiles two methods of what is frozen, and demands it only of what is derived.
+    frozen_too = frozen and dataclasses.is_dataclass(cls)
+    made = _standard(cls, init=False, repr=False, eq=False, slots=slots, kw_only=kw_only, frozen=frozen_too)
+    made.__dataclass_params__.frozen = frozen  # so that a frozen class may be derived from it
     fields = dataclasses.fields(made)
-    for name, method in _methods(made, fields).items():
-        if cls.__dict__.get(name) is None:  # with `__eq__` of its own, a class has None for `__hash__`
+    if eq and not frozen and "__hash__" not in own:
+        made.__hash__ = None
+    for name, method in _methods(made, fields, frozen=frozen, eq=eq).items():
+        if own.get(name) is None:  # with `__eq__` of its own, a class has None for `__hash__`
             method.__name__, method.__qualname__ = name, f"{made.__qualname__}.{name}"
             setattr(made, name, method)
-    if wrong := [one.name for one in fields if not one.init and _has_default(one)]:
-        raise TypeError(f"{wrong[0]}: a field that `__init__` does not take can have no default here")
-    if "__init__" not in cls.__dict__:
+    if "__init__" not in own:
         made.__init__ = _CompiledWhenUsed(made, fields)
     return made
 
@@ -69,7 +63,7 @@ class _CompiledWhenUsed:
         return init if one is None else init.__get__(one)
 
 
-def _methods(made: Any, fields: Sequence[Field]) -> Mapping[str, Method]:
+def _methods(made: Any, fields: Sequence[Field], *, frozen: bool, eq: bool) -> Mapping[str, Method]:
     names = {one.name for one in fields}
     shown = [one.name for one in fields if one.repr]
     compared = _values(one.name for one in fields if one.compare)
@@ -99,18 +93,17 @@ def _methods(made: Any, fields: Sequence[Field]) -> Mapping[str, Method]:
         for name, value in state[1].items():
             object.__setattr__(self, name, value)
 
-    return {
-        "__eq__": equal,
-        "__hash__": hash_of,
-        "__repr__": text,
-        "__setattr__": refuse_to_set,
-        "__delattr__": refuse_to_delete,
-        "__setstate__": take_state,
-    }
-
-
-def _has_default(field: Field) -> bool:
-    return not (field.default is field.default_factory is dataclasses.MISSING)
+    methods: dict[str, Method] = {"__repr__": text}
+    if eq:
+        methods["__eq__"] = equal
+    if eq and frozen:
+        methods["__hash__"] = hash_of
+    if frozen:
+        methods["__setattr__"] = refuse_to_set
+        methods["__delattr__"] = refuse_to_delete
+    if frozen and "__slots__" in made.__dict__ and "__getstate__" not in made.__dict__:
+        methods["__setstate__"] = take_state
+    return methods
 
 
 def _values(names: Iterable[str]) -> Callable[[object], tuple[object, ...]]:
@@ -122,7 +115,8 @@ def _values(names: Iterable[str]) -> Callable[[object], tuple[object, ...]]:
 def _init(made: Any, fields: Sequence[Field]) -> Method:
     """Compile `__init__`, the one method that is called often.
 
-    It sets by the descriptors of the slots: `object.__setattr__` has to find them first, half as slow again.
+    It sets what is frozen by the descriptors of the slots: `object.__setattr__` has to find them first, half
+    as slow again.
     """
     names: dict[str, Any] = {"_NOT_GIVEN": object()}
     positional: list[str] = []
@@ -133,14 +127,22 @@ def _init(made: Any, fields: Sequence[Field]) -> Method:
         if one.default is not dataclasses.MISSING:
             names[f"_default_{name}"] = one.default
             parameter = f"{name}=_default_{name}"
+            value = name if one.init else f"_default_{name}"
         elif one.default_factory is not dataclasses.MISSING:
             names[f"_make_{name}"] = one.default_factory
             parameter = f"{name}=_NOT_GIVEN"
-            value = f"_make_{name}() if {name} is _NOT_GIVEN else {name}"
+            value = f"_make_{name}()" + (f" if {name} is _NOT_GIVEN else {name}" if one.init else "")
+        elif not one.init:
+            continue
         if one.init:
             (by_name if one.kw_only else positional).append(parameter)
+        if not made.__dataclass_params__.frozen:
+            lines.append(f"self.{name} = {value}")
+        elif "__slots__" in made.__dict__:
             names[f"_set_{name}"] = getattr(made, name).__set__
             lines.append(f"_set_{name}(self, {value})")
+        else:
+            lines.append(f"self.__dict__[{name!r}] = {value}")
     then = "self.__post_init__()" if hasattr(made, "__post_init__") else "pass"
     parameters = ", ".join(["self", *positional, *(["*", *by_name] if by_name else [])])
     exec(f"def __init__({parameters}):\n " + "\n ".join([*lines, then]), names)  # noqa: S102 - names of fields

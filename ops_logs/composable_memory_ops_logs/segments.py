@@ -43,8 +43,7 @@ def day_of(ts: datetime) -> str:
     return ts.astimezone(UTC).isoformat()[:10]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Segment:
+class Segment(NamedTuple):
     """One file of a log, whatever state it is in: open, closed, or only what is kept of it."""
 
     period: str

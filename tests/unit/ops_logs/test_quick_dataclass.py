@@ -6,6 +6,7 @@ import inspect
 import pickle
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, field, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import pytest
@@ -122,6 +123,26 @@ def test_values_by_position_are_taken_in_order() -> None:
         assert make(1) == make(1, 2) == make(second=2, first=1)
 
 
+def test_values_without_slots_remember_what_is_computed_once() -> None:
+    for decorator in (dataclasses.dataclass, QUICK):
+
+        class Query:
+            words: tuple[str, ...]
+            language: str = "en"
+
+            @cached_property
+            def first(self) -> str:
+                return self.words[0]
+
+        make: Any = decorator(frozen=True, kw_only=True)(Query)
+        one = make(words=("a", "b"))
+        assert (one.first, one.__dict__["first"]) == ("a", "a")
+        assert one == make(words=("a", "b"), language="en")
+        assert (hash(one), copy.copy(one).first) == (hash(make(words=("a", "b"))), "a")
+        with pytest.raises(FrozenInstanceError):
+            one.language = "de"
+
+
 def test_methods_of_its_own_are_kept() -> None:
     for decorator in (dataclasses.dataclass, QUICK):
 
@@ -148,25 +169,50 @@ def test_a_class_may_be_derived_from_it_by_either_decorator() -> None:
             derived: Any = decorator(**OPTIONS)(type("Derived", (base,), {"__annotations__": {"more": int}}))
             one = derived(path="a", more=1)
             assert (one.path, one.more, one == derived(path="a", more=2)) == ("a", 1, False)
+            assert copy.deepcopy(one) == one
             with pytest.raises(FrozenInstanceError):
                 one.more = 2
 
 
-def test_a_field_that_only_the_class_sets_has_no_default() -> None:
-    class Wrong:
-        count: int = field(default=0, init=False)
+def test_fields_that_only_the_class_sets_begin_with_their_defaults() -> None:
+    for decorator in (dataclasses.dataclass, QUICK):
 
-    with pytest.raises(TypeError, match="count"):
-        QUICK(**OPTIONS)(Wrong)
+        class Run:
+            name: str
+            count: int = field(default=3, init=False)
+            seen: list[str] = field(default_factory=list, init=False)
+
+        make: Any = decorator(slots=True)(Run)
+        assert (make("a").count, make("a").seen) == (3, [])
+        assert make("a").seen is not make("a").seen
+        with pytest.raises(TypeError):
+            make("a", 4)
 
 
-def test_classes_that_are_not_frozen_are_the_standard_ones() -> None:
-    class Count:
-        value: int = 0
+def test_values_that_are_not_frozen_can_change_and_have_no_hash() -> None:
+    for decorator in (dataclasses.dataclass, QUICK):
 
-    make: Any = QUICK(slots=True)(Count)
-    one = make()
-    one.value = 2
-    assert one == make(2)
-    with pytest.raises(TypeError):
-        hash(one)
+        class Count:
+            value: int = 0
+            seen: list[str] = field(default_factory=list)
+
+        make: Any = decorator(slots=True)(Count)
+        one = make()
+        one.value = 2
+        assert one == make(2)
+        assert (repr(one), copy.deepcopy(one)) == (repr(make(2)), one)
+        with pytest.raises(TypeError):
+            hash(one)
+
+
+def test_values_that_are_not_compared_are_told_apart() -> None:
+    for decorator in (dataclasses.dataclass, QUICK):
+
+        class Open:
+            value: int = 0
+
+        make: Any = decorator(frozen=True, slots=True, eq=False)(Open)
+        one = make()
+        assert (one == one, one == make(), len({one, make()})) == (True, False, 2)
+        with pytest.raises(FrozenInstanceError):
+            one.value = 1
