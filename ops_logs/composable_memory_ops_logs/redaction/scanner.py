@@ -132,18 +132,23 @@ class WordScanner:
 
     Python tries an alternative of a pattern at each character that may begin one, so each word is anchored on
     a rare letter in it. Words in other letters, and those without a rare one, are looked for in texts alone
-    that hold some.
+    that hold some. The first few texts are read for one word after the other, which takes less than to make
+    a pattern: a command seldom reads more.
     """
 
-    def __init__(self, rules: Mapping[str, Sequence[int]]) -> None:
-        """Make the scanner of words, each of which announces the rules of some numbers."""
+    def __init__(self, rules: Mapping[str, Sequence[int]], one_by_one: int = 50_000) -> None:
+        """Make the scanner of words, each of which announces the rules of some numbers.
+
+        So many characters are read for one word after the other.
+        """
         self._rules = rules
         ascii_words = [word for word in rules if word.isascii()]
         self._rare = [word for word in ascii_words if not set(word).isdisjoint(_ANCHORS)]
         self._plain = set(ascii_words) - set(self._rare)
         self._reach = max(map(len, rules))
+        self._one_by_one = one_by_one
 
-    # Each takes some milliseconds to make, and a short text seldom needs more than one.
+    # Each takes some milliseconds to make, and a text seldom needs more than one.
 
     @cached_property
     def _usual(self) -> "_Anchored":
@@ -160,6 +165,15 @@ class WordScanner:
     def places(self, low: str, start: int, stop: int) -> dict[int, list[int]]:
         """Return where words of each rule stand whose anchors stand in a part of a text."""
         found: defaultdict[int, list[int]] = defaultdict(list)
+        if start == 0 and len(low) <= stop and self._one_by_one > 0:
+            self._one_by_one -= len(low)
+            for word, announced in self._rules.items():
+                place = low.find(word)
+                while place >= 0:
+                    for rule in announced:
+                        found[rule].append(place)
+                    place = low.find(word, place + 1)
+            return found
         reach = stop + self._reach
         has_plain = any(low.find(word, start, reach) >= 0 for word in self._plain)
         (self._ascii if has_plain else self._usual).look(low, start, stop, reach, found)
