@@ -206,7 +206,8 @@ _SURE_MONTH = rf"(?!(?:(?-i:may)|mars)\b){_MONTH}"
 _NOT_A_VERB = r"(?!\s+(?:asked|be|came|have|joined|left|moved|not|quit|said|says|started|told|went|wrote)\b)"
 _DAY = r"(?P<day>\d{1,2})"
 _ORDINAL = r"(?:st|nd|rd|th)"
-_YEAR = r"(?P<year>(?:19|20)\d\d)(?!\d)"
+_YEAR_DIGITS = r"(?:19|20)\d\d"
+_YEAR = rf"(?P<year>{_YEAR_DIGITS})(?!\d)"
 _NOT_INSIDE = r"(?<![A-Za-z0-9_/.:$€#-])"
 _COUNTED_THINGS = (
     r"(?!\s*(?:%|(?:[kmg]?b|px|ms|s|bytes|characters|chars|chunks|dollars|euros|files|items|lines|metres|miles|"
@@ -243,7 +244,6 @@ _BEFORE_A_YEAR = "(?:back )?in|during|throughout|over|for|from|of|early|mid|late
 _BEFORE_A_WEEKDAY = "on|last|this|past|from|for|am|letzten|vergangenen|diesen|vom|für|el|este|le"
 _BEFORE_A_DAY = "am|vom|zum|seit|bis"
 
-_DIGIT = r"\d"
 _SEASON = rf"\b(?P<season>{'|'.join(name for name in _SEASONS if name.isascii() or len(name) > 1)})\b"
 _SEASON_NAME = _beginnings(_SEASONS, 4)
 _MONTH_NAME = _beginnings(_MONTHS, 3)
@@ -255,13 +255,13 @@ _NEXT = "next|(?:nächst|kommend)e[nmrs]?|próxim[oa]"
 _WAY = "last|past|previous|this|next|últim|ago|hace|il y a|vor|letzten|vergangenen"
 
 _RULES: tuple[tuple[str, str, str], ...] = (
-    (_DIGIT, rf"{_NOT_INSIDE}{_YEAR}-(?P<number>\d\d)-(?P<day>\d\d)(?!\d|[-/]|\.\w)", ""),
-    (_DIGIT, rf"{_NOT_INSIDE}{_YEAR}/(?P<number>\d{{1,2}})/{_DAY}(?![\d/]|\.\w)", ""),
-    (_DIGIT, rf"{_NOT_INSIDE}(?P<day>1[3-9]|2\d|3[01])/(?P<number>\d{{1,2}})/{_YEAR}", ""),
-    (_DIGIT, rf"{_NOT_INSIDE}(?P<number>\d{{1,2}})/(?P<day>1[3-9]|2\d|3[01])/{_YEAR}", ""),
-    (_DIGIT, rf"{_NOT_INSIDE}{_DAY}-(?P<number>\d{{1,2}})-{_YEAR}(?!-|\.\w)", ""),
-    (_DIGIT, rf"{_NOT_INSIDE}{_DAY}\.\s?(?P<number>\d{{1,2}})\.\s?{_YEAR}(?!\.\w)", ""),
-    (_DIGIT, rf"{_NOT_INSIDE}{_DAY}\.\s?(?P<number>\d{{1,2}})\.(?!\s?\w)", _BEFORE_A_DAY),
+    (_YEAR_DIGITS, rf"{_NOT_INSIDE}{_YEAR}-(?P<number>\d\d)-(?P<day>\d\d)(?!\d|[-/]|\.\w)", ""),
+    (_YEAR_DIGITS, rf"{_NOT_INSIDE}{_YEAR}/(?P<number>\d{{1,2}})/{_DAY}(?![\d/]|\.\w)", ""),
+    (_YEAR_DIGITS, rf"{_NOT_INSIDE}(?P<day>1[3-9]|2\d|3[01])/(?P<number>\d{{1,2}})/{_YEAR}", ""),
+    (_YEAR_DIGITS, rf"{_NOT_INSIDE}(?P<number>\d{{1,2}})/(?P<day>1[3-9]|2\d|3[01])/{_YEAR}", ""),
+    (_YEAR_DIGITS, rf"{_NOT_INSIDE}{_DAY}-(?P<number>\d{{1,2}})-{_YEAR}(?!-|\.\w)", ""),
+    (_YEAR_DIGITS, rf"{_NOT_INSIDE}{_DAY}\.\s?(?P<number>\d{{1,2}})\.\s?{_YEAR}(?!\.\w)", ""),
+    (r"\d\.", rf"{_NOT_INSIDE}{_DAY}\.\s?(?P<number>\d{{1,2}})\.(?!\s?\w)", _BEFORE_A_DAY),
     (_MONTH_NAME, rf"{_MONTH}\s+{_DAY}{_ORDINAL}?(?:,\s*|\s+){_YEAR}", ""),
     (
         _MONTH_NAME,
@@ -286,9 +286,9 @@ _RULES: tuple[tuple[str, str, str], ...] = (
     ),
     ("[春夏秋冬]", rf"(?:{_YEAR}\s*年\s*的?)?(?P<season>[春夏秋冬])[天季]", ""),
     ("[年년]", rf"{_YEAR}\s*[年년]", ""),
-    (_DIGIT, rf"\bQ(?P<quarter>[1-4])(?:\s+of\s+|[\s,/-]*){_YEAR}", ""),
-    (_DIGIT, rf"{_NOT_INSIDE}{_YEAR}[\s/-]?Q(?P<quarter>[1-4])\b", ""),
-    (_DIGIT, rf"\b(?P<nth>{'|'.join(_QUARTERS)})\s+quarter(?:\s+of)?\s+{_YEAR}", ""),
+    (_YEAR_DIGITS, rf"\bQ(?P<quarter>[1-4])(?:\s+of\s+|[\s,/-]*){_YEAR}", ""),
+    (_YEAR_DIGITS, rf"{_NOT_INSIDE}{_YEAR}[\s/-]?Q(?P<quarter>[1-4])\b", ""),
+    (_YEAR_DIGITS, rf"\b(?P<nth>{'|'.join(_QUARTERS)})\s+quarter(?:\s+of)?\s+{_YEAR}", ""),
     (_SEASON_NAME, rf"{_SEASON}(?:,?\s+|\s+of\s+|\s+del?\s+){_YEAR}", ""),
     (_WAY, rf"\b(?:in\s+the\s+)?(?P<way>last|past|previous|next)\s+{_COUNT}\s+{_UNIT}", ""),
     (_WAY, rf"\b(?:en\s+)?l[oa]s\s+últim[oa]s\s+{_COUNT}\s+{_UNIT}", ""),
@@ -307,7 +307,7 @@ _RULES: tuple[tuple[str, str, str], ...] = (
     ("周|星期|礼拜", rf"(?:周|星期|礼拜)(?P<han_weekday>[{_HAN_WEEKDAYS}天])", ""),
     (_WAY, r"\b(?P<way>last|past|previous|this|next)\s+(?P<unit>day|week|month|year)\b", ""),
     (_WORD, rf"(?P<word>{_any_of(_WORDS)})", ""),
-    (_DIGIT, r"\bQ(?P<quarter>[1-4])\b(?!\s*\d)", _BEFORE_A_YEAR),
+    ("Q[1-4]", r"\bQ(?P<quarter>[1-4])\b(?!\s*\d)", _BEFORE_A_YEAR),
     (
         _NEXT,
         rf"\b(?:(?:on|for|im|am|el|la)\s+)?(?P<ahead>{_NEXT})\s+{_NAMED}(?!\w){_NOT_A_VERB}",
@@ -317,8 +317,8 @@ _RULES: tuple[tuple[str, str, str], ...] = (
     (_LAST, rf"\b(?:(?:the|am|im|el|la)\s+)?(?P<back>{_LAST})\s+{_NAMED}(?!\w){_NOT_A_VERB}", ""),
     ("pasad|dernier", rf"\b(?:(?:el|le|la)\s+)?{_NAMED}\s+(?P<back>pasad[oa]|dernier)\b", ""),
     (_WORD, _WEEKDAY, _BEFORE_A_WEEKDAY),
-    (_DIGIT, rf"{_NOT_INSIDE}{_YEAR}-(?P<number>0[1-9]|1[0-2])(?![\d/-]|\.\w)", _BEFORE_A_YEAR),
-    (_DIGIT, rf"{_NOT_INSIDE}{_YEAR}(?![A-Za-z_%:/-]|[.,]\d){_COUNTED_THINGS}", _BEFORE_A_YEAR),
+    (_YEAR_DIGITS, rf"{_NOT_INSIDE}{_YEAR}-(?P<number>0[1-9]|1[0-2])(?![\d/-]|\.\w)", _BEFORE_A_YEAR),
+    (_YEAR_DIGITS, rf"{_NOT_INSIDE}{_YEAR}(?![A-Za-z_%:/-]|[.,]\d){_COUNTED_THINGS}", _BEFORE_A_YEAR),
     (_SEASON_NAME, _SEASON, _BEFORE_A_MONTH),
     ("mars", r"(?:(?<=\ben )|(?<=\bdepuis )|(?<=\bavant )|(?<=\baprès )|(?<=\bentre ))(?P<month>mars)\b", ""),
     (_MONTH_NAME, rf"{_SURE_MONTH}(?!\w){_NOT_A_VERB}", _BEFORE_A_MONTH),
