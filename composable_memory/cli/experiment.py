@@ -126,22 +126,22 @@ def experiment_document(status: ExperimentStatus, active: WeightTable | None = N
         reason=None,
         winner=None,
     )
-    e_value = status.e_value if isfinite(status.e_value) else None
-    found = document(status, record=None, e_value=e_value)
-    return experiment | found | document(in_force=table_document(active))
+    e_value = status.found.e_value if isfinite(status.found.e_value) else None
+    found = document(status.found, e_value=e_value, decision=status.decision)
+    return experiment | found | document(needs=status.needs, in_force=table_document(active))
 
 
 def print_experiment(status: ExperimentStatus) -> None:
     """Print the tables, what each won, the evidence, and what is missing."""
-    record = status.record
-    wins = f"a won {status.wins_a}, b won {status.wins_b}, {status.ties} tied"
-    e_value = f"{status.e_value:.3g}" if isfinite(status.e_value) else "beyond measure"
+    record, found = status.record, status.found
+    wins = f"a won {found.wins_a}, b won {found.wins_b}, {found.ties} tied"
+    e_value = f"{found.e_value:.3g}" if isfinite(found.e_value) else "beyond measure"
     print_line(f"Experiment {record.id}, {_format_state(status)}", bold=True)
     print_pairs(
         [
             ("a", format_table(record.a)),
             ("b", format_table(record.b)),
-            ("queries", f"{status.queries}: {wins}"),
+            ("queries", f"{found.queries}: {wins}"),
             ("evidence", f"{e_value}, decided from {1.0 / record.alpha:.3g} on"),
         ]
     )

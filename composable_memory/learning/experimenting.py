@@ -134,7 +134,7 @@ class Experimenting:
         )
         await self._tables.refresh()
         self._tell("decided" if status.decision else "stop", ended)
-        return replace(status, record=ended, needs=ended.reason)
+        return replace(status, record=ended)
 
     async def _credit(self, record: Experiment) -> None:
         judgements = await self._context.stored(

@@ -90,18 +90,27 @@ class TestResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExperimentStatus(TestResult):
-    """How an experiment stands."""
+class ExperimentStatus:
+    """How an experiment stands: one that has ended keeps its winner and its reason."""
 
     record: Experiment
-    needs: str
-    """What is missing for a decision, or what was decided, in words."""
+    found: TestResult
+
+    @property
+    def decision(self) -> Side | None:
+        """Return the side that won."""
+        return self.found.decision if self.record.is_running else self.record.winner
+
+    @property
+    def needs(self) -> str:
+        """Return what is missing for a decision, or what was decided, in words."""
+        return _needs(self.record, self.found) if self.record.is_running else self.record.reason
 
     @property
     def is_over(self) -> bool:
         """Return whether nothing is left to wait for: decided, ended, or all its queries were put."""
         ended = self.decision is not None or not self.record.is_running
-        return ended or self.queries >= self.record.max_queries
+        return ended or self.found.queries >= self.record.max_queries
 
 
 PRIOR = 3.0
@@ -156,20 +165,9 @@ def status_of(record: Experiment, outcomes: Iterable[Outcome]) -> ExperimentStat
     """Return how an experiment stands by its outcomes; those of other experiments are left out.
 
     They are taken in the order of the queries and count up to the one that decides, and up to `max_queries`.
-    An experiment that has ended keeps its winner and its reason.
     """
     own = sorted((one for one in outcomes if one.experiment_id == record.id), key=lambda one: one.at)
-    found = judge(own[: record.max_queries], record.alpha)
-    return ExperimentStatus(
-        record=record,
-        queries=found.queries,
-        wins_a=found.wins_a,
-        wins_b=found.wins_b,
-        ties=found.ties,
-        e_value=found.e_value,
-        decision=found.decision if record.is_running else record.winner,
-        needs=_needs(record, found) if record.is_running else record.reason,
-    )
+    return ExperimentStatus(record=record, found=judge(own[: record.max_queries], record.alpha))
 
 
 def _useful(query: LoggedQuery, judgements: Iterable[Judgement]) -> Mapping[str, bool]:

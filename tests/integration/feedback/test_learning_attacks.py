@@ -257,7 +257,7 @@ async def test_copies_in_a_log_take_the_place_of_no_query_of_an_experiment(place
         status = await learning.experiments.status()
 
     assert status is not None
-    assert (status.queries, status.is_over) == (3, True)
+    assert (status.found.queries, status.is_over) == (3, True)
 
 
 async def test_a_process_that_is_killed_while_it_adopts_leaves_weights_and_experiment_whole(

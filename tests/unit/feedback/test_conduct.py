@@ -43,7 +43,7 @@ def outcomes(winners: str) -> list[Outcome]:
 def test_before_the_first_use_it_says_what_to_do() -> None:
     status = status_of(record(), outcomes("---"))
     assert status.needs == "none of 3 queries told a difference; open, quote or judge some results"
-    assert (status.queries, status.ties, status.decision, status.is_over) == (3, 3, None, False)
+    assert (status.found.queries, status.found.ties, status.decision, status.is_over) == (3, 3, None, False)
 
 
 def test_an_undecided_one_says_when_it_ends_at_the_latest() -> None:
@@ -55,15 +55,13 @@ def test_an_undecided_one_says_when_it_ends_at_the_latest() -> None:
 def test_a_decided_one_names_the_winner() -> None:
     status = status_of(record(), outcomes("b" * 30))
     assert (status.decision, status.is_over) == ("b", True)
-    assert (
-        status.needs
-        == f"b is better: it won {status.wins_b} of the {status.wins_b} queries that told a difference"
-    )
+    wins = status.found.wins_b
+    assert status.needs == f"b is better: it won {wins} of the {wins} queries that told a difference"
 
 
 def test_after_its_last_query_it_ends_and_says_what_is_known() -> None:
     status = status_of(record(max_queries=40), outcomes("ab" * 20 + "b" * 100))
-    assert (status.queries, status.decision, status.is_over) == (40, None, True)
+    assert (status.found.queries, status.decision, status.is_over) == (40, None, True)
     assert status.needs.startswith("no difference was found in 40 queries: a won 20 ")
 
 
@@ -74,7 +72,7 @@ def test_outcomes_are_taken_in_the_order_of_their_queries() -> None:
 
 def test_outcomes_of_another_experiment_are_left_out() -> None:
     others = [replace(one, experiment_id="exp-0") for one in outcomes("a" * 50)]
-    assert status_of(record(), others).queries == 0
+    assert status_of(record(), others).found.queries == 0
 
 
 def test_an_ended_one_keeps_its_winner_and_its_reason() -> None:
