@@ -16,7 +16,7 @@ from composable_memory.query.ranking import ActiveWeights, LiveWeights
 from composable_memory.types import MemorySearchResult
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.weights import WeightTable
-from composable_memory_ops_logs import AnswerGiven, ErrorInfo, OpsLog, OpsLogError, trace
+from composable_memory_ops_logs import AnswerGiven, ErrorInfo, OpsLog, OpsLogError, TakenFrom, trace
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 
@@ -151,14 +151,8 @@ class RecentResults:
 
         query, results = self._shown[trace_id]
         shown = [
-            ShownText(
-                path=one.path,
-                start_line=one.start_line,
-                end_line=one.end_line,
-                start_char=one.start_char,
-                text=one.snippet,
-            )
+            ShownText(TakenFrom(one.path, one.start_line, one.end_line, one.start_char or None), one.snippet)
             for one in results
         ]
-        places = quoted_places(answer, shown, question=query)
-        return AnswerGiven(query_trace_id=trace_id, chars=len(answer), quoted=places)
+        quoted = quoted_places(answer, shown, question=query)
+        return AnswerGiven(query_trace_id=trace_id, chars=len(answer), quoted=quoted)

@@ -14,6 +14,7 @@ from composable_memory.paths import opened_file
 from composable_memory.transcripts import SPEAKERS, messages_of
 from composable_memory_feedback.logged.logged_query import LoggedAnswer
 from composable_memory_feedback.quoting import ShownText, quoted_places
+from composable_memory_ops_logs import TakenFrom
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
@@ -133,4 +134,4 @@ def _shown(results: Sequence[object]) -> Iterator[ShownText]:
             }:
                 at = rest.get("startChar")
                 within = at if isinstance(at, int) else 0
-                yield ShownText(path=path, start_line=start, end_line=end, start_char=within, text=text)
+                yield ShownText(TakenFrom(path, start, end, within or None), text)

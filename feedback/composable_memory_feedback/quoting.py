@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 from composable_memory_ops_logs import TakenFrom
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -23,20 +24,11 @@ _TOKEN = re.compile(r"\w[\w./:@+-]*\w")
 _LINES = r"(#L|:)(\d{1,9})(?:-L?(\d{1,9}))?(?::(\d{1,9}))?"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownText:
+class ShownText(NamedTuple):
     """A result as it was shown to whoever answered: its place, lines 0 where not known, and its text."""
 
-    path: str
-    start_line: int
-    end_line: int
+    place: TakenFrom
     text: str
-    start_char: int = 0
-
-    @property
-    def place(self) -> TakenFrom:
-        """Return where it stands."""
-        return TakenFrom(self.path, self.start_line, self.end_line, self.start_char or None)
 
 
 def quoted_places(answer: str, shown: Sequence[ShownText], *, question: str = "") -> list[TakenFrom]:
@@ -54,7 +46,7 @@ def quoted_places(answer: str, shown: Sequence[ShownText], *, question: str = ""
         one.place
         for at, one in enumerate(shown)
         if said.repeats(one.text)
-        or said.cites(one)
+        or said.cites(one.place)
         or said.names(identifiers[at] - asked, chain(identifiers[:at], identifiers[at + 1 :]))
     ]
 
@@ -80,14 +72,14 @@ class _Said:
             run in self.letters for run in _unspaced_runs("".join(words))
         )
 
-    def cites(self, result: ShownText) -> bool:
-        """Return whether the answer names lines of a result, or a result that has no lines."""
-        if not result.path or result.path not in self.text:
+    def cites(self, place: TakenFrom) -> bool:
+        """Return whether the answer names lines of a place, or a place that has no lines."""
+        if not place.path or place.path not in self.text:
             return False
-        lines = _LINES if result.start_line > 0 else r"(?![\w/-])"
+        lines = _LINES if place.start_line > 0 else r"(?![\w/-])"
         return any(
-            result.start_line < 1 or _meets(found, result)
-            for found in re.finditer(rf"(?<![\w/.-])(?:\./)?{re.escape(result.path)}{lines}", self.text)
+            place.start_line < 1 or _meets(found, place)
+            for found in re.finditer(rf"(?<![\w/.-])(?:\./)?{re.escape(place.path)}{lines}", self.text)
         )
 
     def names(self, identifiers: frozenset[str], others: Iterable[frozenset[str]]) -> bool:
@@ -95,13 +87,13 @@ class _Said:
         return not (identifiers & self.tokens) <= frozenset().union(*others)
 
 
-def _meets(cited: re.Match[str], result: ShownText) -> bool:
+def _meets(cited: re.Match[str], place: TakenFrom) -> bool:
     sign, start, end, start_char = cited.groups()
     first, last = int(start), int(end or start)
     names_piece = start_char is not None and (sign == "#L" or end is not None)  # `path:3:7` are lines
-    if names_piece and int(start_char) != result.start_char:
+    if names_piece and int(start_char) != (place.start_char or 0):
         return False
-    return first <= result.end_line and result.start_line <= last
+    return first <= place.end_line and place.start_line <= last
 
 
 def _runs(words: Sequence[str]) -> Iterator[tuple[str, ...]]:

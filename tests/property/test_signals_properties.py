@@ -120,7 +120,7 @@ def test_eight_words_of_any_text_are_recognised_in_any_dress(words: list[str], d
     begin = data.draw(st.integers(0, len(words) - 8))
     gap = data.draw(st.sampled_from([" ", ", ", "\n> ", " **", " -- "]))
     answer = "So: " + gap.join(word.upper() for word in words[begin : begin + 8])
-    result = ShownText(path="a.md", start_line=1, end_line=2, text=" ".join(words))
+    result = ShownText(TakenFrom("a.md", 1, 2), " ".join(words))
 
     assert quoted_places(answer, [result]) == [TakenFrom("a.md", 1, 2)]
 
@@ -128,8 +128,7 @@ def test_eight_words_of_any_text_are_recognised_in_any_dress(words: list[str], d
 @given(st.text(max_size=200), st.lists(st.text(max_size=80), max_size=4), st.text(max_size=20))
 def test_any_texts_can_be_compared(answer: str, texts: list[str], path: str) -> None:
     results = [
-        ShownText(path=f"{path}{number}", start_line=number, end_line=number, text=text)
-        for number, text in enumerate(texts)
+        ShownText(TakenFrom(f"{path}{number}", number, number), text) for number, text in enumerate(texts)
     ]
 
     assert set(quoted_places(answer, results)) <= {one.place for one in results}

@@ -55,7 +55,7 @@ def test_an_answer_is_joined_with_the_search_before_it(result: object) -> None:
     found = list(answers_in(text))
 
     assert [(one.trace_id, one.text) for one in found] == [("trace-1", ANSWER)]
-    assert found[0].shown[0].path == "memory/garden.md"
+    assert found[0].shown[0].place.path == "memory/garden.md"
 
 
 def test_what_is_said_after_another_question_is_no_answer_to_the_first() -> None:

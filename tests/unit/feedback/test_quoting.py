@@ -1,7 +1,5 @@
 """Which results an answer quotes: by runs of words, by citations, by rare names; and by nothing less."""
 
-from dataclasses import replace
-
 import pytest
 
 from composable_memory_feedback.quoting import ShownText, quoted_places
@@ -12,7 +10,7 @@ GARDEN = "Tomatoes want water every morning; the greenhouse door stays open unti
 
 
 def shown(text: str, path: str = "notes/a.md", first: int = 3, last: int = 5) -> ShownText:
-    return ShownText(path=path, start_line=first, end_line=last, text=text)
+    return ShownText(TakenFrom(path, first, last), text)
 
 
 def quotes(answer: str, text: str = BACKUP, *, question: str = "") -> bool:
@@ -82,7 +80,8 @@ def test_other_lines_other_files_and_a_file_alone_do_not(answer: str) -> None:
 
 
 def test_a_citation_of_a_piece_of_a_line_quotes_that_piece_alone() -> None:
-    pieces = [replace(shown(text, last=3), start_char=at) for text, at in ((BACKUP, 0), (GARDEN, 1280))]
+    places = (TakenFrom("notes/a.md", 3, 3, at) for at in (None, 1280))
+    pieces = [ShownText(place, text) for place, text in zip(places, (BACKUP, GARDEN), strict=True)]
 
     assert quoted_places("see notes/a.md#L3:1280", pieces) == [pieces[1].place]
     assert quoted_places("see notes/a.md:3-3:1280.", pieces) == [pieces[1].place]
