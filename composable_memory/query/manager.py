@@ -53,6 +53,7 @@ from composable_memory.query.routing import (
     route,
 )
 from composable_memory.supervision.breaker import Breaker
+from composable_memory.supervision.deadline import CLOSE_TIMEOUT_S, BoundedCalls, Failure
 from composable_memory.types import (
     BackendAnswer,
     ContextPack,
@@ -382,17 +383,25 @@ class ComposableMemoryManager:
         """Close every backend, also when one of them fails to; calling it again does nothing.
 
         Raises:
-            BackendError: a backend could not be closed.
+            BackendError: a backend could not be closed, or not in time.
         """
         if self._closed:
             return
         self.require_usable("close")
         self._closed = True
+        calls = BoundedCalls()
         outcomes = await asyncio.gather(
-            *(handle.entry.manager.close() for handle in self._handles.values()), return_exceptions=True
+            *(
+                calls.run(id_, "close", handle.entry.manager.close(), CLOSE_TIMEOUT_S)
+                for id_, handle in self._handles.items()
+            )
         )
         await self._fan_out.close()
-        failures = [str(outcome) for outcome in outcomes if isinstance(outcome, BaseException)]
+        failures = [
+            f"{id_}: {outcome.reason}"
+            for id_, outcome in zip(self._handles, outcomes, strict=True)
+            if isinstance(outcome, Failure)
+        ]
         if failures:
             raise BackendError(self.id, "close", "; ".join(failures))
 

@@ -124,12 +124,12 @@ def _meets_condition(
         return False
     try:
         return bool(entry.condition(intent))
-    except Exception as error:  # noqa: BLE001 - a foreign condition must not take the answer down
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - it is foreign, and must not take the answer down
         troubles.append(_trouble(entry.id, "its condition", error))
         return False
 
 
-def _trouble(owner: str, what: str, error: Exception) -> Degradation:
+def _trouble(owner: str, what: str, error: Exception | SystemExit) -> Degradation:
     return Degradation(
         backend_id=owner, code="failed", reason=f"{what} raised {type(error).__name__}: {error}"
     )

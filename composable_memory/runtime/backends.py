@@ -1,11 +1,12 @@
 """Opens the backends that the settings ask for, and makes each an entry of the composite."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from composable_memory.config.layers import LoadedSettings, validate_backend_options
 from composable_memory.config.settings import BackendSection
@@ -20,12 +21,15 @@ from composable_memory.interfaces import BackendServices, BackendSpec, Capabilit
 from composable_memory.query.calibration import Calibration
 from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.registry import Registry, check_capabilities
+from composable_memory.supervision.deadline import CLOSE_TIMEOUT_S, deadline
 from composable_memory.types import Degradation, QueryIntent
 from composable_memory_ops_logs import BackendDegraded, BackendOpened
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from composable_memory.runtime.failover import FallbackMemoryManager
+
+log = logging.getLogger(__name__)
 
 OPEN_TIMEOUT_S = 120.0
 
@@ -67,14 +71,31 @@ class BackendOpener:
             paired = pair if backend_id == memory.backend else None
             try:
                 async with asyncio.timeout(OPEN_TIMEOUT_S):
-                    manager = await stack.enter_async_context(paired or self.opened(backend_id))
+                    manager = await stack.enter_async_context(
+                        self._contained(backend_id, paired or self.opened(backend_id))
+                    )
             except ConfigError:
                 raise
-            except Exception as error:  # noqa: BLE001 - a plug-in that cannot be opened keeps nobody else out
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in keeps nobody else out
                 unavailable.append(self._lost(backend_id, error))
             else:
                 entries.append(self._entry(backend_id, manager, memory.fallback_id if paired else None))
         return OpenBackends(entries=tuple(entries), unavailable=tuple(unavailable), pair=pair)
+
+    @asynccontextmanager
+    async def _contained(
+        self, backend_id: str, opening: AbstractAsyncContextManager[MemorySearchManager]
+    ) -> AsyncIterator[MemorySearchManager]:
+        """Open a backend; that it does not close is told, and keeps nobody from an answer that is there."""
+        manager = await opening.__aenter__()
+        try:
+            yield manager
+        finally:
+            try:
+                async with deadline(backend_id, "close", CLOSE_TIMEOUT_S):
+                    await opening.__aexit__(None, None, None)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in may raise anything
+                log.warning("%s", self._lost(backend_id, error, "close").reason)
 
     @asynccontextmanager
     async def opened(self, backend_id: str) -> AsyncIterator[MemorySearchManager]:
@@ -158,11 +179,13 @@ class BackendOpener:
             raise BackendUnavailable(backend_id, found.missing, fix="see `cmem backends list`")
         return found.spec
 
-    def _lost(self, backend_id: str, error: Exception) -> Degradation:
+    def _lost(
+        self, backend_id: str, error: Exception | SystemExit, operation: Literal["open", "close"] = "open"
+    ) -> Degradation:
         if isinstance(error, TimeoutError):
-            error = BackendTimeout(backend_id, "open", limit_s=OPEN_TIMEOUT_S, elapsed_s=OPEN_TIMEOUT_S)
+            error = BackendTimeout(backend_id, operation, limit_s=OPEN_TIMEOUT_S, elapsed_s=OPEN_TIMEOUT_S)
         elif not isinstance(error, ComposableMemoryError):
-            error = BackendError(backend_id, "open", f"it raised {type(error).__name__}: {error}")
+            error = BackendError(backend_id, operation, f"it raised {type(error).__name__}: {error}")
         self.services.ops_log.emit(
             BackendDegraded(what=backend_id, level="unavailable", reason=str(error)),
             status="failure",

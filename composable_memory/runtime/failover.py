@@ -26,7 +26,7 @@ from composable_memory.interfaces import (
 )
 from composable_memory.runtime.failover_state import Failover, FailoverState
 from composable_memory.supervision.breaker import Breaker
-from composable_memory.supervision.deadline import BoundedCalls, Failure
+from composable_memory.supervision.deadline import CLOSE_TIMEOUT_S, BoundedCalls, Failure
 from composable_memory.supervision.resource import LazyResource, Once
 from composable_memory.types import (
     Degradation,
@@ -44,7 +44,6 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 OPEN_TIMEOUT_S = 120.0
 OPEN_GRACE_S = 0.1
-CLOSE_TIMEOUT_S = 30.0
 REOPEN_AFTER = 2
 """After so many failures in a row a probe closes the primary and opens it again before it asks it."""
 

@@ -1,6 +1,7 @@
 """Opens a memory from its settings: the only place that wires the parts together."""
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from composable_memory.config.layers import LoadedSettings, default_state_dir, load_settings
 from composable_memory.config.settings import MemorySettings, Settings
-from composable_memory.errors import ComposableMemoryError, ConfigError, require
+from composable_memory.errors import BackendError, ComposableMemoryError, ConfigError, require
 from composable_memory.forget.tombstones import Forgotten
 from composable_memory.interfaces import (
     BackendServices,
@@ -38,6 +39,8 @@ from composable_memory.state.workspaces import WorkspaceIdentity, identify
 from composable_memory.types import Degradation, SearchOptions
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import trace, utc_now
+
+log = logging.getLogger(__name__)
 
 NOW_VARIABLE = "COMPOSABLE_MEMORY_NOW"
 """An ISO time: the clock of whoever asks, so that "yesterday" means the same in every run."""
@@ -134,7 +137,7 @@ async def open_memory(
         asked_at = moment_given(environ[NOW_VARIABLE], NOW_VARIABLE) if environ.get(NOW_VARIABLE) else None
         manager = _composed(backends_open, loaded.settings.memory, context, live, lost, asked_at, forgotten)
         manager.require_usable("open")  # from here on, on this event loop
-        stack.push_async_callback(manager.close)
+        stack.push_async_callback(_close, manager)
         memory = Memory(
             manager=manager,
             loaded=loaded,
@@ -155,6 +158,14 @@ async def open_memory(
         if long_lived:
             await stack.enter_async_context(await _background_of(memory))
         yield memory
+
+
+async def _close(manager: ComposableMemoryManager) -> None:
+    """Close all backends; that one of them cannot be closed keeps nobody from an answer that is there."""
+    try:
+        await manager.close()
+    except BackendError as error:
+        log.warning("%s", error)
 
 
 async def _background_of(memory: Memory) -> AbstractAsyncContextManager[None]:

@@ -12,6 +12,9 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 CANCEL_GRACE_S = 0.002
 """How long a call that ignores its cancellation is waited for before it is left behind."""
 
+CLOSE_TIMEOUT_S = 30.0
+"""How long a backend may take to close."""
+
 R = TypeVar("R")
 T = TypeVar("T")
 

@@ -15,6 +15,7 @@ from benchmarks.hostile import HARMLESS, UNREADABLE, Liar, Lie, Silent, result, 
 from composable_memory.errors import BackendError, BackendTimeout
 from composable_memory.interfaces import BackendSpec
 from composable_memory.query.calibration import Calibration
+from composable_memory.query.intent import parse_query_intent
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.routing import ComposableBackendEntry
 from composable_memory.runtime.opening import open_memory
@@ -25,6 +26,7 @@ from composable_memory.types import (
     QueryResponse,
 )
 from composable_memory_ops_logs import OpsEvent, OpsLog, OpsLogReader
+from tests.property.test_fallback_properties import HastyLoop
 
 HONEST = in_memory.InMemoryBackend({"memory/dock.md": "The dock gate opens at six."}, backend_id="honest")
 
@@ -187,6 +189,75 @@ async def test_closing_does_not_wait_for_a_backend_that_never_ends() -> None:
     silent.release.set()
 
 
+@pytest.mark.parametrize("way", ["its close", "its end"])
+@pytest.mark.parametrize("problem", [RuntimeError("no way out"), SystemExit("no way out")], ids=repr)
+async def test_a_plug_in_that_cannot_be_closed_keeps_nobody_from_the_answer(
+    workspace: Path,
+    state_dir: Path,
+    caplog: pytest.LogCaptureFixture,
+    way: str,
+    problem: BaseException,
+) -> None:
+    class Stuck(in_memory.InMemoryBackend):
+        async def close(self) -> None:
+            if way == "its close":
+                raise problem
+            await super().close()
+
+    @asynccontextmanager
+    async def stuck(*_: object) -> AsyncIterator[Stuck]:
+        yield Stuck({"memory/dock.md": "The dock gate opens at six."}, backend_id="stuck")
+        if way == "its end":
+            raise problem
+
+    spec = BackendSpec(id="stuck", summary="stuck", settings=in_memory.InMemorySettings, open=stuck)
+    config = {
+        "embedding": {"provider": "none"},
+        "builtin": {"enabled": False},
+        "backends": {"stuck": {"enabled": True}},
+    }
+    async with open_memory(workspace, state_dir, config, backends=[spec]) as memory:
+        response = await memory.query("dock gate")
+
+    assert response.results
+    [told] = caplog.messages
+    assert "failed to close" in told
+    assert "stuck" in told
+    assert "no way out" in told
+
+
+def test_a_backend_that_never_closes_is_left() -> None:
+    class Endless(in_memory.InMemoryBackend):
+        async def close(self) -> None:
+            await asyncio.Event().wait()
+
+    async def close() -> None:
+        manager = ComposableMemoryManager([ComposableBackendEntry(id="endless", manager=Endless({}))])
+        with pytest.raises(BackendError, match=r"'endless' failed to close: no answer after 30\.00 s"):
+            await manager.close()
+
+    with asyncio.Runner(loop_factory=HastyLoop) as runner:
+        runner.run(close())
+
+
+@pytest.mark.parametrize("problem", [RuntimeError("no such socket"), SystemExit("no such socket")], ids=repr)
+async def test_a_condition_that_raises_keeps_its_backend_out_and_nobody_else(problem: BaseException) -> None:
+    def condition(_: object) -> bool:
+        raise problem
+
+    manager = ComposableMemoryManager(
+        [
+            ComposableBackendEntry(id="honest", manager=HONEST),
+            ComposableBackendEntry(id="liar", manager=HONEST, condition=condition),
+        ],
+        intent_parser=parse_query_intent,
+    )
+    response = await manager.query("dock gate")
+
+    assert response.results
+    assert [(one.backend_id, one.code) for one in response.degraded] == [("liar", "failed")]
+
+
 async def test_an_agent_is_answered_beside_a_liar(workspace: Path, state_dir: Path) -> None:
     """The whole way: a plug-in in the settings, its lie, and the reply of the tool as JSON."""
 
@@ -205,12 +276,13 @@ async def test_an_agent_is_answered_beside_a_liar(workspace: Path, state_dir: Pa
     assert CallToolResult(content=[], structured_content=reply.as_json())
 
 
+@pytest.mark.parametrize("problem", [RuntimeError("no such socket"), SystemExit("no such socket")], ids=repr)
 async def test_a_plug_in_that_cannot_be_opened_keeps_nobody_else_out(
-    workspace: Path, state_dir: Path
+    workspace: Path, state_dir: Path, problem: BaseException
 ) -> None:
     @asynccontextmanager
     async def broken(*_: object) -> AsyncIterator[Liar]:
-        raise RuntimeError("no such socket")
+        raise problem
         yield
 
     spec = BackendSpec(id="liar", summary="a liar", settings=in_memory.InMemorySettings, open=broken)
