@@ -133,8 +133,9 @@ class _Said:
         self._parts = (data, inner, entry)
 
     def text(self, *names: str) -> str | None:
-        """Return the first text that is not blank."""
-        return next((one for one in self._values(names) if isinstance(one, str) and one.strip()), None)
+        """Return the first text that is not blank, and without half an emoji, as a cut one ends with."""
+        found = next((one for one in self._values(names) if isinstance(one, str) and one.strip()), None)
+        return found and found.encode("utf-8", "replace").decode()
 
     def path(self, *names: str) -> Path | None:
         """Return the first text as a path."""

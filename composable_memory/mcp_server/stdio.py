@@ -66,7 +66,7 @@ def _request_id(error: ValidationError) -> str | int | None:
         request = problem["input"]
         if problem["type"] == "json_invalid":
             # Unlike the parser of the SDK this one takes half a surrogate pair, written as an escape.
-            with suppress(ValueError):
+            with suppress(ValueError, RecursionError):
                 request = json.loads(request)
         found = request.get("id") if isinstance(request, dict) and "method" in request else None
         if isinstance(found, str | int):

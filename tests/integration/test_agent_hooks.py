@@ -207,6 +207,10 @@ def test_whatever_goes_wrong_the_agent_goes_on_and_is_told_why(agent: Agent, tmp
     assert "hooks.recall" in done.stderr
 
 
+def test_a_prompt_that_ends_in_half_an_emoji_is_answered(agent: Agent) -> None:
+    assert "QX-7781-B" in agent.told("Which part number fits the pump relay? \ud83d")
+
+
 def test_what_is_no_regular_file_is_no_transcript(agent: Agent, tmp_path: Path) -> None:
     agent.configure(auto_capture=True)
     os.mkfifo(pipe := tmp_path / "pipe")
