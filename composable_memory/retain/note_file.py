@@ -112,6 +112,9 @@ class NoteFile(AbstractAsyncContextManager["NoteFile"]):
             target = resolve_memory_file(self._path, workspace=self._workspace, extra_paths=self._extra_paths)
         except MemoryPathError as error:
             raise NoteNotWritten(self._path, error.problem, fix="put a plain file in its place") from error
+        if not self._workspace.is_dir():  # moved, or its disk is gone: what is written here nobody would find
+            problem = f"the workspace {self._workspace} is not there any more"
+            raise NoteNotWritten(self._path, problem, fix="put it back, or open the memory where it is now")
         if not target.parent.is_dir():
             target.parent.mkdir(parents=True, exist_ok=True)
             sync_folder(target.parent.parent)

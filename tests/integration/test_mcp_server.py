@@ -341,7 +341,7 @@ def test_a_request_that_cannot_be_read_is_answered(workspace: Path, state_dir: P
     ]
     bottomless = '{"jsonrpc": "2.0", "id": 9, "method": "ping", "params": ' + "[" * 100_000
     with RunningCli("mcp", "-w", str(workspace), "--state-dir", str(state_dir)) as process:
-        process.stdin.write("".join(f"{line}\n" for line in (bottomless, *map(json.dumps, frames), "no JSON")))
+        process.stdin.write("\n".join((bottomless, *map(json.dumps, frames), "no JSON", "")))
         process.stdin.flush()
         # Only then is the input closed: what has not been answered by its end need not be.
         answers = {one["id"]: one for one in (json.loads(process.stdout.readline()) for _ in range(3))}

@@ -375,6 +375,15 @@ async def test_a_note_that_cannot_be_changed_is_left_alone(
     assert (tmp_path / "elsewhere.md").read_text() == "mine\n"
 
 
+async def test_nothing_is_written_where_the_workspace_was_moved_away(folder: Path, state_dir: Path) -> None:
+    async with open_memory(folder, state_dir) as memory:
+        await asyncio.to_thread(folder.rename, folder.with_name("moved"))
+        with pytest.raises(NoteNotWritten, match="not there any more"):
+            await memory.remember("Peter came.", now=NOW)
+
+    assert not await asyncio.to_thread(folder.exists)
+
+
 async def test_a_lock_that_others_hold_ends_the_wait(folder: Path) -> None:
     (folder / "memory").mkdir()
     async with AsyncExitStack() as stack:

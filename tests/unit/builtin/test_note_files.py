@@ -1,6 +1,7 @@
 """Which notes are found, and how they are read."""
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -259,6 +260,16 @@ def test_a_note_that_was_written_just_now_is_not_settled(write: Write) -> None:
     assert not read_note(str(path)).settled
 
     os.utime(path, (1, 1))
+    assert read_note(str(path)).settled
+
+
+def test_where_times_are_whole_seconds_a_note_settles_after_two_of_them(write: Write) -> None:
+    path = write("memory/a.md")
+    this_second = int(time.time() - 0.05)
+    os.utime(path, (this_second, this_second))
+    assert not read_note(str(path)).settled
+
+    os.utime(path, (this_second - 3, this_second - 3))
     assert read_note(str(path)).settled
 
 

@@ -41,6 +41,9 @@ LATEST_NS = 2**63 - 1
 """The last time that a database can hold, in the year 2262; file systems know later ones."""
 CLOCK_TICK_NS = 20_000_000
 """File systems use a clock this coarse: two writes within a tick may get the same time."""
+SECOND_NS = 1_000_000_000
+FAT_TICK_NS = 2 * SECOND_NS
+"""That of FAT, on sticks and cards; what knows no parts of a second may be that coarse."""
 MOST_REASONS = 20
 HIDDEN, OF_TOOLS, LINK, STATE_FOLDER = "hidden", "folder of a tool", "symbolic link", "state folder"
 IGNORED = "ignored by .gitignore"
@@ -282,7 +285,8 @@ def mtime_of(found: os.stat_result) -> int:
 
 def is_settled(found: os.stat_result) -> bool:
     """Return whether any later change will give the file another time."""
-    return time.time_ns() - found.st_mtime_ns > CLOCK_TICK_NS
+    tick_ns = CLOCK_TICK_NS if found.st_mtime_ns % SECOND_NS else FAT_TICK_NS
+    return time.time_ns() - found.st_mtime_ns > tick_ns
 
 
 def _read_all(descriptor: int, size: int) -> bytes:
