@@ -54,6 +54,7 @@ from composable_memory.query.routing import (
 )
 from composable_memory.supervision.breaker import Breaker
 from composable_memory.supervision.deadline import CLOSE_TIMEOUT_S, BoundedCalls, Failure
+from composable_memory.time.local_time import LOCAL_TIME
 from composable_memory.types import (
     BackendAnswer,
     ContextPack,
@@ -210,7 +211,7 @@ class ComposableMemoryManager:
 
     def asked_at(self) -> datetime:
         """Return the time that a request without its own is of, in the time zone of whoever asks."""
-        return self._now or self._clock().astimezone()
+        return self._now or self._clock().astimezone(LOCAL_TIME)
 
     async def query(
         self,

@@ -36,6 +36,7 @@ from composable_memory.runtime.memory import Memory
 from composable_memory.state.folders import existing_folder, made_folder
 from composable_memory.state.ops_log import open_ops_log
 from composable_memory.state.workspaces import WorkspaceIdentity, identify
+from composable_memory.time.local_time import LOCAL_TIME
 from composable_memory.types import Degradation, SearchOptions
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_ops_logs import trace, utc_now
@@ -257,6 +258,9 @@ def moment_given(text: str, name: str) -> datetime:
     """
     try:
         moment = datetime.fromisoformat(text.strip())
-        return moment if moment.tzinfo else moment.astimezone()
+        if moment.tzinfo is None:
+            moment.astimezone()  # the edges of the calendar are no times here
+            moment = moment.replace(tzinfo=LOCAL_TIME)
+        return moment
     except (ValueError, OverflowError) as error:
         raise ConfigError(name, f"{text!r} is not a time; write 2026-05-03 or 2026-05-03T14:00") from error

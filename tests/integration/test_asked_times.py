@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -236,3 +237,30 @@ def test_since_a_month_is_that_of_the_last_year_until_now_and_of_no_other_year()
     within = asked_time("What happened in April?", None, NOW)
     assert within is not None
     assert within.level(date(2025, 4, 20)) == 0.5
+
+
+async def test_a_winter_day_has_its_own_hours_though_it_is_asked_for_in_summer(
+    vault: Path, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (talks := tmp_path / "talks").mkdir()
+    said = {
+        "2026-01-14T22:30:00Z": "The roof leaks, half an hour before midnight.",
+        "2026-01-15T22:30:00Z": "The roof is tight, an hour and a half later than the day before.",
+    }
+    (talks / "harbour.jsonl").write_text(_messages(said), encoding="utf-8")
+    config = {
+        "memory": {
+            "embedding": {"provider": "none"},
+            "builtin": {"sources": ["sessions"], "sessions": {"folder": str(talks)}},
+        }
+    }
+    with monkeypatch.context() as berlin:
+        berlin.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        summer = datetime(2026, 7, 1, 9, tzinfo=UTC)
+        async with open_memory(vault, state_dir, config, clock=lambda: summer, long_lived=False) as memory:
+            await memory.sync()
+            found = await memory.search("roof after:2026-01-15 before:2026-01-16")
+    time.tzset()
+
+    assert ["tight" in one.text for one in found] == [True]
