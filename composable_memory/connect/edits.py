@@ -89,24 +89,35 @@ def write(edit: Edit, state_dir: Path, *, is_private: bool) -> Path | None:
         ConfigError: somebody else changed it meanwhile.
         OSError: it cannot be written; then it is as it was.
     """
-    if _read(edit.path) != edit.before:
-        raise ConfigError("connect", "changed meanwhile; run the command again", origin=str(edit.path))
+    _require_unchanged(edit)
     kept = _keep_undone(edit, state_dir) if edit.is_undo else _keep(edit, state_dir)
     if edit.after is None:
+        _require_unchanged(edit)
         edit.path.unlink()
     elif edit.before is not None:
         mode = edit.path.stat().st_mode & 0o7777
         with replacing(edit.path, survives="power cut") as scratch:
-            scratch.write_bytes(edit.after.encode())
+            with scratch.open("wb") as new:
+                new.write(edit.after.encode())
+                new.flush()
+                os.fsync(new.fileno())
             scratch.chmod(mode)
+            # Disks take their time, and an agent that runs may save its settings at any moment.
+            _require_unchanged(edit)
     else:
         edit.path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(edit.path, _NEW, 0o600 if is_private else 0o666)
         with os.fdopen(descriptor, "wb") as new:
             new.write(edit.after.encode())
-    if edit.copy is not None:
-        edit.copy.unlink(missing_ok=True)
+    used = edit.copy if edit.is_undo else _copy_of(edit.path, edit.before or "", state_dir)
+    if used is not None and used != kept:
+        used.unlink(missing_ok=True)
     return kept
+
+
+def _require_unchanged(edit: Edit) -> None:
+    if _read(edit.path) != edit.before:
+        raise ConfigError("connect", "changed meanwhile; run the command again", origin=str(edit.path))
 
 
 def hook_commands(
@@ -184,7 +195,6 @@ def _keep(edit: Edit, state_dir: Path) -> Path | None:
     kept, earlier = edit.before.encode(), _copy_of(edit.path, edit.before, state_dir)
     if earlier.exists():
         kept = earlier.read_bytes()
-        earlier.unlink()
     elif edit.had_us:
         return None
     return _kept(_copy_of(edit.path, edit.after, state_dir), kept)

@@ -229,6 +229,29 @@ def test_a_file_that_others_changed_after_us_is_kept_as_it_was_before_we_go(desk
     assert SERVER not in file.read_text("utf-8"), "it is no copy to go back to"
 
 
+def test_what_an_agent_saves_while_its_file_is_being_changed_stays(desk: Desk) -> None:
+    file = desk.write(".claude.json", '{"tips": 6}')
+    desk.document("claude-code", "--no-hooks", "--yes")
+    (copy,) = (desk.state / "connect").iterdir()
+    kept, saved = copy.read_bytes(), b'{"tips": 7}'
+    copy.unlink()
+    os.mkfifo(copy)
+
+    def agent() -> None:
+        with copy.open("wb") as held_up:  # waits for the command to read it, and then lets it wait
+            file.write_bytes(saved)
+            held_up.write(kept)
+
+    agents = Thread(target=agent)
+    agents.start()
+    refused = desk("claude-code", "--no-hooks", "--workspace", str(desk.home), "--yes")
+    agents.join()
+
+    assert refused.exit_code == 1
+    assert "changed meanwhile" in refused.stderr
+    assert file.read_bytes() == saved
+
+
 def test_of_a_file_in_one_line_the_changed_parts_are_shown(desk: Desk) -> None:
     projects = {f"/p/{one}": {"token": f'{SECRET}, {{"{one}', "list": [one, {}]} for one in range(500)}
     hooks = {"Stop": [{"hooks": [{"type": "command", "command": "mine"}]}]}
