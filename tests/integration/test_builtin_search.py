@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -17,7 +17,13 @@ from composable_memory.errors import EmbeddingError, IndexProblem
 from composable_memory.interfaces import EmbedderAdapter
 from composable_memory.paths import Reading
 from composable_memory.testing import FailingEmbedder, HashEmbedder
-from composable_memory.types import MAX_SNIPPET_CHARS, MemorySource, SearchAnswer, SearchOptions
+from composable_memory.types import (
+    MAX_SNIPPET_CHARS,
+    MemorySource,
+    SearchAnswer,
+    SearchFilters,
+    SearchOptions,
+)
 from composable_memory.vector_values import MAX_QUESTION_CHARS
 from composable_memory_adapters.builtin.index_file import ensure_tables
 from composable_memory_adapters.builtin.notes.changed_notes import FileDraft
@@ -68,6 +74,8 @@ class WatchedFile(SqliteFile):
     """Notes which vectors are loaded, can refuse to load some, and can wait until an embedder is asked."""
 
     waits_for: MeetingEmbedder | None = None
+    interruptions: Sequence[Callable[[], Awaitable[None]] | None] = ()
+    """What others do after each of the next readings."""
     refuse_fetch: int | None = None
 
     def __init__(self, *args: Any, **options: Any) -> None:  # Any: what the file takes is not looked at
@@ -85,7 +93,12 @@ class WatchedFile(SqliteFile):
             connection.exec_trace = self._may_run
             return work(connection, *args, **options)
 
-        return await super().read(watched)
+        found = await super().read(watched)
+        if self.interruptions:
+            interruption, *self.interruptions = self.interruptions
+            if interruption:
+                await interruption()
+        return found
 
     def _may_run(self, _cursor: object, sql: str, bindings: Any) -> bool:
         if sql != read_queries.VECTORS_IN_SPACE:
@@ -660,6 +673,26 @@ async def test_words_are_looked_up_while_the_query_is_embedded(notes: Notes, fil
 
     assert answer.degraded == ()
     assert paths(answer) == ["deploy.md"]
+
+
+@pytest.mark.parametrize("readings", range(1, 5))
+@pytest.mark.parametrize("path", [(), ("deploy*",)], ids=["all", "filtered"])
+@pytest.mark.parametrize("without_embedder", [True, False], ids=["words", "both"])
+async def test_a_note_that_is_written_anew_while_it_is_searched_for_is_found(
+    notes: Notes, file: WatchedFile, readings: int, path: tuple[str, ...], without_embedder: bool
+) -> None:
+    await notes.write({"deploy.md": "deploy the staging server", "garden.md": "garden tomatoes"})
+
+    async def write_anew() -> None:
+        await notes.remove("deploy.md")
+        await notes.add("deploy the staging server and the other one")
+
+    searcher = notes.searcher(without_embedder=without_embedder)
+    file.interruptions = [None] * (readings - 1) + [write_anew]
+    answer = await searcher.answer("staging", SearchOptions(filters=SearchFilters(paths=path)))
+
+    assert paths(answer)[:1] == ["deploy.md"]
+    assert answer.results[0].exact
 
 
 async def test_a_search_cancelled_while_embedding_leaves_the_searcher_usable(notes: Notes) -> None:

@@ -87,12 +87,14 @@ class Page:
     """The results to return, whether there are as many as can be wanted, and all that was ranked so far.
 
     `damaged` are the files of passages that were left out because the index does not hold what was written.
+    `lacks_some` says that a sync has removed some, or put others in their place, since they were found.
     """
 
     results: tuple[MemorySearchResult, ...] = ()
     is_enough: bool = False
     ranked: tuple[FusedHit, ...] = ()
     damaged: frozenset[str] = frozenset()
+    lacks_some: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,17 +147,17 @@ def make_page(
     is_below = bool(ranked) and ranked[-1].score < options.min_score
     snippets = SnippetMaker(keywords, found.keyword.rarities if found.keyword else None)
     words = {hit.id: hit.words for hit in found.keyword.hits if hit.words} if found.keyword else {}
-    results, damaged = _results(reader, good, snippets, wanted=options.max_results, words=words)
-    is_enough = is_below or len(results) >= options.max_results
-    return Page(results=results, is_enough=is_enough, ranked=ranked, damaged=damaged)
+    page = _page(reader, good, snippets, wanted=options.max_results, words=words)
+    is_enough = is_below or len(page.results) >= options.max_results
+    return replace(page, is_enough=is_enough, ranked=ranked)
 
 
 def listed_page(reader: PassageReader, ids: Sequence[int], options: SearchOptions) -> Page:
     """Return the first of `ids` as results that are all that was asked for."""
     hits = [FusedHit(id=id_, score=1.0, keyword_score=None, vector_score=None, exact=True) for id_ in ids]
     snippets = SnippetMaker(KeywordQuery(terms=(), phrases=()))
-    results, damaged = _results(reader, hits, snippets, wanted=options.max_results, words={})
-    return Page(results=results, is_enough=True, ranked=tuple(hits), damaged=damaged)
+    page = _page(reader, hits, snippets, wanted=options.max_results, words={})
+    return replace(page, is_enough=True, ranked=tuple(hits))
 
 
 def _fused(
@@ -299,24 +301,25 @@ def _extended(ranked: Sequence[FusedHit], deeper: Sequence[FusedHit]) -> tuple[F
     return (*ranked, *new)
 
 
-def _results(
+def _page(
     reader: PassageReader,
     hits: Sequence[FusedHit],
     snippets: SnippetMaker,
     *,
     wanted: int,
     words: Mapping[int, Mapping[str, float]],
-) -> tuple[tuple[MemorySearchResult, ...], frozenset[str]]:
-    """Return the first `wanted` passages that are still there, and the files of those that are damaged.
+) -> Page:
+    """Return the first `wanted` passages that are still there, and what is known of the others.
 
-    A sync may have removed some meanwhile. Of pieces of one line that say the same, the best is returned.
+    Of pieces of one line that say the same, the best is returned.
     """
     results: dict[tuple[str, int, int, str], MemorySearchResult] = {}
-    damaged: frozenset[str] = frozenset()
+    damaged, lacks_some = frozenset[str](), False
     for start in range(0, len(hits), wanted):
         part = hits[start : start + wanted]
         found = reader.passages([hit.id for hit in part])
         damaged |= found.damaged
+        lacks_some |= found.lacks_some
         for hit in part:
             if (row := found.rows.get(hit.id)) is not None:
                 says = (row.path, row.start_line, row.end_line, row.text)
@@ -324,7 +327,7 @@ def _results(
                     results[says] = _result(row, hit, snippets, words.get(hit.id))
         if len(results) >= wanted:
             break
-    return tuple(results.values())[:wanted], damaged
+    return Page(results=tuple(results.values())[:wanted], damaged=damaged, lacks_some=lacks_some)
 
 
 def _result(

@@ -61,6 +61,9 @@ KEYWORD_ENGINE = "fts5"
 
 NAMED_FILES = 3
 
+ASKED_AGAIN = 3
+"""So often a search begins anew because a note was written while it went on."""
+
 WORDLESS = 16
 """As many passages of a time are candidates without a word of a question that asks for more than a time."""
 
@@ -80,6 +83,8 @@ class _Asked:
     among: Sequence[int] | None = None
     """The passages that pass the filters; None where there are none."""
     dated: Dated | None = None
+    narrowed_at: int | None = None
+    """The revision of the index that both are of."""
     by_word: bool = False
     revision: int | None = None
     """Of the index that words were looked for in; None before."""
@@ -165,15 +170,10 @@ class Searcher:
         if not text:
             return await self._listed(options) if options.filters else SearchAnswer(results=())
         subject = subject_of(text, options.intent)
-        asked = _Asked(
-            text=subject,
-            keywords=await self._keywords(subject),
-            among=await self._among(options),
-            by_word=options.by_word,
-        )
-        asked.dated = await self._dated(subject, options, asked.among)
+        asked = _Asked(text=subject, keywords=await self._keywords(subject), by_word=options.by_word)
+        await self._narrow(asked, options)
         depth, page, policy = self._depth, Page(), self._policy(options.now)
-        generation, has_caught_up = await self._known_generation(), False
+        generation, has_caught_up, begun = await self._known_generation(), False, 0
         while True:
             found = await self._candidates(asked, depth)
             make = partial(
@@ -188,12 +188,15 @@ class Searcher:
                 fused=await self._reranked(asked, found),
             )
             (made_of, revision), page_made = await self._read_page(make)
-            if made_of != generation:
-                # A rebuilt index has come in between, where the candidates are not.
+            # Once: while an index is filled with vectors, there is always a later revision.
+            is_older = not begun and asked.narrowed_at not in (None, revision)
+            is_overtaken = page_made.lacks_some or is_older
+            if made_of != generation or (is_overtaken and begun < ASKED_AGAIN):
+                # An index rebuilt, or a note written anew, has come in between, where the candidates are not.
+                begun += 1
                 self._generation = generation = made_of
                 depth, page = self._depth, Page()
-                asked.among = await self._among(options)
-                asked.dated = await self._dated(subject, options, asked.among)
+                await self._narrow(asked, options)
                 continue
             if not has_caught_up and await self._catch_up(found, revision):
                 has_caught_up = True  # once: an index that is being written changes all the time
@@ -219,31 +222,37 @@ class Searcher:
             return query
         return await self._file.read(partial(with_compounds, query=query))
 
-    async def _among(self, options: SearchOptions) -> Sequence[int] | None:
-        return await self._passing(options) if options.filters else None
+    async def _narrow(self, asked: _Asked, options: SearchOptions) -> None:
+        """Look up which passages pass the filters, and what the index has of the time that is asked for."""
+        time = asked_time(asked.text, options.intent, options.now or self._clock().astimezone())
+        if not (options.filters or time):
+            return
 
-    async def _dated(self, text: str, options: SearchOptions, among: Sequence[int] | None) -> Dated | None:
-        """Return what the index has of the time that is asked for; None if none is."""
-        asked = asked_time(text, options.intent, options.now or self._clock().astimezone())
-        if asked is None:
-            return None
-        dated = await self._file.read(partial(find_dated, asked=asked, has_keywords=self._has_keywords))
-        return dated if among is None else dated.among(among)
+        def narrow(connection: Connection) -> None:
+            asked.narrowed_at = read_queries.revision(connection)
+            asked.among = self._passing(connection, options) if options.filters else None
+            if time:
+                dated = find_dated(connection, asked=time, has_keywords=self._has_keywords)
+                asked.dated = dated if asked.among is None else dated.among(asked.among)
 
-    async def _passing(self, options: SearchOptions) -> Sequence[int]:
+        await self._file.read(narrow)
+
+    def _passing(self, connection: Connection, options: SearchOptions) -> Sequence[int]:
         """Return the passages that pass the filters."""
-        find = partial(
-            passing,
+        return passing(
+            connection,
             filters=options.filters,
             zone=(options.now or self._clock().astimezone()).tzinfo,
             has_keywords=self._has_keywords,
         )
-        return await self._file.read(find)
 
     async def _listed(self, options: SearchOptions) -> SearchAnswer:
         """Return what passes the filters where nothing else is asked for, of the newest note first."""
-        ids = await self._passing(options)
-        _, page = await self._read_page(partial(listed_page, ids=ids, options=options))
+
+        def listed(connection: Connection) -> Page:
+            return listed_page(self._reader(connection), self._passing(connection, options), options)
+
+        page = await self._file.read(listed)
         degraded = (*self.restrictions, *_damage(page))
         return SearchAnswer(results=page.results, degraded=degraded, is_filtered=True)
 

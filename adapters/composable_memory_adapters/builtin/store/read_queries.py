@@ -90,10 +90,14 @@ class PassageRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passages:
-    """Passages by their ids, and the files of those that are not what was written into the index."""
+    """Passages by their ids, and the files of those that are not what was written into the index.
+
+    `lacks_some` says that the index has no such passages: not any more, where it had them a moment ago.
+    """
 
     rows: Mapping[int, PassageRow]
     damaged: frozenset[str]
+    lacks_some: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +188,7 @@ class IndexPassages:
             )
         if missing and self.connection.execute(LOST, (_json(missing),)).get:
             damaged.add(NO_NAME)
-        return Passages(rows=rows, damaged=frozenset(damaged))
+        return Passages(rows=rows, damaged=frozenset(damaged), lacks_some=bool(missing) and not damaged)
 
     def origins(self, ids: Iterable[int]) -> Mapping[int, Origin]:
         """Return the file of each."""
