@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from composable_memory.cli.command import ExitCode, Target, command
-from composable_memory.cli.logs import LAST, TRACE_HELP, format_score, resolve_trace
-from composable_memory.cli.options import AsJson, complete_notes, complete_traces
+from composable_memory.cli.logs import LAST, format_score, resolve_trace
+from composable_memory.cli.options import AsJson, TraceId, complete_notes
 from composable_memory.cli.output import counted, print_json, print_line
 from composable_memory.query.waterfall import place_of
 from composable_memory.tools.document import ErrorReply
@@ -24,9 +24,7 @@ Row = Mapping[str, object]
 @command(app, "explain", epilog="Example: cmem explain last --why-not memory/2026-05-04.md")
 async def explain(
     target: Target,
-    trace_id: Annotated[
-        str, typer.Argument(metavar="TRACE_ID", help=TRACE_HELP, autocompletion=complete_traces)
-    ] = LAST,
+    trace_id: TraceId = LAST,
     *,
     why_not: Annotated[
         str | None,

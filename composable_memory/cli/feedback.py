@@ -16,7 +16,7 @@ from composable_memory.citations import format_place
 from composable_memory.cli.charts import charts_of, print_charts
 from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.logs import resolve_trace
-from composable_memory.cli.options import AsJson, Since, complete_traces, parse_time
+from composable_memory.cli.options import AsJson, Since, TraceId, parse_time
 from composable_memory.cli.output import (
     counted,
     error,
@@ -63,14 +63,7 @@ app.add_typer(feedback, name="feedback")
 @command(feedback, "add", epilog="Example: cmem feedback add 1f2e3d4c 2 --relevance 0.8 --used")
 async def add(
     target: Target,
-    trace_id: Annotated[
-        str,
-        typer.Argument(
-            metavar="TRACE_ID",
-            help="The trace id of the search, a unique prefix of it, or last.",
-            autocompletion=complete_traces,
-        ),
-    ],
+    trace_id: TraceId,
     result: Annotated[
         str,
         typer.Argument(

@@ -13,12 +13,12 @@ import typer
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.log_stats import print_statistics, statistics
 from composable_memory.cli.options import (
-    TIME_HELP,
     AsJson,
     Limit,
     Since,
+    TraceId,
+    Until,
     WithoutTexts,
-    complete_traces,
     parse_time,
 )
 from composable_memory.cli.output import can_draw, counted, environment, print_json, print_line, warn
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 LAST = "last"
 """Stands for the trace of the last query."""
-TRACE_HELP = "A trace id or a unique prefix of at least 4 characters; last is the latest query."
 COLOURS = {"failure": "red", "partial": "yellow"}
 NOTE_CHARS = 30
 """How much of a line is kept free for the note on a step."""
@@ -77,10 +76,7 @@ async def tail(
 @command(logs, "show")
 async def show(
     target: Target,
-    trace_id: Annotated[
-        str,
-        typer.Argument(metavar="TRACE_ID", help=TRACE_HELP, autocompletion=complete_traces),
-    ] = LAST,
+    trace_id: TraceId = LAST,
     *,
     html: Annotated[
         Path | None,
@@ -121,9 +117,7 @@ async def query(
         str | None, typer.Option("--session", metavar="KEY", help="Only events of this session.")
     ] = None,
     since: Since = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help=f"Only events until then: {TIME_HELP}.")
-    ] = None,
+    until: Until = None,
     limit: Limit = 100,
     offset: Annotated[int, typer.Option("--offset", metavar="N", min=0, help="How many events to skip.")] = 0,
     as_json: AsJson = False,

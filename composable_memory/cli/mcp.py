@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from composable_memory.cli.command import ExitCode, run
-from composable_memory.cli.options import Session, StateDir
+from composable_memory.cli.options import Port, Session, StateDir
 from composable_memory.cli.output import error, warn
 from composable_memory.cli.watch import end_signals
 from composable_memory.config.layers import default_state_dir
@@ -41,9 +41,7 @@ def mcp(
     http: Annotated[
         bool, typer.Option("--http", help="Serve over HTTP on this machine, to clients that send the token.")
     ] = False,
-    port: Annotated[
-        int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port for --http; 0 is any free.")
-    ] = DEFAULT_PORT,
+    port: Port = DEFAULT_PORT,
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Leave out the tools that change something.")
     ] = False,

@@ -81,7 +81,6 @@ def _notes(workspace: Path, incomplete: str) -> Iterator[str]:
 Here = Path()
 """The current folder."""
 
-TIME_HELP = "an ISO time, or a time span such as 30m, 2h or 7d ago"
 TABLE_HELP = "builtin=0.6,graphiti=0.3, or a version such as v3, or now, settings or equal"
 
 Workspace = Annotated[
@@ -100,11 +99,22 @@ StateDir = Annotated[
     ),
 ]  # fmt: skip
 
+Port = Annotated[
+    int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port for --http; 0 is any free.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout and nothing else.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 3 if the result is degraded.")]
 
 NewFolder = Annotated[
     Path, typer.Argument(metavar="DIR", file_okay=False, help="A folder that is empty or does not exist yet.")
+]
+TraceId = Annotated[
+    str,
+    typer.Argument(
+        metavar="TRACE_ID",
+        help="A trace id or a unique prefix of at least 4 characters; last is the latest query.",
+        autocompletion=complete_traces,
+    ),
 ]
 Query = Annotated[str, typer.Argument(metavar="QUERY", help="What to search for, in your own words.")]
 Session = Annotated[
@@ -142,6 +152,10 @@ Limit = Annotated[
 Since = Annotated[
     str | None,
     typer.Option("--since", metavar="TIME", help="Only since then: an ISO time, or a time span such as 7d."),
+]
+Until = Annotated[
+    str | None,
+    typer.Option("--until", metavar="TIME", help="Only until then: an ISO time, or a time span such as 7d."),
 ]
 
 FromThen = Annotated[

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from composable_memory.citations import format_place
 from composable_memory.cli.command import ExitCode, Target, command
-from composable_memory.cli.options import TABLE_HELP, AsJson, Since, parse_time
+from composable_memory.cli.options import TABLE_HELP, AsJson, Since, Until, parse_time
 from composable_memory.cli.output import counted, error, one_line, print_json, print_line, warn
 from composable_memory.cli.render import print_pairs, print_table
 from composable_memory.cli.weights import (
@@ -31,10 +31,6 @@ MOVES = 6
 
 app = typer.Typer()
 
-Until = Annotated[
-    str | None,
-    typer.Option("--until", metavar="TIME", help="Only queries until then: an ISO time, or a time span."),
-]
 OfMemory = Annotated[
     str | None,
     typer.Option(

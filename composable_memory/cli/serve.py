@@ -19,7 +19,7 @@ from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.command_group import CommandGroup
 from composable_memory.cli.command_server import CommandServer
 from composable_memory.cli.mcp import Workspaces, named_workspaces, not_installed
-from composable_memory.cli.options import AsJson, StateDir
+from composable_memory.cli.options import AsJson, Port, StateDir
 from composable_memory.cli.output import error, print_json, warn
 from composable_memory.cli.render import print_details
 from composable_memory.cli.watch import end_signals, notify_service_manager, stay_open
@@ -64,9 +64,7 @@ async def serve(
     host: Annotated[
         str, typer.Option("--host", metavar="NAME", help="Where to listen for --http; default: this machine.")
     ] = DEFAULT_HOST,
-    port: Annotated[
-        int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port for --http; 0 is any free.")
-    ] = DEFAULT_PORT,
+    port: Port = DEFAULT_PORT,
     token_file: Annotated[
         Path | None,
         typer.Option("--token-file", metavar="FILE", help="A token of your own; needed beyond this machine."),
