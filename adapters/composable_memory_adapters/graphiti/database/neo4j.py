@@ -243,11 +243,9 @@ def _storable(value: object) -> object:
 
 
 def _readable(value: object) -> object:
-    """Return a value of an answer in plain types; the driver has times and nodes of its own."""
+    """Return a value of an answer in plain types; the driver has times of its own."""
     if isinstance(value, neo4j.time.DateTime | neo4j.time.Date):
         return readable(value.to_native())
-    if isinstance(value, neo4j.graph.Entity):
-        return {name: _readable(item) for name, item in value.items()}
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping):  # as nodes are
         return {name: _readable(item) for name, item in value.items()}
     return [_readable(item) for item in value] if isinstance(value, list) else value
