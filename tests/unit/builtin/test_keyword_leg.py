@@ -135,6 +135,24 @@ def test_equal_rows_beyond_the_limit_are_left_out_in_the_order_of_ids(count: int
     assert [hit.id for hit in ask(index(["lamp"] * count), "lamp", limit=3).hits] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("count", [10, 100, 1_000])
+@pytest.mark.parametrize("every", [1, 2, 30])
+def test_the_best_of_a_source_come_back_beside_the_best_of_all(count: int, every: int) -> None:
+    connection = index(f"lamp {'and a door ' * number}" for number in range(count))
+    connection.execute(LIVE.sql(schema.PASSAGES))
+    rows = [(number, "sessions" if (count - number) % every else "memory") for number in range(count)]
+    connection.executemany(
+        "INSERT INTO chunks (id, source, path, start_line, end_line, hash, text, updated_at)"
+        " VALUES (?, ?, '', 1, 1, '', '', 0)",
+        rows,
+    )
+
+    hits = keyword_leg.search(connection, analyse("lamp"), limit=3, reserved="memory").hits
+
+    notes = [number for number, source in rows if source == "memory"]
+    assert [hit.id for hit in hits] == sorted({0, 1, 2, *notes[:3]})
+
+
 def test_scores_do_not_depend_on_the_limit() -> None:
     connection = index([f"{'lamp ' * (number % 5)} red {'door ' * number}" for number in range(20)])
 

@@ -51,6 +51,11 @@ ALSO_AT_ONCE = 2
 ALSO_WITHIN = 10
 """These are looked for among so many times the limit: a second scan would take as long as the first."""
 
+RESERVED_WITHIN = 4
+ALL_WITHIN = 20
+"""Those of one source are looked for among so many times the limit, or among all if these are few: to look
+up the source of each passage that matches takes six times as long as to score it."""
+
 COMPOUND_SHARE = 0.3
 """What a word that ends in one of the question counts: a Speisekarte is a Karte, but seldom the one meant."""
 
@@ -70,6 +75,10 @@ CANDIDATES_OF_SOURCE = """
 SELECT rowid FROM chunks_fts
 WHERE chunks_fts MATCH ? AND (SELECT source FROM chunks WHERE id = chunks_fts.rowid) = ?
 ORDER BY bm25(chunks_fts, ?, ?, ?, ?), rowid LIMIT ?
+"""
+# The ids are looked up as they stand in the list, until there are enough.
+FIRST_OF_SOURCE = """
+SELECT value FROM json_each(?) CROSS JOIN chunks ON chunks.id = value WHERE source = ? LIMIT ?
 """
 CANDIDATES_AMONG = """
 SELECT rowid FROM chunks_fts
@@ -173,7 +182,8 @@ def search(
     elif most_found <= SORTED_WHOLE and among is None and not (also or reserved):
         connection.execute(BEST, (match, RANK, limit)).fetchall()
     else:
-        ids = _best(connection, match, limit=limit, reserved=reserved, among=among, also=also)
+        kept = None if among is not None else reserved
+        ids = _best(connection, match, most_found, limit=limit, reserved=kept, among=among, also=also)
         connection.execute(MATCHED, (match, _json(ids), len(ids))).fetchall()
     hits.sort(key=lambda hit: (-hit.bm25, hit.id))
     if also:
@@ -199,6 +209,7 @@ def _size_of(connection: Connection, match_any: str) -> tuple[int, int] | None:
 def _best(
     connection: Connection,
     match: str,
+    most_found: int,
     *,
     limit: int,
     reserved: MemorySource | None,
@@ -208,6 +219,8 @@ def _best(
     """Return the passages to be scored."""
     are_many = len(also) > ALSO_AT_ONCE * limit
     depth = ALSO_WITHIN * limit if are_many else limit
+    if reserved:
+        depth = max(depth, limit * (ALL_WITHIN if most_found <= ALL_WITHIN * limit else RESERVED_WITHIN))
     if among is None:
         found = connection.execute(CANDIDATES_BY_BM25, (match, *FIELD_WEIGHTS, depth))
     else:
@@ -216,8 +229,11 @@ def _best(
     wanted = frozenset(also)
     more = [id_ for id_ in best if id_ in wanted][:limit] if are_many else also
     ids = [*dict.fromkeys([*best[:limit], *more])]
-    if reserved and among is None and len(ids) == limit:
-        of_source = connection.execute(CANDIDATES_OF_SOURCE, (match, reserved, *FIELD_WEIGHTS, limit))
+    if reserved and len(ids) == limit:
+        of_source = [*connection.execute(FIRST_OF_SOURCE, (_json(best), reserved, limit))]
+        if len(of_source) < limit and len(best) == depth:
+            rows = connection.execute(CANDIDATES_OF_SOURCE, (match, reserved, *FIELD_WEIGHTS, limit))
+            of_source = rows.fetchall()
         ids = [*dict.fromkeys([*ids, *(row[0] for row in of_source)])]
     return ids
 
