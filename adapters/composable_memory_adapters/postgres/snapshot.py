@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import field
 from datetime import date, datetime, tzinfo
 from fnmatch import fnmatchcase
@@ -125,6 +125,10 @@ class Snapshot:
             for id_ in ids
             if id_ in self.rows
         }
+
+    def sessions(self, ids: Iterable[int]) -> Set[int]:
+        """Return those that are of transcripts."""
+        return {id_ for id_ in ids if id_ in self.rows and self.rows[id_].source == "sessions"}
 
     def holders(self, embeddings: Iterable[int]) -> Mapping[int, Sequence[int]]:
         """Return for each vector the passages that have it, ascending."""

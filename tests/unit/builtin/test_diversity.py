@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from composable_memory_adapters.builtin.search.diversity import (
-    Place,
     Saying,
     balanced_order,
     diverse_order,
@@ -19,8 +18,8 @@ SCORES = st.floats(0, 1)
 SAYINGS = st.lists(
     st.builds(Saying, score=SCORES, words=st.frozensets(st.sampled_from("abcdef"))), max_size=12
 ).map(lambda found: sorted(found, key=lambda one: -one.score))
-PLACES = st.lists(st.builds(Place, score=SCORES, is_session=st.booleans()), max_size=30).map(
-    lambda found: sorted(found, key=lambda one: -one.score)
+PLACES = st.lists(st.tuples(SCORES, st.booleans()), max_size=30).map(
+    lambda found: sorted(found, key=lambda one: -one[0])
 )
 
 
@@ -28,12 +27,9 @@ def says(*results: tuple[float, str]) -> list[Saying]:
     return [Saying(score=score, words=frozenset(text.split())) for score, text in results]
 
 
-def places(kinds: str, score: float = 0.5) -> list[Place]:
-    return [Place(score=score, is_session=kind == "s") for kind in kinds]
-
-
-def order_of(kinds: str) -> str:
-    return "".join(kinds[at] for at in balanced_order(places(kinds)))
+def balanced(kinds: str, scores: Sequence[float]) -> str:
+    order = balanced_order(scores, [kind == "s" for kind in kinds])
+    return "".join(kinds[at] for at in order)
 
 
 @pytest.mark.parametrize(
@@ -90,34 +86,33 @@ def test_nothing_is_lost_and_the_best_stays_first(results: Sequence[Saying], lam
     ],
 )
 def test_half_of_every_beginning_are_notes_while_there_are_some(given_order: str, expected: str) -> None:
-    assert order_of(given_order) == expected
+    assert balanced(given_order, [0.5] * len(given_order)) == expected
 
 
 def test_a_note_that_hardly_fits_holds_no_transcript_back() -> None:
-    results = [*places("sss", 0.8), *places("m", 0.39)]
-
-    assert balanced_order(results) == [0, 1, 2, 3]
+    assert balanced("sssm", [0.8, 0.8, 0.8, 0.39]) == "sssm"
 
 
 def test_a_note_half_as_good_as_the_transcript_is_worth_its_place() -> None:
-    results = [*places("sss", 0.8), *places("m", 0.4)]
-
-    assert balanced_order(results) == [0, 3, 1, 2]
+    assert balanced("sssm", [0.8, 0.8, 0.8, 0.4]) == "smss"
 
 
 @given(results=PLACES)
-def test_the_balance_holds_at_every_length_and_each_kind_keeps_its_order(results: Sequence[Place]) -> None:
-    order = balanced_order(results)
+def test_the_balance_holds_at_every_length_and_each_kind_keeps_its_order(
+    results: Sequence[tuple[float, bool]],
+) -> None:
+    scores, is_session = [score for score, _ in results], [kind for _, kind in results]
+    order = balanced_order(scores, is_session)
 
     assert sorted(order) == [*range(len(results))]
     for kind in (True, False):
-        own = [at for at in order if results[at].is_session is kind]
+        own = [at for at in order if is_session[at] is kind]
         assert own == sorted(own)
     for length in range(1, len(order) + 1):
-        last = results[order[length - 1]]
-        notes_left = [results[at] for at in order[length:] if not results[at].is_session]
-        if last.is_session and any(note.score >= last.score / 2 for note in notes_left):
-            assert sum(results[at].is_session for at in order[:length]) <= (length + 1) // 2
+        last = order[length - 1]
+        notes_left = [scores[at] for at in order[length:] if not is_session[at]]
+        if is_session[last] and any(score >= scores[last] / 2 for score in notes_left):
+            assert sum(is_session[at] for at in order[:length]) <= (length + 1) // 2
 
 
 @pytest.mark.parametrize(

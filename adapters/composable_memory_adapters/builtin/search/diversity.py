@@ -27,14 +27,6 @@ class Saying:
     words: AbstractSet[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A result with its score and where it is from."""
-
-    score: float
-    is_session: bool
-
-
 def diverse_order(results: Sequence[Saying], *, lambda_: float) -> list[int]:
     """Return the order of maximal marginal relevance.
 
@@ -71,31 +63,28 @@ def likeness(one: AbstractSet[str], other: AbstractSet[str]) -> float:
     return shared / (len(one) + len(other) - shared)
 
 
-def balanced_order(results: Sequence[Place]) -> list[int]:
+def balanced_order(scores: Sequence[float], is_session: Sequence[bool]) -> list[int]:
     """Return the order in which notes are not crowded out by transcripts.
 
     Of the first n at most half, rounded up, are from transcripts, as long as a note is left that is at least
     half as good as the transcript that would come next: a note that hardly fits is no reason to hold back an
     answer. Apart from that, and among their kind, results keep the order that they are given in.
     """
-    notes = [at for at, result in enumerate(results) if not result.is_session]
-    sessions = [at for at, result in enumerate(results) if result.is_session]
+    notes = [at for at, session in enumerate(is_session) if not session]
+    sessions = [at for at, session in enumerate(is_session) if session]
     order: list[int] = []
     taken = 0
     while taken < len(sessions):
         note, session = len(order) - taken, sessions[taken]
         if note < len(notes) and (
-            notes[note] < session or (taken > note and _is_worth_it(results[notes[note]], results[session]))
+            notes[note] < session
+            or (taken > note and scores[notes[note]] >= WORTH_THE_PLACE * scores[session])
         ):
             order.append(notes[note])
         else:
             order.append(session)
             taken += 1
     return [*order, *notes[len(order) - taken :]]
-
-
-def _is_worth_it(note: Place, session: Place) -> bool:
-    return note.score >= WORTH_THE_PLACE * session.score
 
 
 def _stretched(scores: Sequence[float]) -> list[float]:

@@ -12,7 +12,6 @@ from composable_memory.front_matter import front_matter
 from composable_memory.types import JsonValue, MemorySearchResult, SearchOptions
 from composable_memory_adapters.builtin.search import hybrid
 from composable_memory_adapters.builtin.search.diversity import (
-    Place,
     Saying,
     age_in_days,
     balanced_order,
@@ -240,15 +239,14 @@ def _arranged(reader: PassageReader, hits: Sequence[FusedHit], policy: RankingPo
     decay, mmr = policy.hybrid.temporal_decay, policy.hybrid.mmr
     if not (decay.enabled or mmr.enabled or policy.balances_sources):
         return hits
-    origins: Mapping[int, Origin] = {}
-    if decay.enabled or policy.balances_sources:
-        origins = reader.origins([hit.id for hit in hits])
     if decay.enabled:
-        hits = _faded(hits, origins, policy)
+        hits = _faded(hits, reader.origins([hit.id for hit in hits]), policy)
     if mmr.enabled:
         hits = _diversified(reader, hits, mmr.lambda_)
     if policy.balances_sources:
-        hits = _balanced(hits, origins)
+        sessions = reader.sessions([hit.id for hit in hits])
+        order = balanced_order([hit.score for hit in hits], [hit.id in sessions for hit in hits])
+        hits = [hits[at] for at in order]
     return _no_better_than_before(hits)
 
 
@@ -276,12 +274,6 @@ def _diversified(reader: PassageReader, hits: Sequence[FusedHit], lambda_: float
     there = [hit for hit in best if hit.id in rows]
     not_there = [hit for hit in best if hit.id not in rows]
     return [*(there[at] for at in diverse_order(says, lambda_=lambda_)), *not_there, *rest]
-
-
-def _balanced(hits: Sequence[FusedHit], origins: Mapping[int, Origin]) -> list[FusedHit]:
-    sessions = {id_ for id_, origin in origins.items() if origin.source == "sessions"}
-    places = [Place(score=hit.score, is_session=hit.id in sessions) for hit in hits]
-    return [hits[at] for at in balanced_order(places)]
 
 
 def _no_better_than_before(hits: Iterable[FusedHit]) -> list[FusedHit]:

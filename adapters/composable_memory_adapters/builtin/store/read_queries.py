@@ -3,7 +3,7 @@
 Every function reads within the caller's transaction, so what one caller reads together belongs together.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import date, tzinfo
 from typing import Protocol, cast, runtime_checkable
 
@@ -25,6 +25,9 @@ ORIGINS = """
 SELECT id, path, source, mtime FROM chunks LEFT JOIN files USING (path, source)
 WHERE id IN (SELECT value FROM json_each(?))
 """
+SESSIONS = """
+SELECT id FROM chunks WHERE id IN (SELECT value FROM json_each(?)) AND source = 'sessions'
+"""
 SAMPLE = """
 SELECT DISTINCT (
   SELECT id FROM chunks WHERE id >= first + (last - first) * value / max(?1 - 1, 1) ORDER BY id LIMIT 1
@@ -37,7 +40,8 @@ LOST = "SELECT EXISTS (SELECT 1 FROM chunks_fts_docsize WHERE id IN (SELECT valu
 NO_NAME = "notes whose names are lost"
 TEXTS = "SELECT CAST(text AS BLOB) FROM chunks WHERE id IN (SELECT value FROM json_each(?))"
 PASSAGES_OF_EMBEDDINGS = """
-SELECT embedding_id, id FROM chunks WHERE embedding_id IN (SELECT value FROM json_each(?)) ORDER BY id
+SELECT embedding_id, id FROM chunks WHERE embedding_id IN (SELECT value FROM json_each(?))
+ORDER BY embedding_id, id
 """
 EMBEDDINGS_OF_PASSAGES = """
 SELECT id, embedding_id FROM chunks
@@ -133,6 +137,10 @@ class PassageReader(Protocol):
         """Return the file of each."""
         ...
 
+    def sessions(self, ids: Iterable[int]) -> Set[int]:
+        """Return those that are of transcripts."""
+        ...
+
     def holders(self, embeddings: Iterable[int]) -> Mapping[int, Sequence[int]]:
         """Return for each embedding the passages whose vector it is, ascending."""
         ...
@@ -194,6 +202,10 @@ class IndexPassages:
         """Return the file of each."""
         rows = self.connection.execute(ORIGINS, (_json(ids),))
         return {id_: Origin(path=path, source=source, mtime_ns=mtime) for id_, path, source, mtime in rows}
+
+    def sessions(self, ids: Iterable[int]) -> Set[int]:
+        """Return those that are of transcripts."""
+        return {row[0] for row in self.connection.execute(SESSIONS, (_json(ids),))}
 
     def holders(self, embeddings: Iterable[int]) -> Mapping[int, Sequence[int]]:
         """Return for each embedding the passages whose vector it is, ascending."""
