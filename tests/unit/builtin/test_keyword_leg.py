@@ -141,6 +141,10 @@ def test_the_best_of_a_source_come_back_beside_the_best_of_all(count: int, every
     connection = index(f"lamp {'and a door ' * number}" for number in range(count))
     connection.execute(LIVE.sql(schema.PASSAGES))
     rows = [(number, "sessions" if (count - number) % every else "memory") for number in range(count)]
+    connection.execute(
+        "INSERT INTO files (path, source, hash, mtime, size, chunker)"
+        " VALUES ('', 'memory', '', 0, 0, ''), ('', 'sessions', '', 0, 0, '')"
+    )
     connection.executemany(
         "INSERT INTO chunks (id, source, path, start_line, end_line, hash, text, updated_at)"
         " VALUES (?, ?, '', 1, 1, '', '', 0)",

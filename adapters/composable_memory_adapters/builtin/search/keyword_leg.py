@@ -51,10 +51,11 @@ ALSO_AT_ONCE = 2
 ALSO_WITHIN = 10
 """These are looked for among so many times the limit: a second scan would take as long as the first."""
 
-RESERVED_WITHIN = 4
+RESERVED_WITHIN = 6
 ALL_WITHIN = 20
 """Those of one source are looked for among so many times the limit, or among all if these are few: to look
-up the source of each passage that matches takes six times as long as to score it."""
+up the source of each passage that matches takes six times as long as to score it. If that is too few, the
+source is rare, and its passages are listed."""
 
 COMPOUND_SHARE = 0.3
 """What a word that ends in one of the question counts: a Speisekarte is a Karte, but seldom the one meant."""
@@ -73,7 +74,9 @@ SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ? ORDER BY bm25(chunks_fts, 
 """
 CANDIDATES_OF_SOURCE = """
 SELECT rowid FROM chunks_fts
-WHERE chunks_fts MATCH ? AND (SELECT source FROM chunks WHERE id = chunks_fts.rowid) = ?
+WHERE chunks_fts MATCH ? AND +rowid IN (
+  SELECT chunks.id FROM files CROSS JOIN chunks USING (path, source) WHERE files.source = ?
+)
 ORDER BY bm25(chunks_fts, ?, ?, ?, ?), rowid LIMIT ?
 """
 # The ids are looked up as they stand in the list, until there are enough.
