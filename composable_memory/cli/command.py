@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from typer.core import TyperCommand
 
 from composable_memory.cli.options import StateDir, Workspace
 from composable_memory.cli.output import CLIENT, environment, error, print_json
@@ -71,7 +72,9 @@ LAST_OPTIONS = ("strict", "as_json")
 """In the help, these come after the options of the target."""
 
 
-def command(app: typer.Typer, name: str, *, epilog: str | None = None) -> Callable[[Command], Command]:
+def command(
+    app: typer.Typer, name: str, *, epilog: str | None = None, cls: type[TyperCommand] = TyperCommand
+) -> Callable[[Command], Command]:
     """Add an async function to `app` as a command; its docstring is the help text.
 
     A parameter whose type is a dataclass becomes an option for each of its fields: `target: Target` becomes
@@ -79,7 +82,7 @@ def command(app: typer.Typer, name: str, *, epilog: str | None = None) -> Callab
     """
 
     def register(function: Command) -> Command:
-        app.command(name, epilog=epilog)(_with_options(function))
+        app.command(name, epilog=epilog, cls=cls)(_with_options(function))
         return function
 
     return register

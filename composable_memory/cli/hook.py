@@ -4,15 +4,16 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from composable_memory.cli.command import ExitCode, command
 from composable_memory.cli.options import StateDir
@@ -46,7 +47,38 @@ NAMES = "session-start", "prompt", "turn", "compaction", "message", "summary", "
 app = typer.Typer()
 
 
-@command(app, "hook", epilog='Example: echo \'{"prompt": "Where does Ada live?"}\' | cmem hook prompt')
+class _Harmless(TyperCommand):
+    """A command that does not exit with 2 when it is called wrongly: Claude Code takes that for a veto.
+
+    It would throw away every prompt of the user, for a folder that has moved since the hook was entered.
+    """
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        with _told(strict="--strict" in args):
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _told(strict=ctx.params["strict"]):
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _told(*, strict: bool) -> Iterator[None]:
+    try:
+        yield
+    except Exception as problem:
+        if getattr(problem, "exit_code", None) == ExitCode.BAD_USAGE:
+            code = ExitCode.FAILED if strict else ExitCode.FINE
+            problem.exit_code = code  # type: ignore[attr-defined]  # of all errors of usage
+        raise
+
+
+@command(
+    app,
+    "hook",
+    cls=_Harmless,
+    epilog='Example: echo \'{"prompt": "Where does Ada live?"}\' | cmem hook prompt',
+)
 async def hook(
     name: Annotated[str, typer.Argument(metavar="HOOK", help=f"One of {', '.join(NAMES)}.")],
     *,

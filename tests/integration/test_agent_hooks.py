@@ -196,6 +196,10 @@ def test_whatever_goes_wrong_the_agent_goes_on_and_is_told_why(agent: Agent, tmp
         (("session-end",), '{"transcript_path": "/no/such.jsonl"}', "/no/such.jsonl"),
         (("session-end",), '{"transcript_path": "~nobody-here/such.jsonl"}', "~nobody-here/such.jsonl"),
         (("compaction",), '{"tokens": 190000}', "session"),
+        (("prompt", "--of-another-version"), "{}", "--of-another-version"),
+        (("prompt", "--workspace", str(agent.config)), "{}", "is a file"),
+        (("prompt", "--state-dir", str(agent.config)), "{}", "is a file"),
+        (("prompt", "--workspace", "~nobody-here/notes"), "{}", "home"),
     ):
         done = agent.raw(*args, text=text)
         assert (done.returncode, done.stdout) == (0, "")
