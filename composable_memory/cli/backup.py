@@ -94,12 +94,14 @@ async def export(
         opened = await stack.enter_async_context(target.open())
         memory, asleep = await runtime.with_all_kept(opened, stack, environment())
         left_out = {backend_id: reason for backend_id, reason in asleep.items() if reason}
-        counts = await export_memory(memory, folder)
+        counts, unread = await export_memory(memory, folder)
     if as_json:
-        print_json(document(folder=folder, parts=counts, left_out=left_out))
+        print_json(document(folder=folder, parts=counts, left_out={**left_out, **unread}))
     else:
         print_line(f"Exported to {folder}: {', '.join(f'{count} {one}' for one, count in counts.items())}.")
     _warn_of_left_out(left_out)
+    for path, reason in unread.items():
+        warn(f"left out: {path}: {reason}")
 
 
 @command(app, "import", epilog="Example: cmem import chatgpt ~/Downloads/chatgpt.zip --dry-run")

@@ -3,7 +3,7 @@
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -138,14 +138,24 @@ class FoundNote(NamedTuple):
     stamp: _Stamp
 
 
-def note_files(root: Path, extra_paths: Iterable[str]) -> Iterator[FoundNote]:
-    """Yield the notes of the workspace at a real path, each once, as `RetainedNotes.read` tells them."""
+def note_files(
+    root: Path, extra_paths: Iterable[str], unread: MutableMapping[str, str] | None = None
+) -> Iterator[FoundNote]:
+    """Yield the notes of the workspace at a real path, each once, as `RetainedNotes.read` tells them.
+
+    Folders that cannot be read, with the reasons, are put into `unread`.
+    """
+
+    def note_error(error: OSError) -> None:
+        if unread is not None:
+            unread[relative_key(Path(error.filename), root)] = error.strerror or str(error)
+
     extras = [extra_root(Path(path), root) for path in extra_paths]
     named = [*(root / name for name in (*MAIN_FILES, *MEMORY_FOLDERS)), *extras]
     ignored = GitIgnore(str(root)) if root in extras else None
     seen: set[tuple[int, int] | str] = set()
     for top in dict.fromkeys(named):
-        for path, found in _below(top, ignored if top == root else None):
+        for path, found in _below(top, ignored if top == root else None, note_error):
             identity = (found.st_dev, found.st_ino) if found.st_ino else path
             if identity not in seen:
                 seen.add(identity)
@@ -153,7 +163,9 @@ def note_files(root: Path, extra_paths: Iterable[str]) -> Iterator[FoundNote]:
                 yield FoundNote(relative_key(Path(path), root), path, stamp)
 
 
-def _below(top: Path, ignored: GitIgnore | None) -> Iterator[tuple[str, os.stat_result]]:
+def _below(
+    top: Path, ignored: GitIgnore | None, on_error: Callable[[OSError], None]
+) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the notes at or below a path; of a workspace that is all notes, without what is ignored."""
     try:
         found = top.lstat()
@@ -163,7 +175,7 @@ def _below(top: Path, ignored: GitIgnore | None) -> Iterator[tuple[str, os.stat_
         yield str(top), found
     if not stat.S_ISDIR(found.st_mode):
         return
-    for folder, below, names in os.walk(top):
+    for folder, below, names in os.walk(top, onerror=on_error):
         below[:] = sorted(
             name for name in below if not _is_passed_over(f"{folder}/{name}", ignored, is_folder=True)
         )

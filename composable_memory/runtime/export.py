@@ -7,14 +7,15 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
 from composable_memory.errors import ConfigError
 from composable_memory.facts import Fact
-from composable_memory.forget.workspace_notes import Notes
 from composable_memory.json_documents import document
-from composable_memory.paths import opened_file, problem_with_file
+from composable_memory.paths import NO_TEXT, Reading, decoded, opened_file, problem_with_file
+from composable_memory.recall.retained_notes import note_data, note_files
 from composable_memory.runtime.backup import free_folder, scratch_beside
 from composable_memory.runtime.memory import Memory
 from composable_memory.state.folders import file_name_of
@@ -26,8 +27,15 @@ FORMAT, FORMAT_VERSION = "composable-memory-export", 1
 MOST_FACTS = 1_000_000
 
 
-async def export_memory(memory: Memory, folder: Path) -> Mapping[str, int]:
-    """Write a memory into a folder that is not there yet, or is empty; return how much of what there is.
+class Exported(NamedTuple):
+    """How much of what was exported, and the notes and folders that could not be, with the reasons."""
+
+    parts: Mapping[str, int]
+    left_out: Mapping[str, str]
+
+
+async def export_memory(memory: Memory, folder: Path) -> Exported:
+    """Write a memory into a folder that is not there yet, or is empty.
 
     Raises:
         PathRefused: the folder holds something, or cannot be made.
@@ -41,28 +49,47 @@ async def export_memory(memory: Memory, folder: Path) -> Mapping[str, int]:
             facts = await memory.facts_of().facts(limit=MOST_FACTS)
         except ConfigError:  # no backend keeps any
             facts = ()
-        counts = await to_the_end(asyncio.to_thread(_write, memory, scratch, facts, learnt))
+        done = await to_the_end(asyncio.to_thread(_write, memory, scratch, facts, learnt))
         await asyncio.to_thread(scratch.replace, target)
-    return counts
+    return done
 
 
-def _write(memory: Memory, folder: Path, facts: Sequence[Fact], learnt: Mapping[str, int]) -> dict[str, int]:
+def _write(memory: Memory, folder: Path, facts: Sequence[Fact], learnt: Mapping[str, int]) -> Exported:
     """Copy notes and transcripts without what was forgotten, and write JSON lines of what they retain."""
     paths = memory.status().note_paths
-    files, notes = Notes(memory.workspace_dir, paths), memory.notes.read(memory.workspace_dir, paths)
-    for path in notes:
-        copy = folder / "notes" / Path(*(part for part in path.split("/") if part not in ("", "..")))
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(memory.forgotten.hide(files.text(path), "memory"), encoding="utf-8")
+    copied, left_out = _write_notes(memory, paths, folder / "notes")
+    notes = memory.notes.read(memory.workspace_dir, paths)
     lines = [document(one.line, path=one.path, day=one.day) for note in notes.values() for one in note.lines]
     said = _write_transcripts(memory, folder / "sessions")
-    counts = {"notes": len(notes), "lines": len(lines), "facts": len(facts), "sessions": said, **learnt}
+    counts = {"notes": copied, "lines": len(lines), "facts": len(facts), "sessions": said, **learnt}
     at, program = memory.context.clock(), version("composable-memory")
     head = document(format=FORMAT, version=FORMAT_VERSION, program=program, exported_at=at, counts=counts)
     _write_rows(folder / "manifest.json", [head])
     _write_rows(folder / "lines.jsonl", lines)
     _write_rows(folder / "facts.jsonl", [document(one) for one in facts])
-    return counts
+    return Exported(counts, left_out)
+
+
+def _write_notes(memory: Memory, paths: Sequence[str], folder: Path) -> tuple[int, Mapping[str, str]]:
+    """Copy notes as UTF-8; return how many, and what could not be read."""
+    copied, left_out = 0, dict[str, str]()
+    for key, path, _ in note_files(Path(os.path.realpath(memory.workspace_dir)), paths, left_out):
+        try:
+            text, reading = decoded(note_data(path))
+        except OSError as error:
+            left_out[key] = error.strerror or str(error)
+            continue
+        if reading is Reading.NO_TEXT:
+            left_out[key] = f"it is {NO_TEXT}"
+            continue
+        copy = folder / Path(*(part for part in key.split("/") if part not in ("", "..")))
+        stem, number = copy.stem, 1
+        while copy.exists():  # of a folder outside, which another in the workspace is called like
+            copy = copy.with_stem(f"{stem}-{(number := number + 1)}")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(memory.forgotten.hide(text, "memory"), encoding="utf-8")
+        copied += 1
+    return copied, left_out
 
 
 def _write_transcripts(memory: Memory, folder: Path) -> int:

@@ -18,6 +18,7 @@ from composable_memory import open_memory
 from composable_memory.cli import app
 from composable_memory.errors import PathRefused
 from composable_memory.imports.importing import ImportReport, Outcome, import_export
+from composable_memory.paths import MAX_FILE_BYTES
 from composable_memory.retain.retained_lines import RetainedLine, retained_lines
 from composable_memory.runtime.export import export_memory
 from composable_memory.runtime.memory import Memory
@@ -672,7 +673,7 @@ async def test_an_export_is_read_by_its_description_and_holds_nothing_forgotten(
         await memory.learning.weights.set({"builtin": 0.7})
         plan = await memory.plan_forgetting("memory/imported/mem0/undated.md#L2")
         await memory.forget(plan)
-        parts = await export_memory(memory, place.folder / "out")
+        parts, left_out = await export_memory(memory, place.folder / "out")
         with pytest.raises(PathRefused):
             await export_memory(memory, place.folder / "out")
 
@@ -684,6 +685,7 @@ async def test_an_export_is_read_by_its_description_and_holds_nothing_forgotten(
     assert (manifest["format"], manifest["version"]) == ("composable-memory-export", 1)
     assert manifest["counts"] == parts
     assert parts["weight_tables"]
+    assert left_out == {}
     assert [(one["day"], one["type"], one["entities"]) for one in rows["lines.jsonl"]] == [
         ("2026-03-01", "world", ["alice"]),
         ("2026-03-04", "world", []),
@@ -698,12 +700,38 @@ async def test_an_export_is_read_by_its_description_and_holds_nothing_forgotten(
     )
 
 
+async def test_what_cannot_be_exported_is_named_and_no_note_is_written_over(
+    tmp_path: Path, state_dir: Path
+) -> None:
+    inside, outside = tmp_path / "notes" / "memory", tmp_path / "memory"
+    for folder in (inside, outside):
+        folder.mkdir(parents=True)
+        (folder / "dock.md").write_text(f"The dock of {folder.parent.name}.\n", encoding="utf-8")
+    (inside / "chinese.md").write_bytes("船坞的门六点开。".encode("gb18030"))
+    with (inside / "huge.md").open("wb") as huge:
+        huge.truncate(MAX_FILE_BYTES + 1)
+    config = {"memory": {"embedding": {"provider": "none"}, "builtin": {"extraPaths": ["../memory"]}}}
+    async with open_memory(tmp_path / "notes", state_dir, config, long_lived=False) as memory:
+        done = await export_memory(memory, tmp_path / "out")
+
+    assert {path: reason.split()[:3] for path, reason in done.left_out.items()} == {
+        "memory/chinese.md": ["it", "is", "no"],
+        "memory/huge.md": ["it", "is", "larger"],
+    }
+    copies = {one.name: one.read_text("utf-8") for one in (tmp_path / "out" / "notes" / "memory").iterdir()}
+    assert copies == {
+        "dock.md": "The dock of notes.\n",
+        "dock-2.md": f"The dock of {tmp_path.name}.\n",
+    }
+    assert done.parts["notes"] == 2
+
+
 async def test_conversations_come_out_as_they_went_in(place: Place) -> None:
     await place.take("chatgpt", place.write("conversations.json", CHATGPT))
     said, out = place.said(), place.folder / "out"
     assert said
     async with place.open() as memory:
-        assert (await export_memory(memory, out))["sessions"] == len(said)
+        assert (await export_memory(memory, out)).parts["sessions"] == len(said)
     other = Place(place.folder / "other")
     await other.take("openclaw", out)
     words = [[row["message"] for row in one] for one in other.said()]
@@ -719,7 +747,7 @@ async def test_transcripts_are_exported_from_where_the_settings_say_that_they_ar
     sessions = {"folder": str(place.folder / "talks")}
     config = {"memory": {"builtin": {"sources": ["memory", "sessions"], "sessions": sessions}}}
     async with open_memory(place.workspace, place.state, config, long_lived=False, environ={}) as memory:
-        assert (await export_memory(memory, place.folder / "out"))["sessions"] == 1
+        assert (await export_memory(memory, place.folder / "out")).parts["sessions"] == 1
     assert "Ahoy" in (place.folder / "out/sessions/s-1.jsonl").read_text()
 
 
