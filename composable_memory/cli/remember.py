@@ -118,6 +118,7 @@ def _print_plan(plan: ForgetPlan) -> None:
         warn("hint: name one, as in `cmem forget PATH#L3 --yes`; --all shows what would go with all of them")
     elif not plan.lines:
         print_line("Nothing that is noted says so.")
+        _print_stores(plan.stores)
     else:
         print_line(f"Would forget {counted(len(plan.lines), 'line')}:", bold=True)
         _print_lines(plan.lines)

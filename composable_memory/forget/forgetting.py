@@ -226,10 +226,17 @@ async def _plan(
         return token if lines else "", lines, target_lines.forget_lines(notes, candidates, tokens)
 
     token, lines, shown = await asyncio.to_thread(write)
-    stores = await _holdings(memory, lines) if lines else []
+    stores = [*(await _holdings(memory, lines) if lines else ()), *_unread(notes)]
     return ForgetPlan(
         target=target, token=token, lines=tuple(lines), candidates=tuple(shown), stores=tuple(stores)
     )
+
+
+def _unread(notes: Notes) -> Iterator[Holding]:
+    if notes.unread:
+        told = tuple(f"{path}: {problem}" for path, problem in sorted(notes.unread.items()))
+        what, stays = "notes or folders that may say so", "they cannot be read; see to that, and forget again"
+        yield Holding(store="notes", what=what, count=len(told), examples=told, stays=stays)
 
 
 async def _holdings(memory: ForgettingScope, lines: Sequence[ForgetLine]) -> list[Holding]:

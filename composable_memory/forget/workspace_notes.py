@@ -27,7 +27,8 @@ class NoteLine(NamedTuple):
 class Notes:
     """The notes of a workspace, Markdown and text files, the documents that were added, and transcripts.
 
-    Only notes are searched; what transcripts in the folder `transcripts` say is known by its place.
+    Only notes are searched; what transcripts in the folder `transcripts` say is known by its place. `unread`
+    are notes and folders that could not be read, with the reasons.
     """
 
     def __init__(
@@ -39,10 +40,11 @@ class Notes:
             self.extra_paths.append(Path())
         self._transcripts = transcripts and Path(os.path.realpath(transcripts))
         self._documents: dict[str, list[Statement]] = {}
+        self.unread: dict[str, str] = {}
 
     def saying(self, words: Sequence[str], is_wanted: Callable[[Statement], bool]) -> Iterator[NoteLine]:
         """Yield the statements that are wanted, from notes that hold one of some words in whatever case."""
-        for path, *_ in note_files(self._root, map(str, self.extra_paths)):
+        for path, *_ in note_files(self._root, map(str, self.extra_paths), self.unread):
             text = self.text(path)
             folded = text.casefold()
             if any(word in folded for word in words):
@@ -52,7 +54,10 @@ class Notes:
         """Return the text of a note; none where it cannot be read."""
         try:
             return note_text(self.file(path))
-        except OSError:
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            self.unread[path] = error.strerror or str(error)
             return ""
 
     def statements(self, path: str, first: int = 1, last: int | None = None) -> Sequence[Statement]:

@@ -26,6 +26,7 @@ from composable_memory.errors import BackendUnavailable, InvalidArgument, Memory
 from composable_memory.forget.report import Forgetting, Holding
 from composable_memory.hooks.capture import capture_turn
 from composable_memory.interfaces import BackendServices, BackendSpec, Capability
+from composable_memory.paths import MAX_FILE_BYTES
 from composable_memory.query.replay import is_reproduced
 from composable_memory.runtime.backup import back_up, restore
 from composable_memory.runtime.memory import Memory
@@ -390,6 +391,21 @@ async def test_a_query_lists_candidates_and_takes_only_what_is_chosen(place: Pla
 
         await memory.forget(several.candidates[1].token)
         assert (place.workspace / "memory/keys.md").read_text() == "- The bicycle key hangs in the hall.\n"
+
+
+@pytest.mark.parametrize("target", ["turquoise flowerpot", "a purple elephant"])
+async def test_a_note_that_cannot_be_read_is_told_since_it_may_say_so(place: Place, target: str) -> None:
+    place.note.write_text(NOTE, encoding="utf-8")
+    with (place.workspace / "memory" / "huge.md").open("wb") as huge:
+        huge.truncate(MAX_FILE_BYTES + 1)
+    async with place.open() as memory:
+        plan = await memory.plan_forgetting(target)
+
+    assert bool(plan.lines) is ("turquoise" in target)
+    (told,) = (one for one in plan.stores if one.store == "notes")
+    assert told.stays
+    assert "memory/huge.md" in told.examples[0]
+    assert "larger" in told.examples[0]
 
 
 async def test_places_outside_the_notes_and_empty_ones_are_refused(place: Place) -> None:
