@@ -327,17 +327,16 @@ async def _passages(
     filters = [replace(asked.window, phrases=(name,)) for name in wanted[:MOST_QUERIES]]
     if not filters:  # without a query, by the filter alone
         filters = [asked.window or SearchFilters(until=asked.now)]
+    most = max(MOST_PASSAGES, asked.most)
+    ask = partial(memory.manager.query, max_results=most, now=asked.now)
+    texts = [" ".join((*one.phrases, asked.query or "")).strip() for one in filters]
     answers = await asyncio.gather(
-        *(
-            memory.manager.query(
-                " ".join((*one.phrases, asked.query or "")).strip(),
-                filters=one,
-                max_results=MOST_PASSAGES,
-                now=asked.now,
-            )
-            for one in filters
-        )
+        *(ask(text, filters=one) for text, one in zip(texts, filters, strict=True))
     )
+    if wanted and not asked.query:
+        # Of more than so many these are the best; by the filter alone come the newest.
+        full = [one for one, answer in zip(filters, answers, strict=True) if len(answer.results) >= most]
+        answers += await asyncio.gather(*(ask("", filters=one) for one in full))
     items: dict[str, RecalledItem] = {}
     for result in (result for answer in answers for result in answer.results if result.start_line):
         if result.path in own:

@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -120,6 +120,20 @@ async def test_what_a_note_says_of_whom_it_is_named_after_is_known(
 
     said = ["A teacher.", "Plays the cello.", "Lunch with Greta Holm."]
     assert told(found) == said if name != "people/staff.md" else sorted(told(found)) == sorted(said)
+
+
+async def test_of_whom_many_notes_speak_the_newest_come_first(vault: Path, state_dir: Path) -> None:
+    days = [date(2025, 1, 1) + timedelta(days=number) for number in range(120)]
+    for number, day in enumerate(days):
+        said = ("Ellen Smith.", "Rain. " * 9 + "We saw Ellen Smith at the harbour.")[number % 40 == 39]
+        (vault / f"memory/{day}.md").write_text(f"{said} Entry {number}.\n", encoding="utf-8")
+    async with open_memory(vault, state_dir, long_lived=False) as memory:
+        await memory.sync()
+        found = await memory.recall(
+            "Ellen Smith", types=("passage",), since="2025-01", until="2025-12", max_results=12, now=NOW
+        )
+
+    assert [item.timestamp.date() for item in found.items if item.timestamp] == days[:-13:-1]
 
 
 async def test_of_nobody_known_the_notes_with_names_most_like_it_are_told(
