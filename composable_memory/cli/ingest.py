@@ -304,7 +304,7 @@ def _start(name: str, workspace: Path) -> Path:
     Raises:
         OSError: it means nothing, or something outside the workspace without saying so.
     """
-    given = Path(name).expanduser()
+    given = Path(os.path.expanduser(name))  # noqa: PTH111 - that of a Path raises for `~nobody`
     if given.is_absolute():
         return given.resolve(strict=True)
     inside = workspace / given

@@ -41,6 +41,7 @@ from composable_memory.config.validation import (
     gather_sections,
     hide,
     hides,
+    homeless,
     ids_of_sections,
     is_secret,
     known_keys,
@@ -114,6 +115,10 @@ def load_settings(
         _read_overrides(overrides, installed),
     )
     tree = reduce(merge, (_with_secrets(layer, environ, notes) for layer in layers))
+    for key, leaf in leaves(tree, "memory"):
+        for one in leaf.value if isinstance(leaf.value, list) else [leaf.value]:
+            if isinstance(one, str) and not is_secret(key) and (problem := homeless(one)):
+                raise ConfigError(key, problem, origin=str(leaf.origin))
     settings = checked_settings(tree, registry)
     origins = {key: leaf.origin for key, leaf in leaves(tree, "memory")}
     origins = {**dict(_implied(settings, origins)), **origins}
@@ -190,15 +195,21 @@ def describe(
 def user_config_path(environ: Mapping[str, str]) -> Path:
     """Return the path of the user's own file, which need not exist."""
     if named := environ.get(CONFIG_VARIABLE):
-        return Path(named).expanduser()
+        return _expanded(CONFIG_VARIABLE, named)
     return _base_dir(environ, "XDG_CONFIG_HOME", platformdirs.user_config_path) / "config.yaml"
 
 
 def default_state_dir(environ: Mapping[str, str]) -> Path:
     """Return the directory for indexes and logs, which need not exist."""
     if named := environ.get(STATE_VARIABLE):
-        return Path(named).expanduser()
+        return _expanded(STATE_VARIABLE, named)
     return _base_dir(environ, "XDG_STATE_HOME", platformdirs.user_state_path)
+
+
+def _expanded(variable: str, named: str) -> Path:
+    if problem := homeless(named):
+        raise ConfigError(variable, problem)
+    return Path(named).expanduser()
 
 
 def _base_dir(environ: Mapping[str, str], variable: str, otherwise: Callable[..., Path]) -> Path:

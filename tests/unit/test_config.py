@@ -86,6 +86,26 @@ def test_a_variable_with_broken_json_is_refused_by_name(workspace: Path) -> None
         load(workspace, QUERY="{")
 
 
+@pytest.mark.parametrize(
+    ("key", "given"),
+    [("BUILTIN__EXTRA_PATHS", '["docs", "~nobody-here/x"]'), ("BUILTIN__SESSIONS__FOLDER", "~nobody-here")],
+)
+def test_the_home_of_somebody_unknown_is_refused(workspace: Path, key: str, given: str) -> None:
+    with pytest.raises(ConfigError, match="there is no home folder ~nobody-here") as caught:
+        load(workspace, **{key: given})
+
+    assert caught.value.origin == f"environment variable COMPOSABLE_MEMORY__{key}"
+
+
+def test_a_file_of_settings_in_the_home_of_somebody_unknown_is_refused(workspace: Path) -> None:
+    with pytest.raises(ConfigError, match="COMPOSABLE_MEMORY_CONFIG: there is no home folder ~nobody-here"):
+        load_settings(workspace, environ={"COMPOSABLE_MEMORY_CONFIG": "~nobody-here/x.yaml"})
+
+
+def test_a_key_that_begins_like_a_home_is_none(workspace: Path) -> None:
+    assert load(workspace, EMBEDDING__PROVIDERS__OPENAI__API_KEY="~nobody-here").settings
+
+
 @pytest.mark.parametrize("name", ["QERY__DEPTH", "QUERY__", "QUERY____DEPTH", ""])
 def test_a_variable_for_an_unknown_key_is_refused(workspace: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="unknown key") as caught:
