@@ -24,11 +24,13 @@ ENTRY_POINTS = "composable_memory.commands"
 class CommandSpec:
     """A command of an installed package: its line in the help, and the `module:name` of its `typer.Typer`.
 
-    That module is imported when the command runs; offer the spec from one that imports little.
+    That module is imported when the command runs; offer the spec from one that imports little. `extra` is
+    the extra of its package that brings what it imports.
     """
 
     summary: str
     app: str
+    extra: str | None = None
 
 
 class _Listed(TyperCommand):
@@ -102,14 +104,19 @@ def _core_command(module: str, name: str) -> Any:
     return get_group(only).commands[name]
 
 
-def _offered(entry: "EntryPoint", imported: Callable[[], Any]) -> Any:
+def _offered(entry: "EntryPoint", imported: Callable[[], Any], extra: str | None = None) -> Any:
     """Return the command of an entry point; one that cannot be imported says so when it is run."""
     try:
         offer = imported()
+    except ModuleNotFoundError as problem:
+        install = f"; run: pip install '{entry.dist.name}[{extra}]'" if extra and entry.dist else ""
+        return _broken(entry, f"the package {problem.name} is not installed{install}")
     except (Exception, SystemExit) as problem:  # noqa: BLE001 - the module of a stranger may raise anything
         return _broken(entry, f"{type(problem).__name__}: {problem}")
     if isinstance(offer, CommandSpec):
-        return _Listed(entry.name, offer.summary, lambda: _offered(entry, lambda: resolve_name(offer.app)))
+        return _Listed(
+            entry.name, offer.summary, lambda: _offered(entry, lambda: resolve_name(offer.app), offer.extra)
+        )
     if not isinstance(offer, typer.Typer):
         return _broken(entry, f"{entry.value} is a {type(offer).__name__}, not a typer.Typer")
     parent = typer.Typer()

@@ -84,6 +84,7 @@ from composable_memory.cli.plugin_api import CommandSpec
 
 lazy = CommandSpec("Look at the wiki, later.", "wiki_of_this_test_later:wiki")
 missing = CommandSpec("Of no use.", "wiki_of_this_test_commands:nothing")
+absent = CommandSpec("Needs more.", "wiki_of_this_test_absent:wiki", extra="pages")
 """
 ENTRY_POINTS = """
 [composable_memory.backends]
@@ -95,6 +96,7 @@ search = wiki_of_this_test_commands:wiki
 broken = wiki_of_this_test_commands:nothing
 lazy = wiki_of_this_test_specs:lazy
 missing = wiki_of_this_test_specs:missing
+absent = wiki_of_this_test_specs:absent
 """
 
 
@@ -291,6 +293,14 @@ def test_commands_behind_a_spec_are_imported_when_one_runs(installed: None) -> N
     assert "wiki_of_this_test_later" in sys.modules
     assert missing.exit_code == 1
     assert "nothing" in missing.output
+
+
+def test_a_command_whose_package_is_not_installed_names_the_extra_that_brings_it(installed: None) -> None:
+    absent = CliRunner().invoke(app, ["absent", "page", "--workspace", "x"])
+
+    assert absent.exit_code == 1
+    assert "the package wiki_of_this_test_absent is not installed" in absent.output
+    assert "pip install 'wiki-of-this-test[pages]'" in absent.output
 
 
 TWO = {"home": {"kind": "wiki", "page": "home.md"}, "work": {"kind": "wiki", "weight": 0.5}}
