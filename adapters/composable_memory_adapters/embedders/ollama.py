@@ -28,7 +28,7 @@ class OllamaSettings(RemoteSettings):
 
 
 class OllamaEmbedder(RemoteEmbedder[OllamaSettings]):
-    """Any embedding model that was pulled. Old versions know one text a request; their vectors are scaled."""
+    """Any embedding model that was pulled."""
 
     provider = RemoteProvider(
         id="ollama",
@@ -46,7 +46,6 @@ class OllamaEmbedder(RemoteEmbedder[OllamaSettings]):
         },
     )
     normalises = True
-    _knows_batches = True
 
     @classmethod
     def native_dimensions(cls, model: str) -> int | None:
@@ -54,49 +53,28 @@ class OllamaEmbedder(RemoteEmbedder[OllamaSettings]):
         return super().native_dimensions(model.partition(":")[0])
 
     async def request_vectors(self, texts: Sequence[str], kind: Kind) -> Sequence[Vector]:  # noqa: ARG002 - all alike
-        """Ask for all vectors at once, or for one after the other where Ollama is too old for that."""
-        if self._knows_batches:
-            try:
-                return await self._batch(texts)
-            except HttpFailure as failure:
-                if not _is_missing_route(failure):
-                    raise
-            self._knows_batches = False
-        return [await self._single(text) for text in texts]
-
-    def advice(self, failure: HttpFailure) -> str | None:
-        """Return how to start Ollama, or how to get the model."""
-        if failure.kind is FailureKind.UNREACHABLE:
-            return f"start it with `ollama serve`, or set {self.provider.setting('base_url')}"
-        if failure.kind is FailureKind.NOT_FOUND and not _is_missing_route(failure):
-            return f"run `ollama pull {self.model}`"
-        return None
-
-    async def _batch(self, texts: Sequence[str]) -> Sequence[Vector]:
+        """Ask for all vectors at once."""
         length = self.requested_dimensions
         wanted = {"dimensions": length} if length is not None else {}
         body = {"model": self.model, "input": texts, **wanted}
         return (await self.post("api/embed", body, _Vectors)).embeddings
 
-    async def _single(self, text: str) -> Vector:
-        return (await self.post("api/embeddings", {"model": self.model, "prompt": text}, _Single)).embedding
+    def advice(self, failure: HttpFailure) -> str | None:
+        """Return how to start Ollama, how to get the model, or that Ollama is too old.
 
-
-def _is_missing_route(failure: HttpFailure) -> bool:
-    """Return whether the path is unknown. A missing model has the same status, but is explained in JSON."""
-    return failure.kind is FailureKind.NOT_FOUND and not failure.is_explained
+        A path that is unknown and a missing model have the same status, but only this is explained in JSON.
+        """
+        if failure.kind is FailureKind.UNREACHABLE:
+            return f"start it with `ollama serve`, or set {self.provider.setting('base_url')}"
+        if failure.kind is FailureKind.NOT_FOUND and not failure.is_explained:
+            return "update Ollama to 0.3 or newer, or name the address of Ollama itself"
+        return f"run `ollama pull {self.model}`" if failure.kind is FailureKind.NOT_FOUND else None
 
 
 class _Vectors(BaseModel):
     model_config = ConfigDict(strict=True)
 
     embeddings: list[Vector]
-
-
-class _Single(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-    embedding: Vector
 
 
 spec = remote_spec(OllamaEmbedder, OllamaSettings, summary="Models that Ollama runs; needs no key.")

@@ -411,10 +411,9 @@ async def test_no_key_is_logged_or_shown(
 async def test_a_model_that_was_not_pulled_is_to_be_pulled(
     embedder_services: EmbedderServices, naps: Naps
 ) -> None:
-    for answer in (loopback.ollama, loopback.ollama_of_old):
-        async with loopback.listening(answer) as server:
-            given = {"base_url": server.url, "model": "llama:7b", "dimensions": loopback.SHORT}
-            settings = OllamaSettings.model_validate(given)
-            async with open_remote(OllamaEmbedder, settings, embedder_services, pace=naps.pace) as embedder:
-                with pytest.raises(EmbedderUnavailable, match="run `ollama pull llama:7b`"):
-                    await embedder.embed(TEXT)
+    async with loopback.listening(loopback.ollama) as server:
+        given = {"base_url": server.url, "model": "llama:7b", "dimensions": loopback.SHORT}
+        settings = OllamaSettings.model_validate(given)
+        async with open_remote(OllamaEmbedder, settings, embedder_services, pace=naps.pace) as embedder:
+            with pytest.raises(EmbedderUnavailable, match="run `ollama pull llama:7b`"):
+                await embedder.embed(TEXT)

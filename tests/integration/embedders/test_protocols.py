@@ -9,6 +9,7 @@ from math import hypot
 import pytest
 
 from composable_memory.content import EmbedderInput
+from composable_memory.errors import EmbedderUnavailable
 from composable_memory.interfaces import EmbedderAdapter, EmbedderServices, EmbedderSpec
 from composable_memory_adapters.embedders import gemini, ollama, openai
 from tests.integration.embedders import loopback
@@ -141,17 +142,12 @@ async def test_ollama(embedder_services: EmbedderServices) -> None:
     }
 
 
-async def test_an_old_ollama_is_asked_for_one_text_after_the_other(
+async def test_an_ollama_that_is_too_old_is_told_from_a_model_that_is_missing(
     embedder_services: EmbedderServices,
 ) -> None:
-    async with asked(ollama.spec, embedder_services, loopback.ollama_of_old) as (embedder, server):
-        vectors = await embedder.embed_batch(PASSAGES)
-        await embedder.embed(QUESTION)
-
-        old = "/api/embeddings"
-        assert [request.path for request in server.received] == ["/api/embed", old, old, old]
-        assert server.received[1].json == {"model": "nomic-embed-text", "prompt": "ferry at noon"}
-        assert [hypot(*vector) for vector in vectors] == pytest.approx([1.0, 1.0])
+    async with asked(ollama.spec, embedder_services, loopback.ollama_of_old) as (embedder, _):
+        with pytest.raises(EmbedderUnavailable, match=r"update Ollama to 0\.3"):
+            await embedder.embed(QUESTION)
 
 
 async def test_a_length_that_the_model_has_anyway_is_not_asked_for(
