@@ -67,6 +67,8 @@ async def pack(
     if reply.weak and (as_json or reply.pack):
         warn(f"{reply.warning}; {SEE_WEAK if not reply.pack else NEAREST}")
     elif not reply.weak and not reply.pack:
+        if reply.warning and reply.warning != TOO_SMALL and status.files != 0:
+            warn(f"hint: {reply.warning}")
         warn_if_empty(status)
     if reply.unavailable:
         error(reply.error or "the memory cannot be searched")

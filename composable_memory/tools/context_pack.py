@@ -95,7 +95,7 @@ async def memory_context_pack(memory: "Memory", request: MemoryContextPackReques
     )
     if response.results and not packed.pack:
         reply = reply.model_copy(update={"warning": TOO_SMALL, "action": "Ask with a larger budget."})
-    return explained(memory, reply, response, first)
+    return await explained(memory, request, reply, response, first)
 
 
 def unavailable_pack(error: str) -> MemoryContextPackReply:

@@ -56,6 +56,9 @@ class MemoryGetReply(Document):
     warning: str | None = None
 
 
+NO_SUCH_LINE = "there is no line"
+
+
 async def memory_get(memory: "Memory", request: MemoryGetRequest) -> MemoryGetReply:
     """Read a memory file or some lines of it, named by its path or by a citation.
 
@@ -132,7 +135,7 @@ async def _why_empty(memory: "Memory", request: MemoryGetRequest, path: str) -> 
     first = request.from_ or (cited.start_line if cited else 0)
     count = whole.removesuffix("\n").count("\n") + 1
     if is_note(path) and first > count:  # those of a transcript or a PDF are not the lines of its text
-        return f"there is no line {first}; the file has {count} {'line' if count == 1 else 'lines'}"
+        return f"{NO_SUCH_LINE} {first}; the file has {count} {'line' if count == 1 else 'lines'}"
     return "there is nothing in these lines"
 
 

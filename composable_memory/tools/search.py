@@ -158,11 +158,7 @@ async def memory_search(memory: "Memory", request: MemorySearchRequest) -> Memor
         trace_id=response.trace_id,
         degraded=response.degraded,
     )
-    reply = explained(memory, reply, response, first)
-    if not (response.results or reply.warning) and (unknown := await unknown_filter(memory, request)):
-        action = "Search again without it, or with one that notes have."
-        return reply.model_copy(update={"warning": unknown, "action": action})
-    return reply
+    return await explained(memory, request, reply, response, first)
 
 
 async def unknown_filter(memory: "Memory", request: MemorySearchRequest) -> str | None:
@@ -301,7 +297,9 @@ def _is_first_indexing(memory: "Memory", response: QueryResponse, first: str | N
     return is_behind and "lastSyncError" not in memory.status().custom
 
 
-def explained(memory: "Memory", reply: ReplyT, response: QueryResponse, first: str | None) -> ReplyT:
+async def explained(
+    memory: "Memory", request: MemorySearchRequest, reply: ReplyT, response: QueryResponse, first: str | None
+) -> ReplyT:
     """Return a reply that says what to do where nothing was found, or nothing that matches well."""
     if not response.results and _is_first_indexing(memory, response, first):
         told = {"warning": "the notes are being indexed for the first time"}
@@ -311,11 +309,13 @@ def explained(memory: "Memory", reply: ReplyT, response: QueryResponse, first: s
         if response.results:
             action = "Take these passages for what lies nearest, not for an answer."
         return reply.model_copy(update={"weak": True, "warning": weak, "action": action})
-    warning = None if response.results else why_empty(memory)
-    if warning is None:
+    if response.results:
         return reply
-    action = "Check that the memory was opened for the right folder (`--workspace`)."
-    return reply.model_copy(update={"warning": warning, "action": action})
+    if warning := why_empty(memory):
+        action = "Check that the memory was opened for the right folder (`--workspace`)."
+    elif warning := await unknown_filter(memory, request):
+        action = "Search again without it, or with one that notes have."
+    return reply.model_copy(update={"warning": warning, "action": action}) if warning else reply
 
 
 def _is_no_noise(result: MemorySearchResult, how: Attribution) -> bool:

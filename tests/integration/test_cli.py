@@ -743,6 +743,20 @@ def test_pack_as_json_names_the_sources_in_order(indexed: Cmem) -> None:
     assert 0 < document["tokens"] <= 200
 
 
+@pytest.mark.parametrize("wrong", [("--tag", "harbor"), ("--type", "opnion"), ("--path", "MEMOR.md")])
+def test_a_pack_without_matches_names_what_is_like_an_unknown_filter(
+    indexed: Cmem, wrong: Sequence[str]
+) -> None:
+    (indexed.workspace / "memory" / "tagged.md").write_text("The ferry. #harbour\n", encoding="utf-8")
+    near = {"--tag": "harbour", "--type": "opinion", "--path": "MEMORY.md"}[wrong[0]]
+
+    result = indexed("pack", "ferry", *wrong)
+
+    assert (result.exit_code, result.stdout) == (0, "No matches.\n")
+    assert re.search(f"^hint: no note .*; nearest: {near}$", result.stderr, re.MULTILINE)
+    assert f"nearest: {near}" in json.loads(indexed("pack", "ferry", *wrong, "--json").stdout)["warning"]
+
+
 def test_a_pack_of_a_memory_that_fails_fails(failing: Cmem) -> None:
     result = failing("pack", "harbour")
 
@@ -788,13 +802,14 @@ def test_a_missing_file_is_an_error_that_names_the_nearest(cmem: Cmem) -> None:
     assert json.loads(as_json.stdout)["code"] == "MEMORY_NOT_FOUND"
 
 
-def test_lines_beyond_the_end_are_remarked_upon(cmem: Cmem) -> None:
+def test_lines_beyond_the_end_are_a_failure_and_blank_ones_are_none(cmem: Cmem) -> None:
     cmem.write("memory/short.md", "One.\n\nThree.\n")
     cmem.write("memory/empty.md", "")
     for args in (["memory/short.md", "--from", "4"], ["memory/short.md:4"], ["memory/short.md#L4-L9"]):
         result = cmem("get", *args)
-        assert (result.exit_code, result.stdout) == (0, ""), args
+        assert (result.exit_code, result.stdout) == (1, ""), args
         assert re.search(r"memory/short\.md: .*\b4\b.*\b3 lines", result.stderr), args
+    assert cmem("get", "memory/short.md", "--lines", "900").exit_code == 0
     for args in (["memory/short.md:2"], ["memory/empty.md"]):
         result = cmem("get", *args)
         assert (result.exit_code, result.stdout) == (0, ""), args
