@@ -143,6 +143,9 @@ class Tombstones:
         return self.hash(words[:BEGINNING], size=2)
 
 
+_NONE = Tombstones(b"", ())
+
+
 class Forgotten:
     """The tombstones in the state folder of a workspace; reads and writes files, so call it in a thread.
 
@@ -158,7 +161,7 @@ class Forgotten:
         self.pending: Mapping[str, str] = {}
         """The backends that have yet to forget something, with the reasons, as of the last attempt."""
         self._state: tuple[int, ...] | None = None
-        self._now = Tombstones(b"", ())
+        self._now = _NONE
 
     @property
     def known(self) -> Tombstones:
@@ -174,7 +177,7 @@ class Forgotten:
         try:
             found = self._stones_path.stat()
         except (FileNotFoundError, NotADirectoryError):
-            self._state, self._now = None, Tombstones(b"", ())
+            self._state, self._now = None, _NONE
             return self._now
         state = (found.st_mtime_ns, found.st_size, found.st_ino)
         if state != self._state:
