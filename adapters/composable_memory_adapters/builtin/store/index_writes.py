@@ -142,8 +142,8 @@ def write_drafts(
     if plan.chunk_changes:
         plan.write_chunks(space or index_meta.stored_space(connection), now_ms, has_keywords=has_keywords)
         _notify_readers(connection, tables)
-    connection.executemany(tables.sql(REPLACE_FILE), plan.files)
-    connection.executemany(tables.sql(UPDATE_FILE), plan.unchanged)
+    _execute(connection, tables, REPLACE_FILE, plan.files)
+    _execute(connection, tables, UPDATE_FILE, plan.unchanged)
     return plan.count()
 
 
@@ -303,8 +303,10 @@ class _Plan:
         connection, tables = self._connection, self._tables
         _delete_keywords(connection, tables, [row_id for row_id, *_ in self._rewritten])
         _delete_chunks(connection, tables, sorted(self._deleted), now_ms)
-        connection.executemany(
-            tables.sql(UPDATE_CHUNK),
+        _execute(
+            connection,
+            tables,
+            UPDATE_CHUNK,
             [
                 (
                     chunk.start_line,
@@ -367,14 +369,23 @@ def _next_chunk_id(connection: Connection, tables: Tables) -> int:
 def _delete_chunks(connection: Connection, tables: Tables, ids: Iterable[int], now_ms: int) -> None:
     """Remove chunks and their keywords; their vectors are marked as used until now."""
     rows = [(row_id,) for row_id in ids]
-    connection.executemany(tables.sql(LET_GO_OF_VECTOR), [(row_id, now_ms) for (row_id,) in rows])
+    _execute(connection, tables, LET_GO_OF_VECTOR, [(row_id, now_ms) for (row_id,) in rows])
     _delete_keywords(connection, tables, [row_id for (row_id,) in rows])
-    connection.executemany(tables.sql("DELETE FROM {chunks} WHERE id = ?"), rows)
+    _execute(connection, tables, "DELETE FROM {chunks} WHERE id = ?", rows)
 
 
 def _delete_keywords(connection: Connection, tables: Tables, ids: Iterable[int]) -> None:
-    statement = tables.sql("DELETE FROM {keywords} WHERE rowid = ?")
-    connection.executemany(statement, [(row_id,) for row_id in sorted(ids)])
+    _execute(
+        connection, tables, "DELETE FROM {keywords} WHERE rowid = ?", [(row_id,) for row_id in sorted(ids)]
+    )
+
+
+def _execute(
+    connection: Connection, tables: Tables, statement: str, rows: Sequence[Sequence[str | int]]
+) -> None:
+    """Execute a statement for each of some rows; for none, not even preparing it takes time."""
+    if rows:
+        connection.executemany(tables.sql(statement), rows)
 
 
 def _notify_readers(connection: Connection, tables: Tables) -> None:

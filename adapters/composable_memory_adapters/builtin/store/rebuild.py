@@ -16,7 +16,7 @@ from composable_memory_adapters.builtin.store import (
     schema,
 )
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
-from composable_memory_adapters.builtin.store.index_meta import REBUILD, IndexSnapshot, SyncMark
+from composable_memory_adapters.builtin.store.index_meta import REBUILD, IndexSnapshot
 from composable_memory_adapters.builtin.store.schema import GENERATION_BITS, LIVE, NEXT, Tables
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.sqlite_transactions import data_version
@@ -75,25 +75,24 @@ class RebuildCost:
         return -(-self.characters // 4)
 
 
-CostOf: TypeAlias = Callable[[Connection], RebuildCost | None]
+CostOf: TypeAlias = Callable[[Connection, IndexSnapshot], RebuildCost | None]
 StockVersion: TypeAlias = tuple[int, EmbeddingSpace | None]
 """The version of an index as a connection counts it, and the space that the settings ask for."""
 
 
 def cost(
-    connection: Connection, space: EmbeddingSpace | None, recipe: str, *, is_free: bool
+    connection: Connection, said: IndexSnapshot, space: EmbeddingSpace | None, recipe: str, *, is_free: bool
 ) -> RebuildCost | None:
     """Return what a rebuild would cost; None if the index matches the settings, or is empty."""
-    has_chunks = connection.execute("SELECT EXISTS (SELECT 1 FROM chunks)").get
-    stored_space = index_meta.stored_space(connection)
-    stored_recipe = index_meta.value(connection, index_meta.RECIPE)
-    is_of_other_space = space is not None and stored_space not in (None, space)
-    is_cut_differently = stored_recipe not in (None, recipe)
-    if not has_chunks or not (is_of_other_space or is_cut_differently):
+    is_of_other_space = space is not None and said.space not in (None, space)
+    is_cut_differently = said.recipe not in (None, recipe)
+    if not (is_of_other_space or is_cut_differently):
+        return None
+    if not connection.execute("SELECT EXISTS (SELECT 1 FROM chunks)").get:
         return None
     reasons = []
     if is_of_other_space:
-        reasons.append(f"the vectors are of {_named(stored_space)}, the settings ask for {_named(space)}")
+        reasons.append(f"the vectors are of {_named(said.space)}, the settings ask for {_named(space)}")
     if is_cut_differently:
         reasons.append("the passages were cut, or their words indexed, in another way than they are now")
     passages, characters = _to_embed(connection, space, is_cut_differently=is_cut_differently)
@@ -126,33 +125,24 @@ def stock(
     version = data_version(connection), space
     if counted_at.get(connection) == version:
         return None
-    return Stock(connection, version, index_meta.snapshot(connection), cost_of(connection))
+    snapshot = index_meta.snapshot(connection)
+    return Stock(connection, version, snapshot, cost_of(connection, snapshot))
 
 
 class StoredState(NamedTuple):
-    """What an index says of itself when a sync begins."""
+    """What an index says of itself when a sync begins, and what a rebuild would cost."""
 
-    damage: str | None
-    mark: SyncMark | None
-    is_rebuilding: bool
+    said: IndexSnapshot
     cost: RebuildCost | None
-    recipe: str | None
-    space: EmbeddingSpace | None
     pending: int
     """How many passages have no vector, where they are to have one."""
 
 
 def stored_state(connection: Connection, cost_of: CostOf, *, has_vectors: bool) -> StoredState:
     """Return what an index says of itself; `has_vectors` says whether its passages are to have some."""
-    return StoredState(
-        damage=index_meta.value(connection, index_meta.DAMAGE),
-        mark=index_meta.read_mark(connection),
-        is_rebuilding=is_under_way(connection),
-        cost=cost_of(connection),
-        recipe=index_meta.value(connection, index_meta.RECIPE),
-        space=index_meta.stored_space(connection),
-        pending=index_writes.count_pending(connection, LIVE) if has_vectors else 0,
-    )
+    said = index_meta.said(connection)
+    pending = index_writes.count_pending(connection, LIVE) if has_vectors else 0
+    return StoredState(said, cost_of(connection, said), pending)
 
 
 def begin(connection: Connection, tables: Tables) -> None:

@@ -210,7 +210,7 @@ class Indexer:
         )
         if group is not None:
             self._count(notes, group, self._write(connection, group))
-        if len(notes.gone) <= GROUP_REMOVALS:
+        if 0 < len(notes.gone) <= GROUP_REMOVALS:
             notes.tally.removed, notes.gone = self._remove(connection, notes.gone), {}
         return notes
 

@@ -40,7 +40,13 @@ from composable_memory_adapters.builtin.store import (
 )
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace
 from composable_memory_adapters.builtin.store.index_meta import LEASE, SyncMark, milliseconds
-from composable_memory_adapters.builtin.store.rebuild import RebuildCost, Stock, StockVersion, StoredState
+from composable_memory_adapters.builtin.store.rebuild import (
+    CostOf,
+    RebuildCost,
+    Stock,
+    StockVersion,
+    StoredState,
+)
 from composable_memory_adapters.builtin.store.schema import LIVE, NEXT, Tables
 from composable_memory_adapters.builtin.sync.embedding import (
     FEW_TEXTS,
@@ -115,7 +121,7 @@ class Synchroniser:
     """Whether enough passages were looked at to tell their languages, even if none is known."""
 
     @property
-    def rebuild_cost(self) -> Callable[[Connection], RebuildCost | None]:
+    def rebuild_cost(self) -> CostOf:
         """Return the query for what a rebuild would cost; its result is None if none is due."""
         is_free = self.embedder is None or self.embedder_is_local
         return partial(rebuild.cost, space=self.space, recipe=self.drafter().recipe, is_free=is_free)
@@ -259,7 +265,7 @@ class _Run:
         if opening is None:
             return False
         self._opening, stored = opening, opening.stored
-        self._mark, self._mark_before = opening.mark, stored.mark
+        self._mark, self._mark_before = opening.mark, stored.said.mark
         self.result.languages = self._mark.languages if self._mark else {}
         self.result.is_full = self._flight.force or self._mark is None
         await self._apply_settings(stored)
@@ -275,9 +281,9 @@ class _Run:
             return None
         self._live = self._indexer(LIVE, any_cut=stored.cost is not None)
         if self._must_mend(stored) and not is_mended:  # what is damaged may not be readable before
-            return _Opening(stored, stored.mark)
+            return _Opening(stored, stored.said.mark)
         stock = self._sync.take_stock(connection, self._sync.counted_at)
-        return _Opening(stored, stored.mark, look=self._live.look(connection), stock=stock)
+        return _Opening(stored, stored.said.mark, look=self._live.look(connection), stock=stock)
 
     def _update(self, connection: Connection, paths: Set[str]) -> _Opening | None:
         """Do at once what a sync of a few notes has to do; None where it is no longer the file.
@@ -286,10 +292,10 @@ class _Run:
         of the pages in memory.
         """
         stored = self._stored_state(connection)
-        if stored is None or self._must_mend(stored) or stored.mark is None or stored.cost is not None:
+        mark = stored.said.mark if stored else None
+        if stored is None or self._must_mend(stored) or mark is None or stored.cost is not None:
             return None
         notes = self._live.update(connection, paths)
-        mark = stored.mark
         if notes is None:
             return None
         if notes.is_written and not notes.gone and notes.tally.has_changes:
@@ -299,7 +305,7 @@ class _Run:
         return _Opening(stored, mark, notes, stock=self._sync.take_stock(connection, {}))
 
     def _must_mend(self, stored: StoredState) -> bool:
-        return self._flight.force or stored.damage is not None
+        return self._flight.force or stored.said.damage is not None
 
     def _stored_state(self, connection: Connection) -> StoredState | None:
         """Return what the index says of itself; None if another is at its path, or it has lost its tables."""
@@ -325,18 +331,18 @@ class _Run:
     async def _apply_settings(self, stored: StoredState) -> None:
         """Store how the index is made, unless it was made differently: then a rebuild is due."""
         space, recipe = self._sync.space, self._drafter.recipe
-        if stored.is_rebuilding:
+        if stored.said.is_rebuilding:
             await self._file.write(rebuild.drop_leftovers)
         self._cost = stored.cost
         self._must_rebuild = self._flight.force and self._mark is not None
         if self._cost is not None:
             self._plan_rebuild(self._cost)
             return
-        if stored.recipe != recipe:
+        if stored.said.recipe != recipe:
             await self._file.write(index_meta.set_value, index_meta.RECIPE, recipe)
         if space is None:
             return
-        if stored.space != space:
+        if stored.said.space != space:
             await self._file.write(index_meta.store_space, space=space)
         self._sync.has_matched = True
         if stored.pending:
@@ -487,7 +493,10 @@ class _Run:
             )  # what another process has seen since, and we have not
 
     async def _is_rebuild_needed(self) -> bool:
-        return self._flight.force or await self._file.read(self._sync.rebuild_cost) is not None
+        return self._flight.force or await self._file.read(self._cost_now) is not None
+
+    def _cost_now(self, connection: Connection) -> RebuildCost | None:
+        return self._sync.rebuild_cost(connection, index_meta.said(connection))
 
     @asynccontextmanager
     async def _next_tables(self) -> AsyncIterator[Tables]:
