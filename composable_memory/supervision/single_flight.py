@@ -19,6 +19,8 @@ class Flight:
 
     def __init__(self) -> None:
         self.force = False
+        self.is_told = True
+        """Whether all who ask for it were told by a watch what has changed."""
         self.progress: MemorySyncProgressUpdate | None = None
         self.notes_indexed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the text of all notes is searchable; cancelled where the sync has ended before."""
@@ -33,10 +35,13 @@ class Flight:
         """Return why the sync runs: all reasons, in the order in which they came."""
         return "+".join(self.reasons)
 
-    def join(self, reason: str, *, force: bool, progress: ProgressCallback | None) -> None:
+    def join(
+        self, reason: str, *, force: bool, progress: ProgressCallback | None, is_told: bool = False
+    ) -> None:
         """Add a caller."""
         self.reasons[reason] = None
         self.force |= force
+        self.is_told &= is_told
         if progress is not None:
             self._listeners.append(progress)
 
@@ -85,7 +90,14 @@ class SingleFlight:
         """Return whether anybody has asked for a sync since the running one began."""
         return self._running is not None and self._waiting is not None
 
-    def start(self, reason: str, *, force: bool = False, progress: ProgressCallback | None = None) -> Flight:
+    def start(
+        self,
+        reason: str,
+        *,
+        force: bool = False,
+        progress: ProgressCallback | None = None,
+        is_told: bool = False,
+    ) -> Flight:
         """Join the next flight and see that it starts; does not wait for it.
 
         Raises:
@@ -101,7 +113,7 @@ class SingleFlight:
             task = asyncio.create_task(self._fly(flight, before), name=f"{self._backend_id}-sync")
             self._tasks[flight] = task
             task.add_done_callback(lambda task: self._land(flight, task))
-        self._waiting.join(reason, force=force, progress=progress)
+        self._waiting.join(reason, force=force, progress=progress, is_told=is_told)
         return self._waiting
 
     async def join(
@@ -128,7 +140,7 @@ class SingleFlight:
         Raises:
             BackendUnavailable: closed.
         """
-        task = self._tasks[self.start(reason)]
+        task = self._tasks[self.start(reason, is_told=reason == "watch")]
         await asyncio.wait([task])
         return not task.cancelled() and task.exception() is None
 

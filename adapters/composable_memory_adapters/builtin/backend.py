@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Set
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -311,11 +311,11 @@ class BuiltinMemory:
         is_new_session = self._scheduler.is_new_session(session_key)
         is_refreshed = self._refreshed_at > self._looked_at
         is_due = is_new_session or is_refreshed or self._is_check_due()
-        has_changed = False
+        changed: Set[str] | None = set()
         if self._settings.sync.on_search and self._index.hears_of_changes:
-            has_changed = await self._index.changed() != set()
-            is_due |= has_changed
-            if is_due and not has_changed and not is_new_session and await self._index.is_done():
+            changed = await self._index.changed()
+            is_due |= changed != set()
+            if is_due and changed == set() and not is_new_session and await self._index.is_done():
                 is_due = False
                 self._note_look()
         if not is_due:
@@ -325,9 +325,9 @@ class BuiltinMemory:
         self._note_look()
         if is_new_session:
             flight = self._flights.start("session-start")
-        elif (is_refreshed or has_changed) and self._settings.sync.on_search:
+        elif (is_refreshed or changed != set()) and self._settings.sync.on_search:
             # Not the one that runs: it may have passed the note that was changed since.
-            flight = self._look = self._flights.start("search")
+            flight = self._look = self._flights.start("search", is_told=bool(changed))
         elif self._settings.sync.on_search:
             flight = self._flights.current or self._flights.start("search")
         else:

@@ -168,10 +168,7 @@ class IndexFile:
         await self._debounce.is_watch_ready.wait()
         began = asyncio.get_running_loop().time()
         flight.notes_indexed.add_done_callback(partial(self._forget_changes, began))
-        # Whoever asks for such a sync without a watch has named no paths: all notes are looked at.
-        paths = await self.changed() if flight.reason == "search" else None
-        if flight.reason == "watch":
-            paths = self._debounce.paths
+        paths = self._debounce.paths if flight.is_told else None
         try:
             report = await self._sync_or_replace(flight, paths or None)
         finally:

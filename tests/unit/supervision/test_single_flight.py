@@ -132,3 +132,18 @@ async def test_closing_turns_away_those_who_wait() -> None:
             await task
     with pytest.raises(BackendUnavailable):
         airport.flights.start("cli")
+
+
+@pytest.mark.parametrize(("reasons", "is_told"), [(["watch"], True), (["watch", "manual"], False)])
+async def test_a_sync_looks_only_where_a_watch_has_told_unless_somebody_asks_who_was_not_told(
+    reasons: list[str], is_told: bool
+) -> None:
+    airport = Airport()
+    asked = [asyncio.create_task(airport.flights.attempt(reason)) for reason in reasons]
+    told = airport.flights.start("search", is_told=True)
+    await until_airborne(airport, 1)
+    airport.landings.put_nowait(SyncReport(reason=""))
+    await asyncio.gather(*asked)
+
+    assert airport.running is told
+    assert told.is_told is is_told
