@@ -10,6 +10,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import shutil
 import signal
 import stat
 import sys
@@ -38,7 +39,7 @@ MAX_NOTE_BYTES = 8 * 1024 * 1024
 SETTLE_S = 0.01
 SETTLE_STEPS = 200
 """So long, and so often, an editor is waited for that has emptied a note and is about to write it."""
-LEFT_BEHIND = ".*.????????????.new"
+LEFT_BEHIND = f".*.{'[0-9a-f]' * 12}.new"
 """What is left in the folder by a process that was killed while it wrote."""
 AT_CWD, EXCHANGE = -100, 2
 
@@ -249,6 +250,8 @@ def _replace(target: Path, seen: _Seen, text: str, *, is_synced: bool) -> _Seen 
     scratch = target.with_name(f".{target.name}.{os.urandom(6).hex()}.new")
     try:
         with os.fdopen(os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600), "wb") as file:
+            with suppress(OSError):
+                shutil.copystat(target, scratch)  # who may read it, and the tags that a desktop gives files
             file.write(seen.with_text(text))
             os.fchmod(file.fileno(), stat.S_IMODE(seen.found.st_mode))
             with suppress(OSError):  # only root may give files away

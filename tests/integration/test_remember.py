@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -373,6 +374,23 @@ async def test_a_note_that_cannot_be_changed_is_left_alone(
                 await memory.remember("Peter came.", now=NOW)
 
     assert (tmp_path / "elsewhere.md").read_text() == "mine\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Python knows extended attributes on Linux alone")
+async def test_the_tags_of_a_note_and_the_files_of_others_stay(folder: Path, state_dir: Path) -> None:
+    (folder / NOTE).parent.mkdir()
+    (folder / NOTE).write_text("# Day\n", "utf-8")
+    try:
+        os.setxattr(folder / NOTE, "user.xdg.tags", b"red")
+    except OSError:
+        pytest.skip("this file system has no extended attributes")
+    theirs = folder / NOTE.replace("2026", ".2026").replace(".md", ".of-a-person!.new")
+    theirs.touch()
+    async with open_memory(folder, state_dir) as memory:
+        await memory.remember("Peter came.", now=NOW)
+
+    assert os.getxattr(folder / NOTE, "user.xdg.tags") == b"red"
+    assert await asyncio.to_thread(theirs.exists)
 
 
 async def test_nothing_is_written_where_the_workspace_was_moved_away(folder: Path, state_dir: Path) -> None:
