@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from shutil import copymode
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from composable_memory.config.settings import JudgeSettings, MemorySettings
 from composable_memory.forget.tombstones import INSTEAD
@@ -179,16 +179,25 @@ def write_session(
     for number in range(1, MOST_OF_ONE_NAME):
         path = folder / (f"{stem}.md" if number == 1 else f"{stem}-{number}.md")
         try:
-            with path.open("x", encoding="utf-8", errors="replace") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+            with path.open("xb") as file:
+                _write_whole(path, file, text)
         except FileExistsError:
             if (there := path.read_text("utf-8", "replace")).partition("\n")[2] == text.partition("\n")[2]:
                 return path, there
             continue
         return path, text
     raise FileExistsError(17, "there are too many notes of this name", str(folder / stem))
+
+
+def _write_whole(path: Path, file: BinaryIO, text: str) -> None:
+    """Write a note that was just made, on the disk; one that cannot be written whole is not left there."""
+    try:
+        file.write(text.encode("utf-8", "replace"))
+        file.flush()
+        os.fsync(file.fileno())
+    except OSError:
+        path.unlink()
+        raise
 
 
 async def summarise(messages: Sequence[SavedMessage], settings: JudgeSettings) -> str:

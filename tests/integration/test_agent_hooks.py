@@ -17,6 +17,7 @@ from composable_memory.hooks.agent_json import HookCall
 from composable_memory.hooks.session_memory import save_session
 from composable_memory.hooks.session_state import SessionStates
 from tests.cli_process import run_cli
+from tests.full_disk import no_file_longer_than
 from tests.integration.embedders.loopback import Received, Reply, listening
 
 pytestmark = pytest.mark.security
@@ -237,6 +238,19 @@ async def test_two_hooks_that_end_a_session_at_the_same_time_write_it_once(
     saved = await asyncio.gather(*ending)
 
     assert [one.path.name for one in saved if one] == agent.sessions()
+    assert len(agent.sessions()) == 1
+
+
+async def test_a_full_disk_leaves_no_half_note_of_a_session(agent: Agent, state_dir: Path) -> None:
+    agent.says("user", "Order the lantern glass.")
+    call = HookCall(session_id="s1", transcript=agent.transcript)
+    states = await asyncio.to_thread(SessionStates.of, state_dir, agent.folder)
+    now = datetime.fromisoformat(NOW)
+    with no_file_longer_than(20), pytest.raises(OSError, match="File too large"):
+        await save_session(agent.folder, call, MemorySettings(), states, now=now)
+    assert agent.sessions() == []
+
+    await save_session(agent.folder, call, MemorySettings(), states, now=now)
     assert len(agent.sessions()) == 1
 
 
