@@ -1,7 +1,7 @@
 """Says when two results are the same place, or the same in nearly the same words (pure)."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from functools import lru_cache
 from itertools import chain, combinations, product
 from operator import add, itemgetter
@@ -53,7 +53,7 @@ def nearly_equal(one: frozenset[str], other: frozenset[str]) -> bool:
 
 
 class _Sketch(NamedTuple):
-    """A bit for each word of a text, and how many those of a text that is near it can have together with it.
+    """A bit for each word of a text, and in how many bits a text that is near it can differ.
 
     Two words may be one bit, so that bits tell less than words do; they tell nearly all texts apart.
     """
@@ -69,12 +69,22 @@ _BITS = 1024  # a power of two
 # Questions find the same passages again and again: benchmarks/orchestrator.py says how often.
 @lru_cache(maxsize=2048)
 def _sketch(text: str) -> _Sketch:
-    words = words_of(text)
+    folded = text.casefold()
+    words: Collection[str] = folded.split()
+    bits = _bits(words)
+    if len(folded) > 16 * bits.bit_count():  # so there may be few words: `words_of` counts them
+        words = words_of(text)
+        bits = _bits(words)
+    # The words that only one of two near texts has are at most so many for each word of either.
+    return _Sketch(text, bits, int(len(words) * (1 / NEAR_SHARE - 1)) + 1)
+
+
+def _bits(words: Iterable[str]) -> int:
     bits = bytearray(b"0" * _BITS)
     last, is_set = _BITS - 1, ord("1")
     for one in words:
         bits[hash(one) & last] = is_set
-    return _Sketch(text, int(bits, 2), int(len(words) / NEAR_SHARE) + 1)
+    return int(bits, 2)
 
 
 def are_near(one: Passage, other: Passage) -> bool:
@@ -85,7 +95,7 @@ def are_near(one: Passage, other: Passage) -> bool:
 def _are_near(one: _Sketch, other: _Sketch) -> bool:
     text, bits, most = one
     text_of_other, bits_of_other, most_of_other = other
-    if not most >= (bits | bits_of_other).bit_count() <= most_of_other:
+    if not most >= (bits ^ bits_of_other).bit_count() <= most_of_other:
         return False
     return nearly_equal(words_of(text), words_of(text_of_other))
 
