@@ -170,3 +170,31 @@ async def test_the_later_sentence_of_a_section_ends_the_earlier_in_whichever_lan
 
     current = await memory.facts_of().facts(current_only=True)
     assert {(one.source, one.target) for one in current} == {("Mara", "Globex"), ("Tom", "Quay")}
+
+
+async def test_a_first_name_is_the_only_full_name_that_begins_with_it(two: tuple[Memory, Memory]) -> None:
+    memory, other = two
+    facts = memory.facts_of()
+
+    async def told(path: str, text: str) -> None:
+        await memory.ingest_source(path, contents_of(WrittenSource(text=text, path=path, written_at=NOW)))
+
+    async def about(name: str) -> set[str]:
+        return {one.text for one in await facts.facts(about=name)}
+
+    await told("a.md", "Tom Okafor leads Project Atlas.\n\nTom lives in Leeds.\n\nAtlas uses Redis.\n")
+    await told("b.md", "Tom Okafor likes sushi.\n\nProject Atlas is finished.\n")
+    both = {"Tom Okafor leads Project Atlas.", "Tom lives in Leeds.", "Tom Okafor likes sushi."}
+    answer = (await memory.query("Where does Tom Okafor live?")).results[0]
+
+    assert await about("tom okafor") == await about("Tom") == both
+    assert {one.text for one in await facts.timeline("Tom")} == both
+    assert "Tom lives in Leeds." in answer.text
+    assert answer.score > 0.8
+    assert await about("Atlas") == {"Atlas uses Redis."}  # no person
+
+    await other.ingest_source("c.md", contents_of(WrittenSource(text="Tom Baker sings.", written_at=NOW)))
+    assert await about("Tom") == both
+    await told("c.md", "Tom Baker lives in York.\n")
+    assert await about("Tom") == {"Tom lives in Leeds."}
+    assert await about("Tom Okafor") == both - {"Tom lives in Leeds."}

@@ -11,6 +11,7 @@ from composable_memory.supervision.tasks import all_of
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row, iso, number_in
 from composable_memory_adapters.graphiti.fact_stores import Counts, EpisodeIds
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of
+from composable_memory_adapters.graphiti.reading.namesakes import spellings_of
 from composable_memory_adapters.graphiti.reading.rows import (
     ENTITY,
     EPISODE,
@@ -122,7 +123,8 @@ class FactReader:
     async def ids_called(self, groups: Sequence[str], name: str) -> list[tuple[str, list[str]]]:
         """Return each group that has entities of this name, with their ids.
 
-        Where one is called exactly so, those of any group that only contain the name are left out.
+        Where one is called exactly so, those of any group that only contain the name are left out, but for
+        the other name of the same person.
         """
         statement = self._statement(CALLED)
         different = [*dict.fromkeys(groups)]
@@ -133,9 +135,17 @@ class FactReader:
             )
         )
         is_exact = any(row["is_exact"] for rows in found for row in rows)
+        same = await all_of(*(spellings_of(self._database, group, name) for group in different))
         called = (
-            (group, [str(row["id"]) for row in rows if row["is_exact"] or not is_exact])
-            for group, rows in zip(different, found, strict=True)
+            (
+                group,
+                [
+                    *dict.fromkeys(
+                        [*(str(row["id"]) for row in rows if row["is_exact"] or not is_exact), *ids]
+                    )
+                ],
+            )
+            for group, rows, ids in zip(different, found, same, strict=True)
         )
         return [(group, ids) for group, ids in called if ids]
 

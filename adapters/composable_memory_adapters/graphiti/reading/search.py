@@ -41,6 +41,7 @@ from composable_memory_adapters.graphiti.reading.fact_scoring import (
     Relevance,
     best_first,
 )
+from composable_memory_adapters.graphiti.reading.namesakes import spellings_of
 from composable_memory_adapters.graphiti.reading.question_words import QuestionWord, question_words
 from composable_memory_adapters.graphiti.reading.rows import fact_in, with_origins
 from composable_memory_adapters.graphiti.settings import SearchSettings
@@ -85,10 +86,15 @@ async def search(
     if question.limit < 1 or not (words or query.vector):
         return FactAnswer()
     groups = [*dict.fromkeys(question.groups)]
-    results = await all_of(*(graph_of(group).query(query) for group in groups))
+    results, names = await all_of(
+        all_of(*(graph_of(group).query(query) for group in groups)),
+        all_of(*(_other_names(database, group, question.entities) for group in groups)),
+    )
     found = dict(zip(groups, map(_with_numbers, results), strict=True))
     chosen = chosen_words(words, question.when, _total(one.frequencies for one in found.values()))
-    best = best_first(_scored(question, chosen, settings, found), question.limit)
+    best = best_first(
+        _scored(question, chosen, settings, found, dict(zip(groups, names, strict=True))), question.limit
+    )
     facts = await add_origins(database, [one.fact for one in best])
     passages = await find_passages(database, replace(question, groups=tuple(groups)), chosen or words)
     return FactAnswer(
@@ -135,8 +141,12 @@ def _scored(
     words: Sequence[QuestionWord],
     settings: SearchSettings,
     found: Mapping[str, Candidates],
+    names: Mapping[str, Mapping[str, str]],
 ) -> list[ScoredFact]:
-    """Return all candidates that have not expired, scored as if the groups were one."""
+    """Return all candidates that have not expired, scored as if the groups were one.
+
+    A fact about somebody counts as naming them by the full name as well, which `names` has by the first.
+    """
     relevance = Relevance(
         words=words,
         facts=sum(one.facts for one in found.values()),
@@ -147,7 +157,28 @@ def _scored(
         holds=question.is_true_of,
     )
     facts = (one for group, part in found.items() for one in _facts(group, part))
-    return [relevance.of(fact, cosine) for fact, cosine in facts if _is_visible(fact, question)]
+    return [
+        replace(relevance.of(_with_full_names(fact, names[fact.group_id]), cosine), fact=fact)
+        for fact, cosine in facts
+        if _is_visible(fact, question)
+    ]
+
+
+async def _other_names(database: CypherDatabase, group_id: str, entities: Sequence[str]) -> Mapping[str, str]:
+    """Return by the first name the full name of those that a question calls by it."""
+    full = [name for name in entities if " " in name]
+    same = await all_of(*(spellings_of(database, group_id, name) for name in full))
+    return {
+        short: name
+        for name, names in zip(full, same, strict=True)
+        for short in names.values()
+        if short not in full
+    }
+
+
+def _with_full_names(fact: Fact, names: Mapping[str, str]) -> Fact:
+    ends = {end: f"{end} {names[end]}" for end in (fact.source, fact.target) if end in names}
+    return replace(fact, source=ends.get(fact.source, fact.source), target=ends.get(fact.target, fact.target))
 
 
 def _facts(group_id: str, found: Candidates) -> Iterator[tuple[Fact, float | None]]:
