@@ -32,7 +32,7 @@ MAX_NAME_WORDS = 6
 UPPER = "".join(re.escape(chr(n)) for n in range(0x530) if chr(n).isupper())
 LETTER = r"0-9A-Za-zÀ-ÖØ-öø-ɏͰ-ԯ"
 _WORD = rf"[{UPPER}](?:[{LETTER}+#]|['’.&-](?=[{LETTER}]))*"
-_NUMBER = r"(?:[ \t]+\d+(?:\.\d+)*)"
+_NUMBER = r"(?:[ \t]+\d+(?:\.\d+)*(?![,:]\d|-\d|[ \t]?[%€$£]|[ \t]?(?i:eur|usd|euros?|uhr|km|kg|cm|mm|ml)\b))"
 _LINK = r"(?:[ \t]+(?:of(?:[ \t]+the)?|de(?:[ \t]+la)?|del|van(?:[ \t]+der)?|von|da|do|di|du|&))?"
 _PART = rf"(?:(?:Dr|Mr|Mrs|Ms|Prof|St|Sr|Sra)\.(?=[ \t])|{_WORD})"
 _RUN = re.compile(rf"(?<![{LETTER}'’_./-]){_PART}(?:{_LINK}[ \t]+{_PART})*{_NUMBER}?(?![{LETTER}/_])")
@@ -42,6 +42,7 @@ _FILE_NAME = (
     r"|jpe?g)\b(?:#L?\d+(?:-L?\d+)?)?"
 )
 _FILE = re.compile(rf"(?:https?://|www\.)\S+|[\w.~-]*(?:/[\w.~*-]+)+/?|{_FILE_NAME}|[^\s@]+@\S+\.\w+")
+_LOWER_WORD = re.compile(rf"(?<![\w'’])[^\W\d_{UPPER}]")
 _CODE = re.compile(r"^[^\s]*(?:\d[^\s]*-|-[^\s]*\d|_|#\d)[^\s]*$")
 _REPOSITORY = re.compile(r"(?:github|gitlab)\.com/([\w.-]+/[\w.-]+?)(?:\.git)?(?:[/#?].*)?$")
 _MARKED = re.compile(
@@ -148,21 +149,30 @@ _Words: TypeAlias = Sequence[tuple[int, str]]
 def _capitalised(text: str, known: Collection[str]) -> Iterator[Mention]:
     is_german = len(_GERMAN.findall(text)) > 0
     for run in _RUN.finditer(text):
-        opens = run.start() if not text[: run.start()].strip(" \"'“”‘(*-–—:,¿¡") else None
+        before = text[: run.start()].rpartition("\n")[2].rpartition(": ")[2]
+        opens = run.start() if not before.strip(" \"'“”‘(*-–—:,¿¡") else None
+        is_title = _is_title(before + text[run.start() :].partition("\n")[0])
         words = [(run.start() + word.start(), word[0]) for word in re.finditer(r"\S+", run[0])]
         for part in _split(words, known, opens, is_german=is_german):
             mention = _mention(text, part, known)
             if mention is None:
                 continue
-            is_single = len(part) == 1 and mention.kind == UNSURE and mention.label.casefold() not in known
+            is_unsure = mention.kind == UNSURE and mention.label.casefold() not in known
+            is_single = is_unsure and sum(not word[0].isdigit() for _, word in part) == 1
             if is_german and (is_single or _ARTICLE_BEFORE.search(text, 0, mention.start)):
                 mention = _german(text, mention)
-            elif is_single and mention.label.isupper():
+            elif (is_single and len(part) == 1 and mention.label.isupper()) or (is_unsure and is_title):
                 mention = replace(mention, sure=False)
             elif is_single and mention.start == opens:
                 mention = replace(mention, sure=_opens_surely(text, mention))
             if mention is not None:
                 yield mention
+
+
+def _is_title(line: str) -> bool:
+    """Return whether a line has none of the words that make a sentence, as a title or an item of a list."""
+    first = line.split(None, 1)[0]
+    return not (_LOWER_WORD.search(line) or _bare(first.rstrip(",!:")).casefold() in NOT_NAMES | OPENERS)
 
 
 def _german(text: str, mention: Mention) -> Mention | None:

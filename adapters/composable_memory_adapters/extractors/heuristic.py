@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from composable_memory.content import ExtractedEntity, ExtractedRelation, MemoryContentObject
 from composable_memory.front_matter import front_matter
@@ -41,16 +41,22 @@ OWNER = "owner"
 PROGRAMS = frozenset({"assistant", "ai", "bot", "system", "tool"})
 ROLES_IN_TALKS = PROGRAMS | {"user", "human", "me", "i", "you"}
 
+LINE_END = "\n"
+"""Where a sentence goes on in a line of its own."""
+
 MAX_SENTENCE_CHARS = 600
 """A longer sentence, such as a pasted log, is cut."""
 
 MAX_RULE_CHARS = 300
 
+NARROWEST = 40
+"""Nobody wraps prose before so many characters."""
+
 _ITEM = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+(?:\[[xX]\]\s+)?")
 _RULE = re.compile(r"\s*(?:[-*_=]\s*){3,}|[\s|:+-]*-[\s|:+-]*")
 _TURN = re.compile(
     r"(?:\[[\d:TZ .+-]{4,30}\]\s*)?(?:\*\*)?(?P<name>[^\W\d_][\w.'’-]{0,30}(?: [^\W\d_][\w.'’-]{0,30}){0,2})"
-    r"(?:\*\*)?(?::(?:\*\*)?\s+|：\s*)(?P<words>\S.*)"
+    r"(?:\*\*)?(?::(?:\*\*)?\s+|：\s*)(?P<words>\S(?s:.*))"
 )
 _MARKUP = re.compile(
     r"!?\[([^\]\n]{0,300})\]\([^)\s]{0,2000}\)|`([^`\n]{1,300})`|\*{1,3}|(?<!\w)_{1,2}|_{1,2}(?!\w)|~~"
@@ -144,7 +150,8 @@ class _Sentence:
         """Return what the sentence states."""
         if states_nothing(self.text):
             return []
-        fact = f"{self.speaker}: {self.text}" if self.speaker else self.text
+        said = self.text.replace(LINE_END, " ")
+        fact = f"{self.speaker}: {said}" if self.speaker else said
         if self.is_chinese:
             return chinese_relations(self.text, fact, scene)
         clauses = [
@@ -285,14 +292,27 @@ def _paragraphs(text: str, speakers: frozenset[str]) -> Iterator[str]:
         item = _ITEM.match(line)
         begins = bool(title or item or _turn(line, speakers)[0])
         if held and (begins or not line.strip() or line.lstrip().startswith("|")):
-            yield " ".join(held)
+            yield _joined(held)
             held = []
         if line.lstrip().startswith("|"):
             continue  # the cells of a table are no sentences
         if not title and line.strip() and not (len(line) < MAX_RULE_CHARS and _RULE.fullmatch(line)):
             held.append(_without_mark(line))
     if held:
-        yield " ".join(held)
+        yield _joined(held)
+
+
+def _joined(lines: Sequence[str]) -> str:
+    """Return wrapped lines as one; where the next word would have had room, the line ends with a mark.
+
+    There no name goes on, as from a line of a list or a receipt to the next.
+    """
+    width = max(NARROWEST, *map(len, lines))
+    text = lines[0]
+    for line, following in pairwise(lines):
+        is_broken = len(f"{line} {following.split(' ', 1)[0]}") <= width and not following[0].islower()
+        text += f"{LINE_END if is_broken else ' '}{following}"
+    return text
 
 
 def _without_mark(line: str) -> str:
@@ -341,7 +361,7 @@ def _ends_here(text: str, end: re.Match[str]) -> bool:
 
 
 def _cut(sentence: str) -> Iterator[str]:
-    words = " ".join(sentence.split())
+    words = LINE_END.join(" ".join(line.split()) for line in sentence.split(LINE_END) if line.strip())
     if len(words) > MAX_SENTENCE_CHARS:
         words = words[: MAX_SENTENCE_CHARS - 1].rstrip() + "…"
     if words:

@@ -108,6 +108,31 @@ def test_what_only_begins_with_a_capital_is_no_name() -> None:
         assert entities(text) == {}, text
 
 
+def test_receipts_lists_and_titles_name_nothing_but_what_is_known_or_named_elsewhere() -> None:
+    for text, names in {
+        "Paid 45 to the plumber. Deposit 2 bottles.": [],
+        "- Coffee 3.50\n- Rent 900\n- Netflix 12 EUR": ["Netflix"],
+        "Vollmilch 3,5% 1,29\nPfand 0,25\nSumme 14,87 EUR\nBezahlt 45": [],
+        "Step 1: Preheat the oven\nStep 2: Bake it\nChapter 3": [],
+        "Mon: Gym\nWednesday: Dinner with Ana\nMo 9 Uhr Zahnarzt": ["Ana"],
+        "Apples, Pears, Plums\nSocks 5, Charger, Passport": [],
+        "Alice,30,Oslo\nKey=Value": ["Alice", "Oslo"],
+        "- Fennimore Quux\n\nFennimore Quux lives in Graz.": ["Fennimore Quux", "Graz"],
+        "We use Python 3.12. Met Zelda. The Minnesota Wolves!": ["Python 3.12", "Zelda", "Minnesota Wolves"],
+    }.items():
+        found = entities(text).keys() - {"owner"}
+        assert found == set(names), text
+
+
+def test_no_name_goes_on_in_the_next_line_unless_the_line_was_full() -> None:
+    wrapped = "We had dinner by the harbour of Bergen with Fennimore\nQuux, who had brought her dogs along."
+
+    assert "Fennimore Quux" in entities(wrapped)
+    assert entities("Dinner with Ana\nMeeting at noon") == {"Ana": "Person"}
+    relation = only("Tom Okafor works at\nNorthwind Labs.")
+    assert (relation.target, relation.fact) == ("Northwind Labs", "Tom Okafor works at Northwind Labs.")
+
+
 def test_a_word_at_the_beginning_is_a_name_if_it_is_one_elsewhere() -> None:
     assert "Quorra" in entities("Quorra, of all. We had invited Quorra early.")
     assert "Quorra" not in entities("Quorra, of all, it was.")
