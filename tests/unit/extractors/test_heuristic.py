@@ -166,6 +166,7 @@ def test_a_sentence_becomes_what_it_states() -> None:
         ("Ana vive en Madrid con su madre.", [("Ana", "LIVES_IN", "Madrid")]),
         ("Jonas wohnt in Kiel am Wasser.", [("Jonas", "LIVES_IN", "Kiel")]),
         ("Seit gestern wohnt Jonas in Kiel.", [("Jonas", "LIVES_IN", "Kiel")]),
+        ("Heute bin ich nach Leipzig gezogen.", [("owner", "LIVES_IN", "Leipzig")]),
         ("小明住在上海，工作很忙。", [("小明", "LIVES_IN", "上海")]),
     ]  # fmt: skip
     for text, expected in cases:

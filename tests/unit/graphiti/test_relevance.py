@@ -61,6 +61,14 @@ def test_names_and_relation_count_as_words_of_a_fact() -> None:
     assert score("does Ann like it") == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("question", ["Wo wohnt Ann?", "Wo hat Ann gelebt?", "¿Dónde vive Ann?"])
+def test_what_a_relation_is_called_in_another_language_counts_as_well(question: str) -> None:
+    moved = replace(FACT, text="Ann ist nach Leipzig gezogen", relation="LIVES_IN", target="Leipzig")
+
+    assert score(question, moved) == pytest.approx(1.0)
+    assert score(question) < 0.6
+
+
 def test_exact_means_every_content_word() -> None:
     assert relevance("Does Ann drink tea?").of(FACT).exact
     assert not relevance("Does Ann drink coffee?").of(FACT).exact

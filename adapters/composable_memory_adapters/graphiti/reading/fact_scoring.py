@@ -32,6 +32,17 @@ SPAN = 0.5
 """A question never is its answer: half the way from the noise to 1 is as near as they come."""
 
 
+ASKED_AS = {
+    "LIVES_IN": "wohnt wohnen gewohnt lebt leben gelebt vive vivió",
+    "WORKS_AT": "arbeitet arbeiten gearbeitet trabaja trabajó",
+    "MARRIED_TO": "verheiratet geheiratet casado casada",
+    "LEADS": "leitet dirige lidera",
+    "USES": "nutzt nutzen verwendet usa usan",
+    "REPORTS_TO": "chef chefin jefe jefa",
+}
+"""What German and Spanish questions call a relation, whose own words are English, however a fact puts it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relevance:
     """Scores facts for one question.
@@ -84,7 +95,8 @@ class Relevance:
         """Return the share of the words that a fact holds, rarer ones counting more, and if it holds all."""
         if not self.words:
             return 0.0, False
-        held_words = FactWords.of((fact.text, fact.source, fact.target, fact.relation))
+        asked = ASKED_AS.get(fact.relation, "")
+        held_words = FactWords.of((fact.text, fact.source, fact.target, fact.relation, asked))
         held = [word for word in self.words if held_words.hold(word)]
         weight = sum(self._rarities[word.text] for word in held)
         share = min(1.0, weight / self._expected) if self._expected else 0.0
