@@ -308,11 +308,11 @@ def _joined(lines: Sequence[str]) -> str:
     There no name goes on, as from a line of a list or a receipt to the next.
     """
     width = max(NARROWEST, *map(len, lines))
-    text = lines[0]
-    for line, following in pairwise(lines):
-        is_broken = len(f"{line} {following.split(' ', 1)[0]}") <= width and not following[0].islower()
-        text += f"{LINE_END if is_broken else ' '}{following}"
-    return text
+    ends = [
+        LINE_END if len(line) + 1 + len(after.split(" ", 1)[0]) <= width and not after[0].islower() else " "
+        for line, after in pairwise(lines)
+    ]
+    return "".join(line + end for line, end in zip(lines, [*ends, ""], strict=True))
 
 
 def _without_mark(line: str) -> str:

@@ -137,17 +137,10 @@ class FactReader:
         is_exact = any(row["is_exact"] for rows in found for row in rows)
         same = await all_of(*(spellings_of(self._database, group, name) for group in different))
         called = (
-            (
-                group,
-                [
-                    *dict.fromkeys(
-                        [*(str(row["id"]) for row in rows if row["is_exact"] or not is_exact), *ids]
-                    )
-                ],
-            )
-            for group, rows, ids in zip(different, found, same, strict=True)
+            (group, [*(str(row["id"]) for row in rows if row["is_exact"] or not is_exact), *names])
+            for group, rows, names in zip(different, found, same, strict=True)
         )
-        return [(group, ids) for group, ids in called if ids]
+        return [(group, [*dict.fromkeys(ids)]) for group, ids in called if ids]
 
     async def neighbourhood(
         self, groups: Sequence[str], entity: str | None, *, depth: int, limit: int

@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, text_in
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of
 
-UNSURE = ("", "Concept")
-"""Kinds of entities of which nobody knows what they are."""
+KINDS = ("Person", "Concept", "")
+"""The kinds that a person may have; the last two are of what nobody knows what it is."""
 
 BEGINNING = """
-MATCH (n:Entity) WHERE {n_in_group} AND (toLower(n.name) = $first OR toLower(n.name) STARTS WITH $beginning)
-RETURN n.uuid AS id, n.name AS name, n.kind AS kind
+MATCH (n:Entity) WHERE {n_in_group} AND coalesce(n.kind, '') IN $kinds
+  AND (toLower(n.name) = $first OR toLower(n.name) STARTS WITH $beginning)
+RETURN n.uuid AS id, n.name AS name, n.kind AS kind LIMIT 3
 """
 
 
@@ -23,10 +24,10 @@ async def spellings_of(database: CypherDatabase, group_id: str, name: str) -> Ma
     if not first:
         return {}
     statement = BEGINNING.format(n_in_group=dialect_of(database.kind).in_group("n"))
-    rows = await database.read(group_id, statement, first=first[0], beginning=f"{first[0]} ")
-    rows = [row for row in rows if row["kind"] == "Person" or text_in(row["kind"]) in UNSURE]
+    given = {"first": first[0], "beginning": f"{first[0]} ", "kinds": list(KINDS)}
+    rows = await database.read(group_id, statement, **given)
     names = {text_in(row["name"]).lower() for row in rows}
-    is_one = len(names) == 2 and {first[0], name.strip().lower()} <= names
+    is_one = len(rows) == len(names) == 2 and {first[0], name.strip().lower()} <= names
     if not (is_one and any(row["kind"] == "Person" for row in rows)):
         return {}
     return {text_in(row["id"]): text_in(row["name"]) for row in rows}
