@@ -1152,6 +1152,26 @@ async def test_the_local_index_answers_while_the_server_is_away(
         assert {"fallback"} <= {one.code for one in response.degraded}
 
 
+async def test_a_server_that_has_never_answered_is_not_asked_again(
+    workspace: Path, state_dir: Path, tmp_path: Path
+) -> None:
+    asked: list[asyncio.StreamWriter] = []
+
+    def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(writer)
+        writer.close()
+
+    async with await asyncio.start_unix_server(refuse, tmp_path / ".s.PGSQL.5432"):
+        section = {"enabled": True, "url": f"postgresql://team@localhost/db?host={tmp_path}"}
+        config = {"memory": {"postgres": section}}
+        async with open_memory(workspace, state_dir, config=config, long_lived=False) as memory:
+            report = await memory.sync()
+
+    assert report.files_indexed
+    assert len(asked) <= 2  # with TLS, and without
+    assert ["does not answer" in one for one in report.problems] == [True]
+
+
 async def test_tables_are_spread_over_citus_once_and_over_nothing_else(
     postgres_server: PostgresServer, team_settings: PostgresSettings
 ) -> None:

@@ -226,6 +226,17 @@ class Server:
         if self._is_closed:
             raise BackendUnavailable(self._id, "it is closed", fix="open it again", operation=operation)
 
+    async def again(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Await a call, again where the server goes away meanwhile, for as long as it takes to restart.
+
+        One that has never answered is rather away than restarting, and is not waited for.
+        """
+        return await retry(call, judge=self._judge, policy=AGAIN)
+
+    def _judge(self, error: Exception) -> Verdict:
+        cause = error.__cause__
+        return Verdict(may_pass=(self._is_checked and _is_gone(cause)) or isinstance(cause, _REPEATABLE))
+
     @asynccontextmanager
     async def reading(self, operation: str, *, tenant: int) -> AsyncIterator[Connection]:
         """Yield a connection that sees one state of what belongs to a tenant, and changes nothing.
@@ -249,7 +260,7 @@ class Server:
             async with self.reading(operation, tenant=tenant) as connection:
                 return await work(connection)
 
-        return await again(once)
+        return await self.again(once)
 
     async def write(self, operation: str, work: Callable[[Connection], Awaitable[T]], *, tenant: int) -> T:
         """Do some work of a tenant in a transaction, again from its beginning where the server goes away.
@@ -261,7 +272,7 @@ class Server:
             async with self.writing(operation, tenant=tenant) as connection:
                 return await work(connection)
 
-        return await again(once)
+        return await self.again(once)
 
     @asynccontextmanager
     async def writing(self, operation: str, *, tenant: int) -> AsyncIterator[Connection]:
@@ -573,16 +584,6 @@ class Server:
 
 async def _nothing_left(_: Connection) -> None:
     """Ask nothing of the server when a connection is given back: what we set ends with each transaction."""
-
-
-async def again(call: Callable[[], Awaitable[T]]) -> T:
-    """Await a call, again where the server goes away meanwhile, for as long as it takes to restart."""
-    return await retry(call, judge=_judge, policy=AGAIN)
-
-
-def _judge(error: Exception) -> Verdict:
-    cause = error.__cause__
-    return Verdict(may_pass=_is_gone(cause) or isinstance(cause, _REPEATABLE))
 
 
 def _is_gone(error: BaseException | None) -> bool:

@@ -25,7 +25,7 @@ from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSpace, answer_within, pack
 from composable_memory_adapters.postgres import writing
 from composable_memory_adapters.postgres.passage_tokens import vector_of
-from composable_memory_adapters.postgres.server import Server, again
+from composable_memory_adapters.postgres.server import Server
 from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_adapters.postgres.writing import OTHER_SPACE, WordedFile, Written, space_id
 from composable_memory_ops_logs.private_files import make_private_folder, replace_file
@@ -99,7 +99,8 @@ class Syncing:
         if self.owner is None:
             self.owner = await asyncio.to_thread(own_name, self._services)
         owner = self.owner
-        tenant = await again(partial(self._server.tenant, "sync", self._workspace, is_new=True))
+        find = partial(self._server.tenant, "sync", self._workspace, is_new=True)
+        tenant = await self._server.again(find)
         assert tenant is not None
         run = await self._look(tenant, owner, flight)
         done = 0
