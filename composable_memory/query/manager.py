@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from datetime import datetime
+from functools import reduce
+from operator import or_
 from time import perf_counter
 from typing import Self
 
@@ -644,14 +646,16 @@ def _joined_report(
         for backend_id, outcome in zip(backend_ids, outcomes, strict=True)
         if isinstance(outcome, BaseException)
     ]
+    # Backends index the same files: one that two have indexed is one.
+    indexed = max(report.files_indexed for report in reports)
     return SyncReport(
         reason=reason,
-        files_indexed=sum(report.files_indexed for report in reports),
-        files_unchanged=sum(report.files_unchanged for report in reports),
-        files_removed=sum(report.files_removed for report in reports),
-        chunks_written=sum(report.chunks_written for report in reports),
+        files_indexed=indexed,
+        files_unchanged=max(one.files_indexed + one.files_unchanged for one in reports) - indexed,
+        files_removed=max(report.files_removed for report in reports),
+        chunks_written=max(report.chunks_written for report in reports),
         embedded=sum(report.embedded for report in reports),
         embeddings_pending=sum(report.embeddings_pending for report in reports),
         problems=tuple(problems),
-        passed_over=sum((Counter(one.passed_over) for one in reports), Counter[str]()),
+        passed_over=reduce(or_, (Counter(one.passed_over) for one in reports)),
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, cast
 from uuid import UUID
 
@@ -165,6 +166,25 @@ async def test_a_sync_that_succeeds_ends_the_rest_of_a_backend() -> None:
 
     assert [one.code for one in broken.degraded] == ["failed"]
     assert mended.degraded == ()
+
+
+async def test_a_file_that_two_backends_index_is_counted_once() -> None:
+    class Synced(Fixed):
+        def __init__(self, report: SyncReport) -> None:
+            super().__init__()
+            self.report = report
+
+        async def sync(
+            self, *, reason: str = "manual", force: bool = False, progress: object = None
+        ) -> SyncReport:
+            return replace(self.report, reason=reason)
+
+    known = SyncReport(reason="", files_unchanged=3, passed_over={".pdf": 2})
+    new = SyncReport(reason="", files_indexed=2, files_unchanged=1, chunks_written=4, passed_over={".pdf": 2})
+    manager = ComposableMemoryManager([entry("notes", Synced(known)), entry("team", Synced(new))])
+    report = await manager.sync()
+
+    assert report == replace(new, reason="manual")
 
 
 async def test_a_condition_decides_by_the_intent() -> None:
