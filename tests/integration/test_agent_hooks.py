@@ -216,6 +216,15 @@ def test_a_prompt_that_ends_in_half_an_emoji_is_answered(agent: Agent) -> None:
     assert "QX-7781-B" in agent.told("Which part number fits the pump relay? \ud83d")
 
 
+def test_a_session_in_which_nothing_was_said_ends_without_a_word(agent: Agent) -> None:
+    """Agents name a transcript that they write with the first message."""
+    done = agent.hook("session-end", "SessionEnd", reason="prompt_input_exit")
+
+    assert not agent.transcript.exists()
+    assert done == {}
+    assert agent.sessions() == []
+
+
 def test_what_is_no_regular_file_is_no_transcript(agent: Agent, tmp_path: Path) -> None:
     agent.configure(auto_capture=True)
     os.mkfifo(pipe := tmp_path / "pipe")
