@@ -82,6 +82,14 @@ async def test_the_note_of_a_day_comes_first_however_the_day_is_written(vault: P
     assert found == asked
 
 
+@pytest.mark.parametrize("query", ["what was going on in May?", "anything notable last week?"])
+def test_what_was_going_on_asks_for_nothing_but_its_time(query: str) -> None:
+    asked = asked_time(query, None, NOW)
+
+    assert asked is not None
+    assert asked.is_all
+
+
 def test_the_name_of_a_note_of_any_kind_asks_for_nothing_but_its_day() -> None:
     for suffix in NOTE_SUFFIXES:
         asked = asked_time(f"memory/2026-04-14{suffix}", None, NOW)

@@ -58,6 +58,7 @@ _ONLY_ASKS = frozenset(
     """happen happened happening note notes diary journal log entry entries write wrote written
     passiert geschah geschehen los notiz notizen tagebuch eintrag einträge gemacht geschrieben
     show everything anything new week day days month earlier morning afternoon evening night doing
+    going notable
     alles neues stand steht woche tag monat abend morgen vormittag nachmittag
     pasó paso ocurrió nota notas diario hice hicimos hizo escribí semana día mes mañana tarde noche
     passé fait noté écrit carnet semaine jour mois soir matin
