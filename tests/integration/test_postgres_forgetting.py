@@ -57,7 +57,7 @@ class Team:
         (sessions / f"{name}.jsonl").write_text(f"{line}\n", encoding="utf-8")
         return folder
 
-    def open(self, folder: Path) -> AbstractAsyncContextManager[Memory]:
+    def open(self, folder: Path, **more: object) -> AbstractAsyncContextManager[Memory]:
         assert self._settings.url is not None
         team = {
             "kind": "postgres",
@@ -68,7 +68,8 @@ class Team:
         }
         feedback = {"backend": "team"}
         config = {"backends": {"team": team}, "feedback": feedback, "embedding": {"provider": "wordllama"}}
-        return open_memory(folder, folder / ".state", {"memory": config}, long_lived=False, environ={})
+        given = {"memory": {**config, **more}}
+        return open_memory(folder, folder / ".state", given, long_lived=False, environ={})
 
     async def ship(self, memory: Memory, folder: Path) -> None:
         await memory.ops_log.flush()
@@ -125,6 +126,21 @@ async def test_no_table_holds_what_was_forgotten(team: Team) -> None:
     assert [(one.store, one.what) for one in plan.stores if one.store == "team"] == [
         (one.store, one.what) for one in report.stores if one.store == "team"
     ]
+
+
+async def test_what_was_said_is_forgotten_where_the_server_is_the_only_memory(team: Team) -> None:
+    ada = await asyncio.to_thread(team.folder, "ada", "The ferry leaves at noon.\n", f"As I said: {SECRET}")
+    said = ada / ".state" / "agents" / "main" / "sessions" / "ada.jsonl"
+    async with team.open(ada, builtin={"enabled": False}) as memory:
+        await memory.sync()
+        (found, *_) = (await memory.query("turquoise flowerpot")).results
+        report = await memory.forget(await memory.plan_forgetting(f"{found.path}:1"))
+        left = await memory.query("turquoise flowerpot")
+
+    assert found.path == "sessions/ada.jsonl"
+    assert report.is_done
+    assert "turquoise" not in await asyncio.to_thread(said.read_text, encoding="utf-8")
+    assert not any("turquoise" in one.snippet for one in left.results)
 
 
 @pytest.mark.thorough

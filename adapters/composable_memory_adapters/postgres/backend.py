@@ -241,6 +241,8 @@ class PostgresMemory:
             "workspace": self._workspace,
             "owner": self._owner,
         }
+        if transcripts := transcripts_folder(self._settings.of_notes(), services):
+            custom["transcriptsFolder"] = str(transcripts)
         if state is not None:
             custom["revision"] = state.revision
             custom["vectorIndex"] = state.indexed > 0
