@@ -119,7 +119,7 @@ _NAME_BEHIND = Pattern(
 _NAME_BEHIND_WORDS = (
     *(" as the pass", " as my pass", " as your pass", " as a pass", " as pass", " als pass", " als kennwort"),
     *(" comme mot", " como contraseña", " como senha"),
-    *(" is your ", " is the ", " ist ihr ", " ist dein ", " est votre ", " es su ", " es tu "),
+    *(" is your ", " ist ihr ", " est votre ", " es su ", " es tu "),
 )
 
 
