@@ -6,6 +6,7 @@ the command being run here, as if there were no servers; nothing is printed befo
 """
 
 import _socket  # what `socket` adds to it takes a third of the time from the start to the answer
+import atexit
 import os
 import sys
 
@@ -32,9 +33,26 @@ def main() -> None:
         code = _answered(arguments)
         if code is not None:
             os._exit(code)  # all is printed; to take down the modules takes a sixth of a bare Python
+    codes: list[object] = []
+    atexit.register(_end, codes)  # first, so that it comes after all that the command registers
     from composable_memory.cli import main as run_here
 
-    run_here()
+    try:
+        run_here()
+    except SystemExit as ended:
+        codes.append(ended.code)
+        raise
+
+
+def _end(codes: list[object]) -> None:
+    """End this process with its exit code, without taking down its modules: a fiftieth of a search."""
+    if codes and isinstance(codes[0], int):
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except OSError:
+            return  # of which Python tells
+        os._exit(codes[0])
 
 
 def _answered(arguments: list[str]) -> int | None:

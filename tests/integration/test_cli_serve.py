@@ -414,6 +414,13 @@ def test_without_a_whole_answer_the_command_is_run_as_if_there_were_no_server(
     assert answer == expected
 
 
+def test_a_command_that_no_server_answers_ends_with_its_code_and_what_it_did_in_the_log(place: Place) -> None:
+    codes = [place.run(IMPATIENT, "search", *words, *place.options)[0] for words in ([PORT], ["--none"])]
+
+    assert codes == [0, 2]
+    assert PORT in place.alone("explain", "last", "--json")[1]
+
+
 @pytest.mark.thorough
 def test_a_killed_server_is_missed_by_nobody_and_replaced(place: Place) -> None:
     with serving(place) as server:
