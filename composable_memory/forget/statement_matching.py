@@ -11,6 +11,7 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from composable_memory.retain.retained_lines import retained_lines
+from composable_memory.time.expressions import time_mentions
 from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -21,6 +22,7 @@ _WORD = Pattern(rf"[{_CJK}]|[^\W_{_CJK}]+")
 _IS_CJK = Pattern(rf"[{_CJK}]")
 _LEAD = Pattern(r"(?:[-*+]|\d{1,4}[.)])\s+(?:\[[ xX]\]\s+)?")
 _BLOCK_ID = re.compile(r"\s\^[A-Za-z0-9-]+\s*$")
+_YEAR = re.compile(r"(?:19|20)\d{2}")
 _STRUCTURE = re.compile(r"#{1,6}\s|`{3}|~{3}|[-*_=|: ]+$")
 
 TELLING = 4
@@ -107,18 +109,23 @@ def contains(words: Words, said: Words) -> bool:
 class Quotations:
     """Finds what quotes statements, also in part: at least `TELLING` of their words in a row, or a number.
 
+    The year of a day or a month is no such number: it stands in most texts and questions about that year.
     Where a text begins or ends, it may be cut: fewer words count there. So they do beside what was taken out
     of it before, and a piece of a statement that is left between is a quotation whatever its length.
     """
 
     def __init__(self, statements: Iterable[Statement]) -> None:
-        said = {words for one in statements if one.is_telling for words in (one.said, words_of(one.text))}
+        telling = [one for one in statements if one.is_telling]
+        said = {words for one in telling for words in (one.said, words_of(one.text))}
         self._said = said
         self._runs = {run for words in said for run in _runs(words)}
         self._sizes = {len(run) for run in self._runs}
         self._beginnings = {words[:size] for words in said for size in EDGES}
         self._endings = {words[-size:] for words in said for size in EDGES}
-        self._marks = {word for words in said for word in words if len(word) > 3 and _has_digits(word)}
+        years = {year for one in telling for year in _years_of_days(one.text)}
+        self._marks = {
+            word for words in said for word in words if len(word) > 3 and _has_digits(word)
+        } - years
         every = frozenset(word for words in said for word in words)
         self.words = frozenset(one for one in every if len(one) > 3 or _IS_CJK.match(one)) or every
         """Every text that quotes has one of these words."""
@@ -173,6 +180,12 @@ def _runs(words: Words) -> Iterator[Words]:
     size = min(TELLING, len(words))
     if size > 1 or can_be_quoted(words):
         yield from (words[at : at + size] for at in range(len(words) - size + 1))
+
+
+def _years_of_days(text: str) -> Iterator[str]:
+    for mention in time_mentions(text):
+        if "-" in (mention.hint.date or ""):
+            yield from filter(_YEAR.fullmatch, words_of(text[mention.start : mention.end]))
 
 
 def _has_digits(word: str) -> bool:

@@ -22,3 +22,17 @@ def test_what_another_forgetting_left_of_a_quotation_is_masked_too() -> None:
     assert "Riga" not in masked
     assert "Ida" not in masked
     assert "Was it" in masked
+
+
+def test_the_year_of_a_day_or_a_month_is_no_number_that_tells_a_quotation() -> None:
+    note = """- The rent is 1,120 euros since January 2026, door code 4711.
+- Paula prefers oat milk. 0.80. [2025-11-29](../memory/2025-11-29.md#^1y4ygpn) ^1y4ygpn-a6c2
+- The key of the shed has the number 2024.
+"""
+    said = Quotations(statements_of(note))
+
+    for text in ("what happened on 2026-06-15?", "the outage of 2025-04-29", "in July 2026", "[2025-11-27]"):
+        assert said.masked(text, "…") == text
+    assert said.masked("is it 4711?", "…") == "is it …?"
+    assert said.masked("which key has 2024 on it?", "…") == "which key has … on it?"
+    assert said.masked("since January 2026, door code", "…") == "…"
