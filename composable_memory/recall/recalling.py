@@ -20,6 +20,7 @@ from composable_memory.facts import Fact
 from composable_memory.front_matter import front_matter
 from composable_memory.interfaces import SupportsFacts
 from composable_memory.memory_interface import OpenMemory
+from composable_memory.paths import is_note
 from composable_memory.query.filters import day_in_path, may_pass, parse_since, parse_until
 from composable_memory.query.near_duplicates import words_of
 from composable_memory.recall.items import RECALL_KINDS, Recall, RecalledItem, RecallKind
@@ -344,7 +345,11 @@ async def _passages(
         path, first, is_piece = result.path, result.start_line, bool(result.start_char)
         text = (None if is_piece else await memory.text_of(path, first, result.end_line)) or result.snippet
         for item in _said_in(asked, path, first, text, notes.get(path), wanted):
-            items.setdefault(item.source or "", item)
+            if is_note(path):
+                items.setdefault(item.source or "", item)
+            else:  # a page or a message may have several paragraphs
+                source = Origin(path=path, start_line=first, end_line=result.end_line).citation
+                items.setdefault(f"{source} {item.content}", replace(item, source=source))
     degraded = {one.code + one.backend_id: one for answer in answers for one in answer.degraded}
     return [*pages, *_ordered(asked, items.values())], tuple(degraded.values())
 

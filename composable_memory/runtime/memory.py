@@ -31,6 +31,7 @@ from composable_memory.interfaces import (
 )
 from composable_memory.learning.active_weights import RecentResults
 from composable_memory.learning.context import LearningContext
+from composable_memory.paths import is_note
 from composable_memory.query.context_pack import DEFAULT_MAX_CHARS
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import LiveWeights
@@ -46,6 +47,7 @@ from composable_memory.types import (
     MemoryFileSlice,
     MemoryProviderStatus,
     MemorySearchResult,
+    MemorySource,
     Origin,
     QueryRequest,
     QueryResponse,
@@ -218,14 +220,17 @@ class Memory:
     async def text_of(self, path: str, start_line: int, end_line: int) -> str | None:
         """Return lines of a memory file without taking note of it; None where there are none.
 
-        What was forgotten is blank. It is known by whole statements, so the lines around are read as well.
+        What was forgotten is blank. It is known by whole statements, so of a note the lines around are read
+        as well. The lines of documents and transcripts are pages and messages, not lines of their text.
         """
+        first, more = (1, LINES_AFTER) if is_note(path) else (start_line, 0)
         try:
-            part = await self.manager.read_file(path, from_line=1, lines=end_line + LINES_AFTER)
+            part = await self.manager.read_file(path, from_line=first, lines=end_line - first + 1 + more)
         except ComposableMemoryError:
             return None
-        shown = await asyncio.to_thread(self.forgotten.hide, part.text, "memory")
-        return "\n".join(shown.split("\n")[start_line - 1 : end_line]) or None
+        source: MemorySource = "sessions" if path.endswith(".jsonl") else "memory"
+        shown = await asyncio.to_thread(self.forgotten.hide, part.text, source)
+        return ("\n".join(shown.split("\n")[start_line - 1 : end_line]) if is_note(path) else shown) or None
 
     async def recall(
         self,

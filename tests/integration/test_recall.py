@@ -24,6 +24,7 @@ from composable_memory.recall.recalling import ends_of_lines
 from composable_memory.recall.retained_notes import RetainedNotes
 from composable_memory.testing import InMemoryBackend
 from composable_memory.types import Origin
+from tests.documents import pdf
 
 NOW = datetime(2026, 2, 10, 12, tzinfo=UTC)
 NOTES = {
@@ -189,6 +190,36 @@ async def test_what_cannot_be_asked_for_is_refused(vault: Path, state_dir: Path)
         for named in ({"types": ("oppinion",)}, {"since": "someday"}, {"entity": " @ "}, {"max_results": 0}):
             with pytest.raises(InvalidArgument, match=next(iter(named)).removesuffix("s")):
                 await memory.recall(**named)
+
+
+# --- from documents and transcripts -------------------------------------------------------------------------
+
+
+async def test_documents_and_transcripts_are_recalled_in_full_and_by_page_or_message(
+    vault: Path, state_dir: Path
+) -> None:
+    (vault / "lease.pdf").write_bytes(pdf("Lease\nThe tenant is Nora Quist.", "Two\nOf Nora Quist: one dog."))
+    (vault / "roof.html").write_text("<h1>Roof</h1><p>Tiles.</p><p>Nora Quist sells them.</p>", "utf-8")
+    folder = state_dir / "agents/main/sessions"
+    folder.mkdir(parents=True)
+    said = [("user", "Which one?"), ("assistant", "A blue one."), ("user", "Nora Quist asked for paint.")]
+    rows = [json.dumps({"type": "system", "n": number}) for number in range(9)]
+    rows += [json.dumps({"type": "message", "message": {"role": who, "content": what}}) for who, what in said]
+    (folder / "a.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    builtin = {"scope": "folder", "documents": ["pdf", "html"], "sources": ["memory", "sessions"]}
+    config = {"memory": {"builtin": builtin}}
+    async with open_memory(vault, state_dir, config, long_lived=False) as memory:
+        await memory.sync()
+        found = await memory.recall("Nora Quist", now=NOW)
+    assert {(item.source, item.content) for item in found.items} == {
+        ("lease.pdf#p1-p2", "Lease\nThe tenant is Nora Quist."),
+        ("lease.pdf#p1-p2", "Two\nOf Nora Quist: one dog."),
+        ("roof.html#L1", "Nora Quist sells them."),
+        (
+            "sessions/a.jsonl#L10-L12",
+            "User: Which one?\nAssistant: A blue one.\nUser: Nora Quist asked for paint.",
+        ),
+    }
 
 
 # --- with a graph -------------------------------------------------------------------------------------------
