@@ -18,7 +18,7 @@ from composable_memory.errors import (
 )
 from composable_memory.facts import Fact
 from composable_memory.front_matter import front_matter
-from composable_memory.interfaces import SupportsFacts
+from composable_memory.interfaces import Capability, SupportsFacts
 from composable_memory.memory_interface import OpenMemory
 from composable_memory.paths import is_note
 from composable_memory.query.filters import day_in_path, may_pass, parse_since, parse_until
@@ -350,7 +350,13 @@ async def _passages(
             else:  # a page or a message may have several paragraphs
                 source = Origin(path=path, start_line=first, end_line=result.end_line).citation
                 items.setdefault(f"{source} {item.content}", replace(item, source=source))
-    degraded = {one.code + one.backend_id: one for answer in answers for one in answer.degraded}
+    graphs = memory.manager.backends_with(Capability.FACTS)  # whose facts are listed already
+    degraded = {
+        one.code + one.backend_id: one
+        for answer in answers
+        for one in answer.degraded
+        if not (one.code == "not-filtered" and one.backend_id in graphs)
+    }
     return [*pages, *_ordered(asked, items.values())], tuple(degraded.values())
 
 

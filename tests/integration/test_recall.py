@@ -271,6 +271,10 @@ async def test_current_facts_come_first_and_a_line_that_has_ended_says_so(
     config = {"memory": {"backends": {"facts": {"enabled": True}}}}
     async with open_memory(vault, state_dir, config, backends=[spec], long_lived=False) as memory:
         found = await memory.recall("Ellen", types=("fact", "opinion", "world"), now=NOW)
+        await memory.sync()
+        lately = await memory.recall(since="2026-02", now=NOW)
+    assert "Ellen Smith lives in Faro" in told(lately)
+    assert lately.degraded == ()
     assert told(found) == ["Ellen Smith lives in Faro", "Prefers short replies.", "Lives in Porto."]
     assert [item.ended_at for item in found.items] == [None, None, datetime(2026, 2, 1, tzinfo=UTC)]
     assert (found.items[0].source, found.items[0].confidence) == ("memory/roof.md#L1-L2", 0.8)
