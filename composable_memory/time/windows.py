@@ -109,8 +109,9 @@ def named_window(text: str, now: datetime) -> TimeWindow | None:
         return TimeWindow(start=_beginning(named[0], now), end=_end(named[1], now)) if named else None
     try:
         if span := _SPAN.fullmatch(text):
-            moment = now - timedelta(seconds=int(span[1]) * _SECONDS[span[2].casefold()])
-            return TimeWindow(start=moment.astimezone(UTC), end=moment.astimezone(UTC))
+            # In UTC: clocks that are put forward or back meanwhile take or add no hour.
+            moment = now.astimezone(UTC) - timedelta(seconds=int(span[1]) * _SECONDS[span[2].casefold()])
+            return TimeWindow(start=moment, end=moment)
         moment = datetime.fromisoformat(text)
         moment = (moment if moment.tzinfo else moment.replace(tzinfo=now.tzinfo)).astimezone(UTC)
         return TimeWindow(start=moment, end=moment)
