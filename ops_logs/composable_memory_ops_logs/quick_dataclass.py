@@ -138,8 +138,8 @@ def _init(made: Any, fields: Sequence[Field]) -> Method:
             (by_name if one.kw_only else positional).append(parameter)
         if not made.__dataclass_params__.frozen:
             lines.append(f"self.{name} = {value}")
-        elif "__slots__" in made.__dict__:
-            names[f"_set_{name}"] = getattr(made, name).__set__
+        elif (set_slot := getattr(getattr(made, name, None), "__set__", None)) is not None:
+            names[f"_set_{name}"] = set_slot
             lines.append(f"_set_{name}(self, {value})")
         else:
             lines.append(f"self.__dict__[{name!r}] = {value}")

@@ -172,6 +172,10 @@ def test_a_class_may_be_derived_from_it_by_either_decorator() -> None:
             assert copy.deepcopy(one) == one
             with pytest.raises(FrozenInstanceError):
                 one.more = 2
+            without_slots: Any = decorator(frozen=True)(
+                type("Derived", (base,), {"__annotations__": {"more": int}, "more": 1})
+            )
+            assert (without_slots(path="a").path, without_slots(path="a").more) == ("a", 1)
 
 
 def test_fields_that_only_the_class_sets_begin_with_their_defaults() -> None:
