@@ -4,13 +4,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
-from itertools import permutations
+from itertools import pairwise, permutations
 from random import Random
 from typing import Any
 
 import pytest
 
-from composable_memory_adapters.graphiti.library.graph_records import FactRecord, Told
+from composable_memory_adapters.graphiti.library.graph_records import FactRecord, Order, Told
 from composable_memory_adapters.graphiti.writing.superseding import (
     by_episode,
     record_for,
@@ -300,6 +300,32 @@ def test_who_holds_what_has_one_holder_does_not_depend_on_the_order() -> None:
         known = after(order)
         for at, who in ((3, "ada"), (7, "bo"), (11, "ada")):
             assert {one.source for one in known.values() if holds_on(one, at)} == {who}, order
+
+
+def test_what_changes_hundreds_of_times_is_told_apart_with_few_looks_at_each_statement() -> None:
+    looks = 0
+
+    class Seen(Told):
+        @property
+        def order(self) -> Order:
+            nonlocal looks
+            looks += 1
+            return super().order
+
+    chance = Random(3)
+    hours = [NOW + timedelta(hours=number) for number in range(240)]
+    chance.shuffle(hours)
+    doors = {name: sorted(hours[at::8]) for at, name in enumerate("abcdefgh")}
+    stated = [
+        fact(name, None, told=tuple(Seen(f"{name}-{at}", at) for at in times), valid_at=times[0])
+        for name, times in doors.items()
+    ]
+    known = split_restated({one.uuid: one for one in stated}, "g1")
+
+    states = [next(name for name, times in doors.items() if hour in times) for hour in sorted(hours)]
+    changes = 1 + sum(one != other for one, other in pairwise(states))
+    assert len(known) == changes
+    assert looks < 100 * len(hours)
 
 
 def test_an_end_that_is_told_for_two_times_ends_both_periods() -> None:

@@ -82,7 +82,8 @@ class FactRecord:
     these or of another fact, and `expired_at` when that became known. One that is `exclusive` allows its
     source no other target at a time, and one with `one_holder` its target no other source; one that `ends`
     says that what was stated of its entities before holds no more. `told` is what each of its episodes says
-    of its time, and `start` the earliest of it. For the JSON texts see `EntityRecord`.
+    of its time, `start` the earliest of it, and `beginnings` all of it, in order. For the JSON texts see
+    `EntityRecord`.
     """
 
     uuid: str
@@ -109,13 +110,18 @@ class FactRecord:
     provenance: str | None = None
     temporal: str | None = None
     start: Order = field(init=False, compare=False, repr=False)
+    beginnings: tuple[tuple[Order, datetime], ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Find its start once: facts of one thing are compared each with each."""
-        start = min((one.order for one in self.told), default=EVER)
+        """Find its times once: facts of one thing are compared each with each."""
+        said = {(one.order, one.since) for one in self.told}
+        start = min(said, default=(EVER,))[0]
         if self.valid_at and not any(one.since <= self.valid_at for one in self.told):
             start = order_of(self.valid_at)  # what said so was forgotten
+        if self.valid_at:
+            said.add((start, self.valid_at))
         object.__setattr__(self, "start", start)
+        object.__setattr__(self, "beginnings", tuple(sorted(said)))
 
     @property
     def end(self) -> Order:

@@ -1,9 +1,10 @@
 """Which of several facts holds when: statements repeated, superseded, and made again later (pure)."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TypeAlias
 
 from composable_memory_adapters.graphiti.episodes import graph_id
@@ -43,21 +44,24 @@ def split_restated(known: Mapping[str, FactRecord], group_id: str) -> dict[str, 
 
     When that came in does not matter: what is known by now is told apart by the times of the statements.
     """
-    after, groups, left = dict(known), _grouped(known.values()), [*known]
-    while left:
-        one = after[left.pop()]
-        kin, holders = _rivals(one, groups)
-        successor = min((when for when, _ in _enders(one, kin.values(), holders.values())), default=None)
-        again = [told for told in one.told if successor and told.order >= successor]
-        if not again:
-            continue
-        for part in _in_two(one, again, group_id):
-            stored = after.get(part.uuid)
-            whole = part if stored is None or part.uuid == one.uuid else _merged(stored, part)
-            after[part.uuid] = whole
-            for key in _keys(whole):
-                groups[key][whole.uuid] = whole
-        left += [*kin, *holders]  # a later beginning may be what another fact has to be parted by
+    after, groups, has_changed = dict(known), _grouped(known.values()), True
+    while has_changed:  # two parts that are one may be what another fact has to be parted by
+        has_changed, left = False, [*after]
+        while left:
+            one = after[left.pop()]
+            kin, holders = _rivals(one, groups)
+            successor = min((when for when, _ in _enders(one, kin.values(), holders.values())), default=None)
+            again = [told for told in one.told if successor and told.order >= successor]
+            if not again:
+                continue
+            has_changed = True
+            for part in _in_two(one, again, group_id):
+                stored = after.get(part.uuid)
+                whole = part if stored is None or part.uuid == one.uuid else _merged(stored, part)
+                after[part.uuid] = whole
+                for key in _keys(whole):
+                    groups[key][whole.uuid] = whole
+                left.append(whole.uuid)
     return after
 
 
@@ -230,8 +234,8 @@ def _enders(
             yield from _begins_after(one, start)
 
 
-def _begins_after(fact: FactRecord, start: Order) -> Iterator[tuple[Order, datetime]]:
-    """Yield when a fact is stated after another began; where both began at once, that is when it is again."""
-    if fact.valid_at and fact.start > start:
-        yield fact.start, fact.valid_at
-    yield from ((told.order, told.since) for told in fact.told if told.order > start)
+def _begins_after(fact: FactRecord, start: Order) -> Sequence[tuple[Order, datetime]]:
+    """Return when a fact begins, or is said again, after another began."""
+    if not fact.beginnings or fact.beginnings[-1][0] <= start:
+        return ()
+    return fact.beginnings[bisect_right(fact.beginnings, start, key=itemgetter(0)) :]
