@@ -28,6 +28,9 @@ CODE = Pattern(
 )
 """Blocks within fences, and code within a paragraph."""
 
+_FIELD = re.compile(r"^([^\s:\[\]{}#-][^:\n]*):", re.MULTILINE)
+_NAMING = frozenset({"title", "alias", "aliases", "tag", "tags", "type"})
+
 Span: TypeAlias = tuple[int, int]
 """Where a part of a text begins and ends, counted in characters from 0."""
 
@@ -126,14 +129,12 @@ def best_lines(
 
     Words that few of the lines hold count more, each of them once. Of equal runs the one is taken in which
     the line with most of them is in the middle. With `width`, lines are cut between words to that length.
-    Front matter is passed over, as long as the passage holds anything else. With `marks_cuts`, an ellipsis
-    stands where lines before or behind them are left out.
+    Front matter is passed over as long as the passage holds anything else, unless a field such as `birthday:`
+    holds what was asked, and nothing below it does. With `marks_cuts`, an ellipsis stands where lines before
+    or behind them are left out.
     """
     lines = lines_of(_without_front_matter(result), width)
-    said = [
-        {line.text[begin:end].casefold().rstrip("s")[:STEM_CHARS] for begin, end in line.highlights}
-        for line in lines
-    ]
+    said = [set(_words_of(line)) for line in lines]
     lines_with = Counter(word for words in said for word in words)
     shares = [sum(1 / lines_with[word] for word in words) for words in said]
     best = max(range(len(lines)), key=lambda at: shares[at], default=0)
@@ -172,7 +173,26 @@ def _without_front_matter(result: MemorySearchResult) -> Line:
         _part(one, begin, len(one.text))
         for one, begin in ((snippet, max(0, head - (place or 0))), (passage, head))
     )
-    return next((body for body in bodies if body.text.strip()), snippet)
+    body = next((body for body in bodies if body.text.strip()), snippet)
+    return snippet if _holds_an_answer(snippet, body) else body
+
+
+def _holds_an_answer(head: Line, body: Line) -> bool:
+    """Return whether a field of front matter has a word that is asked for, and nothing below it does."""
+    telling = tuple(one for one in head.highlights if not _is_of_a_name(head.text, one[0]))
+    return not {*_words_of(replace(head, highlights=telling))} <= {*_words_of(body)}
+
+
+def _is_of_a_name(text: str, at: int) -> bool:
+    """Return whether a place is in a field that names a note or sorts it, such as its tags."""
+    fields = _FIELD.findall(text[:at] + text[at:].partition("\n")[0])
+    return not fields or fields[-1].lower() in _NAMING
+
+
+def _words_of(line: Line) -> Iterator[str]:
+    """Yield the words of a line that match the query, as they are compared."""
+    for begin, end in line.highlights:
+        yield line.text[begin:end].casefold().rstrip("s")[:STEM_CHARS]
 
 
 def readable(line: Line) -> Line:

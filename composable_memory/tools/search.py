@@ -202,7 +202,8 @@ def _names_notes(pattern: str) -> bool:
 def _nearest(name: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
-    return f"; nearest: {', '.join(get_close_matches(name, sorted(known), n=MOST_NEAR)) or 'none is like it'}"
+    near = get_close_matches(name, sorted(known), n=MOST_NEAR)
+    return f"; nearest: {', '.join(near)}" if near else ", nor one like it"
 
 
 def why_empty(memory: "Memory") -> str | None:

@@ -755,6 +755,7 @@ def test_a_pack_without_matches_names_what_is_like_an_unknown_filter(
     assert (result.exit_code, result.stdout) == (0, "No matches.\n")
     assert re.search(f"^hint: no note .*; nearest: {near}$", result.stderr, re.MULTILINE)
     assert f"nearest: {near}" in json.loads(indexed("pack", "ferry", *wrong, "--json").stdout)["warning"]
+    assert indexed("pack", "ferry", wrong[0], "zzzzqq").stderr.rstrip().endswith(", nor one like it")
 
 
 def test_a_pack_of_a_memory_that_fails_fails(failing: Cmem) -> None:

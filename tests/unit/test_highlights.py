@@ -78,6 +78,20 @@ def test_front_matter_is_shown_only_where_there_is_nothing_else() -> None:
     assert [line.text for line in best_lines(result(head, "Trolley"))] == ["title: Trolley"]
 
 
+def test_a_field_of_front_matter_is_shown_where_it_alone_answers() -> None:
+    head = "---\ntags: [dock, plumber]\nbirthday: 1984-11-03\nborn in:\n- Ghent\n---\n"
+    text = f"{head}# Miriam\nA plumber.\nTall.\n"
+
+    for asked, most, shown in (
+        ("birthday|Miriam", 1, ["birthday: 1984-11-03"]),
+        ("Ghent", 1, ["- Ghent"]),
+        ("dock|Miriam", 2, ["# Miriam", "A plumber."]),
+        ("tags", 1, ["# Miriam"]),
+        ("plumber", 1, ["A plumber."]),
+    ):
+        assert [line.text for line in best_lines(result(text, asked), most)] == shown
+
+
 def test_long_lines_are_cut_between_words_and_keep_their_marks() -> None:
     lines = lines_of(Line("one two three fourteen", ((4, 7), (14, 22))), width=9)
 
