@@ -99,7 +99,7 @@ def _with_options(function: Command) -> Callable[..., None]:
     def call(**values: Any) -> None:
         for value in values.values():
             if isinstance(value, Path):
-                _require_home(value)
+                require_home(value)
         for name, group in groups.items():
             values[name] = group(**{one.name: values.pop(one.name) for one in fields(group)})
         run(function(**values), as_json=bool(values.get("as_json")))
@@ -114,7 +114,7 @@ def _with_options(function: Command) -> Callable[..., None]:
     return call
 
 
-def _require_home(path: Path) -> None:
+def require_home(path: Path) -> None:
     """Refuse a path like `~somebody/notes` where the system knows no such user."""
     try:
         path.expanduser()

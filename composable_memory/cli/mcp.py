@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from composable_memory.cli.command import ExitCode, run
+from composable_memory.cli.command import ExitCode, require_home, run
 from composable_memory.cli.options import Port, Session, StateDir
 from composable_memory.cli.output import error, warn
 from composable_memory.cli.watch import end_signals
@@ -75,6 +75,7 @@ def named_workspaces(given: list[str]) -> Mapping[str, Path]:
         if name in named or (not name and len(given) > 1):
             problem = "give each of several workspaces a name of its own: --workspace work=DIR"
             raise typer.BadParameter(problem, param_hint="--workspace")
+        require_home(Path(folder))
         named[name] = Path(folder).expanduser()
     return named
 

@@ -854,7 +854,13 @@ def test_a_line_0_is_bad_usage(indexed: Cmem, place: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "args", [("index", "--workspace", "~nobodyhere/x"), ("status", "--state-dir", "~nobodyhere/x")], ids=str
+    "args",
+    [
+        ("index", "--workspace", "~nobodyhere/x"),
+        ("status", "--state-dir", "~nobodyhere/x"),
+        ("mcp", "--workspace", "work=~nobodyhere/x"),
+    ],
+    ids=str,
 )
 def test_the_home_of_somebody_unknown_is_bad_usage(cmem: Cmem, args: Sequence[str]) -> None:
     result = cmem(*args, placed=False)

@@ -109,7 +109,9 @@ class HttpSource:
         try:
             answer = parsed(body)
         except ValueError:
-            excerpt = redact(self._secrets.hidden(body.decode("utf-8", "replace"))[:200])
+            # Masked before it is cut: of half a secret no rule knows what it is.
+            shown = self._secrets.hidden(body.decode("utf-8", "replace"))[:2_000]
+            excerpt = redact(shown)[:200]
             raise BackendGarbled(self._id, "search", excerpt=excerpt, expected="JSON") from None
         return self._secrets.hidden_in(answer)
 

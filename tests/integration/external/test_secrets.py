@@ -39,6 +39,13 @@ async def test_no_error_of_a_service_has_the_key(services: BackendServices, stat
     assert "***" in str(caught.value)
 
 
+async def test_no_error_of_a_service_shows_the_half_of_a_token(services: BackendServices) -> None:
+    token = "ghp_" + "0a1B2c3D4e5F" * 3
+    with pytest.raises(BackendError) as caught:
+        await ask_service(services, 200, f"<p>{'x' * 180} {token}</p>")
+    assert "0a1B" not in str(caught.value)
+
+
 async def test_no_result_of_a_service_has_the_key(services: BackendServices) -> None:
     body = json.dumps([{"path": KEY, "title": KEY, "text": f"pump {KEY}"}])
     told = await ask_service(services, 200, body)
