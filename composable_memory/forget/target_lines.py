@@ -67,7 +67,7 @@ def look_up(notes: Notes, target: str, *, everything: bool) -> Found:
         if named:
             return _one_or_choice(named, everything)
         if target.strip().startswith("^"):
-            raise InvalidArgument("target", f"the id of a line; no line has the id ^{name}", target)
+            raise InvalidArgument("target", "the id of a retained line of the notes", target)
     name = target.strip()
     if " " not in name and (name.startswith("^") or is_note(PurePath(name).name)):
         raise InvalidArgument("target", "a query, a place such as notes.md#L3, or the id of a line", target)

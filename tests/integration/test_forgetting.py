@@ -499,6 +499,23 @@ async def test_a_document_that_says_the_same_is_told_and_not_indexed_any_more(pl
 
 
 @pytest.mark.thorough
+async def test_passages_of_documents_and_transcripts_are_counted_once_and_as_such(place: Place) -> None:
+    place.write("memory/page.html", f"<p>The ferry leaves.</p>\n<p>{SECRET}</p>\n")
+    said = place.state / "agents/main/sessions/a.jsonl"
+    said.parent.mkdir(parents=True)
+    message = {"type": "message", "message": {"role": "user", "content": "The lamp of the barn is green."}}
+    said.write_text(json.dumps(message) + "\n", "utf-8")
+    async with place.open(builtin={"documents": ["html"], "sources": ["memory", "sessions"]}) as memory:
+        await memory.sync()
+        page = await memory.plan_forgetting("memory/page.html#L2")
+        talk = await memory.plan_forgetting("sessions/a.jsonl#L1")
+
+    assert [one.what for one in page.stores if "passages" in one.what] == ["passages of other files"]
+    assert [(one.what, one.count) for one in talk.stores if "passages" in one.what] == [
+        ("passages of transcripts", 1)
+    ]
+
+
 async def test_a_line_of_a_document_stays_hidden_after_a_kill(place: Place) -> None:
     document = place.write("memory/page.html", f"<p>The ferry leaves.</p>\n<p>{SECRET}</p>\n")
     await killed(place, "_mask_records", "memory/page.html#L2")

@@ -63,12 +63,12 @@ async def stored(connection: Connection, tenant: int, *, wanted: Forgetting) -> 
     """Return what is stored of some lines, and of what was said in the same words."""
     lines = wanted.lines
     places = ([getattr(one, name) for one in lines] for name in ("path", "start_line", "end_line"))
-    own = [row["id"] for row in await connection.fetch(OVERLAPPING, tenant, *places)]
+    own = {row["id"] for row in await connection.fetch(OVERLAPPING, tenant, *places)}
     said = {row["id"]: row["path"] for row in await _said(connection, tenant, wanted)}
     vectors = await connection.fetchval(VECTORS, tenant, [*own, *said])
     documents = {path for path in said.values() if reader_of(path)}
     left = (sorted(one.difference(wanted.paths)) for one in ({*said.values()} - documents, documents))
-    return Stored(len(own), len(said), vectors, *left)
+    return Stored(len(own - said.keys()), [*said.values()], vectors, *left)
 
 
 async def mark_unread(connection: Connection, tenant: int, *, owner: str, wanted: Forgetting) -> bool:

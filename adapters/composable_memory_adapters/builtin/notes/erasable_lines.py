@@ -9,10 +9,10 @@ from composable_memory_adapters.builtin.notes.documents import reader_of
 
 
 class Stored(NamedTuple):
-    """What the index holds: passages of notes and of files that cannot be cut, vectors, which files."""
+    """What the index holds: passages of notes, those of other files by their paths, vectors, which files."""
 
     passages: int
-    said: int
+    said: Sequence[str]
     vectors: int
     transcripts: Sequence[str]
     documents: Sequence[str]
@@ -23,8 +23,8 @@ class Stored(NamedTuple):
             Holding(store=store, what="passages of notes", count=self.passages),
             Holding(
                 store=store,
-                what="passages of transcripts" if not self.documents else "passages of other files",
-                count=self.said,
+                what=f"passages of {'other files' if any(map(reader_of, self.said)) else 'transcripts'}",
+                count=len(self.said),
                 examples=(*self.transcripts, *self.documents),
             ),
             Holding(store=store, what="vectors", count=self.vectors),

@@ -45,7 +45,7 @@ def stored(connection: Connection, wanted: Forgetting) -> Stored:
     for path in said.values():
         (documents if reader_of(path) else transcripts).add(path)
     left = (sorted(found.difference(wanted.paths)) for found in (transcripts, documents))
-    return Stored(len(own), len(said), vectors, *left)
+    return Stored(len(own - said.keys()), [*said.values()], vectors, *left)
 
 
 def mark_unread(connection: Connection, wanted: Forgetting) -> None:
