@@ -356,9 +356,12 @@ class ComposableMemoryManager:
                 *(one.sync(reason=reason, force=force, progress=progress) for _, one in syncing),
                 return_exceptions=True,
             )
-        for (backend_id, _), outcome in zip(syncing, outcomes, strict=True):
+        for number, ((backend_id, _), outcome) in enumerate(zip(syncing, outcomes, strict=True)):
             if isinstance(outcome, SyncReport):
                 self._handles[backend_id].breaker.record_success()  # what was broken may be mended now
+            elif not isinstance(outcome, BaseException):
+                problem = f"it returned a {type(outcome).__name__}, not a SyncReport"
+                outcomes[number] = BackendError(backend_id, "sync", problem)
         return _joined_report(reason, [backend_id for backend_id, _ in syncing], outcomes)
 
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:

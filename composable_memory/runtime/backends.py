@@ -12,7 +12,6 @@ from composable_memory.config.layers import LoadedSettings, validate_backend_opt
 from composable_memory.config.settings import BackendSection
 from composable_memory.errors import (
     BackendError,
-    BackendTimeout,
     BackendUnavailable,
     ComposableMemoryError,
     ConfigError,
@@ -70,7 +69,7 @@ class BackendOpener:
         for backend_id in enabled:
             paired = pair if backend_id == memory.backend else None
             try:
-                async with asyncio.timeout(OPEN_TIMEOUT_S):
+                async with deadline(backend_id, "open", OPEN_TIMEOUT_S):
                     manager = await stack.enter_async_context(
                         self._contained(backend_id, paired or self.opened(backend_id))
                     )
@@ -182,9 +181,7 @@ class BackendOpener:
     def _lost(
         self, backend_id: str, error: Exception | SystemExit, operation: Literal["open", "close"] = "open"
     ) -> Degradation:
-        if isinstance(error, TimeoutError):
-            error = BackendTimeout(backend_id, operation, limit_s=OPEN_TIMEOUT_S, elapsed_s=OPEN_TIMEOUT_S)
-        elif not isinstance(error, ComposableMemoryError):
+        if not isinstance(error, ComposableMemoryError):
             error = BackendError(backend_id, operation, f"it raised {type(error).__name__}: {error}")
         self.services.ops_log.emit(
             BackendDegraded(what=backend_id, level="unavailable", reason=str(error)),

@@ -24,6 +24,7 @@ from composable_memory.tools import search as tools
 from composable_memory.types import (
     MemoryProviderStatus,
     QueryResponse,
+    SyncReport,
 )
 from composable_memory_ops_logs import OpsEvent, OpsLog, OpsLogReader
 from tests.property.test_fallback_properties import HastyLoop
@@ -178,6 +179,25 @@ async def test_a_late_answer_is_not_taken_in_and_its_error_is_nobodys() -> None:
     assert complaints == []
 
 
+async def test_a_report_of_a_sync_that_is_none_is_a_failure_of_the_liar_alone() -> None:
+    class Synced(in_memory.InMemoryBackend):
+        def __init__(self, report: Any) -> None:
+            super().__init__({})
+            self.report = report
+
+        async def sync(self, **_: Any) -> Any:
+            return self.report
+
+    liar = ComposableBackendEntry(id="liar", manager=Synced("fine"))
+    honest = ComposableBackendEntry(id="honest", manager=Synced(SyncReport(reason="manual", files_indexed=2)))
+    report = await ComposableMemoryManager([liar, honest]).sync()
+
+    assert report.files_indexed == 2
+    assert [one.endswith("it returned a str, not a SyncReport") for one in report.problems] == [True]
+    with pytest.raises(BackendError, match="not a SyncReport"):
+        await ComposableMemoryManager([liar]).sync()
+
+
 async def test_closing_does_not_wait_for_a_backend_that_never_ends() -> None:
     silent = Silent()
     manager = ComposableMemoryManager([ComposableBackendEntry(id="silent", manager=silent, timeout_s=0.01)])
@@ -224,6 +244,22 @@ async def test_a_plug_in_that_cannot_be_closed_keeps_nobody_from_the_answer(
     assert "failed to close" in told
     assert "stuck" in told
     assert "no way out" in told
+
+
+async def test_the_time_that_a_plug_in_had_to_close_is_told(
+    workspace: Path, state_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    @asynccontextmanager
+    async def slow(*_: object) -> AsyncIterator[in_memory.InMemoryBackend]:
+        yield in_memory.InMemoryBackend({}, backend_id="slow")
+        raise BackendTimeout("slow", "close", limit_s=5, elapsed_s=5)
+
+    spec = BackendSpec(id="slow", summary="slow", settings=in_memory.InMemorySettings, open=slow)
+    config = {"embedding": {"provider": "none"}, "backends": {"slow": {"enabled": True}}}
+    async with open_memory(workspace, state_dir, config, backends=[spec]):
+        pass
+
+    assert ["no answer after 5.00 s (limit 5 s)" in one for one in caplog.messages] == [True]
 
 
 def test_a_backend_that_never_closes_is_left() -> None:
