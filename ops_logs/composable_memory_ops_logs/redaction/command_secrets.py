@@ -165,7 +165,7 @@ def _pgpass(text: Text, line: re.Match[str]) -> Iterator[Span]:
 # --- secrets of a cluster -----------------------------------------------------------------------------------
 
 _ENTRY = Pattern(r"(?P<indent>[ \t]{1,16})[\w.-]{1,128}:[ ]?(?P<value>[^\n]*)")
-_JSON_ENTRY = Pattern(r"""[\s,]{0,32}"[\w.-]{1,128}"\s{0,4}:\s{0,4}"([^"\n]{1,65536})\"""")
+_JSON_ENTRY = Pattern(r"""[\s,]{0,32}"[\w.-]{1,128}"\s{0,4}:\s{0,4}(?:null|"((?:[^"\\\n]|\\.){0,65536})")""")
 _DATA = Pattern(
     r"""data(?:(?<=[\n"]data)|(?<=[\n"]stringdata)|(?<=\Adata)|(?<=\Astringdata))"?[ ]?:[ \t]{0,4}"""
     r"""(?:\r?\n|(?P<json>\{))"""
@@ -185,7 +185,7 @@ def _cluster_secrets(text: Text, kind: re.Match[str]) -> Iterator[Span]:
         place = start.end()
         while start["json"] and (entry := _JSON_ENTRY.match(text.low, place)):
             place = entry.end()
-            if is_given(entry[1]):
+            if entry[1] and is_given(entry[1]):
                 yield Span(*entry.span(1))
         yield from () if start["json"] else _entries(text, place, stop)
     yield Span(stop, stop)

@@ -54,6 +54,10 @@ MASKED: dict[str, list[tuple[str, str]]] = {
         ("refresh_token => abc", "refresh_token => ***"),
         ("client_secret := abc", "client_secret := ***"),
         ("clientSecret: abc", "clientSecret: ***"),
+        (
+            r'{"kind": "Secret", "data": {"ca": "", "a": null, "b": "Elm\"Tree7", "dsn": "app/Kirsch7@db"}}',
+            '{"kind": "Secret", "data": {"ca": "", "a": null, "b": "***", "dsn": "***"}}',
+        ),
         ("SECRET_KEY_BASE=abc", "SECRET_KEY_BASE=***"),
         ("TOKEN_2=abc", "TOKEN_2=***"),
         ("token: abc12345, then more", "token: ***, then more"),
