@@ -39,6 +39,7 @@ PIECES = (
         'password = """a\n',
         'form-data; name="password"\n\na\n',
         '"kind": "Secret", "data": {"a": "b", ',
+        "kind: Secret\ndata:\n  a: b\n",
         "1234 is your ",
         "password='\\",
         "passwd:,,,,,,",

@@ -164,6 +164,7 @@ def _pgpass(text: Text, line: re.Match[str]) -> Iterator[Span]:
 
 # --- secrets of a cluster -----------------------------------------------------------------------------------
 
+_LINE = Pattern(r"[^\n]*\n|[^\n]+")
 _ENTRY = Pattern(r"(?P<indent>[ \t]{1,16})[\w.-]{1,128}:[ ]?(?P<value>[^\n]*)")
 _JSON_ENTRY = Pattern(r"""[\s,]{0,32}"[\w.-]{1,128}"\s{0,4}:\s{0,4}(?:null|"((?:[^"\\\n]|\\.){0,65536})")""")
 _DATA = Pattern(
@@ -193,7 +194,8 @@ def _cluster_secrets(text: Text, kind: re.Match[str]) -> Iterator[Span]:
 
 def _entries(text: Text, place: int, stop: int) -> Iterator[Span]:
     depth = 0
-    for line in text.raw[place:stop].splitlines(keepends=True):
+    for found in _LINE.finditer(text.raw, place, stop):
+        line = found[0]
         indent = len(line) - len(line.lstrip(" \t"))
         if not indent:
             return
