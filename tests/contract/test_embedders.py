@@ -83,9 +83,3 @@ class TestOllama(RemoteContract):
 
     def answer(self, received: loopback.Received) -> loopback.Reply:
         return loopback.ollama(received)
-
-
-@pytest.mark.thorough
-class TestOldOllama(TestOllama):
-    def answer(self, received: loopback.Received) -> loopback.Reply:
-        return loopback.ollama_of_old(received)

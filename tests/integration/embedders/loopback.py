@@ -222,14 +222,10 @@ def ollama(received: Received) -> Reply:
     body = received.json
     if not body["model"].startswith("nomic-embed-text"):
         return Reply.of({"error": f'model "{body["model"]}" not found, try pulling it first'}, 404)
-    if received.path == "/api/embed":
-        length = body.get("dimensions") or SHORT
-        return Reply.of({"embeddings": [vector_of(text, length) for text in body["input"]]})
-    return Reply.of({"embedding": vector_of(body["prompt"])})
+    length = body.get("dimensions") or SHORT
+    return Reply.of({"embeddings": [vector_of(text, length) for text in body["input"]]})
 
 
-def ollama_of_old(received: Received) -> Reply:
+def ollama_of_old(_: Received) -> Reply:
     """Answer as Ollama did before it knew batches."""
-    if received.path == "/api/embed":
-        return Reply(status=404, body=b"404 page not found", headers={"content-type": "text/plain"})
-    return ollama(received)
+    return Reply(status=404, body=b"404 page not found", headers={"content-type": "text/plain"})
