@@ -174,7 +174,7 @@ def _without_front_matter(result: MemorySearchResult) -> Line:
         for one, begin in ((snippet, max(0, head - (place or 0))), (passage, head))
     )
     body = next((body for body in bodies if body.text.strip()), snippet)
-    return snippet if _holds_an_answer(snippet, body) else body
+    return snippet if head and _holds_an_answer(snippet, body) else body
 
 
 def _holds_an_answer(head: Line, body: Line) -> bool:
