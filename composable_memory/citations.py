@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from composable_memory.highlights import stripped
 from composable_memory.session_keys import is_shared
-from composable_memory.types import MemorySearchResult, format_citation
+from composable_memory.types import PAGED, MemorySearchResult, format_citation
 from composable_memory_ops_logs.lazy import Pattern
 
 if TYPE_CHECKING:
@@ -62,8 +62,13 @@ def read_citation(text: str, *, as_written: bool = False) -> Citation | None:
 
 
 def format_place(one: "MemorySearchResult | RankedHit | Judgement") -> str:
-    """Return `path:3-7`, `path:3-3:1280` for a piece of a line, and the path where there are no lines."""
+    """Return `path:3-7`, `path:3-3:1280` for a piece of a line, and the path where there are no lines.
+
+    Pages are cited as everywhere: `a.pdf#p3-p4`.
+    """
     within = f":{one.start_char}" if one.start_char else ""
+    if one.path.lower().endswith(PAGED):
+        return f"{format_citation(one.path, one.start_line, one.end_line)}{within}"
     return f"{one.path}:{one.start_line}-{one.end_line}{within}" if one.start_line else one.path
 
 

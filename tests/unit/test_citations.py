@@ -4,7 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from composable_memory.citations import Citation, CitationMode, cite, read_citation, with_source_line
+from composable_memory.citations import (
+    Citation,
+    CitationMode,
+    cite,
+    format_place,
+    read_citation,
+    with_source_line,
+)
 from composable_memory.types import MemorySearchResult, Origin
 
 
@@ -28,6 +35,18 @@ def citation_of(
 
 def test_a_passage_is_cited_with_its_lines() -> None:
     assert citation_of(a_result(3, 7)) == "memory/2026-05-03.md#L3-L7"
+
+
+def test_a_place_in_a_note_has_lines_and_one_in_a_paged_document_has_pages() -> None:
+    for path, start_char, place in (
+        ("a.md", 0, "a.md:3-7"),
+        ("a.PDF", 0, "a.PDF#p3-p7"),
+        ("a.epub", 1280, "a.epub#p3-p7:1280"),
+    ):
+        shown = format_place(replace(a_result(3, 7), path=path, start_char=start_char))
+
+        assert shown == place
+        assert read_citation(shown) == Citation(path, 3, 7, start_char or None)
 
 
 def test_a_single_line_is_cited_once() -> None:
