@@ -23,6 +23,7 @@ _IS_CJK = Pattern(rf"[{_CJK}]")
 _LEAD = Pattern(r"(?:[-*+]|\d{1,4}[.)])\s+(?:\[[ xX]\]\s+)?")
 _BLOCK_ID = re.compile(r"\s\^[A-Za-z0-9-]+\s*$")
 _YEAR = re.compile(r"(?:19|20)\d{2}")
+_YEAR_OF_A_DAY = re.compile(r"(?<!\d)(?:19|20)\d{2}(?=-\d{2}-\d{2}(?!\d))")
 _STRUCTURE = re.compile(r"#{1,6}\s|`{3}|~{3}|[-*_=|: ]+$")
 
 TELLING = 4
@@ -122,10 +123,7 @@ class Quotations:
         self._sizes = {len(run) for run in self._runs}
         self._beginnings = {words[:size] for words in said for size in EDGES}
         self._endings = {words[-size:] for words in said for size in EDGES}
-        years = {year for one in telling for year in _years_of_days(one.text)}
-        self._marks = {
-            word for words in said for word in words if len(word) > 3 and _has_digits(word)
-        } - years
+        self._marks = {word for one in telling for word in _marks_in(one)}
         every = frozenset(word for words in said for word in words)
         self.words = frozenset(one for one in every if len(one) > 3 or _IS_CJK.match(one)) or every
         """Every text that quotes has one of these words."""
@@ -182,10 +180,15 @@ def _runs(words: Words) -> Iterator[Words]:
         yield from (words[at : at + size] for at in range(len(words) - size + 1))
 
 
-def _years_of_days(text: str) -> Iterator[str]:
-    for mention in time_mentions(text):
+def _marks_in(statement: Statement) -> set[str]:
+    """Return the numbers of a statement, without those that it has only as the year of a day or a month."""
+    text, rest = statement.text, statement.text
+    for mention in reversed(time_mentions(text)):
         if "-" in (mention.hint.date or ""):
-            yield from filter(_YEAR.fullmatch, words_of(text[mention.start : mention.end]))
+            days = _YEAR.sub("", text[mention.start : mention.end])
+            rest = f"{rest[: mention.start]}{days}{rest[mention.end :]}"
+    rest = _YEAR_OF_A_DAY.sub("", rest)  # also in paths, where it is no time
+    return {word for word in words_of(rest) if len(word) > 3 and _has_digits(word)}
 
 
 def _has_digits(word: str) -> bool:

@@ -36,3 +36,14 @@ def test_the_year_of_a_day_or_a_month_is_no_number_that_tells_a_quotation() -> N
     assert said.masked("is it 4711?", "…") == "is it …?"
     assert said.masked("which key has 2024 on it?", "…") == "which key has … on it?"
     assert said.masked("since January 2026, door code", "…") == "…"
+
+
+def test_a_number_that_stands_beside_the_same_year_tells_a_quotation() -> None:
+    note = """- The safe opens with 2019 since 4 March 2019.
+- The code of the shed is 2024.
+- The roof was mended in May 2024.
+"""
+    said = Quotations(statements_of(note))
+
+    assert said.masked("is it 2019?", "…") == "is it …?"
+    assert said.masked("is it 2024?", "…") == "is it …?"
