@@ -396,9 +396,13 @@ class ComposableMemoryManager:
         self.require_usable("close")
         self._closed = True
         calls = BoundedCalls()
+
+        async def close(backend: MemorySearchManager) -> None:
+            await backend.close()  # one that raises without being awaited keeps no other open
+
         outcomes = await asyncio.gather(
             *(
-                calls.run(id_, "close", handle.entry.manager.close(), CLOSE_TIMEOUT_S)
+                calls.run(id_, "close", close(handle.entry.manager), CLOSE_TIMEOUT_S)
                 for id_, handle in self._handles.items()
             )
         )

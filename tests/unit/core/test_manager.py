@@ -1,7 +1,7 @@
 """The composite memory: routing, merging, degradation, logging."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, cast
 from uuid import UUID
@@ -627,6 +627,20 @@ async def test_after_close_it_refuses_and_closing_twice_is_fine() -> None:
 
     with pytest.raises(BackendUnavailable, match="it is closed"):
         await manager.query("anything")
+
+
+async def test_a_backend_that_cannot_be_closed_keeps_no_other_open() -> None:
+    class Torn(in_memory.InMemoryBackend):
+        def close(self) -> Coroutine[Any, Any, None]:
+            raise OSError("the socket is gone")
+
+    other = in_memory.InMemoryBackend(backend_id="b")
+    manager = ComposableMemoryManager([entry("a", Torn()), entry("b", other)])
+
+    with pytest.raises(BackendError, match=r"a: .*the socket is gone"):
+        await manager.close()
+    with pytest.raises(BackendUnavailable, match="closed"):
+        await other.search("anything")
 
 
 def test_two_backends_of_one_id_are_refused() -> None:
