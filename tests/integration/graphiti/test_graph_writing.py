@@ -92,6 +92,13 @@ async def ingest(
     await graph.upsert_edges(edges)
 
 
+async def ingest_jobs(graph: GraphitiGraph, group_id: str, *jobs: tuple[str, str, int]) -> None:
+    """Write of each job an episode that says on a day at which firm alone Zelda works."""
+    for episode, firm, at in jobs:
+        edge = fact("Zelda", "WORKS_AT", firm, episode, at=at, exclusive=True)
+        await ingest(graph, group_id, episode, edge)
+
+
 async def facts(database: CypherDatabase, group_id: str) -> Sequence[Row]:
     return await database.read(group_id, ALL_FACTS)
 
@@ -339,9 +346,7 @@ async def test_what_was_taken_back_stays_so_when_what_parted_it_is_forgotten(
     graph_database: CypherDatabase, group_id: str
 ) -> None:
     graph = graph_of(graph_database, group_id)
-    for episode, firm, at in (("c1", "Acme", 1), ("c2", "Globex", 5), ("c3", "Acme", 8)):
-        edge = fact("Zelda", "WORKS_AT", firm, episode, at=at, exclusive=True)
-        await ingest(graph, group_id, episode, edge)
+    await ingest_jobs(graph, group_id, ("c1", "Acme", 1), ("c2", "Globex", 5), ("c3", "Acme", 8))
     await graph.retire([graph_id(group_id, "c1")], at=day(20))
     await graph.retire([graph_id(group_id, "c3")], at=day(21))
 
@@ -367,9 +372,7 @@ async def test_forgetting_that_something_was_said_again_lets_hold_what_that_had_
     graph_database: CypherDatabase, group_id: str
 ) -> None:
     graph = graph_of(graph_database, group_id)
-    for episode, firm, at in (("c1", "Acme", 1), ("c2", "Globex", 1), ("c3", "Globex", 5)):
-        edge = fact("Zelda", "WORKS_AT", firm, episode, at=at, exclusive=True)
-        await ingest(graph, group_id, episode, edge)
+    await ingest_jobs(graph, group_id, ("c1", "Acme", 1), ("c2", "Globex", 1), ("c3", "Globex", 5))
     assert [row["invalid_at"] for row in await facts(graph_database, group_id)] == [day(5).isoformat(), None]
 
     await graph.forget("c3")
@@ -405,9 +408,7 @@ async def test_who_forgets_again_after_a_kill_at_any_moment_settles_everything(
     for writes in range(100):
         group = f"{group_id}n{writes}"
         graph = graph_of(graph_database, group)
-        for episode, firm, at in jobs:
-            edge = fact("Zelda", "WORKS_AT", firm, episode, at=at, exclusive=True)
-            await ingest(graph, group, episode, edge)
+        await ingest_jobs(graph, group, *jobs)
         killed = cast("CypherDatabase", KilledAfter(graph_database, writes))
         try:
             for episode in ("c4", "c2"):
