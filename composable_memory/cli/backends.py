@@ -32,7 +32,7 @@ from composable_memory.json_documents import document
 from composable_memory.registry import FoundBackend, Registry, discover_backends
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
-from composable_memory.state.folders import made_folder
+from composable_memory.state.folders import make_state_folder
 from composable_memory.types import MemoryProviderStatus, MemorySearchResult, QueryResponse
 
 MOST_RAW = 4_000
@@ -255,7 +255,7 @@ async def backends_add(
     if is_done:
         if not yes:
             typer.confirm("Write this?", abort=True, err=True)
-        state = await asyncio.to_thread(made_folder, target.state_dir or default_state_dir(os.environ))
+        state = await asyncio.to_thread(make_state_folder, target.state_dir or default_state_dir(os.environ))
         await asyncio.to_thread(write, Edit(path=file, before=before, after=after), state, is_private=True)
     if as_json:
         results = [document(one) for one in response.results]

@@ -92,7 +92,7 @@ async def export(
     """Export notes, facts, judgements and weights for other programs to read."""
     async with AsyncExitStack() as stack:
         opened = await stack.enter_async_context(target.open())
-        memory, asleep = await runtime.with_all_kept(opened, stack, environment())
+        memory, asleep = await runtime.with_disabled_backends(opened, stack, environment())
         left_out = {backend_id: reason for backend_id, reason in asleep.items() if reason}
         counts, unread = await export_memory(memory, folder)
     if as_json:

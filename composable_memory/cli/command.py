@@ -42,7 +42,7 @@ class Target:
             environ=client.environ,
             registry=client.registry,
         )
-        return request.open() if anew else client.kept.lent(request)
+        return request.open() if anew else client.kept.borrow(request)
 
     def state_folder(self) -> Path:
         """Return where its indexes and logs are."""

@@ -24,7 +24,7 @@ from composable_memory.connect.file_text import table
 from composable_memory.errors import ConfigError
 from composable_memory.json_documents import document
 from composable_memory.paths import has_memory_files
-from composable_memory.state.folders import existing_folder, made_folder
+from composable_memory.state.folders import existing_folder, make_state_folder
 from composable_memory.types import JsonValue
 from composable_memory_ops_logs import redact
 
@@ -62,7 +62,7 @@ async def connect(
     workspace = await asyncio.to_thread(existing_folder, target.workspace)
     options = ["--workspace", str(workspace)]
     if target.state_dir is not None:
-        options += ["--state-dir", str(await asyncio.to_thread(made_folder, target.state_dir))]
+        options += ["--state-dir", str(await asyncio.to_thread(make_state_folder, target.state_dir))]
     if not undo and not await asyncio.to_thread(has_memory_files, workspace):
         warn(f"note: {workspace} has neither MEMORY.md nor memory/; is it the folder with the notes?")
     words = running_command(sys.argv[0], Path(sys.prefix), os.environ)
@@ -74,7 +74,7 @@ async def connect(
         return
     if scope not in client.servers:
         raise ConfigError("connect", f"{client.title} has no configuration for a project; use --scope user")
-    state = await asyncio.to_thread(made_folder, target.state_dir or default_state_dir(os.environ))
+    state = await asyncio.to_thread(make_state_folder, target.state_dir or default_state_dir(os.environ))
     places = Places(home=Path.home(), project=await asyncio.to_thread(Path.cwd), environ=os.environ)
     if undo:
         edits = await asyncio.to_thread(plan_undo, client, places, scope, state)

@@ -181,7 +181,7 @@ async def ship(
     as_json: AsJson = False,
 ) -> None:
     """Send the lines of this workspace that were not sent yet to a server or a collector."""
-    from composable_memory.state.log_shipping import ship, ship_on  # late, as it is seldom asked for
+    from composable_memory.state.log_shipping import keep_shipping, ship  # late, as it is seldom asked for
 
     workspace_id, opened = await asyncio.to_thread(_log_store, target, to)
     async with opened as store:
@@ -191,7 +191,7 @@ async def ship(
         else:
             print_line(f"Sent {counted(sent, 'line')} to {store.name}.")
         if follow:
-            await ship_on(target.state_folder(), workspace_id, store, on_problem=warn)
+            await keep_shipping(target.state_folder(), workspace_id, store, on_problem=warn)
 
 
 def _log_store(target: Target, to: str | None) -> tuple[str, "AbstractAsyncContextManager[LogStore]"]:

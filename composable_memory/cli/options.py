@@ -273,10 +273,10 @@ def moment_of_now(now: str | None) -> datetime | None:
         typer.BadParameter: it names none.
     """
     from composable_memory.errors import ConfigError  # late, as it is seldom given
-    from composable_memory.runtime.opening import moment_given
+    from composable_memory.runtime.opening import parse_iso_time
 
     try:
-        return moment_given(now, "--now") if now is not None else None
+        return parse_iso_time(now, "--now") if now is not None else None
     except ConfigError as error:
         raise typer.BadParameter(f"{now!r} is no time; write 2026-05-03T14:00", param_hint="--now") from error
 

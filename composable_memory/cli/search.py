@@ -37,7 +37,7 @@ from composable_memory.errors import InvalidArgument
 from composable_memory.highlights import Line, best_lines, lines_of, readable, snippet_of, whole_text
 from composable_memory.json_documents import document
 from composable_memory.paths import FOREIGN
-from composable_memory.query.context_pack import told_facts
+from composable_memory.query.context_pack import timed_facts
 from composable_memory.query.filters import day_of, parse_since, parse_until, read_filters
 from composable_memory.tools.search import (
     MemorySearchRequest,
@@ -330,7 +330,7 @@ def print_result(result: MemorySearchResult, lines: Sequence[Line], folder: Path
         print_line(f"  {' > '.join(above)}", dim=True)
     for line in lines:
         print_line_of(line, indent=2)
-    for fact in told_facts(result):
+    for fact in timed_facts(result):
         print_line(f"  fact: {fact}", dim=True)
     if result.origin is not None and result.citation:
         gone = " (gone)" if result.origin.gone else ""

@@ -27,7 +27,7 @@ from composable_memory.config.layers import default_state_dir
 from composable_memory.errors import ComposableMemoryError, ConfigError
 from composable_memory.registry import discover_backends
 from composable_memory.runtime.memory import Memory
-from composable_memory.state.folders import existing_folder, made_folder
+from composable_memory.state.folders import existing_folder, make_state_folder
 from composable_memory.supervision.file_lock import file_lock
 from composable_memory_ops_logs.private_files import make_private_folder
 from composable_memory_start import ANSWERED, FOLDER, address_of, exchange, request_of
@@ -74,7 +74,7 @@ async def serve(
 ) -> ExitCode:
     """Keep a workspace ready: watch it, and answer `search`, `get`, `recall` and the like at once."""
     named = named_workspaces(workspace or ["."])
-    state = await asyncio.to_thread(made_folder, state_dir or default_state_dir(os.environ))
+    state = await asyncio.to_thread(make_state_folder, state_dir or default_state_dir(os.environ))
     addresses = [await asyncio.to_thread(_address, state, one) for one in named.values()]
     address = addresses[0]
     if action == "run" and not background:

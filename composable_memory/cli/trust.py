@@ -25,7 +25,7 @@ from composable_memory.config.trust import Request
 from composable_memory.config.validation import hide, hides, is_secret
 from composable_memory.json_documents import document
 from composable_memory.registry import Registry, discover_backends
-from composable_memory.state.folders import existing_folder, made_folder
+from composable_memory.state.folders import existing_folder, make_state_folder
 from composable_memory.types import JsonValue
 from composable_memory_ops_logs import redact_value, utc_now
 
@@ -51,7 +51,7 @@ async def trust(
     Consent is for the file as it is: if it changes, for example with a pull, it has to be given again.
     """
     workspace = await asyncio.to_thread(existing_folder, folder)
-    state = await asyncio.to_thread(made_folder, state_dir or default_state_dir(os.environ))
+    state = await asyncio.to_thread(make_state_folder, state_dir or default_state_dir(os.environ))
     revoked = await asyncio.to_thread(revoke_consent, workspace, WORKSPACE_FILES, state) if revoke else ()
     registry = await asyncio.to_thread(discover_backends)
     found = await asyncio.to_thread(_find, workspace, state, registry)

@@ -11,7 +11,7 @@ from composable_memory.config.section_text import UnsafeEdit, with_section
 from composable_memory.config.settings_files import read_settings_file
 from composable_memory.connect.edits import Edit, write
 from composable_memory.errors import ConfigError
-from composable_memory.state.folders import made_folder
+from composable_memory.state.folders import make_state_folder
 
 
 def text_of(file: Path) -> str | None:
@@ -32,5 +32,5 @@ def enter_section(backend_id: str, section: Mapping[str, JsonValue], state_dir: 
         after = with_section(before or "", file, backend_id, section)
     except (ConfigError, UnsafeEdit):
         return False
-    write(Edit(path=file, before=before, after=after), made_folder(state_dir), is_private=True)
+    write(Edit(path=file, before=before, after=after), make_state_folder(state_dir), is_private=True)
     return True

@@ -21,7 +21,7 @@ from composable_memory.forget.tombstones import FOLDER as FORGOTTEN
 from composable_memory.interfaces import KeptStore
 from composable_memory.json_documents import document
 from composable_memory.registry import discover_backends
-from composable_memory.state.folders import existing_folder, feedback_stores, made_folder
+from composable_memory.state.folders import existing_folder, feedback_stores, make_state_folder
 from composable_memory.state.workspaces import (
     KnownWorkspace,
     forget,
@@ -150,7 +150,7 @@ async def prune(
 
 
 def _kept_in(state_dir: Path | None) -> list[_Kept]:
-    state = made_folder(state_dir or default_state_dir(os.environ))
+    state = make_state_folder(state_dir or default_state_dir(os.environ))
     stores: dict[str, list[KeptStore]] = {}
     for store in _stores(state):
         stores.setdefault(store.workspace_id, []).append(store)
@@ -174,7 +174,7 @@ def _stores(state: Path) -> Iterator[KeptStore]:
 def _adopt(target: Target, wanted: str, *, force: bool) -> tuple[Path, str, str]:
     """Return the folder, the workspace that it is now, and the one that it was."""
     folder = existing_folder(target.workspace)
-    state = made_folder(target.state_dir or default_state_dir(os.environ))
+    state = make_state_folder(target.state_dir or default_state_dir(os.environ))
     if name := load_settings(folder, state_dir=state).settings.memory.id:
         raise ConfigError("memory.id", f"it says already that {folder} is workspace {name!r}; unset it first")
     before = identify(state, folder, now=utc_now())
@@ -203,7 +203,7 @@ def _refuse_two(folder: Path, target: _Kept, own: _Kept | None) -> None:
 
 def _prune(state_dir: Path | None, *, is_done: bool) -> tuple[list[KeptStore], list[KnownWorkspace]]:
     """Return what nobody needs, and workspaces that were only looked at; with `is_done` all is removed."""
-    state, kept = made_folder(state_dir or default_state_dir(os.environ)), _kept_in(state_dir)
+    state, kept = make_state_folder(state_dir or default_state_dir(os.environ)), _kept_in(state_dir)
     stores = [*_needless(kept)]
     forgotten = [*_only_looked_at(state, kept)]
     if is_done:

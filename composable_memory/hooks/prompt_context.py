@@ -171,9 +171,9 @@ def _queries(prompt: str) -> list[str]:
 
 def _text(result: "MemorySearchResult") -> str:
     from composable_memory.highlights import snippet_of
-    from composable_memory.query.context_pack import told_facts
+    from composable_memory.query.context_pack import timed_facts
 
-    return "\n".join([snippet_of(result).text.strip(), *(f"- {fact}" for fact in told_facts(result))])
+    return "\n".join([snippet_of(result).text.strip(), *(f"- {fact}" for fact in timed_facts(result))])
 
 
 def _within(told: "dict[str, MemorySearchResult]", most_tokens: int) -> Iterator[tuple[str, str]]:

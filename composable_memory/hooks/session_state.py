@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from composable_memory.errors import BackendUnavailable
-from composable_memory.state.folders import made_folder, workspace_mark
+from composable_memory.state.folders import make_state_folder, workspace_hash
 from composable_memory.supervision.file_lock import file_lock
 from composable_memory_ops_logs.private_files import replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -61,7 +61,7 @@ class SessionStates:
         Raises:
             ConfigError: the folder cannot be made.
         """
-        return cls(folder=made_folder(state_dir / FOLDER), workspace=workspace_mark(workspace))
+        return cls(folder=make_state_folder(state_dir / FOLDER), workspace=workspace_hash(workspace))
 
     async def read(self, session: str) -> SessionState:
         """Return the state of a session as it is now."""

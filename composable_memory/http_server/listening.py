@@ -19,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from composable_memory.errors import ConfigError
 from composable_memory.http_server.guard import Guard
-from composable_memory.state.folders import made_folder
+from composable_memory.state.folders import make_state_folder
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 TOKEN_FILE = "mcp-token"  # noqa: S105 - its name
@@ -63,7 +63,7 @@ async def access(
     if token_file is None and not _is_loopback(host):
         problem = f"{host} can be reached from elsewhere; choose a token for it and pass --token-file FILE"
         raise ConfigError("host", problem)
-    file = token_file or await asyncio.to_thread(made_folder, state_dir) / TOKEN_FILE
+    file = token_file or await asyncio.to_thread(make_state_folder, state_dir) / TOKEN_FILE
     token = await asyncio.to_thread(_token, file, may_make=token_file is None)
     return Access(host=host, port=port, token_file=file, token=token, bound=bound)
 

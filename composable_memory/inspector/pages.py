@@ -25,7 +25,7 @@ from composable_memory.inspector.logged_searches import (
 from composable_memory.inspector.markup import Child, Markup, el, line_chart, page
 from composable_memory.inspector.tuning import choice, sliders, weights_history
 from composable_memory.interfaces import Capability
-from composable_memory.runtime.opening import moment_given
+from composable_memory.runtime.opening import parse_iso_time
 from composable_memory.tools.explain import MemoryExplainRequest, memory_explain
 from composable_memory.tools.search import MemorySearchRequest, query_cited, why_unavailable
 from composable_memory.tools.status import MemoryStatusRequest, memory_status
@@ -94,7 +94,7 @@ class Inspector:
         if not asked:
             latest = await logged_searches(self.memory, TracesRequest(limit=LATELY))
             return self.framed("Search", "", ask, el("section", el("h2", "Asked lately"), self._rows(latest)))
-        now = moment_given(form["now"], "now") if form.get("now") else None
+        now = parse_iso_time(form["now"], "now") if form.get("now") else None
         request = MemorySearchRequest(query=asked, weak=bool(weak) or None, now=now)
         response = await query_cited(self.memory, request)
         failure = why_unavailable(response)

@@ -75,9 +75,9 @@ Refresh = Callable[[], Awaitable[object]]
 
 
 @asynccontextmanager
-async def weights_followed(context: LearningContext, refresh: Refresh) -> AsyncIterator[None]:
+async def follow_weights(context: LearningContext, refresh: Refresh) -> AsyncIterator[None]:
     """Call `refresh` whenever another process changed the store, until the block is left."""
-    async with goes_on(context.ops_log, {"follow weights": follow(context, refresh, context.pause)}):
+    async with running(context.ops_log, {"follow weights": follow(context, refresh, context.pause)}):
         yield
 
 
@@ -94,7 +94,7 @@ async def follow(context: LearningContext, refresh: Refresh, sleep: Sleep) -> No
 
 
 @asynccontextmanager
-async def goes_on(
+async def running(
     ops_log: OpsLog, work: Mapping[str, Coroutine[object, object, None]]
 ) -> AsyncIterator[None]:
     """Have work go on, by its names, until the block is left; what ends of itself by an error is logged."""

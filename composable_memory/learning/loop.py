@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from threading import Event
 
-from composable_memory.learning.active_weights import SURVIVED, Sleep, follow, goes_on, tell_failure
+from composable_memory.learning.active_weights import SURVIVED, Sleep, follow, running, tell_failure
 from composable_memory.learning.judging import TextReader
 from composable_memory.learning.logged import log_mark
 from composable_memory.learning.service import Learning
@@ -114,7 +114,7 @@ class LearningLoop:
 
 
 @asynccontextmanager
-async def learning_goes_on(
+async def learn_in_background(
     learning: Learning, read: TextReader, *, sleep: Sleep | None = None
 ) -> AsyncIterator[None]:
     """Follow changes of weights, and learn if the settings say so, until the block is left.
@@ -127,7 +127,7 @@ async def learning_goes_on(
     }
     if learning.settings.enabled:
         doing["learn"] = loop.run()
-    async with goes_on(learning.context.ops_log, doing):
+    async with running(learning.context.ops_log, doing):
         try:
             yield
         finally:

@@ -22,9 +22,9 @@ from composable_memory.learning.weight_tables import WeightTables
 from composable_memory.query.ranking import LiveWeights
 from composable_memory.query.replay import Replayer
 from composable_memory.registry import discover_backends
-from composable_memory.state.folders import existing_folder, made_folder
+from composable_memory.state.folders import existing_folder, make_state_folder
 from composable_memory.state.ops_log import open_ops_log
-from composable_memory.state.workspaces import identify, workspace_named
+from composable_memory.state.workspaces import find_workspace, identify
 from composable_memory.supervision.resource import closing
 from composable_memory_feedback.advice.evidence import Case, case_of, evidence_of
 from composable_memory_feedback.errors import FeedbackError
@@ -173,9 +173,9 @@ async def open_learning(
     folder = await asyncio.to_thread(existing_folder, Path(workspace))
     registry = await asyncio.to_thread(discover_backends)
     loaded = await asyncio.to_thread(load_settings, folder, overrides=config, environ=environ)
-    state = await asyncio.to_thread(made_folder, Path(state_dir or default_state_dir(environ)))
+    state = await asyncio.to_thread(make_state_folder, Path(state_dir or default_state_dir(environ)))
     if of is not None:
-        workspace_id = await asyncio.to_thread(workspace_named, state, of)
+        workspace_id = await asyncio.to_thread(find_workspace, state, of)
     else:
         name = loaded.settings.memory.id
         workspace_id = (await asyncio.to_thread(identify, state, folder, now=now(), name=name)).id

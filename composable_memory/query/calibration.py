@@ -1,7 +1,7 @@
-"""Turns a backend's own scores into numbers in [0, 1] that can be compared with other backends' (pure).
+"""Calibrates backend scores: maps each backend's own scale to [0, 1] so that scores can be compared (pure).
 
-Foreign scores are not commensurate: a fused rank may be 0.03 where a cosine says 0.8. Which method was used
-is part of the answer and of the log.
+Raw scores are not commensurate: a fused rank may be 0.03 where a cosine is 0.8. The method used is part of
+the answer and of the log.
 """
 
 from collections.abc import Sequence
@@ -12,38 +12,38 @@ RANK_HALF = 8
 """The rank method halves a score about every eight places."""
 
 STRONG = 0.43
-"""From this strength on a list has an answer; `benchmarks/weak_answers.py` fits it and shows its price."""
+"""A list this strong has an answer; `benchmarks/weak_answers.py` fits it and shows its price."""
 STRONG_HYBRID = 0.37
-"""The same where vectors took part: they lower the scores of passages that only share words."""
+"""The same for lists ranked with vectors, which lower the scores of passages that only share words."""
 NOISE = 0.05
 """A passage with a lower absolute score shares next to nothing with the question."""
 LEAD_SHARE = 0.3
-"""What the lead of the best over the rest of its list adds to its score."""
+"""How much the lead of the best result over the rest of its list adds to the list's strength."""
 
 
 class Calibration(StrEnum):
     """How raw scores become comparable."""
 
     AUTO = "auto"
-    """Identity for scores that keep the promise of [0, 1]; else `MAX`, or `RANK` where all are equal."""
+    """`IDENTITY` if the backend promises scores in [0, 1]; else `MAX`, or `RANK` if all are equal."""
     IDENTITY = "identity"
-    """Scores are absolute: taken as they are, cut to [0, 1]."""
+    """Scores are absolute: used as they are, clipped to [0, 1]."""
     MAX = "max"
-    """Divided by the best of the list: the best is 1, the theoretical minimum 0 stays 0."""
+    """Divided by the highest score: the best becomes 1, the theoretical minimum 0 stays 0."""
     MIN_MAX = "min-max"
-    """Stretched between the worst and the best of the list; one result, or equal ones, are 1."""
+    """Stretched between the lowest and the highest score; a single result, or equal ones, become 1."""
     RANK = "rank"
-    """By place alone: 8 / (7 + rank), so 1.0, 0.89, 0.8 … for backends without usable scores."""
+    """By rank alone: 8 / (7 + rank), so 1.0, 0.89, 0.8 …, for backends without usable scores."""
 
 
 def calibrate(
     scores: Sequence[float], method: Calibration, *, absolute: bool = True
 ) -> tuple[list[float], Calibration]:
-    """Return calibrated scores, in the order given, and the method that `AUTO` resolved to.
+    """Return the calibrated scores, in the order given, and the method that `AUTO` resolved to.
 
-    `scores` are finite and come best first. `absolute` says whether the backend promises absolute scores;
-    it only matters for `AUTO`. With theoretical minimum 0, `MAX` is the theoretical min-max normalisation
-    of Bruch, Gai and Ingber, "An Analysis of Fusion Functions for Hybrid Retrieval" (2022).
+    `scores` must be finite and sorted best first. `absolute` says whether the backend promises absolute
+    scores; it only matters for `AUTO`. As the theoretical minimum is 0, `MAX` is the theoretical min-max
+    normalisation of Bruch, Gai and Ingber, "An Analysis of Fusion Functions for Hybrid Retrieval" (2022).
     """
     if method is Calibration.AUTO:
         method = _resolve(scores, absolute=absolute)
@@ -51,10 +51,10 @@ def calibrate(
 
 
 def strength(scores: Sequence[float]) -> float:
-    """Return how much the best of a list stands for, from its calibrated scores, best first.
+    """Return how strongly a list suggests that it holds an answer, from its calibrated scores, best first.
 
-    A question that the notes do not answer finds passages that share a word or two with it: their scores are
-    low, and none stands out.
+    A question that the notes do not answer still finds passages that share a word or two with it, but their
+    scores are low and none stands out.
     """
     if not scores:
         return 0.0
@@ -80,7 +80,7 @@ def _max(scores: Sequence[float]) -> list[float]:
 
 
 def _min_max(scores: Sequence[float]) -> list[float]:
-    # Halved, or the spread of the largest numbers would be infinite, and what is divided by it no number.
+    # Halved, or the spread of the largest floats would be infinite and the quotients NaN.
     halves = [score / 2.0 for score in scores]
     top, bottom = max(halves, default=0.0), min(halves, default=0.0)
     spread = top - bottom

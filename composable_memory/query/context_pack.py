@@ -1,7 +1,7 @@
-"""Packs the best results into one text under a budget of characters or of tokens (pure).
+"""Packs the best results into one text within a budget of characters or tokens (pure).
 
-A token is estimated, without the tokenizer of any model: about four characters of a script with spaces, one
-character of Chinese, Japanese or Korean.
+Tokens are estimated without a tokenizer: about four characters of a script with spaces, one character of
+Chinese, Japanese or Korean.
 """
 
 import re
@@ -18,12 +18,12 @@ DEFAULT_MAX_CHARS = 2000
 SEPARATOR = "\n\n"
 ELLIPSIS = "…"
 SHORTEST_USEFUL = 40
-"""A piece is cut to fit only if room for at least this many characters of it remains."""
+"""A piece is cut to fit only if at least this many characters of it remain."""
 VARIETY_SHARE = 0.5
-"""A backend whose best result reaches this share of the best score of all gets a place."""
+"""A backend whose best result scores at least this share of the overall best score gets a place."""
 CHARS_PER_TOKEN = 4
 MOST_FACTS = 3
-"""So many facts at most are told below a passage."""
+"""At most this many facts are listed below a passage."""
 
 _WIDE = (
     "[\u1100-\u11ff\u2e80-\u303f\u3040-\u30ff\u3130-\u318f\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef"
@@ -37,7 +37,7 @@ class PackBudget:
     """How long a pack may be: at most `max_chars` characters, or at most `max_tokens` tokens.
 
     Raises:
-        ValueError: both or neither are given, or less than 1.
+        ValueError: both or neither are given, or the value is less than 1.
     """
 
     max_chars: int | None = None
@@ -51,7 +51,7 @@ class PackBudget:
 
     @classmethod
     def of(cls, max_chars: int | None = None, max_tokens: int | None = None) -> "PackBudget":
-        """Return a budget of tokens if one is given, else of characters."""
+        """Return a budget of `max_tokens` tokens if given, else of `max_chars` characters."""
         if max_tokens is not None:
             return cls(max_tokens=max_tokens)
         return cls(max_chars=DEFAULT_MAX_CHARS if max_chars is None else max_chars)
@@ -62,11 +62,11 @@ class PackBudget:
         return (self.max_chars or 0) if self.max_tokens is None else self.max_tokens * CHARS_PER_TOKEN
 
     def cost(self, text: str) -> int:
-        """Return what a text takes of the room; the cost of two texts is the sum of their costs."""
+        """Return how much of the room a text takes; costs add up."""
         return _quarter_tokens(text) if self.max_tokens is not None else len(text)
 
     def beginning(self, text: str, room: int) -> str:
-        """Return the longest beginning of `text` that costs at most `room`."""
+        """Return the longest prefix of `text` that costs at most `room`."""
         if self.max_tokens is None:
             return text[: max(0, room)]
         end = 0
@@ -76,7 +76,7 @@ class PackBudget:
 
 
 def estimate_tokens(text: str) -> int:
-    """Return about how many tokens a language model reads for `text`."""
+    """Estimate how many tokens a language model reads for `text`."""
     return -(-_quarter_tokens(text) // CHARS_PER_TOKEN)
 
 
@@ -85,10 +85,10 @@ def pack_results(
 ) -> tuple[str, tuple[MemorySearchResult, ...]]:
     """Return the pack and the results in it, in the order of `results`, best first.
 
-    Each piece is `#n path:start-end (score 0.00)`, with where a fact is from, and below it the snippet, then
-    the facts that were taken from it, with the time in which they hold. A piece that does not fit is cut
-    between words. Every backend with a result of at least half the best score has a piece, as long as there
-    is room for a useful one.
+    Each piece is `#n path:start-end (score 0.00)`, followed by the origin of a fact, and below it the snippet
+    and the facts taken from it, with the time in which they hold. A piece that does not fit is cut between
+    words. Every backend with a result of at least half the best score gets a piece, as long as there is room
+    for a useful one.
     """
     budget = budget or PackBudget.of()
     reserved = _reserved(results, budget)
@@ -113,25 +113,25 @@ def pack_results(
     return "".join(pieces), tuple(packed)
 
 
-def told_facts(result: MemorySearchResult) -> list[str]:
-    """Return the facts of a result whose time is known and not told by its snippet; the best of many."""
-    untold = (fact for fact in result.facts if fact.validity and not _tells_times(result.snippet, fact))
+def timed_facts(result: MemorySearchResult) -> list[str]:
+    """Return up to `MOST_FACTS` facts of a result whose times are known and not in the snippet."""
+    untold = (fact for fact in result.facts if fact.validity and not _mentions_times(result.snippet, fact))
     snippet = result.snippet.strip()
     told = (fact.validity if fact.text == snippet else str(fact) for fact in untold)
     return [" ".join(one.split()) for one in islice(told, MOST_FACTS)]
 
 
-def _tells_times(snippet: str, fact: SupportingFact) -> bool:
+def _mentions_times(snippet: str, fact: SupportingFact) -> bool:
     times = [moment.date().isoformat() for moment in (fact.valid_from, fact.valid_to) if moment]
     return all(time in snippet for time in times or [fact.validity])
 
 
 def _text(result: MemorySearchResult) -> str:
-    return "\n".join([result.snippet.strip(), *(f"- {one}" for one in told_facts(result))])
+    return "\n".join([result.snippet.strip(), *(f"- {one}" for one in timed_facts(result))])
 
 
 def _reserved(results: Sequence[MemorySearchResult], budget: PackBudget) -> Mapping[int, int]:
-    """Return the places of what each backend says best, with the room that is kept free for it."""
+    """Return the index of each backend's best result, with the room to keep free for it."""
     enough = VARIETY_SHARE * max((result.score for result in results), default=0.0)
     firsts: dict[str | None, int] = {}
     for place, result in enumerate(results):
@@ -145,11 +145,11 @@ def _reserved(results: Sequence[MemorySearchResult], budget: PackBudget) -> Mapp
 def _heading(number: int, result: MemorySearchResult) -> str:
     origin = f" from {result.origin.shown}" if result.origin else ""
     heading = f"#{number} {format_place(result)} (score {result.score:.2f}){origin}"
-    return " ".join(heading.splitlines()) + "\n"  # a file's name may hold what would look like another piece
+    return " ".join(heading.splitlines()) + "\n"  # a line break in a file name could fake another piece
 
 
 def _cut(head: str, text: str, room: int, budget: PackBudget, shortest: int) -> str:
-    """Return a piece cut between words; nothing if fewer than `shortest` characters of text would remain."""
+    """Return a piece cut between words; empty if fewer than `shortest` characters of text would remain."""
     begun = budget.beginning(text, room - budget.cost(head + ELLIPSIS))
     if len(begun) < shortest:
         return ""

@@ -1,4 +1,4 @@
-"""Asks several backends at the same time, each under its own deadline, and turns failures into answers."""
+"""Asks several backends at the same time, each under its own deadline, and turns failures into values."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,14 +35,14 @@ from composable_memory.types import (
 )
 
 SCORE_TOLERANCE = 1e-6
-"""A cosine of single precision may come out so much above 1; it is cut to 1."""
+"""A cosine in single precision may exceed 1 by this much; it is clipped to 1."""
 
 DEEPER_TO_FILTER = 4
-"""So many times more results are asked for where there are filters."""
+"""With filters, a backend that does not know them is asked for this many times more results."""
 
 MAX_LEGS = 20
 MAX_LEG_CHARS = 40
-"""What a backend says of its legs goes into the log, and from there into pictures."""
+"""What a backend reports about its legs goes into the log and into charts: limit its length."""
 
 T = TypeVar("T")
 
@@ -50,26 +50,26 @@ SOURCES = get_args(MemorySource)
 CODES = get_args(DegradationCode)
 
 OnAnswer = Callable[[BackendAnswer, int], None]
-"""Called with every answer as it comes in, and with the depth that was asked for."""
+"""Called with each answer as it arrives, and the depth that was asked for."""
 
 
 class FanOut:
-    """Asks handles in parallel, none of them for longer than its own deadline."""
+    """Asks backends in parallel, each under its own deadline."""
 
     def __init__(self, forgotten: Forgotten | None = None) -> None:
-        """Ask; what is `forgotten`, as of its last look, is in no answer."""
+        """Create a fan-out that drops whatever is `forgotten`, as of its last refresh, from every answer."""
         self._calls = BoundedCalls()
         self._forgotten = forgotten
 
     async def ask_all(
         self, handles: Sequence[BackendHandle], query: str, options: SearchOptions, on_answer: OnAnswer
     ) -> list[BackendAnswer]:
-        """Return one answer per handle, in their order. No backend's failure or delay touches another's."""
-        # A breaker that is half-open now waits for the outcome of these very calls, not of older ones.
+        """Return one answer per handle, in their order; no backend's failure or delay affects the others."""
+        # A breaker that is half-open now must learn the outcome of these calls, not of earlier ones.
         probed = [handle.breaker for handle in handles if handle.breaker.state is BreakerState.HALF_OPEN]
 
         def start(handle: BackendHandle) -> asyncio.Future[BackendAnswer]:
-            def take_in(outcome: SearchAnswer | Failure, took_s: float) -> BackendAnswer:
+            def record(outcome: SearchAnswer | Failure, took_s: float) -> BackendAnswer:
                 answer = self._answer(handle.entry.id, outcome, took_s * 1000)
                 if answer.error is None:
                     handle.breaker.record_success()
@@ -78,8 +78,8 @@ class FanOut:
                 on_answer(answer, options.max_results)
                 return answer
 
-            asked = _sound_answer(handle, query, options)
-            return self._calls.start(handle.entry.id, "search", asked, handle.entry.timeout_s, take_in)
+            asked = _validated_answer(handle, query, options)
+            return self._calls.start(handle.entry.id, "search", asked, handle.entry.timeout_s, record)
 
         try:
             return await asyncio.gather(*map(start, handles))
@@ -89,7 +89,7 @@ class FanOut:
             raise
 
     async def close(self) -> None:
-        """Cancel calls that were left behind, and give them a last moment to end."""
+        """Cancel the calls that were left behind, and give them a last moment to end."""
         await self._calls.cancel()
 
     def _answer(self, backend_id: str, outcome: SearchAnswer | Failure, took_ms: float) -> BackendAnswer:
@@ -108,20 +108,20 @@ class FanOut:
         )
 
 
-async def _sound_answer(handle: BackendHandle, query: str, options: SearchOptions) -> SearchAnswer:
-    """Ask one backend, and check what it says.
+async def _validated_answer(handle: BackendHandle, query: str, options: SearchOptions) -> SearchAnswer:
+    """Ask one backend, and validate its answer.
 
     Raises:
         Exception: whatever the backend raised.
-        BackendGarbled: nobody can read the answer.
+        BackendGarbled: the answer is unreadable.
     """
     must_filter = bool(options.filters)
     deeper = options
     if must_filter:
-        # Of what a backend that knows no filters finds, few may pass.
+        # A backend that does not filter may find few results that pass.
         deeper = replace(options, max_results=options.max_results * DEEPER_TO_FILTER)
-    raw = await _answer_of(handle, query, deeper)
-    results, troubles = _readable(handle, raw.results, deeper.max_results)
+    raw = await _raw_answer(handle, query, deeper)
+    results, troubles = _valid_results(handle, raw.results, deeper.max_results)
     if must_filter and not raw.is_filtered:
         results, unknown = filter_results(results, options.filters)
         if unknown:
@@ -139,7 +139,7 @@ async def _sound_answer(handle: BackendHandle, query: str, options: SearchOption
 def _without_forgotten(
     results: Sequence[MemorySearchResult], stones: Tombstones
 ) -> Iterator[MemorySearchResult]:
-    """Yield what was not forgotten of some results: those with nothing else in them are left out."""
+    """Yield the results with forgotten text removed, without those that have nothing else in them."""
     for one in results:
         source: MemorySource = "memory" if one.start_line and one.source == "memory" else "sessions"
         snippet, text = stones.hide(one.snippet, source), stones.hide(one.text, source)
@@ -160,14 +160,14 @@ def _unlisted(handle: BackendHandle) -> Degradation:
     return Degradation(backend_id=handle.entry.id, code="not-filtered", reason=reason)
 
 
-async def _answer_of(handle: BackendHandle, query: str, options: SearchOptions) -> SearchAnswer:
-    """Ask for an answer, or for bare results where that is all the backend knows.
+async def _raw_answer(handle: BackendHandle, query: str, options: SearchOptions) -> SearchAnswer:
+    """Ask for an answer, or for bare results if that is all the backend supports.
 
     Raises:
-        BackendGarbled: what came back is neither.
+        BackendGarbled: the reply is neither.
     """
     if handle.answerer is None:
-        return SearchAnswer(results=_listed(handle, await handle.entry.manager.search(query, options)))
+        return SearchAnswer(results=_as_tuple(handle, await handle.entry.manager.search(query, options)))
     answer = await handle.answerer.answer(query, options)
     if not isinstance(answer, SearchAnswer):
         raise _garbled(handle, answer, "a SearchAnswer")
@@ -175,12 +175,12 @@ async def _answer_of(handle: BackendHandle, query: str, options: SearchOptions) 
         raise _garbled(handle, answer.engines, "engines by name")
     if not _are_legs(answer.legs):
         raise _garbled(handle, answer.legs, "the beginning and the duration of legs by name")
-    if not all(_is_degradation(one) for one in _listed(handle, answer.degraded)):
+    if not all(_is_degradation(one) for one in _as_tuple(handle, answer.degraded)):
         raise _garbled(handle, answer.degraded, "Degradations with a known code")
     return answer
 
 
-def _listed(handle: BackendHandle, found: Sequence[T]) -> tuple[T, ...]:
+def _as_tuple(handle: BackendHandle, found: Sequence[T]) -> tuple[T, ...]:
     if not isinstance(found, list | tuple):
         raise _garbled(handle, found, "a list")
     return tuple(found)
@@ -190,19 +190,19 @@ def _garbled(handle: BackendHandle, excerpt: object, expected: str) -> BackendGa
     return BackendGarbled(handle.entry.id, "search", excerpt=repr(excerpt), expected=expected)
 
 
-def _readable(
+def _valid_results(
     handle: BackendHandle, answered: Sequence[MemorySearchResult], depth: int
 ) -> tuple[tuple[MemorySearchResult, ...], tuple[Degradation, ...]]:
-    """Return at most `depth` sound results, best first, and a word on those that are not.
+    """Return at most `depth` valid results, best first, and a degradation if others were invalid.
 
     Raises:
-        BackendGarbled: there are results and none of them is sound.
+        BackendGarbled: there are results, and none of them is valid.
     """
-    found = _listed(handle, answered)
+    found = _as_tuple(handle, answered)
     is_on_scale = _is_on_scale(handle)
     if _are_plain(found, is_on_scale=is_on_scale):
         return tuple(_best_first(found)[:depth]), ()
-    has_extra_paths = cache(lambda: bool(handle.entry.manager.status().extra_paths))  # asked once, and seldom
+    has_extra_paths = cache(lambda: bool(handle.entry.manager.status().extra_paths))  # rarely needed
     sound, wrong = [], []
     for result in found:
         expected = _expected_of(result, is_on_scale, has_extra_paths)
@@ -225,16 +225,16 @@ def _best_first(results: Sequence[MemorySearchResult]) -> Sequence[MemorySearchR
 
 
 def _are_plain(results: Sequence[MemorySearchResult], *, is_on_scale: bool) -> bool:
-    """Return whether results are what their type says at first sight, as those of nearly all answers are.
+    """Return whether a quick check finds all results valid, as in nearly all answers.
 
-    What is not is judged one by one, which takes three times as long.
+    Otherwise each result is checked on its own, which takes three times as long.
     """
     if not {MemorySearchResult}.issuperset(map(type, results)):
         return False
     if not results:
         return True
     lowest, highest = (0.0, 1.0) if is_on_scale else (-float_info.max, float_info.max)
-    # A comprehension for each attribute takes half the time of `attrgetter` with all of them, and `zip`.
+    # One comprehension per attribute takes half the time of `attrgetter` with all of them, and `zip`.
     paths = [one.path for one in results]
     snippets = [one.snippet for one in results]
     texts = [one.text for one in results]
@@ -250,7 +250,7 @@ def _are_plain(results: Sequence[MemorySearchResult], *, is_on_scale: bool) -> b
         and {dict}.issuperset(map(type, metadata))
         and {str, NoneType}.issuperset([type(one.citation) for one in results])
         and all(map(lowest.__le__, scores))
-        and all(map(highest.__ge__, scores))  # nor is any of them no number
+        and all(map(highest.__ge__, scores))  # false for NaN
         and min(starts) >= 0 <= min(within_lines)
         and all(map(le, starts, ends))
         and max(lengths := [*map(len, snippets)]) <= MAX_SNIPPET_CHARS
@@ -263,19 +263,19 @@ def _are_plain(results: Sequence[MemorySearchResult], *, is_on_scale: bool) -> b
     try:
         "".join([one for one in snippets if not one.isascii()]).encode()
         to_json(metadata)
-    except ValueError:  # half a surrogate pair, or a value that is none of JSON
+    except ValueError:  # a lone surrogate, or a value that JSON cannot hold
         return False
     return True
 
 
 def _trimmed(result: MemorySearchResult, is_on_scale: bool) -> MemorySearchResult:
-    """Return a result as its type says: a snippet of the length allowed, a score that reads back the same."""
+    """Return a result as its type promises: a snippet within the limit, a score that survives JSON."""
     score = float(result.score)
     if is_on_scale and not 0.0 <= score <= 1.0:
         score = min(1.0, max(0.0, score))
     snippet = result.snippet[:MAX_SNIPPET_CHARS]
     if not snippet.isascii():
-        snippet = snippet.encode(errors="replace").decode()  # half a surrogate pair can be written nowhere
+        snippet = snippet.encode(errors="replace").decode()  # a lone surrogate cannot be encoded
     highlights = within(result.highlights, len(snippet))
     text = result.text if isinstance(result.text, str) else ""
     if (
@@ -290,15 +290,15 @@ def _trimmed(result: MemorySearchResult, is_on_scale: bool) -> MemorySearchResul
 
 
 def _is_on_scale(handle: BackendHandle) -> bool:
-    """Return whether the backend's scores are taken at their word, as numbers from 0 to 1."""
+    """Return whether the backend's scores can be trusted to be in [0, 1]."""
     return handle.entry.calibration is Calibration.AUTO and Capability.CALIBRATED in handle.capabilities
 
 
 def _expected_of(result: object, is_on_scale: bool, has_extra_paths: Callable[[], bool]) -> str | None:
-    """Return what was expected in place of a result; None for one that is what its type says.
+    """Return what was expected instead of an invalid result; None if it is valid.
 
-    A stranger's backend may put anything into it. Every result of every answer comes by here: what is cheap
-    and nearly always true goes first.
+    A third-party backend may return anything. Every result of every answer is checked here, so the cheap
+    checks that nearly always pass come first.
     """
     if not isinstance(result, MemorySearchResult):
         return "a MemorySearchResult"
@@ -321,12 +321,12 @@ def _expected_of(result: object, is_on_scale: bool, has_extra_paths: Callable[[]
     if result.metadata.__class__ is not dict and not isinstance(result.metadata, Mapping):
         return "metadata by name"
     if result.metadata:
-        to_json(dict(result.metadata), fallback=str)  # raises what the backend is told of
+        to_json(dict(result.metadata), fallback=str)  # raises for what JSON cannot hold
     return None
 
 
 def _is_origin(origin: object) -> bool:
-    """Return whether it is one. It may lie anywhere: what was ingested from a file names that file."""
+    """Return whether this is a valid origin. Any path will do: ingested files keep their own."""
     return (
         isinstance(origin, Origin)
         and _is_name(origin.path)
@@ -343,7 +343,7 @@ def _are_lines(start: object, end: object) -> bool:
 
 
 def _may_name(path: object, has_extra_paths: Callable[[], bool]) -> bool:
-    """Return whether a result may have this path; outside the workspace, only a backend with extra paths."""
+    """Return whether a result may have this path; only backends with extra paths may leave the workspace."""
     if not _is_name(path):
         return False
     return not leads_outside(path) or has_extra_paths()
@@ -351,7 +351,7 @@ def _may_name(path: object, has_extra_paths: Callable[[], bool]) -> bool:
 
 @lru_cache(maxsize=4096)
 def _is_name_inside(path: str) -> bool:
-    """Return whether a path names a file in the workspace; the same ones are found again and again."""
+    """Return whether a path names a file in the workspace. Cached: the same files come up again and again."""
     return _is_name(path) and not leads_outside(path)
 
 

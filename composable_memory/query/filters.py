@@ -1,4 +1,4 @@
-"""Filters of a search: reads them from a query, and applies those that a result tells enough for (pure)."""
+"""Parses search filters from a query, and applies them to results that a backend did not filter (pure)."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence, Set
@@ -26,14 +26,14 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?!\d)")
 
 
 def read_filters(query: str, now: datetime) -> tuple[str, SearchFilters]:
-    """Return what is left of a query to look for, and the filters in it; times are counted from `now`.
+    """Return the query without its filters, and the filters; relative times are counted from `now`.
 
-    A query that ends like a sentence is one: quotation marks and hyphens in it are no filters, as in `who
-    sang "Yesterday"?`. A phrase that has to be there is still looked for. Marks that end a sentence or a part
-    of one do not belong to the filter before them, unless they stand in quotation marks.
+    A query that ends like a sentence is one: quotation marks and hyphens in it are not filters, as in `who
+    sang "Yesterday"?`. The words of a required phrase are still searched for. Punctuation after a filter does
+    not belong to it, unless in quotation marks.
 
     Raises:
-        InvalidArgument: the value of a filter is none.
+        InvalidArgument: a filter has an invalid value.
     """
     if not any(sign in query for sign in (":", '"', "-")):
         return query, NO_FILTERS
@@ -66,12 +66,12 @@ def read_filters(query: str, now: datetime) -> tuple[str, SearchFilters]:
 
 
 def _value_of(written: str) -> str:
-    """Return the value of a filter without the marks that end the sentence it stands in."""
+    """Return the value of a filter without trailing punctuation of the sentence."""
     return (written.rstrip(_ENDS) or written).strip('"')
 
 
 def _parts_of(text: str) -> Iterator[str]:
-    """Yield a text in parts of which those in quotation marks are whole."""
+    """Split a text into parts, keeping quoted ones whole."""
     at = 0
     for match in _QUOTED.finditer(text):
         yield text[at : match.start()]
@@ -80,8 +80,8 @@ def _parts_of(text: str) -> Iterator[str]:
     yield text[at:]
 
 
-def joined(one: SearchFilters, other: SearchFilters) -> SearchFilters:
-    """Return the filters of both; where both name paths, sources or types, any of them will do."""
+def combine(one: SearchFilters, other: SearchFilters) -> SearchFilters:
+    """Return both sets of filters combined; of their paths, sources or types, any one has to match."""
     if not one or not other:
         return one or other
     return SearchFilters(
@@ -97,10 +97,10 @@ def joined(one: SearchFilters, other: SearchFilters) -> SearchFilters:
 
 
 def parse_since(text: str, now: datetime, name: str = "since") -> datetime:
-    """Return the beginning of the time that `text` names, such as `2026-05-03`, `2026-05`, `last week`, `7d`.
+    """Return the start of the time that `text` names, such as `2026-05-03`, `2026-05`, `last week`, `7d`.
 
     Raises:
-        InvalidArgument: it names none.
+        InvalidArgument: it names no time.
     """
     return _window(text, now, name)[0]
 
@@ -109,7 +109,7 @@ def parse_until(text: str, now: datetime, name: str = "until") -> datetime:
     """Return the end of the time that `text` names.
 
     Raises:
-        InvalidArgument: it names none.
+        InvalidArgument: it names no time.
     """
     return _window(text, now, name)[1]
 
@@ -123,23 +123,23 @@ def _window(text: str, now: datetime, name: str) -> tuple[datetime, datetime]:
     try:
         if window is not None:
             return window.start.astimezone(now.tzinfo), window.end.astimezone(now.tzinfo)
-    except OverflowError:  # at an edge of the calendar
+    except OverflowError:  # at the edge of the calendar
         pass
     raise InvalidArgument(name, "a time such as 2026-05-03, 2026-05, yesterday, last week or 7d", text)
 
 
-# --- what passes --------------------------------------------------------------------------------------------
+# --- filtering results --------------------------------------------------------------------------------------
 
 
 class Filtered(NamedTuple):
-    """The results that pass, and the names of the filters that some of them tell too little for."""
+    """The results that pass, and the names of the filters that could not be checked for some of them."""
 
     results: tuple[MemorySearchResult, ...]
     unknown: tuple[str, ...]
 
 
 def filter_results(results: Iterable[MemorySearchResult], filters: SearchFilters) -> Filtered:
-    """Leave out the results that a filter rules out, as far as they tell; the others stay."""
+    """Remove the results that fail a filter; those that say too little to be checked stay."""
     kept: list[MemorySearchResult] = []
     unknown: dict[str, None] = {}
     for result in results:
@@ -151,7 +151,7 @@ def filter_results(results: Iterable[MemorySearchResult], filters: SearchFilters
 
 
 def _verdicts(result: MemorySearchResult, filters: SearchFilters) -> Iterator[tuple[str, bool | None]]:
-    """Yield for each filter whether a result passes; None where it does not tell."""
+    """Yield each filter and whether the result passes; None if the result does not say."""
     path = result.origin.path if result.origin else result.path
     if filters.paths:
         yield "path", path_matches(path, filters.paths)
@@ -163,7 +163,7 @@ def _verdicts(result: MemorySearchResult, filters: SearchFilters) -> Iterator[tu
         yield "date", may_pass(day_of(result), filters)
     if filters.tags:
         yield "tag", None
-    # A fact is its whole text; of a passage, the snippet may be a part.
+    # The snippet of a fact is its whole text; that of a passage may be only part of it.
     text = " ".join(result.snippet.split()).casefold()
     is_whole = _is_fact(result)
     if filters.phrases:
@@ -174,18 +174,18 @@ def _verdicts(result: MemorySearchResult, filters: SearchFilters) -> Iterator[tu
 
 
 def day_of(result: MemorySearchResult) -> date | None:
-    """Return since when a fact holds, or the day of a passage, as far as it or its path says so."""
+    """Return the day from which a fact holds, or the day of a passage, from its metadata or path."""
     told = result.metadata.get("valid_at") or result.metadata.get("date")
     return (leading_day(told) if isinstance(told, str) else None) or day_in_path(result.path)
 
 
 def _is_fact(result: MemorySearchResult) -> bool:
-    """Return whether a result is no passage; those of foreign memories often have no lines."""
+    """Return whether a result is a fact, not a passage; passages of other memories often have no lines."""
     return result.start_line == 0 and (bool(result.facts) or FOREIGN not in result.path)
 
 
 def has_all_phrases(text: str, phrases: Sequence[str]) -> bool:
-    """Return whether a text, with single blanks and its case folded, has all phrases."""
+    """Return whether a text, with single spaces and case folded, contains all phrases."""
     return all(" ".join(phrase.split()).casefold() in text for phrase in phrases)
 
 
@@ -206,7 +206,7 @@ def may_pass(day: date | None, filters: SearchFilters) -> bool | None:
 
 
 def day_in_path(path: str) -> date | None:
-    """Return the day that a file's name begins with, or the name of the nearest folder that does."""
+    """Return the date at the start of the file name, or else of the nearest folder that has one."""
     return next((day for name in reversed(path.split("/")) if (day := leading_day(name))), None)
 
 
@@ -222,7 +222,7 @@ def leading_day(text: str) -> date | None:
 def type_matches(
     path: str, source: str, types: Sequence[str], *, is_fact: bool = False, told: str = ""
 ) -> bool:
-    """Return whether something, which may say its type itself, is of one of `types`; see `SearchFilters`."""
+    """Return whether an entry is of one of `types`; see `SearchFilters`. `told` is the type it states."""
     kind = "fact" if is_fact else "transcript" if source == "sessions" else "note"
     ending = path.rpartition("/")[2].rpartition(".")[2].lower()
     wanted = {one.strip().lower().removeprefix(".") for one in types}
@@ -242,13 +242,13 @@ def _type_verdict(result: MemorySearchResult, path: str, types: Sequence[str]) -
 
 
 def memory_types(types: Iterable[str]) -> frozenset[MemoryType]:
-    """Return those of `types` that retained lines have, such as `opinion`."""
+    """Return the `types` that are types of retained lines, such as `opinion`."""
     named = {one.strip().lower() for one in types}
     return frozenset(one for one in MEMORY_TYPES if one in named)
 
 
 def holds_line_of(text: str, types: Set[MemoryType]) -> bool:
-    """Return whether a text holds a retained line of one of `types`."""
+    """Return whether a text contains a retained line of one of `types`."""
     return any(line.type in types for line in retained_lines(text, everywhere=True))
 
 

@@ -1,17 +1,17 @@
 """Merges the lists of several backends into one ranking (pure).
 
-Candidates that say the same form a group: the same path and lines always; in `Dedup.OVERLAP` also a range of
-which at least half lies in a better one of the same file; in `Dedup.NEAR` also texts that share nearly all
-their words. A group is represented by its member with the highest weighted score and is scored by the fusion.
-Everything that was found and is not returned is listed with the reason.
+Candidates that say the same form a group: those with the same path and lines always; in `Dedup.OVERLAP` also
+those of which at least half lies in a better one of the same file; in `Dedup.NEAR` also texts that share
+nearly all their words. The member with the highest weighted score represents the group, and fusion scores it.
+Every candidate that is not returned is listed with the reason.
 
-A fact that was taken from lines of a file takes no second place beside the passage that these lines stand in:
-it supports the passage, which says more, and never the other way round. In `Fusion.WEIGHTED` a passage gains
-a tenth of the best fact of another backend that supports it, and a fact counts half whose lines another
-backend must have searched and did not bring up ("What the graph adds" in docs/retrieval-measurements.md).
+A fact taken from lines of a file does not take a second place beside the passage with those lines: it
+supports the passage, which says more, and never the other way round. In `Fusion.WEIGHTED` a passage gains a
+tenth of the best fact of another backend that supports it, and a fact counts half if another backend must
+have searched its lines and did not return them ("What the graph adds" in docs/retrieval-measurements.md).
 
-A passage that says what does not hold at the time asked about comes after what holds: a fact that answers the
-question, or its passage, takes the score of the best passage that is outdated by it.
+A passage that says what does not hold at the time asked about is ranked below what does: a fact that answers
+the question, or its passage, takes the score of the best passage that it outdates.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -36,32 +36,32 @@ from composable_memory_ops_logs import Candidate, TakenFrom
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 T = TypeVar("T", bound=MemorySearchResult | Candidate)
-"""What is merged: results as backends gave them, or candidates as the log tells them."""
+"""What is merged: results as the backends returned them, or candidates as the log recorded them."""
 
 SUPPORT_SHARE = 0.1
-"""So much of the score of the best fact that supports a passage is added to the passage's."""
+"""Share of the score of the best supporting fact that is added to the passage's score."""
 CLEAR_LEAD = 0.3
-"""A fact of another backend that is farther ahead of the passage it is from stays a result of its own."""
+"""A fact of another backend whose score exceeds its passage's by more than this stays a result of its own."""
 ANSWERING = 0.5
-"""A fact with such a calibrated score answers the question itself, not only something near it."""
+"""A fact with at least this calibrated score answers the question itself, not just something near it."""
 UNCONFIRMED_FACTOR = 0.5
-"""What the score of a fact is multiplied by whose lines were searched and not brought up."""
+"""Penalty for a fact whose source lines another backend searched without returning them."""
 DEFAULT_RRF_K = 60
 
 
 class Fusion(StrEnum):
-    """How the scores of a group become one."""
+    """How the scores of a group are combined into one."""
 
     WEIGHTED = "weighted"
-    """The highest calibrated score times weight, over the highest weight; then what facts support."""
+    """The highest calibrated score times weight, over the highest weight; plus the support of facts."""
     RRF = "rrf"
     """Reciprocal rank fusion: the sum of weight / (k + rank), over its largest value (Cormack 2009)."""
     CONVEX = "convex"
-    """The sum of weight times calibrated score, over the sum of weights; a missing backend counts 0."""
+    """The sum of weight times calibrated score, over the sum of weights; a missing backend counts as 0."""
 
 
 class Dedup(StrEnum):
-    """What counts as the same; each includes the ones before."""
+    """What counts as a duplicate; each value includes the ones before."""
 
     EXACT = "exact"
     OVERLAP = "overlap"
@@ -70,7 +70,7 @@ class Dedup(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendList(Generic[T]):
-    """What one backend found, best first, with `calibrated` scores running parallel to `results`."""
+    """What one backend found, best first, with the `calibrated` scores parallel to `results`."""
 
     backend_id: str
     weight: float
@@ -79,7 +79,7 @@ class BackendList(Generic[T]):
 
 
 class _Found(NamedTuple, Generic[T]):
-    """What one backend found. Sorted as a tuple, the highest weighted score comes first."""
+    """One candidate of a backend. The fields sort as a tuple, the highest weighted score first."""
 
     minus_weighted: float
     place: int
@@ -99,15 +99,15 @@ class _Found(NamedTuple, Generic[T]):
         return f"{self.backend_id} {self.result.key}"
 
 
-_FOUND: Callable[[Iterable[object]], _Found[Any]] = partial(tuple.__new__, _Found)
-"""Makes one of its fields, in half the time that calling the class takes."""
+_make_found: Callable[[Iterable[object]], _Found[Any]] = partial(tuple.__new__, _Found)
+"""Makes a `_Found` of its fields in half the time that calling the class takes."""
 
 
 @dataclass(slots=True)
 class Group(Generic[T]):
-    """What was found that says the same: the one that stands for it, and the others.
+    """Candidates that say the same: the best one, which represents them, and the others.
 
-    `apart` are facts about it that are in other groups: taken from it, or saying that it `is_outdated`.
+    `apart` are facts about it in other groups: taken from it, or saying that it `is_outdated`.
     """
 
     best: _Found[T]
@@ -120,32 +120,32 @@ class Group(Generic[T]):
 
     @property
     def members(self) -> tuple[_Found[T], ...]:
-        """Return all that say it, the best first."""
+        """Return all members, the best first."""
         return (self.best, *self.others)
 
     @property
     def key(self) -> str:
-        """Return the key of the one that stands for it."""
+        """Return the key of the best member."""
         return self.best.result.key
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Return the own key, then those of the others."""
+        """Return the keys of all members, the best first."""
         return tuple(member.result.key for member in self.members)
 
     @property
     def calibrated(self) -> float:
-        """Return the best calibrated score."""
+        """Return the calibrated score of the best member."""
         return max(member.calibrated for member in self.members) if self.others else self.best.calibrated
 
     @property
     def exact(self) -> bool:
-        """Return whether one of them holds every word of the query."""
+        """Return whether a member contains every word of the query."""
         return self.best.result.exact or any(other.result.exact for other in self.others)
 
 
 class Loser(NamedTuple, Generic[T]):
-    """What was ruled out: the reason, and against what it lost, or the reason in words."""
+    """A candidate that was dropped: the reason, and what it lost against, or an explanation."""
 
     found: _Found[T]
     reason: DropReason
@@ -153,12 +153,12 @@ class Loser(NamedTuple, Generic[T]):
 
     @property
     def result(self) -> T:
-        """Return what was ruled out."""
+        """Return the candidate that was dropped."""
         return self.found.result
 
     @property
     def detail(self) -> str:
-        """What it lost against, or the reason in words."""
+        """What it lost against, or the explanation."""
         return self.against if isinstance(self.against, str) else f"{self.lost} {self.against.label}"
 
     @property
@@ -169,9 +169,9 @@ class Loser(NamedTuple, Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged(Generic[T]):
-    """One ranking. What came after the last of `kept` is `beyond`, a group where its score is the fused one.
+    """One ranking. `beyond` came after the last of `kept`; those that represent a group have its fused score.
 
-    The results themselves are made when they are asked for, which a replay seldom does.
+    The results themselves are built lazily: a replay seldom needs them.
     """
 
     kept: tuple[Group[T], ...]
@@ -187,12 +187,12 @@ class Merged(Generic[T]):
 
     @property
     def attributions(self) -> tuple[Attribution, ...]:
-        """Return how each result came to its place."""
+        """Return how each result got its place."""
         return tuple(map(_attribution, self.kept))
 
     @property
     def dropped(self: "Merged[MemorySearchResult]") -> tuple[DroppedCandidate, ...]:
-        """Return what was ruled out, with the reason."""
+        """Return the dropped candidates, with the reasons."""
         return tuple(
             DroppedCandidate(
                 backend_id=one.found.backend_id, result=one.result, reason=one.reason, detail=one.detail
@@ -202,7 +202,7 @@ class Merged(Generic[T]):
 
     @property
     def overflow(self: "Merged[MemorySearchResult]") -> tuple[tuple[str, MemorySearchResult], ...]:
-        """Return what came after the last result, as pairs of backend id and result, in order."""
+        """Return the candidates after the last result, as pairs of backend id and result, in order."""
         return tuple(
             (one.best.backend_id, _result(one)) if isinstance(one, Group) else (one.backend_id, one.result)
             for one in self.beyond
@@ -223,14 +223,14 @@ def merge(
 
     Equal scores keep the order of `lists`, then of the backend. `min_score` acts on the calibrated score,
     before weights, and never cuts a group with an exact hit. Scores of the results are in [0, 1]. `is_near`
-    compares texts; by default their snippets are.
+    compares texts; by default it compares snippets.
     """
     losers: list[Loser[T]] = []
     candidates = _candidates(lists, losers)
     grouping = _Grouping(dedup, losers, is_near)
     groups = grouping.of(candidates)
     _score(groups, [entry for entry in lists if entry.weight > 0.0], fusion, rrf_k)
-    if any(one.result.outdated for one in grouping.taken):
+    if any(one.result.outdated for one in grouping.facts):
         _raise_above_outdated(groups)
     groups.sort(key=lambda group: (-group.score, group.is_outdated, group.best.place, group.best.rank))
     comparison = is_near if dedup is Dedup.NEAR else lambda *_: False
@@ -245,7 +245,7 @@ def merge(
 
 
 def _candidates(lists: Sequence[BackendList[T]], losers: list[Loser[T]]) -> list[_Found[T]]:
-    """Return all candidates that count, the highest weighted score first."""
+    """Return the candidates of backends with a weight, the highest weighted score first."""
     candidates: list[_Found[T]] = []
     for place, entry in enumerate(lists):
         backend_id, weight = entry.backend_id, entry.weight
@@ -253,47 +253,49 @@ def _candidates(lists: Sequence[BackendList[T]], losers: list[Loser[T]]) -> list
         told = repeat(place), count(1), repeat(backend_id), repeat(weight)
         rows = zip(map(neg, weighted), *told, entry.calibrated, weighted, entry.results, strict=False)
         if weight > 0.0:
-            candidates += map(_FOUND, rows)
+            candidates += map(_make_found, rows)
         else:
-            losers += [Loser(one, "weight-zero", "its backend has weight 0") for one in map(_FOUND, rows)]
+            losers += [
+                Loser(one, "weight-zero", "its backend has weight 0") for one in map(_make_found, rows)
+            ]
     candidates.sort()
     return candidates
 
 
 class _Grouping(Generic[T]):
-    """Gathers what stands at the same place around its best, and facts around the passages they are from."""
+    """Groups candidates at the same place around the best of them, and facts around their passages."""
 
     def __init__(self, dedup: Dedup, losers: list[Loser[T]], is_near: Callable[[T, T], bool]) -> None:
         self._dedup = dedup
         self._losers = losers
         self._is_near = is_near
-        self.taken: list[_Found[T]] = []  # those that say where they are from
+        self.facts: list[_Found[T]] = []  # candidates with an origin
         self._groups: list[Group[T]] = []
         self._by_path: dict[str, list[Group[T]]] = {}
         self._by_origin: dict[str, list[Group[T]]] = {}
-        # The folders that each backend brought passages from; it has searched all that is in them.
+        # The folders from which each backend returned passages; it has searched everything in them.
         self._searched: set[tuple[int, str]] = set()
 
     def of(self, candidates: Sequence[_Found[T]]) -> list[Group[T]]:
-        taken = self.taken
+        facts = self.facts
         for one in candidates:
             result = one.result
             if result.origin is not None:
-                taken.append(one)
+                facts.append(one)
             elif result.path in self._by_path:
-                self._put(one, *self._home(result))
-            else:  # as most of them are
+                self._add(one, *self._find_group(result))
+            else:  # most of them
                 self._by_path[result.path] = [group := Group(one)]
                 self._groups.append(group)
-        if taken:
+        if facts:
             found = ((one.place, one.result) for one in candidates)
             self._searched = {(place, _folder(one.path)) for place, one in found if one.start_line > 0}
-        for one in taken:
-            self._put_taken(one)
+        for one in facts:
+            self._add_fact(one)
         return self._groups
 
-    def _put(self, one: _Found[T], home: Group[T] | None, reason: DropReason) -> Group[T]:
-        """Let one join its group, or make one for it, which is returned."""
+    def _add(self, one: _Found[T], home: Group[T] | None, reason: DropReason) -> Group[T]:
+        """Add a candidate to the group `home`, or to a new one; return the group."""
         if home is None:
             home = Group(one)
             self._groups.append(home)
@@ -303,25 +305,25 @@ class _Grouping(Generic[T]):
             self._losers.append(Loser(one, reason, home.best))
         return home
 
-    def _put_taken(self, one: _Found[T]) -> None:
-        """Let a fact join that passage which it is from, or one that says the same."""
-        home, reason = self._home(one.result)
+    def _add_fact(self, one: _Found[T]) -> None:
+        """Add a fact to the passage it was taken from, or to a fact that says the same."""
+        home, reason = self._find_group(one.result)
         origin = one.result.origin if self._dedup is not Dedup.EXACT else None
         if origin is None:
-            self._put(one, home, reason)
+            self._add(one, home, reason)
             return
         passages = self._passages_of(origin)
         if home is None:
-            home, reason = self._home_of_taken(one, passages, origin), "overlap"
-        group = self._put(one, home, reason)
+            home, reason = self._find_group_of_fact(one, passages, origin), "overlap"
+        group = self._add(one, home, reason)
         if home is None:
             for passage in passages:
                 passage.apart += (one,)
-            group.is_unconfirmed = not passages and self._is_searched_without(one.place, origin)
+            group.is_unconfirmed = not passages and self._is_searched_by_another(one.place, origin)
             self._by_origin.setdefault(origin.path, []).append(group)
 
-    def _home(self, result: T) -> tuple[Group[T] | None, DropReason]:
-        """Return the group of the same file that `result` belongs to: by its very lines before by overlap."""
+    def _find_group(self, result: T) -> tuple[Group[T] | None, DropReason]:
+        """Return the group of the same file that `result` belongs to: by equal lines, or else by overlap."""
         groups = self._by_path.get(result.path, ())
         for group in groups:
             if same_lines(result, group.best.result):
@@ -336,17 +338,17 @@ class _Grouping(Generic[T]):
         return None, "duplicate"
 
     def _passages_of(self, origin: Origin | TakenFrom) -> list[Group[T]]:
-        """Return the groups of the passages that most of the lines of an origin stand in, the best first."""
+        """Return the groups whose passage contains most of an origin's lines, the best first."""
         if origin.start_line < 1:
             return []
         return [group for group in self._by_path.get(origin.path, ()) if overlap(origin, group.best.result)]
 
-    def _home_of_taken(
+    def _find_group_of_fact(
         self, fact: _Found[T], passages: Sequence[Group[T]], origin: Origin | TakenFrom
     ) -> Group[T] | None:
-        """Return the group of the passage that a fact is from, or of a fact from there that says the same."""
+        """Return the group of a fact's passage, or of another fact from the same lines that says the same."""
         for group in passages:
-            # What a backend puts before a passage of its own, it means so.
+            # A backend that ranks a fact above its own passage does so on purpose.
             lead = CLEAR_LEAD * fact.weight if group.best.place != fact.place else 0.0
             if fact.weighted - group.best.weighted <= lead:
                 return group
@@ -357,8 +359,8 @@ class _Grouping(Generic[T]):
                 return group
         return None
 
-    def _is_searched_without(self, place: int, origin: Origin | TakenFrom) -> bool:
-        """Return whether another backend than that at `place` has searched the lines of an origin."""
+    def _is_searched_by_another(self, place: int, origin: Origin | TakenFrom) -> bool:
+        """Return whether a backend other than the one at `place` searched the lines of an origin."""
         if origin.start_line < 1:
             return False
         folder = _folder(origin.path)
@@ -391,7 +393,7 @@ def _score(groups: list[Group[T]], lists: Sequence[BackendList[T]], fusion: Fusi
 
 
 def _raise_above_outdated(groups: Sequence[Group[T]]) -> None:
-    """Let what holds stand before the passages that say of the same matter what does not."""
+    """Raise each fact that still holds above the passages that it outdates."""
     by_path: dict[str, list[Group[T]]] = {}
     for holding in groups:
         for fact in holding.members:
@@ -411,7 +413,7 @@ def _raise_above_outdated(groups: Sequence[Group[T]]) -> None:
 
 
 def _says_only(group: Group[T], place: Origin | TakenFrom, holding: Origin | TakenFrom | None) -> bool:
-    """Return whether a passage holds the lines of `place`, and not those of the fact that holds."""
+    """Return whether a passage contains the outdated lines, and not those of the fact that holds."""
     passage = group.best.result
     if passage.start_line < 1 or place.start_line < 1 or not overlap(place, passage):
         return False
@@ -419,7 +421,7 @@ def _says_only(group: Group[T], place: Origin | TakenFrom, holding: Origin | Tak
 
 
 def _support(group: Group[T]) -> float:
-    """Return what facts add to the weighted score of their passage, or what a fact without one loses."""
+    """Return what its facts add to a passage's weighted score, or what an unconfirmed fact loses."""
     best = group.best
     if group.is_unconfirmed:
         return (UNCONFIRMED_FACTOR - 1.0) * best.weighted
@@ -433,7 +435,7 @@ def _support(group: Group[T]) -> float:
 
 
 def _best_of_each_backend(group: Group[T]) -> list[_Found[T]]:
-    """Return one member a backend: the first, for they joined best first."""
+    """Return the first member of each backend, which is its best."""
     best: dict[int, _Found[T]] = {}
     for member in group.members:
         best.setdefault(member.place, member)
@@ -447,12 +449,12 @@ def _keep(
     losers: list[Loser[T]],
     is_near: Callable[[T, T], bool],
 ) -> tuple[list[Group[T]], Sequence[Group[T]]]:
-    """Return the groups that are returned, and those that came after the last of them.
+    """Return the groups to return, and those that came after the last of them.
 
-    A note stands in the place of the first foreign text that is a copy of it, however far behind it came.
+    A note takes the place of the first copy of it from another memory, however far below it was ranked.
     """
     kept: list[Group[T]] = []
-    moved: set[int] = set()  # by identity: they stand in the place of a copy
+    moved: set[int] = set()  # ids of groups that took the place of a copy
     for position, group in enumerate(groups):
         if id(group) in moved:
             continue
@@ -489,7 +491,7 @@ def _is_foreign(found: _Found[T]) -> bool:
 
 
 def _result(group: Group[MemorySearchResult]) -> MemorySearchResult:
-    found = group.best.result  # `replace` takes several times as long, and this is on the way of every query
+    found = group.best.result  # `replace` takes several times as long, and every query comes through here
     return MemorySearchResult(
         path=found.path,
         start_line=found.start_line,
@@ -512,7 +514,7 @@ def _result(group: Group[MemorySearchResult]) -> MemorySearchResult:
 
 
 def _facts(group: Group[MemorySearchResult]) -> tuple[SupportingFact, ...]:
-    """Return the facts of all that say it, each once; of a passage those that were taken from its lines."""
+    """Return the distinct facts of all members; for a passage, only those taken from its lines."""
     passage, told = group.best.result, [fact for one in group.members for fact in one.result.facts]
     told += [fact for one in group.apart for fact in one.result.facts]
     if passage.start_line > 0:

@@ -1,4 +1,4 @@
-"""Reads what a query is about from its words: entities, topics and times (pure, no model).
+"""Parses the intent of a query from its words: entities, topics and times (pure, no model).
 
 Entities are quoted texts, paths, identifiers and runs of capitalised words. Topics are hashtags and what
 follows "about", "regarding", "related to", "topic" or "re:". Times are what `time_words` finds: dates, months
@@ -13,7 +13,7 @@ from composable_memory.types import QueryIntent, TimeHint
 from composable_memory_ops_logs.lazy import Pattern
 
 LONGEST_READ = 2000
-"""Only this many characters of a query are read; what a question is about stands at its beginning."""
+"""Only this many characters of a query are read; its subject is named at the beginning."""
 
 _QUOTED = re.compile(r'"([^"\n]+)"|“([^”\n]+)”|「([^」\n]+)」|`([^`\n]+)`|(?<!\w)\'([^\'\n]+)\'(?!\w)')
 _PATH = re.compile(r"(?<![\w/.-])(?:~?/)?[\w.-]+(?:/[\w.-]+)+")
@@ -67,7 +67,7 @@ def _entities(query: str) -> list[str]:
 
 
 def _without_leading_stop_words(run: str) -> str:
-    """Drop the sentence's capital: "Did Maria Lopez" is Maria Lopez; a single word left is no name."""
+    """Drop the sentence's own capitals: "Did Maria Lopez" is Maria Lopez; a single word left is no name."""
     words = run.split()
     while words and words[0].casefold() in _NOT_ENTITIES:
         words.pop(0)

@@ -1,4 +1,4 @@
-"""Makes one list of the rankings of two weight tables, which are so compared in live traffic (pure).
+"""Interleaves the rankings of two weight tables into one list, to compare them in live traffic (pure).
 
 Team draft: F. Radlinski, M. Kurup, T. Joachims, CIKM 2008; O. Chapelle, T. Joachims, F. Radlinski, Y. Yue,
 "Large-scale validation and analysis of interleaved search evaluation", ACM TOIS 30(1), 2012.
@@ -19,7 +19,8 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 class Pick:
     """One place of the interleaved list: result `index`, from 0, of the ranking of `team`.
 
-    `is_shared` says that both teams wanted it and a coin fell for this one; its use tells nothing of either.
+    `is_shared` says that both teams wanted the result and a coin gave it to this one; its use is credited to
+    neither.
     """
 
     team: Literal["a", "b"]
@@ -28,22 +29,23 @@ class Pick:
 
     @property
     def mark(self) -> Literal["a", "b", "-"]:
-        """Return who has the credit of the place, as it is logged: a team, or `-` for neither."""
+        """Return the team to credit for this place, as it is logged: `a`, `b`, or `-` for neither."""
         return "-" if self.is_shared else self.team
 
 
 def team_draft(
     a: Sequence[Collection[Hashable]], b: Sequence[Collection[Hashable]], *, k: int, seed: int
 ) -> list[Pick]:
-    """Return the first `k` places of both rankings, interleaved; the same seed draws the same.
+    """Return the first `k` places of both rankings, interleaved; the same seed gives the same draft.
 
-    A result is given by its keys, the best result first; two are the same when they have a key in common,
-    and only one of them is shown. The team with fewer places puts up its best result that is not shown yet;
-    a coin decides between equals, so that each team has the same chance of each place. When one ranking is
-    at its end, the rest of the other follows.
+    Each result is a collection of keys; two results are the same if they share a key, and only one of them is
+    shown. The team with fewer places picks its best result that is not shown yet; a coin decides between
+    equals, so each team has the same chance of each place. When one ranking is exhausted, the rest of the
+    other follows.
 
-    Where the teams are equal and want the same result, it is shared and counts for neither: credit by a coin
-    is noise alone, and without it far fewer queries find the better ranking. Two equal rankings share all.
+    If the teams are level and want the same result, it is shared and credited to neither: crediting it by a
+    coin would add only noise, and without it far fewer queries find the better ranking. Equal rankings share
+    everything.
     """
     taken: set[Hashable] = set()
     picks: list[Pick] = []
@@ -67,30 +69,30 @@ def team_draft(
 
 
 def seed_of(trace_id: str, query_id: str, experiment_id: str) -> int:
-    """Return the seed of one query's draft, below 2**48, so that it is a plain number in any JSON reader."""
+    """Return the seed for one query's draft, below 2**48 so that any JSON reader can hold it as a number."""
     text = f"{trace_id}\0{query_id}\0{experiment_id}"
     return int.from_bytes(blake2b(text.encode(), digest_size=6).digest(), "big")
 
 
 def _next(ranking: Sequence[Collection[Hashable]], at: int, taken: set[Hashable]) -> int:
-    """Return the place of the first result from `at` on that is not shown yet, or the length."""
+    """Return the index of the first result from `at` on that is not shown yet, or the length."""
     while at < len(ranking) and not taken.isdisjoint(ranking[at]):
         at += 1
     return at
 
 
 def _coins(seed: int, count: int) -> int:
-    """Return `count` fair coins as bits, from a hash: the same in every version of Python."""
+    """Return `count` fair coin flips as bits, from a hash: the same in every version of Python."""
     return int.from_bytes(shake_128(b"%d" % seed).digest(max(0, count) // 8 + 1), "little")
 
 
 def interleave(
     a: Merged[T], b: Merged[T], draw: Interleaved, *, max_results: int
 ) -> tuple[Merged[T], Interleaved]:
-    """Return the list that both rankings draft in turns, and the draw with what each result counts for.
+    """Return the interleaved list of both rankings, and the draw with the team credited for each result.
 
-    Results are the same when they stand for a common candidate. A score is never better than that of the
-    result before. What was ruled out, and the counts, are those of `a`.
+    Results are the same if they have a candidate in common. Scores are lowered where needed to never
+    increase. The dropped candidates and the counts are those of `a`.
     """
     sides = {"a": a, "b": b}
     names = [[frozenset(group.keys) for group in one.kept] for one in (a, b)]

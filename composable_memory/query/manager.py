@@ -36,7 +36,7 @@ from composable_memory.interfaces import (
 from composable_memory.paths import FOREIGN
 from composable_memory.query.context_pack import DEFAULT_MAX_CHARS, PackBudget, pack_results
 from composable_memory.query.fan_out import FanOut
-from composable_memory.query.filters import joined, read_filters
+from composable_memory.query.filters import combine, read_filters
 from composable_memory.query.query_log import QueryLogger, log_context_pack
 from composable_memory.query.ranking import (
     CalibrationRule,
@@ -82,10 +82,10 @@ from composable_memory_ops_logs.tracing import new_id
 
 
 class ComposableMemoryManager:
-    """Asks several memories at once and merges what they say.
+    """Asks several memories at once and merges their answers.
 
-    It is a `MemorySearchManager`, a `QueryOrchestrator` and declares its capabilities, so composites nest:
-    an inner one logs under the trace of the outer one.
+    It is itself a `MemorySearchManager` and a `QueryOrchestrator`, and declares its capabilities, so
+    composites nest: an inner one logs under the trace of the outer one.
     """
 
     def __init__(
@@ -108,15 +108,15 @@ class ComposableMemoryManager:
     ) -> None:
         """Compose `backends`.
 
-        `primary` reads files and lends its status; the first backend by default. `weights` replaces the
+        `primary` reads files and provides the status; the first backend by default. `weights` replaces the
         weights of the entries; what is put into a `LiveWeights` counts from the next query on. `unavailable`
-        lists memories that should have been here, for every answer. `memory_id` is written to each query in
-        the log, where several memories share one. `now` is the time of every request that has none of its
-        own; without it, relative times are counted from `clock`. What is `forgotten` is in no answer,
-        whatever a backend still says.
+        lists memories that should be here and are not; every answer reports them. `memory_id` is written to
+        each query in the log, for when several memories share one. `now` is the default time of requests;
+        without it, relative times are counted from `clock`. What is `forgotten` is removed from every answer,
+        whatever a backend returns.
 
         Raises:
-            ConfigError: two backends share an id, or `primary` is none of them.
+            ConfigError: two backends share an id, or `primary` is not one of them.
         """
         self._handles = {entry.id: BackendHandle.take(entry, make_breaker()) for entry in backends}
         if len(self._handles) < len(backends):
@@ -150,7 +150,7 @@ class ComposableMemoryManager:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Return what the composite can do: its scores are calibrated, the rest is what a backend can do."""
+        """Return the capabilities: calibrated scores, and whatever any backend can do."""
         own = frozenset({Capability.ANSWER, Capability.CALIBRATED})
         return own.union(*(handle.capabilities for handle in self._handles.values()))
 
@@ -160,7 +160,7 @@ class ComposableMemoryManager:
         return tuple(self._handles)
 
     def backends_with(self, capability: Capability) -> dict[str, MemorySearchManager]:
-        """Return the backends that have a capability, by their ids, the primary first."""
+        """Return the backends that have a capability, by id, the primary first."""
         promise = CAPABILITY_PROTOCOLS.get(capability, object)
         able = {
             backend_id: handle.entry.manager
@@ -170,14 +170,14 @@ class ComposableMemoryManager:
         return dict(sorted(able.items(), key=lambda one: one[0] != self._primary))
 
     def logging_to(self, ops_log: OpsLog) -> "ComposableMemoryManager":
-        """Return a composite of the same backends, weights and breakers that logs its queries elsewhere."""
+        """Return a composite with the same backends, weights and breakers that logs to `ops_log`."""
         other = copy(self)
         other._ops_log = ops_log  # noqa: SLF001 - of our own class
         return other
 
     @property
     def unavailable(self) -> tuple[Degradation, ...]:
-        """Return the memories that should have been here and are not."""
+        """Return the memories that should be here and are not."""
         return self._unavailable
 
     async def __aenter__(self) -> Self:
@@ -195,7 +195,7 @@ class ComposableMemoryManager:
         return list((await self.answer(query, options)).results)
 
     async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
-        """Search as one backend among others: an answer, or an error when every backend failed."""
+        """Search as one backend among others: returns an answer, or raises if every backend failed."""
         require_text("query", query)
         response = await self.query(QueryRequest(query=query, options=options or self._defaults))
         asked = [answer for answer in response.answers if answer.skipped is None]
@@ -212,7 +212,7 @@ class ComposableMemoryManager:
         )
 
     def asked_at(self) -> datetime:
-        """Return the time that a request without its own is of, in the time zone of whoever asks."""
+        """Return the default time of a request, in the caller's time zone."""
         return self._now or self._clock().astimezone(LOCAL_TIME)
 
     async def query(
@@ -228,12 +228,13 @@ class ComposableMemoryManager:
     ) -> QueryResponse:
         """Ask, and return the results with everything that explains them.
 
-        A failing backend is in `degraded`, never an exception. `request` may be the query's text alone; what
-        the keywords give goes before what the request or the defaults say, and filters are added to its own.
+        A failing backend is listed in `degraded`, never raised. `request` may be just the query's text; the
+        keyword arguments override the request and the defaults, and `filters` are added to those of the
+        request.
 
         Raises:
             ConfigError: a named backend does not exist.
-            InvalidArgument: something of the wrong type was given.
+            InvalidArgument: an argument has the wrong type.
             BackendUnavailable: the composite is closed, or in use on another event loop.
         """
         self.require_usable("search")
@@ -253,9 +254,9 @@ class ComposableMemoryManager:
         max_chars: int = DEFAULT_MAX_CHARS,
         max_tokens: int | None = None,
     ) -> ContextPack:
-        """Return the best results as one text of `max_chars` characters at most, or else `max_tokens` tokens.
+        """Return the best results as one text of at most `max_chars` characters, or else `max_tokens` tokens.
 
-        A bare text is asked as deep as the lists are read, since the budget is what limits a pack.
+        A bare text is asked to the full depth, since the budget is what limits a pack.
 
         Raises:
             BackendUnavailable: the composite is closed.
@@ -276,13 +277,13 @@ class ComposableMemoryManager:
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
     ) -> MemoryFileSlice:
-        """Read from the primary; what it does not have, the other backends that read files are asked for.
+        """Read from the primary; if it does not have the file, try the other backends that read files.
 
-        A file that nobody has, and somebody could have, has empty text.
+        A file that no backend has has empty text.
 
         Raises:
             MemoryPathError: no backend may read this path.
-            BackendError: a backend that could is unavailable.
+            BackendError: a backend that might have it is unavailable.
             UnsupportedOperation: no backend reads files.
         """
         self.require_usable("read a file")
@@ -303,11 +304,11 @@ class ComposableMemoryManager:
                     return await self._with_forgotten_hidden(found)
                 missing = missing or found
         if missing is None:
-            raise _joined_refusal(refusals) if refusals else self._incapable("read a file")
+            raise _joined_refusal(refusals) if refusals else self._unsupported("read a file")
         return missing
 
     async def _read_forgotten(self) -> None:
-        """Take in what was forgotten by now, also by other processes."""
+        """Refresh what was forgotten, also by other processes."""
         if self._forgotten is not None:
             await asyncio.to_thread(self._forgotten.now)
 
@@ -318,7 +319,7 @@ class ComposableMemoryManager:
         return replace(found, text=await asyncio.to_thread(self._forgotten.hide, found.text, source))
 
     def status(self) -> MemoryProviderStatus:
-        """Return the primary's status, with what the composite adds under `custom`."""
+        """Return the primary's status, with the composite's own under `custom`."""
         if self._primary is None:
             return MemoryProviderStatus(backend=self.id, provider="none", custom=self._custom_status())
         own = _status_of(self._primary, self._handles[self._primary].entry.manager)
@@ -331,13 +332,13 @@ class ComposableMemoryManager:
     async def sync(
         self, *, reason: str = "manual", force: bool = False, progress: ProgressCallback | None = None
     ) -> SyncReport:
-        """Sync every backend that keeps an index, at the same time.
+        """Sync every backend that keeps an index, concurrently.
 
         One that fails is named in `problems`.
 
         Raises:
-            BackendError: every one of them failed, or is unavailable; or what was forgotten cannot be read.
-            UnsupportedOperation: no backend keeps an index.
+            BackendError: every one of them failed or is unavailable, or the list of forgotten text cannot be
+            read. UnsupportedOperation: no backend keeps an index.
         """
         self.require_usable("sync")
         require_text("reason", reason)
@@ -349,7 +350,7 @@ class ComposableMemoryManager:
             if isinstance(handle.entry.manager, SupportsSync)
         ]
         if not syncing:
-            raise self._incapable("sync")
+            raise self._unsupported("sync")
         await self._read_forgotten()
         with trace():
             outcomes = await asyncio.gather(
@@ -358,7 +359,7 @@ class ComposableMemoryManager:
             )
         for number, ((backend_id, _), outcome) in enumerate(zip(syncing, outcomes, strict=True)):
             if isinstance(outcome, SyncReport):
-                self._handles[backend_id].breaker.record_success()  # what was broken may be mended now
+                self._handles[backend_id].breaker.record_success()  # what was broken may be repaired now
             elif not isinstance(outcome, BaseException):
                 problem = f"it returned a {type(outcome).__name__}, not a SyncReport"
                 outcomes[number] = BackendError(backend_id, "sync", problem)
@@ -386,10 +387,10 @@ class ComposableMemoryManager:
         return any(probe is True for probe in probes)
 
     async def close(self) -> None:
-        """Close every backend, also when one of them fails to; calling it again does nothing.
+        """Close every backend, even if one of them fails to close; calling it again does nothing.
 
         Raises:
-            BackendError: a backend could not be closed, or not in time.
+            BackendError: a backend failed to close, or not in time.
         """
         if self._closed:
             return
@@ -398,7 +399,7 @@ class ComposableMemoryManager:
         calls = BoundedCalls()
 
         async def close(backend: MemorySearchManager) -> None:
-            await backend.close()  # one that raises without being awaited keeps no other open
+            await backend.close()  # in a coroutine: one that raises at once must not stop the others
 
         outcomes = await asyncio.gather(
             *(
@@ -419,10 +420,10 @@ class ComposableMemoryManager:
         self, request: QueryRequest, trace_id: str, started: float, *, is_cut: bool
     ) -> QueryResponse:
         text, filters = read_filters(request.query, request.now or self.asked_at())
-        filters = joined(request.options.filters, filters)
+        filters = combine(request.options.filters, filters)
         intent, troubles = read_intent(self._intent_parser, text, manager_id=self.id)
-        terms = self._terms(intent)
-        log = QueryLogger(self._ops_log, terms)
+        context = self._query_context(intent)
+        log = QueryLogger(self._ops_log, context)
         plan = route(self._handles, wanted=request.backends, intent=intent)
         depth = depth_for(request.options.max_results, self._policy.depth)
         log.start(request, intent, [handle.entry.id for handle in plan.asked], plan.skipped, filters)
@@ -438,12 +439,12 @@ class ComposableMemoryManager:
         answers += [BackendAnswer(backend_id=one, skipped=why) for one, why in plan.skipped.items()]
         weak = not (is_cut or filters.narrow or any(map(_is_by_vectors_alone, answers))) and is_weak(
             {one.backend_id: one.results for one in answers},
-            terms.rules,
-            weights=terms.weights,
+            context.rules,
+            weights=context.weights,
             policy=self._policy,
             hybrid={one.backend_id for one in answers if "vector" in one.engines},
         )
-        ranking, draw = rank_active(answers, terms, request.options, min_depth=depth, trace_id=trace_id)
+        ranking, draw = rank_active(answers, context, request.options, min_depth=depth, trace_id=trace_id)
         response = QueryResponse(
             trace_id=trace_id,
             results=ranking.merged.results,
@@ -455,14 +456,14 @@ class ComposableMemoryManager:
             intent=intent,
             weak=weak,
             narrowed=filters.narrow,
-            weights_version=terms.active_weights.version,
+            weights_version=context.active_weights.version,
             latency_ms=(perf_counter() - started) * 1000,
         )
         log.merged(request, response, ranking, draw)
         return response
 
-    def _terms(self, intent: QueryIntent | None) -> QueryContext:
-        """Return what holds for a query that begins now."""
+    def _query_context(self, intent: QueryIntent | None) -> QueryContext:
+        """Return the context of a query that begins now."""
         active_weights = self._weights.now
         read = intent or QueryIntent()
         kind = intent_kind(entities=read.entities, topics=read.topics, time_hints=read.time_hints)
@@ -487,7 +488,7 @@ class ComposableMemoryManager:
         filters: SearchFilters | None,
         now: datetime | None,
     ) -> QueryRequest:
-        """Return the request with what was given beside it; a bare text starts from the defaults."""
+        """Return the request with the keyword arguments applied; a bare text starts from the defaults."""
         if isinstance(request, str):
             request = QueryRequest(query=request, options=self._defaults)
         require("query", request, QueryRequest, "a text or a QueryRequest")
@@ -498,9 +499,9 @@ class ComposableMemoryManager:
                 max_results=options.max_results if max_results is None else max_results,
                 min_score=options.min_score if min_score is None else min_score,
                 session_key=session_key or options.session_key,
-                filters=options.filters if filters is None else joined(options.filters, filters),
+                filters=options.filters if filters is None else combine(options.filters, filters),
             ),
-            backends=request.backends if backends is None else _listed(backends),
+            backends=request.backends if backends is None else _as_tuple(backends),
             now=now or request.now or options.now or self._now,
         )
 
@@ -522,17 +523,17 @@ class ComposableMemoryManager:
                     Degradation(backend_id=answer.backend_id, code=code, reason=_describe(answer.error))
                 )
             elif answer.skipped == "breaker-open":
-                found.append(self._resting(answer.backend_id))
+                found.append(self._breaker_open(answer.backend_id))
         if all(answer.skipped is not None for answer in answers):
-            found.append(self._nobody_asked(answers))
+            found.append(self._no_backend_asked(answers))
         return tuple(found)
 
-    def _resting(self, backend_id: str) -> Degradation:
+    def _breaker_open(self, backend_id: str) -> Degradation:
         wait_s = self._handles[backend_id].breaker.retry_in_s
         reason = f"not asked after repeated failures; the next trial is in {wait_s:.0f} s"
         return Degradation(backend_id=backend_id, code="breaker-open", reason=reason)
 
-    def _nobody_asked(self, answers: Sequence[BackendAnswer]) -> Degradation:
+    def _no_backend_asked(self, answers: Sequence[BackendAnswer]) -> Degradation:
         why = ", ".join(f"{answer.backend_id}: {answer.skipped}" for answer in answers)
         reason = f"no backend was asked ({why})" if why else "no backend is open; run `cmem backends list`"
         return Degradation(backend_id=self.id, code="no-backends", reason=reason)
@@ -573,19 +574,19 @@ class ComposableMemoryManager:
             custom["neverAsked"] = dict.fromkeys(idle, "it has a condition, and there is no intent parser")
         return custom
 
-    def _incapable(self, operation: str) -> BackendError:
-        """Return why no open backend does this: one is missing, or none was ever meant to."""
+    def _unsupported(self, operation: str) -> BackendError:
+        """Return why no open backend supports this: one is missing, or none was ever configured."""
         if self._unavailable:
             return BackendError(self.id, operation, "; ".join(one.reason for one in self._unavailable))
         return UnsupportedOperation(self.id, operation)
 
     def require_usable(self, operation: str) -> None:
-        """Refuse a call after `close`, or from another event loop than that of the first call.
+        """Refuse calls after `close`, or from another event loop than that of the first call.
 
-        A loop that is closed is forgotten.
+        A closed loop is forgotten.
 
         Raises:
-            BackendUnavailable: it cannot be used, or not from here.
+            BackendUnavailable: the composite is closed, or in use on another event loop.
         """
         if self._closed:
             raise BackendUnavailable(self.id, "it is closed", fix="open it again", operation=operation)
@@ -601,7 +602,7 @@ class ComposableMemoryManager:
             )
 
 
-def _listed(backends: Sequence[str]) -> tuple[str, ...]:
+def _as_tuple(backends: Sequence[str]) -> tuple[str, ...]:
     require_all("backends", backends, str, "a list of backend ids")
     return tuple(backends)
 
@@ -611,7 +612,7 @@ def _weights_of(table: WeightTable, backend_ids: Iterable[str], kind: IntentKind
 
 
 def _is_by_vectors_alone(answer: BackendAnswer) -> bool:
-    """Return whether vectors alone found something: nobody knows then whether it has the words asked for."""
+    """Return whether only vectors were searched, which cannot tell whether the words were found."""
     return bool(answer.results) and any(one.code == "vector-only" for one in answer.degraded)
 
 
@@ -620,11 +621,11 @@ def _engine_names(answer: BackendAnswer) -> str:
 
 
 def _status_of(backend_id: str, manager: MemorySearchManager) -> MemoryProviderStatus:
-    """Return the status of a backend; one that cannot tell it says why, and the others go on."""
+    """Return the status of a backend; a failure to report it becomes part of the status."""
     try:
         status = manager.status()
         require("status", status, MemoryProviderStatus, "a MemoryProviderStatus")
-    except Exception as error:  # noqa: BLE001 - the status of a stranger may raise anything
+    except Exception as error:  # noqa: BLE001 - a third-party backend may raise anything
         problem = f"it cannot tell its status: {_describe(error)}"
         return MemoryProviderStatus(backend=backend_id, provider="none", custom={"problem": problem})
     return status
@@ -635,7 +636,7 @@ def _describe(error: Exception) -> str:
 
 
 def _joined_refusal(refusals: Sequence[MemoryPathError]) -> MemoryPathError:
-    """Return the first one's problem, with all paths that any of them allows."""
+    """Merge refusals: the problem of the first, with all paths that any of them allows."""
     first, allowed = refusals[0], dict.fromkeys(path for one in refusals for path in one.allowed)
     return MemoryPathError(first.path, first.problem, allowed=tuple(allowed))
 
@@ -653,7 +654,7 @@ def _joined_report(
         for backend_id, outcome in zip(backend_ids, outcomes, strict=True)
         if isinstance(outcome, BaseException)
     ]
-    # Backends index the same files: one that two have indexed is one.
+    # Backends index the same files: a file that two have indexed counts once.
     indexed = max(report.files_indexed for report in reports)
     return SyncReport(
         reason=reason,

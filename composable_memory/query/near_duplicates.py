@@ -1,4 +1,4 @@
-"""Says when two results are the same place, or the same in nearly the same words (pure)."""
+"""Decides whether two results are the same place, or say the same in nearly the same words (pure)."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
@@ -12,14 +12,14 @@ from composable_memory.types import MemorySearchResult, Origin
 from composable_memory_ops_logs import Candidate, TakenFrom
 
 Passage: TypeAlias = MemorySearchResult | Candidate
-"""A result as its backend gave it, or as the log tells it."""
+"""A result as its backend returned it, or as the log recorded it."""
 
 OVERLAP_SHARE = 0.5
 NEAR_SHARE = 0.85
 
 
 def same_lines(one: Passage, other: Passage) -> bool:
-    """Return whether two results of one file are the same lines, or the same piece of a line."""
+    """Return whether two results of one file cover the same lines, or the same piece of a line."""
     return (
         one.start_line == other.start_line
         and one.end_line == other.end_line
@@ -28,34 +28,34 @@ def same_lines(one: Passage, other: Passage) -> bool:
 
 
 def are_apart(one: Passage, other: Passage) -> bool:
-    """Return whether one of two results of a file begins in the middle of the line that the other ends in."""
+    """Return whether one result begins in the middle of the line in which the other ends."""
     first, second = sorted((one, other), key=lambda result: (result.start_line, result.start_char or 0))
     return first.end_line == second.start_line and bool(second.start_char)
 
 
 def overlap(lines: Passage | Origin | TakenFrom, better: Passage | Origin | TakenFrom) -> bool:
-    """Return whether most of `lines` stands in `better`; what they add beyond is then not worth a place."""
+    """Return whether most of `lines` lies in `better`; the rest is not worth a place of its own."""
     shared = min(lines.end_line, better.end_line) - max(lines.start_line, better.start_line) + 1
     return shared >= (lines.end_line - lines.start_line + 1) * OVERLAP_SHARE
 
 
 def words_of(text: str) -> frozenset[str]:
-    """Return the words of a text, or its character pairs where the script writes no spaces."""
+    """Return the words of a text, or its character pairs where the script has no spaces."""
     folded = text.casefold()
     words = frozenset(folded.split())
     return words if len(folded) <= 16 * len(words) else frozenset(map(add, folded, folded[1:]))
 
 
 def nearly_equal(one: frozenset[str], other: frozenset[str]) -> bool:
-    """Compare by Jaccard similarity; two texts without words are not evidence of anything."""
+    """Compare by Jaccard similarity; texts without words are never nearly equal."""
     shared = len(one & other)
     return shared > 0 and shared >= NEAR_SHARE * (len(one) + len(other) - shared)
 
 
 class _Sketch(NamedTuple):
-    """A bit for each word of a text, and in how many bits a text that is near it can differ.
+    """A bit for each word of a text, and in how many bits a near text may differ.
 
-    Two words may be one bit, so that bits tell less than words do; they tell nearly all texts apart.
+    Two words may share a bit, so bits tell less than words do, but enough to tell nearly all texts apart.
     """
 
     text: str
@@ -66,16 +66,16 @@ class _Sketch(NamedTuple):
 _BITS = 1024  # a power of two
 
 
-# Questions find the same passages again and again: benchmarks/orchestrator.py says how often.
+# Questions find the same passages again and again: benchmarks/orchestrator.py measures how often.
 @lru_cache(maxsize=2048)
 def _sketch(text: str) -> _Sketch:
     folded = text.casefold()
     words: Collection[str] = folded.split()
     bits = _bits(words)
-    if len(folded) > 16 * bits.bit_count():  # so there may be few words: `words_of` counts them
+    if len(folded) > 16 * bits.bit_count():  # seemingly few words: `words_of` counts them
         words = words_of(text)
         bits = _bits(words)
-    # The words that only one of two near texts has are at most so many for each word of either.
+    # How many words two near texts may not have in common, at most, given the words of this one.
     return _Sketch(text, bits, int(len(words) * (1 / NEAR_SHARE - 1)) + 1)
 
 
@@ -103,10 +103,9 @@ def _are_near(one: _Sketch, other: _Sketch) -> bool:
 def near_pairs(
     results: Sequence[MemorySearchResult], places: Iterable[int] | None = None
 ) -> Iterator[tuple[int, int]]:
-    """Yield the places of all pairs with nearly equal snippets, except those that are the same lines.
+    """Yield index pairs of results with nearly equal snippets, except those with the same lines.
 
-    With `places` only the results there are compared. Pairs come in the order of the second place, then of
-    the first.
+    With `places`, only the results there are compared. Pairs are ordered by the second index, then the first.
     """
     of_text: dict[str, list[int]] = {}
     for place in range(len(results)) if places is None else sorted(places):
@@ -125,19 +124,19 @@ def near_pairs(
 
 
 def near_pairs_shown(lists: Sequence[Sequence[MemorySearchResult]], most: int) -> Iterator[tuple[int, int]]:
-    """Yield the near pairs that decide on the first `most` results, under any weights and fusion.
+    """Yield the near pairs that can affect the first `most` results, under any weights and fusion.
 
-    `lists` are what the backends found, best first; places count as if they were laid end to end.
+    `lists` are what the backends found, best first; indices count as if they were laid end to end.
 
-    Whatever the weights, of the results of one backend with an exact hit the better come before each that
-    cannot be grouped, and so do those without one as far as `min_score` lets it pass. Each of them, or what
-    it is grouped with, then takes a place of the answer, or is left out as nearly equal to one before; only
-    facts can lose their score. So no further is looked than to the first `most` of both kinds, and as many
-    more as have a twin, and at all that can be grouped, whose score others can raise. Beside foreign texts,
-    at all notes: one that is a copy gives its place to the note.
+    Whatever the weights, the results of one backend that cannot be grouped keep their order: exact hits among
+    themselves, and so do the rest, as far as they pass `min_score`. Each of them, or the group it is in,
+    takes a place of the answer, or is dropped as nearly equal to an earlier one; only facts can lose score.
+    So it is enough to compare the first `most` of both kinds, one more for each that has a twin, and
+    everything that can be grouped, because others can raise its score. If there are results of other
+    memories, all notes are compared too: a note takes the place of its copy.
     """
     results = [result for found in lists for result in found]
-    grouped = _that_can_be_grouped(results)
+    grouped = _groupable(results)
     if any(FOREIGN in result.path for result in results):
         grouped |= {place for place, result in enumerate(results) if FOREIGN not in result.path}
     ordered: list[list[int]] = []
@@ -160,9 +159,9 @@ def near_pairs_shown(lists: Sequence[Sequence[MemorySearchResult]], most: int) -
 def _until_full(
     places: Iterable[int], results: Sequence[MemorySearchResult], most: int, twins: Set[str]
 ) -> Iterator[int]:
-    """Yield places until what stands there fills an answer; those of a file may all be one result.
+    """Yield indices until their results fill an answer; results of one file may all become one.
 
-    What stands in files with `twins` may take no place: whatever it is grouped with speaks for it.
+    Results in files with `twins` may not take a place: the group they join may represent them.
     """
     files: set[str] = set()
     for place in places:
@@ -172,8 +171,8 @@ def _until_full(
             return
 
 
-def _that_can_be_grouped(results: Sequence[MemorySearchResult]) -> set[int]:
-    """Return the places of facts that say where they are from, and of what shares most of its lines."""
+def _groupable(results: Sequence[MemorySearchResult]) -> set[int]:
+    """Return the indices of facts with an origin, and of results that overlap most of another's lines."""
     by_path = defaultdict[str, list[tuple[int, int, int]]](list)
     grouped: set[int] = set()
     for place, result in enumerate(results):

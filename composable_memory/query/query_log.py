@@ -1,4 +1,4 @@
-"""Writes the steps of a query into the ops log, with all that a later replay needs."""
+"""Writes the steps of a query into the ops log, with everything that a replay needs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -46,17 +46,17 @@ from composable_memory_ops_logs import Degradation as LoggedDegradation
 from composable_memory_ops_logs.events import MadeWhenRead, snippet_preview
 
 MOST_NEAR_PAIRS = 20_000
-"""As many as two hundred equal texts make; a line of the log holds no more."""
+"""As many as two hundred equal texts make; a log line holds no more."""
 TOO_MANY_NEAR = NearPair(-1, -1)
-"""Stands for more pairs than are logged; the query is then none that can be ranked again."""
+"""Stands for more pairs than are logged; such a query cannot be replayed."""
 
 
 class QueryLogger:
     """Logs the steps of one query."""
 
-    def __init__(self, ops_log: OpsLog, terms: QueryContext) -> None:
+    def __init__(self, ops_log: OpsLog, context: QueryContext) -> None:
         self._ops_log = ops_log
-        self._terms = terms
+        self._context = context
 
     def start(
         self,
@@ -69,10 +69,10 @@ class QueryLogger:
         """Log `query.start`."""
         if not self._ops_log.is_heard:
             return
-        # Masked here already: cut from its query or from its name, a secret could not be told any more.
+        # Masked before it is cut: part of a secret could no longer be recognised.
         query = redact(request.query)
         if intent is not None and query != request.query:
-            intent = _still_told(intent, query)
+            intent = _without_masked(intent, query)
         self._ops_log.emit(
             QueryStart(
                 query=query[:QUERY_PREVIEW_CHARS],
@@ -81,10 +81,10 @@ class QueryLogger:
                 intent=_intent(intent) if intent else None,
                 active_backends=active,
                 skipped_backends=skipped,
-                weights_version=self._terms.active_weights.version,
-                manager=self._terms.manager_id,
-                query_id=self._terms.query_id,
-                memory=self._terms.memory,
+                weights_version=self._context.active_weights.version,
+                manager=self._context.manager_id,
+                query_id=self._context.query_id,
+                memory=self._context.memory,
                 now=request.now.isoformat() if request.now else None,
                 filters=_filters(filters) if filters else None,
             )
@@ -94,15 +94,15 @@ class QueryLogger:
         """Log `query.backend_result` with every candidate."""
         if not self._ops_log.is_heard:
             return
-        rule = self._terms.rules[answer.backend_id]
+        rule = self._context.rules[answer.backend_id]
         self._ops_log.emit(
             BackendResult(
-                weight=self._terms.weights[answer.backend_id],
+                weight=self._context.weights[answer.backend_id],
                 result_count=len(answer.results),
                 results=MadeWhenRead(partial(_candidates, answer.results), partial(_columns, answer.results)),
                 depth=depth,
                 error=ErrorInfo.of(answer.error) if answer.error else None,
-                query_id=self._terms.query_id,
+                query_id=self._context.query_id,
                 calibration=rule.method,
                 is_absolute=rule.is_absolute,
                 answered_by=_answered_by(answer),
@@ -121,15 +121,15 @@ class QueryLogger:
         ranking: Ranking[MemorySearchResult],
         draw: Interleaved | None,
     ) -> None:
-        """Log `query.merged`; `draw` says how the list was drawn from two rankings, if it was."""
+        """Log `query.merged`; `draw` says how the list was drawn if it was interleaved from two rankings."""
         if not self._ops_log.is_heard:
             return
-        merged, policy = ranking.merged, self._terms.policy
+        merged, policy = ranking.merged, self._context.policy
         self._ops_log.emit(
             QueryMerged(
                 fusion=policy.fusion,
                 calibration=ranking.calibrations,
-                weights={one.backend_id: self._terms.weights[one.backend_id] for one in response.answers},
+                weights={one.backend_id: self._context.weights[one.backend_id] for one in response.answers},
                 dedup=policy.dedup,
                 min_score=request.options.min_score,
                 max_results=request.options.max_results,
@@ -148,8 +148,8 @@ class QueryLogger:
                     LoggedDegradation(backend=one.backend_id, reason=f"{one.code}: {one.reason}")
                     for one in response.degraded
                 ],
-                query_id=self._terms.query_id,
-                intent_kind=self._terms.kind,
+                query_id=self._context.query_id,
+                intent_kind=self._context.kind,
                 near=MadeWhenRead(
                     partial(_near, response.answers, request.options.max_results, policy.depth)
                 ),
@@ -174,7 +174,7 @@ def log_context_pack(ops_log: OpsLog, pack: str, selected: int, budget: PackBudg
 
 
 def _results(merged: Merged[T]) -> list[FinalResult]:
-    """Return the results of a ranking as the log tells them."""
+    """Return the results of a ranking in the format of the log."""
     return [_final(group) for group in merged.kept]
 
 
@@ -199,9 +199,9 @@ def _loser_rows(merged: Merged[T]) -> Iterator[tuple[Any, ...]]:
 
 
 def _dropped(candidates: Sequence[DroppedCandidate]) -> list[Dropped]:
-    """Return what was ruled out as the log tells it."""
+    """Return dropped candidates in the format of the log."""
     return [
-        Dropped(  # by place, as there are dozens of them
+        Dropped(  # positional, as there are dozens of them
             one.result.path,
             one.result.start_line,
             one.result.end_line,
@@ -215,8 +215,8 @@ def _dropped(candidates: Sequence[DroppedCandidate]) -> list[Dropped]:
     ]
 
 
-def _still_told(intent: QueryIntent, query: str) -> QueryIntent:
-    """Return of an intent what a masked query still says."""
+def _without_masked(intent: QueryIntent, query: str) -> QueryIntent:
+    """Return an intent without what was masked in the query."""
     said = query.casefold()
     return replace(
         intent,
@@ -255,7 +255,7 @@ def _candidates(results: Sequence[MemorySearchResult]) -> list[Candidate]:
 
 
 def _columns(results: Sequence[MemorySearchResult]) -> tuple[Sequence[Any], ...]:
-    """Return the same by columns, which takes half the time: most of those at the end are empty."""
+    """Return the same as columns, which takes half the time: most of the last ones are empty."""
     origins = [one.origin for one in results]
     return (
         [one.path for one in results],
@@ -277,7 +277,7 @@ def _outdated(result: MemorySearchResult) -> tuple[TakenFrom, ...] | None:
 
 def _near(answers: Sequence[BackendAnswer], max_results: int, depth: int) -> list[NearPair]:
     lists = [answer.results for answer in answers]
-    # A list that is longer than it was read at first is ranked whole before it is cut.
+    # For more results than the default depth, the whole lists are ranked before the cut.
     is_whole = max_results > depth
     found = near_pairs([*chain(*lists)]) if is_whole else near_pairs_shown(lists, max_results)
     pairs = [NearPair(*pair) for pair in islice(found, MOST_NEAR_PAIRS + 1)]
@@ -285,7 +285,7 @@ def _near(answers: Sequence[BackendAnswer], max_results: int, depth: int) -> lis
 
 
 def _leg_scores(results: Sequence[MemorySearchResult]) -> dict[str, list[float | None]] | None:
-    """Return what each way of searching gave to the results; None where nothing is known of it."""
+    """Return the scores that each leg gave to the results; None if no result has any."""
     told: dict[str, list[Any]] = {leg: [one.metadata.get(leg) for one in results] for leg in LEGS}
     scores = {
         leg: column

@@ -1,4 +1,4 @@
-"""Makes one ranking of several answers: calibration, merge, depth that only appends, active weights."""
+"""Turns several answers into one ranking: calibration, merge, growing depth, active weights."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveWeights:
-    """What ranks a query: a table, or for the time of an experiment the two tables that are compared.
+    """What ranks a query: a weight table, or during an experiment the two tables being compared.
 
-    `set_aside` says why an adopted table is not in force.
+    `set_aside` says why an adopted table is not active.
     """
 
     table: WeightTable
@@ -35,32 +35,32 @@ class ActiveWeights:
 
 
 class LiveWeights:
-    """Holds the weights in force; a query that is under way keeps those that it began with."""
+    """Holds the active weights; a running query keeps those it began with."""
 
     def __init__(self, table: WeightTable | Mapping[str, float]) -> None:
         fixed = table if isinstance(table, WeightTable) else WeightTable.fixed(table)
         self._now = ActiveWeights(table=fixed)
-        self.lost: str | None = None
-        """Why what was learnt could not be read yet, so that other weights are in force."""
+        self.problem: str | None = None
+        """Why the learnt weights could not be read, so that others are active; None if they could."""
 
     @property
     def now(self) -> ActiveWeights:
-        """Return what is in force at this moment."""
+        """Return the active weights."""
         return self._now
 
     def put(self, weights: ActiveWeights) -> None:
-        """Put other weights in force for all queries that begin from now on."""
+        """Make other weights active for all queries that begin from now on."""
         self._now = weights
-        self.lost = None
+        self.problem = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergePolicy:
-    """How answers become one ranking.
+    """How answers are merged into one ranking.
 
-    Every backend is asked for `depth` candidates, whatever the caller wants, so that the first k of a longer
-    answer are the answer for k; for more than `depth` results the depth doubles, and what the deeper lists
-    add comes after.
+    Every backend is asked for `depth` candidates, however many results are wanted, so that the first k of a
+    longer answer are the answer for k. For more than `depth` results the depth doubles, and what the deeper
+    lists add is appended.
     """
 
     fusion: Fusion = Fusion.WEIGHTED
@@ -71,7 +71,7 @@ class MergePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationRule:
-    """How the scores of one backend are brought to the common scale."""
+    """How a backend's scores are calibrated."""
 
     method: Calibration
     is_absolute: bool
@@ -80,7 +80,7 @@ class CalibrationRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking(Generic[T]):
-    """A merged list with the calibration that each backend's scores went through."""
+    """A merged list, with the calibration applied to each backend's scores."""
 
     merged: Merged[T]
     calibrations: Mapping[str, Calibration]
@@ -103,14 +103,14 @@ def rank(
     min_depth: int,
     is_near: Callable[[T, T], bool] = are_near,
 ) -> Ranking[T]:
-    """Rank what each backend `found` within the depth that `options` call for, tier by tier.
+    """Rank what each backend `found` to the depth that `options` call for, tier by tier.
 
-    `rules` and `weights` have an entry for every backend that found something. `min_depth` is how deep they
-    were asked. The first tier reads every list to `policy.depth`; each further one reads twice as deep and
-    appends what it adds. `is_near` compares texts; by default their snippets are.
+    `rules` and `weights` need an entry for every backend that found something. `min_depth` is the depth the
+    backends were asked for. The first tier reads every list to `policy.depth`; each further one reads twice
+    as deep and appends what it adds. `is_near` compares texts; by default it compares snippets.
     """
 
-    def one_tier(depth: int, max_results: int | None) -> Ranking[T]:
+    def rank_tier(depth: int, max_results: int | None) -> Ranking[T]:
         lists: list[BackendList[T]] = []
         methods: dict[str, Calibration] = {}
         for backend_id, results in found.items():
@@ -136,12 +136,12 @@ def rank(
 
     reached = policy.depth
     if reached >= min_depth:
-        return one_tier(reached, options.max_results)
-    # A tier that is cut before all are joined would let a later one go before what it left out.
-    ranking = one_tier(reached, None)
+        return rank_tier(reached, options.max_results)
+    # Cutting a tier before all are joined would let a later tier go ahead of what was cut.
+    ranking = rank_tier(reached, None)
     while reached < min_depth:
         reached *= 2
-        ranking = _append(ranking, one_tier(reached, None))
+        ranking = _append(ranking, rank_tier(reached, None))
     return _cut(ranking, options.max_results)
 
 
@@ -153,10 +153,10 @@ def is_weak(
     policy: MergePolicy,
     hybrid: Set[str] = frozenset(),
 ) -> bool:
-    """Return whether something was found, and nothing that matches the question well.
+    """Return whether results were found but none matches the question well.
 
-    Scores of a backend that only order its own list cannot tell: what it found counts as good. `hybrid` names
-    the backends whose scores come from vectors as well as from words.
+    Scores that only order their own list cannot tell, so such a backend's results count as good. `hybrid`
+    names the backends whose scores come from vectors as well as from words.
     """
     lists = [
         (rules[id_], results[: policy.depth], STRONG_HYBRID if id_ in hybrid else STRONG)
@@ -174,11 +174,11 @@ def _has_strong(rule: CalibrationRule, results: Sequence[T], least: float) -> bo
 
 
 def _append(first: Ranking[T], deeper: Ranking[T]) -> Ranking[T]:
-    """Keep the first ranking and append what only the deeper one has, with no better scores."""
+    """Append to the first ranking what only the deeper one has, with scores that are no higher."""
     kept = list(first.merged.kept)
     ceiling = kept[-1].score if kept else 1.0
     known = {key for group in kept for key in group.keys}
-    # A fact that was told already, and now stands behind its passage, is no reason to leave the passage out.
+    # A fact already shown, which the deeper ranking joins to its passage, is no reason to drop the passage.
     known -= {
         one.result.key
         for one in deeper.merged.losers
@@ -200,10 +200,10 @@ def _cut(ranking: Ranking[T], max_results: int) -> Ranking[T]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryContext:
-    """What holds for one query of one composite from its beginning to its end.
+    """What stays the same during one query of one composite.
 
-    `kind` is that of the question, and `weights` are those of each backend for it. `memory` is the mark of
-    the memory, where several share one log.
+    `kind` is the kind of the question, and `weights` are those of each backend for it. `memory` is the id of
+    the memory, for when several share one log.
     """
 
     query_id: str
@@ -222,30 +222,30 @@ class QueryContext:
 
 def rank_active(
     answers: Sequence[BackendAnswer],
-    terms: QueryContext,
+    context: QueryContext,
     options: SearchOptions,
     *,
     min_depth: int,
     trace_id: str,
 ) -> tuple[Ranking[MemorySearchResult], Interleaved | None]:
-    """Rank under the weights in force, or draw from two rankings while an experiment compares tables."""
+    """Rank by the active weights; during an experiment, interleave the rankings of both tables."""
     found = {one.backend_id: one.results for one in answers}
 
     def ranked(weights: Mapping[str, float]) -> Ranking[MemorySearchResult]:
         return rank(
             found,
-            terms.rules,
+            context.rules,
             weights=weights,
-            policy=terms.policy,
+            policy=context.policy,
             options=options,
             min_depth=min_depth,
         )
 
-    experiment = terms.active_weights.experiment
+    experiment = context.active_weights.experiment
     if experiment is None:
-        return ranked(terms.weights), None
-    a, b = terms.weights_of(experiment.a), terms.weights_of(experiment.b)
-    seed = seed_of(trace_id, terms.query_id, experiment.id)
+        return ranked(context.weights), None
+    a, b = context.weights_of(experiment.a), context.weights_of(experiment.b)
+    seed = seed_of(trace_id, context.query_id, experiment.id)
     draw = Interleaved(id=experiment.id, weights_a=a, weights_b=b, seed=seed)
     one, other = ranked(a), ranked(b)
     merged, drawn = interleave(one.merged, other.merged, draw, max_results=options.max_results)

@@ -1,6 +1,6 @@
 """Ranks logged queries again with the code that ranks live ones: the same candidates, any policy (pure).
 
-With the policy that is in the log, the ranking is the logged one to the byte; `is_reproduced` checks that.
+Under the logged policy, the ranking equals the logged one byte for byte; `is_reproduced` checks that.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,10 +21,10 @@ from composable_memory_ops_logs.short_form import ShortRanking, final_row
 
 
 class Replayer:
-    """Ranks logged queries under any policy; a `Ranker`.
+    """Ranks logged queries under any policy; implements `Ranker`.
 
-    What it makes of the candidates of a query it keeps, for the many policies that are tried on each; with
-    `keeps`, of so many queries.
+    It caches what it computes from the candidates of a query, since many policies are tried on each; with
+    `keeps`, for at most that many queries.
     """
 
     def __init__(self, *, keeps: int | None = None) -> None:
@@ -38,14 +38,14 @@ class Replayer:
         return [_hit(group) for group in merged.kept]
 
     def reproduces(self, query: LoggedQuery) -> bool:
-        """Return whether ranking again, as it was ranked then, gives the lines of the log to the byte.
+        """Return whether ranking again under the logged policy gives the lines of the log byte for byte.
 
-        Of a list that an experiment drew, each result must also count for the same side.
+        Of an interleaved list, each result must also be credited to the same team.
         """
-        merged, teams = _as_then(query, self._prepared_of(query))
+        merged, teams = _rank_as_logged(query, self._prepared_of(query))
         if query.experiment is not None and teams != query.experiment.teams:
             return False
-        return _is_as_written(merged, query.written)
+        return _matches_log(merged, query.written)
 
     def _prepared_of(self, query: LoggedQuery) -> "_Prepared":
         key = (query.trace_id, query.query_id)
@@ -58,7 +58,7 @@ class Replayer:
 
 
 def can_be_ranked(query: LoggedQuery) -> bool:
-    """Return whether this version knows the ways in which a query was ranked."""
+    """Return whether this version supports the methods by which a query was ranked."""
     return (
         query.policy.fusion in _FUSIONS
         and query.policy.dedup in _DEDUPS
@@ -70,15 +70,15 @@ _FUSIONS, _DEDUPS, _CALIBRATIONS = frozenset(Fusion), frozenset(Dedup), frozense
 
 
 def is_reproduced(query: LoggedQuery) -> bool:
-    """Return whether ranking again, as it was ranked then, gives the lines of the log to the byte."""
+    """Return whether ranking again under the logged policy gives the lines of the log byte for byte."""
     return Replayer().reproduces(query)
 
 
-def _is_as_written(merged: Merged[Candidate], written: ShortRanking | None) -> bool:
-    """Compare with the rows of the log, which name candidates by number, without making its full lines."""
+def _matches_log(merged: Merged[Candidate], written: ShortRanking | None) -> bool:
+    """Compare with the rows of the log, which refer to candidates by number, without expanding them."""
     if written is None:
         return False
-    first: dict[str, int] = {}  # of candidates with the same label a row may name any
+    first: dict[str, int] = {}  # among candidates with the same label, a row may name any
     named = [first.setdefault(f"{backend} {one.key}", at) for at, (backend, one) in enumerate(written.found)]
     numbers = {id(one): at for at, (_, one) in enumerate(written.found)}
     labels = {one: named[at] for one, at in numbers.items()}
@@ -97,7 +97,7 @@ def _is_as_written(merged: Merged[Candidate], written: ShortRanking | None) -> b
                 row[-1] = written.weights[written.found[row[0]][0]]
         losers = [_loser_row(one, labels) for one in merged.losers]
         ruled_out = [_ruled_out(row, named, written.reasons) for row in written.ruled_out]
-    except (LookupError, TypeError, ValueError):  # a row that lies
+    except (LookupError, TypeError, ValueError):  # an invalid row
         return False
     return to_line({"shown": results, "ruledOut": losers}) == to_line({"shown": shown, "ruledOut": ruled_out})
 
@@ -116,7 +116,7 @@ def _loser_row(one: Loser[Candidate], labels: Mapping[int, int]) -> list[object]
     return [labels[id(one.result)], one.reason, f"{one.lost} ", "", labels[id(one.against.result)]]
 
 
-def _as_then(query: LoggedQuery, prepared: "_Prepared") -> tuple[Merged[Candidate], tuple[str, ...]]:
+def _rank_as_logged(query: LoggedQuery, prepared: "_Prepared") -> tuple[Merged[Candidate], tuple[str, ...]]:
     experiment = query.experiment
     if experiment is None:
         return prepared.as_logged, ()
@@ -129,7 +129,7 @@ def _as_then(query: LoggedQuery, prepared: "_Prepared") -> tuple[Merged[Candidat
 
 
 class _Prepared:
-    """What stays the same however the candidates of a query are ranked."""
+    """What is the same for every ranking of a query's candidates."""
 
     def __init__(self, query: LoggedQuery) -> None:
         self._found = {one.backend: one.candidates for one in query.lists}
@@ -142,7 +142,7 @@ class _Prepared:
 
     @cached_property
     def as_logged(self) -> Merged[Candidate]:
-        """The ranking under the policy of the log."""
+        """The ranking under the logged policy."""
         return self.ranked(self._policy).merged
 
     def ranked(self, policy: RankingPolicy, weights: Mapping[str, float] | None = None) -> Ranking[Candidate]:
@@ -168,7 +168,7 @@ class _Prepared:
 
 
 class _LoggedNearness:
-    """Knows from the log whose texts are nearly equal, as far as they are not the same lines."""
+    """Knows from the log which texts are nearly equal, except for those with the same lines."""
 
     def __init__(self, query: LoggedQuery) -> None:
         found = [id(one) for each in query.lists for one in each.candidates] if query.near else []

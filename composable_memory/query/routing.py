@@ -1,4 +1,4 @@
-"""The backends of a composite, and which of them a query is put to (pure but for the breakers it asks)."""
+"""The backends of a composite, and the routing of a query to some of them (pure except for the breakers)."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -23,9 +23,9 @@ DEFAULT_TIMEOUT_S = 10.0
 class ComposableBackendEntry:
     """One backend of a composite.
 
-    `weight` (0 or more) multiplies its calibrated scores. `condition` says for which queries it is asked; it
-    needs an intent parser, without one the backend is not asked. `timeout_s` is its deadline. `capabilities`
-    are what it declares; None means: those whose methods it has, and scores that are taken at their word.
+    `weight` (0 or more) multiplies its calibrated scores. `condition` decides from a query's intent whether
+    to ask it, and is never met without an intent parser. `timeout_s` is its deadline. `capabilities` are what
+    it declares; None derives them from its methods, and takes its scores at their word.
     """
 
     id: str
@@ -47,7 +47,7 @@ class ComposableBackendEntry:
 
 @dataclass(frozen=True, slots=True)
 class BackendHandle:
-    """An entry at the table: with its breaker, and with what it can do looked up once."""
+    """A backend entry with its breaker and its capabilities, which are looked up once."""
 
     entry: ComposableBackendEntry
     breaker: Breaker
@@ -56,7 +56,7 @@ class BackendHandle:
 
     @classmethod
     def take(cls, entry: ComposableBackendEntry, breaker: Breaker) -> "BackendHandle":
-        """Wrap `entry` with the capabilities that it, its manager, or else its methods show."""
+        """Wrap `entry` with the capabilities that it declares, or its manager, or else its methods show."""
         manager = entry.manager
         if entry.capabilities is not None:
             able = entry.capabilities
@@ -73,7 +73,7 @@ IntentParser = Callable[[str], QueryIntent]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Who is asked, who is not and why, and what went wrong in deciding."""
+    """Which backends to ask, which to skip and why, and what went wrong while deciding."""
 
     asked: tuple[BackendHandle, ...]
     skipped: Mapping[str, SkipReason]
@@ -83,22 +83,22 @@ class Route:
 def read_intent(
     parser: IntentParser | None, query: str, *, manager_id: str
 ) -> tuple[QueryIntent | None, tuple[Degradation, ...]]:
-    """Return what the query is about; a parser that raises costs the intent, not the answer."""
+    """Return the intent of the query; a parser that raises costs the intent, not the answer."""
     if parser is None:
         return None, ()
     try:
         return parser(query), ()
-    except Exception as error:  # noqa: BLE001 - a foreign parser must not take the answer down
+    except Exception as error:  # noqa: BLE001 - a third-party parser must not break the answer
         return None, (_trouble(manager_id, "the intent parser", error),)
 
 
 def route(
     handles: Mapping[str, BackendHandle], *, wanted: Collection[str] | None, intent: QueryIntent | None
 ) -> Route:
-    """Skip backends that were not asked for, whose condition is not met, or whose breaker is open.
+    """Skip backends that are not wanted, whose condition is not met, or whose breaker is open.
 
-    A condition needs an intent; without one it is not met. A backend whose breaker is due for a trial is
-    asked, so the outcome of asking it must be recorded.
+    A condition is not met without an intent. A backend whose breaker is due for a trial is asked, so the
+    outcome must be recorded.
     """
     asked: list[BackendHandle] = []
     skipped: dict[str, SkipReason] = {}
@@ -124,7 +124,7 @@ def _meets_condition(
         return False
     try:
         return bool(entry.condition(intent))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - it is foreign, and must not take the answer down
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - third-party code must not break the answer
         troubles.append(_trouble(entry.id, "its condition", error))
         return False
 

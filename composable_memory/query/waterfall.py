@@ -1,4 +1,4 @@
-"""Turns the events of one trace into a waterfall: what ran when, for how long, and what came of it (pure)."""
+"""Turns the events of one trace into a waterfall: what ran when, for how long, with what outcome (pure)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -12,15 +12,15 @@ from composable_memory_ops_logs.line_format import event_to_wire
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 EIGHTHS = "▏▎▍▌▋▊▉█"
-"""A cell filled from the left, by one eighth more each."""
+"""A cell filled from the left, in eighths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One event on the time line, or a `leg` of a backend, such as `keyword` with the action `query.keyword`.
+    """One event on the time line, or a leg of a backend, such as `keyword` with the action `query.keyword`.
 
-    `start_ms` counts from the start of the trace. `duration_ms` is 0 for an event that is a moment. `note`
-    says in a few words what came of it, `error` what went wrong.
+    `start_ms` counts from the start of the trace. `duration_ms` is 0 for an event without duration. `note`
+    summarises the outcome, `error` says what went wrong.
     """
 
     action: str
@@ -35,9 +35,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waterfall:
-    """One trace, in the order in which its events were logged: its question first, what came of it last.
+    """One trace, its events in logged order: the question first, the outcome last.
 
-    `results`, `dropped` and `degraded` are those of the last merge, as they were logged.
+    `results`, `dropped` and `degraded` are those of the last merge, as logged.
     """
 
     trace_id: str
@@ -51,7 +51,7 @@ class Waterfall:
 
 
 def waterfall(events: Sequence[OpsEvent]) -> Waterfall:
-    """Lay out the events of one trace; those of one millisecond stay in the order in which they are given.
+    """Lay out the events of one trace; those of the same millisecond keep their order.
 
     An event is written when its step ends, so a step began `duration_ms` before its time stamp.
 
@@ -91,7 +91,7 @@ def trace_document(events: Sequence[OpsEvent]) -> dict[str, JsonValue]:
 
 
 def bar(step: Step, total_ms: float, width: int) -> str:
-    """Draw a step as `width` characters; a moment is the thinnest stroke."""
+    """Draw a step as `width` characters; one without duration is the thinnest stroke."""
     scale = width / total_ms if total_ms > 0 else 0.0
     first = min(int(step.start_ms * scale), width - 1)
     last_eighth = round((step.start_ms + step.duration_ms) * scale * 8)
@@ -101,13 +101,13 @@ def bar(step: Step, total_ms: float, width: int) -> str:
 
 
 def place_of(row: Mapping[str, object]) -> str:
-    """Return where a result of a trace stands, as `a.md:3-7`."""
+    """Return the place of a result in a trace, such as `a.md:3-7`."""
     first = row.get("startLine")
     return f"{row.get('path')}:{first}-{row.get('endLine')}" if first else str(row.get("path"))
 
 
 def note_on(event: OpsEvent) -> str:
-    """Summarise the outcome of an event that was read back from the log."""
+    """Summarise the outcome of an event read back from the log."""
     detail = event.logged
     match event.action:
         case "query.start":
@@ -120,7 +120,7 @@ def note_on(event: OpsEvent) -> str:
 
 
 def _steps(event: OpsEvent, begun: datetime) -> Iterator[Step]:
-    """Yield the step of an event, and below that of a backend its legs, as they began."""
+    """Yield the step of an event, and below a backend's step its legs, in the order in which they began."""
     step = _step(event, begun)
     yield step
     legs = event.logged.get("legs")
@@ -196,7 +196,7 @@ def _is_short(value: object) -> bool:
 
 
 def _words(key: str) -> str:
-    """Return a camelCase key in words: `filesIndexed` is "files indexed"."""
+    """Split a camelCase key into words: `filesIndexed` becomes "files indexed"."""
     return key[:1] + "".join(
         f" {char.lower()}" if char.isupper() and before.islower() else char for before, char in pairwise(key)
     )

@@ -1,4 +1,4 @@
-"""Opens the backends that the settings ask for, and makes each an entry of the composite."""
+"""Opens the backends that the settings enable, and makes each an entry of the composite."""
 
 import asyncio
 import logging
@@ -35,9 +35,9 @@ OPEN_TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenBackends:
-    """The entries of the backends that are open, and those that are enabled and could not be opened.
+    """The entries of the open backends, and the enabled backends that could not be opened.
 
-    `pair` is the primary with its fallback, if there is one; it has one entry.
+    `pair` is the primary with its fallback, if there is one; together they have one entry.
     """
 
     entries: tuple[ComposableBackendEntry, ...]
@@ -47,21 +47,21 @@ class OpenBackends:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendOpener:
-    """Opens backends as the settings say, with what the memory hands to each of them."""
+    """Opens backends according to the settings, with the services that the memory provides to them."""
 
     loaded: LoadedSettings
     registry: Registry
     services: BackendServices
 
     async def open_all(self, stack: AsyncExitStack) -> OpenBackends:
-        """Open every backend that is enabled; `stack` closes them in the reverse order.
+        """Open every enabled backend; `stack` closes them in reverse order.
 
         Raises:
-            ConfigError: a setting of a backend cannot be used.
+            ConfigError: a setting of a backend is invalid.
         """
         memory = self.loaded.settings.memory
         enabled = [id_ for id_, section in memory.sections.items() if section.enabled]
-        # Looking at an offer for the first time imports it, which is not for the event loop.
+        # The first access to a spec imports it, which must not happen on the event loop.
         await asyncio.to_thread(lambda: [*map(self.registry.backend, {*enabled, memory.fallback_id or ""})])
         entries: list[ComposableBackendEntry] = []
         unavailable: list[Degradation] = []
@@ -71,21 +71,21 @@ class BackendOpener:
             try:
                 async with deadline(backend_id, "open", OPEN_TIMEOUT_S):
                     manager = await stack.enter_async_context(
-                        self._contained(backend_id, paired or self.opened(backend_id))
+                        self._log_close_errors(backend_id, paired or self.opened(backend_id))
                     )
             except ConfigError:
                 raise
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in keeps nobody else out
-                unavailable.append(self._lost(backend_id, error))
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in must not stop others
+                unavailable.append(self._failure(backend_id, error))
             else:
                 entries.append(self._entry(backend_id, manager, memory.fallback_id if paired else None))
         return OpenBackends(entries=tuple(entries), unavailable=tuple(unavailable), pair=pair)
 
     @asynccontextmanager
-    async def _contained(
+    async def _log_close_errors(
         self, backend_id: str, opening: AbstractAsyncContextManager[MemorySearchManager]
     ) -> AsyncIterator[MemorySearchManager]:
-        """Open a backend; that it does not close is told, and keeps nobody from an answer that is there."""
+        """Open a backend; an error while closing it is only logged, since the answers have been given."""
         manager = await opening.__aenter__()
         try:
             yield manager
@@ -94,7 +94,7 @@ class BackendOpener:
                 async with deadline(backend_id, "close", CLOSE_TIMEOUT_S):
                     await opening.__aexit__(None, None, None)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in may raise anything
-                log.warning("%s", self._lost(backend_id, error, "close").reason)
+                log.warning("%s", self._failure(backend_id, error, "close").reason)
 
     @asynccontextmanager
     async def opened(self, backend_id: str) -> AsyncIterator[MemorySearchManager]:
@@ -102,7 +102,7 @@ class BackendOpener:
 
         Raises:
             BackendError: it cannot be opened.
-            ConfigError: one of its settings cannot be used.
+            ConfigError: one of its settings is invalid.
         """
         spec = self._spec(backend_id)
         options = validate_backend_options(self.loaded.settings.memory, spec, self.loaded.origins)
@@ -113,8 +113,8 @@ class BackendOpener:
             yield manager
 
     def _pair(self, primary_id: str, fallback_id: str) -> "FallbackMemoryManager":
-        """Return a primary with its fallback, neither of them open; the settings of both are checked now."""
-        # Most memories have no fallback.
+        """Return a primary with its fallback, neither of them open yet; validate the settings of both."""
+        # Imported here: most memories have no fallback.
         from composable_memory.runtime.failover import FailoverMember, FallbackMemoryManager
 
         for backend_id in (primary_id, fallback_id):
@@ -125,7 +125,7 @@ class BackendOpener:
                 id=backend_id,
                 open=partial(self.opened, backend_id),
                 timeout_s=self._timeout_s(backend_id),
-                # A primary that nobody offers yet is taken for one that can do what its fallback can.
+                # A primary that is not installed yet is assumed to have the capabilities of its fallback.
                 capabilities=self._capabilities(backend_id if self._offered(backend_id) else fallback_id),
             )
             for backend_id in (primary_id, fallback_id)
@@ -137,7 +137,7 @@ class BackendOpener:
     def _entry(
         self, backend_id: str, manager: MemorySearchManager, fallback_id: str | None
     ) -> ComposableBackendEntry:
-        """Return the entry of an open backend; its fallback has a deadline of its own after that."""
+        """Return the entry of an open backend; with a fallback, its deadline is the sum of both deadlines."""
         section, spec = self._section(backend_id), self._offered(backend_id)
         return ComposableBackendEntry(
             id=backend_id,
@@ -178,7 +178,7 @@ class BackendOpener:
             raise BackendUnavailable(backend_id, found.missing, fix="see `cmem backends list`")
         return found.spec
 
-    def _lost(
+    def _failure(
         self, backend_id: str, error: Exception | SystemExit, operation: Literal["open", "close"] = "open"
     ) -> Degradation:
         if not isinstance(error, ComposableMemoryError):
@@ -192,7 +192,7 @@ class BackendOpener:
 
 
 def _condition(section: BackendSection, spec: BackendSpec | None) -> Callable[[QueryIntent], bool] | None:
-    """Return for which queries a backend is asked, by its section or else by its spec; None for all."""
+    """Return the condition for asking a backend, from its settings or else its spec; None to always ask."""
     wanted = section.condition
     if wanted is None:
         return spec.condition if spec else None
@@ -204,4 +204,4 @@ _NAMED_IN: Mapping[str, Callable[[QueryIntent], tuple[object, ...]]] = {
     "topics": lambda intent: intent.topics,
     "times": lambda intent: intent.time_hints,
 }
-"""Where an intent holds what a condition may ask for."""
+"""The parts of an intent that a condition may ask for."""

@@ -1,9 +1,9 @@
-"""Copies out what cannot be rebuilt from notes, and takes it in again.
+"""Backs up what cannot be rebuilt from notes, and restores it.
 
-A backup is a folder: `manifest.json` names every other file with its SHA-256, `feedback.sqlite` is what was
-judged and learnt, `traces.jsonl` the logged queries that were judged, `settings/` the settings files, and
-`backends/<id>/` what each backend with `Capability.BACKUP` keeps, enabled or not. It is written beside its
-place and renamed when it is whole, and may be taken while others write.
+A backup is a folder: `manifest.json` lists every other file with its SHA-256, `feedback.sqlite` has the
+judgements and learnt weights, `traces.jsonl` the logged queries that were judged, `settings/` the settings
+files, and `backends/<id>/` the data of each backend with `Capability.BACKUP`, enabled or not. It is written
+under a temporary name and renamed when complete, and may be made while other processes write.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ BACKENDS = "backends"
 
 
 class _Manifest(BaseModel):
-    """What a backup says of itself."""
+    """What a backup says about itself."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -64,23 +64,23 @@ class _Manifest(BaseModel):
     memory: str
     """The id of the memory that was backed up."""
     note_scope: str | None = None
-    """Which files of its workspace were chosen as the notes, if that was chosen."""
+    """The recorded choice of the workspace's note files, if any."""
     parts: Mapping[str, Mapping[str, int]]
     files: Mapping[str, str]
 
     @property
     def backends(self) -> list[str]:
-        """Return the backends that files are of."""
+        """Return the backends that the backup has files of."""
         paths = (name.split("/") for name in self.files)
         return sorted({path[1] for path in paths if path[0] == BACKENDS and len(path) > 2})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupReport:
-    """A backup: where it is, when it was taken, and how much of what is in each part of it.
+    """A backup: where it is, when it was made, and the counts of each of its parts.
 
-    `left_out` says by backend why what it keeps here is not in the backup. `not_enabled` has, by backend, the
-    setting that enables one whose part was restored though it is not enabled.
+    `left_out` says by backend why its data is missing from the backup. `not_enabled` maps each backend that
+    was restored but is not enabled to the setting that enables it.
     """
 
     folder: Path
@@ -93,10 +93,10 @@ class BackupReport:
 async def back_up(
     workspace: Path, folder: Path, *, state_dir: Path | None, environ: Mapping[str, str]
 ) -> BackupReport:
-    """Write a backup of the memory of a workspace into a folder that is not there yet, or is empty.
+    """Back up the memory of a workspace into a new or empty folder.
 
     Raises:
-        PathRefused: the folder holds something, or cannot be made.
+        PathRefused: the folder is not empty, or cannot be created.
         BackendError: a backend could not be copied; there is no backup then.
         FeedbackError: the feedback store cannot be read.
         OpsLogError: the log cannot be read.
@@ -104,9 +104,11 @@ async def back_up(
     target = await asyncio.to_thread(free_folder, folder)
     async with AsyncExitStack() as stack:
         opened = open_memory(workspace, state_dir, environ=environ, long_lived=False)
-        memory, asleep = await with_all_kept(await stack.enter_async_context(opened), stack, environ)
-        left_out = {backend_id: reason for backend_id, reason in asleep.items() if reason}
-        _refuse_lost(memory, besides=left_out)
+        memory, disabled = await with_disabled_backends(
+            await stack.enter_async_context(opened), stack, environ
+        )
+        left_out = {backend_id: reason for backend_id, reason in disabled.items() if reason}
+        _refuse_incomplete(memory, besides=left_out)
         async with scratch_beside(target) as scratch:
             parts = {
                 "settings": await to_the_end(asyncio.to_thread(_copy_settings, memory, environ, scratch))
@@ -121,34 +123,35 @@ async def back_up(
                 own = scratch / BACKENDS / backend_id
                 await to_the_end(asyncio.to_thread(_make_folder, own))
                 parts[backend_id] = dict(await to_the_end(one.backup(own)))
-                if backend_id in asleep and not any(parts[backend_id].values()):
+                if backend_id in disabled and not any(parts[backend_id].values()):
                     left_out[backend_id] = "it is where the settings that are in force now do not look"
             manifest = await to_the_end(asyncio.to_thread(_manifest_of, scratch, memory, parts))
             await to_the_end(asyncio.to_thread(_put_in_place, scratch, target, manifest))
     return BackupReport(folder=target, created_at=manifest.created_at, parts=parts, left_out=left_out)
 
 
-async def with_all_kept(
+async def with_disabled_backends(
     memory: Memory, stack: AsyncExitStack, environ: Mapping[str, str]
 ) -> tuple[Memory, Mapping[str, str | None]]:
-    """Return a memory with the backends that keep what is only theirs and that the settings do not enable.
+    """Return a memory that also has the disabled backends with data of their own to back up.
 
-    The stack closes it. Second come these backends, and why one cannot be asked; then none is opened.
+    The stack closes it. The mapping has these backends, each with the reason why it cannot be opened, if any;
+    then none of them is opened.
     """
-    kept = await asyncio.to_thread(_kept_by_others, memory)
+    kept = await asyncio.to_thread(_disabled_with_data, memory)
     whole = await _with_enabled(memory, kept, stack, environ)
     problems: dict[str, str | None] = {one.backend_id: one.reason for one in whole.unavailable()}
     for backend_id, one in whole.backends_to_back_up().items():
         health = await one.health() if backend_id in kept and isinstance(one, SupportsHealth) else None
         problems[backend_id] = health.message or "it does not answer" if health and not health.ok else None
-    asleep = {backend_id: problems.get(backend_id) for backend_id in kept}
-    return (memory if any(asleep.values()) else whole), asleep
+    disabled = {backend_id: problems.get(backend_id) for backend_id in kept}
+    return (memory if any(disabled.values()) else whole), disabled
 
 
 async def _with_enabled(
     memory: Memory, backends: Collection[str], stack: AsyncExitStack, environ: Mapping[str, str]
 ) -> Memory:
-    """Return the memory of the same workspace with further backends; the stack closes it."""
+    """Return the memory of the same workspace with more backends enabled; the stack closes it."""
     if not backends:
         return memory
     config = {backend_id: {"enabled": True} for backend_id in backends}
@@ -156,16 +159,18 @@ async def _with_enabled(
     return await stack.enter_async_context(opened)
 
 
-def _kept_by_others(memory: Memory) -> list[str]:
-    """Return the backends that are not enabled and keep what only a backup brings back of this workspace."""
+def _disabled_with_data(memory: Memory) -> list[str]:
+    """Return the disabled backends with data of this workspace that only a backup can bring back."""
     able = (spec for spec in memory.registry.backend_specs() if Capability.BACKUP in spec.capabilities)
-    asleep = (spec for spec in able if not memory.settings.memory.section(spec.id).enabled)
+    disabled = (spec for spec in able if not memory.settings.memory.section(spec.id).enabled)
     return [
-        spec.id for spec in asleep if any(_is_lasting(one, memory) for one in spec.kept(memory.state_dir))
+        spec.id
+        for spec in disabled
+        if any(_is_irreplaceable(one, memory) for one in spec.kept(memory.state_dir))
     ]
 
 
-def _is_lasting(store: KeptStore, memory: Memory) -> bool:
+def _is_irreplaceable(store: KeptStore, memory: Memory) -> bool:
     is_rebuildable = store.is_rebuildable or store.is_empty or not store.bytes
     memory_id = memory_id_of(memory.settings.memory.agent_id, store.workspace_id)
     return memory_id == memory.context.memory_id and not is_rebuildable
@@ -179,29 +184,29 @@ async def restore(
     environ: Mapping[str, str],
     replace: bool = False,
 ) -> BackupReport:
-    """Make what a backup holds the memory of a workspace, of that one or of another.
+    """Restore a backup into a workspace: the same one or another.
 
-    Everything is compared with its hash before anything is touched. Where there is data already, nothing
-    happens without `replace`; with it they are replaced, each part at once. When a part fails, settings and
-    judgements are put back as they were.
+    All hashes are verified before anything is changed. If there is data already, nothing happens without
+    `replace`; with it each part is replaced atomically. If a part fails, settings and judgements are put
+    back.
 
     Raises:
-        PathRefused: the backup is not whole.
+        PathRefused: the backup is incomplete or damaged.
         ConfigError: there is data and `replace` is false.
-        BackendError: a backend could not take in its part; it says which others had, if any.
+        BackendError: a backend could not restore its part; the error names those that had done so, if any.
         FeedbackError: the feedback store cannot be written.
     """
     place = await asyncio.to_thread(existing_folder, workspace)
-    source, manifest = await asyncio.to_thread(_checked, folder)
+    source, manifest = await asyncio.to_thread(_verified, folder)
     settings = await asyncio.to_thread(_settings_to_write, source, place, environ)
     if not replace:
-        _refuse_to_replace(await asyncio.to_thread(_there, settings))
+        _refuse_to_replace(await asyncio.to_thread(_existing, settings))
     if STORE in manifest.files and not replace:
-        # The settings are not restored yet, so that no backend is opened for this look.
+        # The settings are not restored yet, so do not open backends just for this check.
         async with open_learning(place, state_dir=state_dir, environ=environ) as learning:
             filled = await learning.context.stored_if_any(lambda store: not store.is_empty())
             _refuse_to_replace([str(learning.context.store_path)] if filled else [])
-    before = await asyncio.to_thread(_as_they_are, settings)
+    before = await asyncio.to_thread(_current_content, settings)
     async with AsyncExitStack() as undo:
         undo.push_async_callback(asyncio.to_thread, _write_settings, before)
         await asyncio.to_thread(_write_settings, settings)
@@ -209,24 +214,24 @@ async def restore(
             opened = open_memory(place, state_dir, environ=environ, long_lived=False)
             memory = await stack.enter_async_context(opened)
             settings_now = memory.settings.memory
-            asleep = {
+            disabled = {
                 backend_id: f"{settings_now.section_key(backend_id)}.enabled"
                 for backend_id in manifest.backends
                 if not settings_now.section(backend_id).enabled
             }
-            memory = await _with_enabled(memory, asleep, stack, environ)
+            memory = await _with_enabled(memory, disabled, stack, environ)
             _refuse_missing(memory, manifest)
             if scope := manifest.note_scope:
                 await asyncio.to_thread(
                     keep_note_scope, memory.state_dir, _workspace_id(memory), scope, replaces=True
                 )
-            async with _judgements_kept(memory) if STORE in manifest.files else nullcontext():
+            async with _rollback_of_judgements(memory) if STORE in manifest.files else nullcontext():
                 await _restore_judgements(memory, source, manifest)
                 await _restore_backends(memory, source, manifest, replace=replace)
             await memory.apply_forgetting()
         undo.pop_all()
     return BackupReport(
-        folder=source, created_at=manifest.created_at, parts=manifest.parts, not_enabled=asleep
+        folder=source, created_at=manifest.created_at, parts=manifest.parts, not_enabled=disabled
     )
 
 
@@ -235,8 +240,8 @@ def _workspace_id(memory: Memory) -> str:
 
 
 @asynccontextmanager
-async def _judgements_kept(memory: Memory) -> AsyncIterator[None]:
-    """Make the judgements what they were before the block if that fails."""
+async def _rollback_of_judgements(memory: Memory) -> AsyncIterator[None]:
+    """Put the judgements back as they were if the block fails."""
     former, memory_id = memory.state_dir / f".{STORE}.{os.getpid()}.former", memory.context.memory_id
     try:
         await memory.context.stored(lambda store: store.copy_into(former))
@@ -260,7 +265,7 @@ async def _restore_judgements(memory: Memory, source: Path, manifest: _Manifest)
 
 
 async def _restore_backends(memory: Memory, source: Path, manifest: _Manifest, *, replace: bool) -> None:
-    """Have each backend take in its part, all or nothing; it is the last, since only it could undo that."""
+    """Have each backend restore its part, all or nothing; done last, since only a backend could undo it."""
     able, done = memory.backends_to_back_up(), list[str]()
     for backend_id in manifest.backends:
         try:
@@ -276,7 +281,7 @@ async def _restore_backends(memory: Memory, source: Path, manifest: _Manifest, *
 
 
 def _refuse_missing(memory: Memory, manifest: _Manifest) -> None:
-    """Refuse to begin where a backend is not open that there is something of."""
+    """Refuse to start if a backend that the backup has data of is not open."""
     lost = {one.backend_id: one.reason for one in memory.unavailable()}
     for backend_id in manifest.backends:
         if backend_id not in memory.backends_to_back_up():
@@ -285,8 +290,8 @@ def _refuse_missing(memory: Memory, manifest: _Manifest) -> None:
             raise BackendUnavailable(backend_id, problem, fix=fix, operation="restore")
 
 
-def _refuse_lost(memory: Memory, *, besides: Collection[str]) -> None:
-    """Refuse a backup that would lack what an enabled backend keeps that cannot be opened now."""
+def _refuse_incomplete(memory: Memory, *, besides: Collection[str]) -> None:
+    """Refuse a backup that would lack the data of an enabled backend that cannot be opened now."""
     for lost in memory.unavailable():
         found = None if lost.backend_id in besides else memory.registry.backend(lost.backend_id)
         if found and found.spec and Capability.BACKUP in found.spec.capabilities:
@@ -312,7 +317,7 @@ def free_folder(folder: Path) -> Path:
     """Return the path of a folder that a backup or an export may be written to.
 
     Raises:
-        PathRefused: something is there already.
+        PathRefused: there is something already.
     """
     target = folder.expanduser().absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -322,9 +327,9 @@ def free_folder(folder: Path) -> Path:
 
 @asynccontextmanager
 async def scratch_beside(target: Path) -> AsyncIterator[Path]:
-    """Make a folder beside the target, and remove it in the end if it is still there.
+    """Create a folder beside the target, and remove it at the end if it is still there.
 
-    Nobody may write into it any more by then: `to_the_end` waits for threads.
+    Nothing may write into it by then: `to_the_end` waits for threads.
     """
     scratch = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
@@ -349,14 +354,14 @@ def _copy_settings(memory: Memory, environ: Mapping[str, str], folder: Path) -> 
 
 
 def _copy_store(folder: Path, store: FeedbackStore) -> tuple[int, frozenset[str]]:
-    """Copy the store; return how many judgements the copy has, and their traces."""
+    """Copy the store; return the number of judgements in the copy, and their traces."""
     store.copy_into(folder / STORE)
     judgements = store.judgements()
     return len(judgements), frozenset(one.trace_id for one in judgements)
 
 
 async def _copy_traces(memory: Memory, traces: Collection[str], folder: Path) -> int:
-    """Write the lines of these traces, newest first as the log is read; return how many there are."""
+    """Write the lines of these traces, newest first as the log is read; return how many."""
     await memory.ops_log.flush()
 
     def write() -> int:
@@ -400,11 +405,11 @@ def _put_in_place(scratch: Path, target: Path, manifest: _Manifest) -> None:
 # --- reading
 
 
-def _checked(named: Path) -> tuple[Path, _Manifest]:
-    """Return the folder and the manifest of a backup that is whole.
+def _verified(named: Path) -> tuple[Path, _Manifest]:
+    """Return the folder and the manifest of a backup after verifying it.
 
     Raises:
-        PathRefused: it is not one, or a file is missing, was changed, or is not named.
+        PathRefused: it is not a backup, or a file is missing, was changed, or is not listed.
     """
     folder = named.expanduser().absolute()
     try:
@@ -431,7 +436,7 @@ def _checked(named: Path) -> tuple[Path, _Manifest]:
 
 
 def _settings_to_write(source: Path, workspace: Path, environ: Mapping[str, str]) -> list[tuple[Path, bytes]]:
-    """Return the settings files that are not there as they are in the backup, with their content."""
+    """Return the settings files that differ from those in the backup, with the content to write."""
     found = []
     for file in sorted((source / SETTINGS).glob("*")):
         is_own = file.name == USER_SETTINGS
@@ -444,16 +449,16 @@ def _settings_to_write(source: Path, workspace: Path, environ: Mapping[str, str]
     return found
 
 
-def _there(settings: Collection[tuple[Path, bytes]]) -> list[str]:
+def _existing(settings: Collection[tuple[Path, bytes]]) -> list[str]:
     return [str(target) for target, _ in settings if target.exists()]
 
 
-def _as_they_are(settings: Collection[tuple[Path, bytes]]) -> list[tuple[Path, bytes | None]]:
+def _current_content(settings: Collection[tuple[Path, bytes]]) -> list[tuple[Path, bytes | None]]:
     return [(target, target.read_bytes() if target.exists() else None) for target, _ in settings]
 
 
 def _write_settings(settings: Sequence[tuple[Path, bytes | None]]) -> None:
-    """Write files, and remove those that have no content."""
+    """Write files; those without content are deleted."""
     for target, content in settings:
         if content is None:
             target.unlink(missing_ok=True)
@@ -463,10 +468,11 @@ def _write_settings(settings: Sequence[tuple[Path, bytes | None]]) -> None:
 
 
 def _restore_traces(traces: Path, log_dir: Path, *, was: str, memory_id: str) -> None:
-    """Add the events of traces that the log does not have, in a closed file of their own for each month.
+    """Add events of restored traces that the log lacks, in a separate closed file for each month.
 
-    Files that are there already stay as they are: others may read, compress or delete them meanwhile. The log
-    is that of all memories of a state folder: what it has of another one is added as of this memory as well.
+    Existing files stay as they are: other processes may be reading, compressing or deleting them. The log is
+    shared by all memories of a state folder: an event it already has for another memory is added for this one
+    too.
     """
     if not traces.exists():
         return
@@ -493,7 +499,7 @@ def _restore_traces(traces: Path, log_dir: Path, *, was: str, memory_id: str) ->
 
 
 class _Line(NamedTuple):
-    """A line of a log; one that cannot be read has neither time nor id."""
+    """A line of a log; one that cannot be parsed has neither time nor id."""
 
     at: str
     id: str
@@ -501,7 +507,7 @@ class _Line(NamedTuple):
 
     @classmethod
     def read(cls, text: bytes, *, was: str, memory_id: str) -> "_Line":
-        """Return a line, as one of the memory that it is restored into if it is of the one that `was`."""
+        """Parse a line; if it is of the memory `was`, assign it to the memory being restored."""
         try:
             event = json.loads(text)
             at, id_, detail = str(event["ts"]), str(event["id"]), event.get("detail")
@@ -523,7 +529,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _created(path: Path) -> BinaryIO:
-    """Create a file for its owner alone, with its folder."""
+    """Create a file for its owner only, with its folder."""
     make_private_folder(path.parent)
     return os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb")
 

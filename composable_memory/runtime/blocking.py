@@ -1,4 +1,4 @@
-"""A memory for programs without an event loop: each call waits for its answer."""
+"""A memory for programs without an event loop: each call blocks until its answer is there."""
 
 import asyncio
 import os
@@ -16,8 +16,8 @@ from composable_memory.interfaces import BackendSpec, Clock, EmbedderSpec
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
 
-LOOK_UP_S = 0.5
-"""Python acts on a Ctrl-C that comes just before a thread waits only when the thread looks up again."""
+WAKE_UP_S = 0.5
+"""How often a waiting thread wakes up: Python handles a Ctrl-C that came just before only then."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,16 +34,16 @@ def open_memory_sync(
     clock: Clock | None = None,
     long_lived: bool = True,
 ) -> "BlockingMemory":
-    """Open the memory of a workspace for calls that wait; leaving the block, or `close`, closes it.
+    """Open the memory of a workspace with blocking calls; leaving the block, or `close`, closes it.
 
         with open_memory_sync("notes") as memory:
             print(memory.query("which port does the dock use?").results[0].citation)
 
-    It takes what `open_memory` takes, and works where an event loop runs already, as in a notebook.
+    It takes the arguments of `open_memory`, and also works where an event loop is running, as in a notebook.
 
     Raises:
-        ConfigError: the workspace is not a folder, or a setting cannot be used.
-        InvalidArgument: something of the wrong type was given.
+        ConfigError: the workspace is not a folder, or a setting is invalid.
+        InvalidArgument: an argument has the wrong type.
     """
     return BlockingMemory(
         open_memory(
@@ -62,7 +62,7 @@ def open_memory_sync(
 def _waiting(
     method: Callable[Concatenate[Memory, P], Awaitable[T]],
 ) -> Callable[Concatenate["BlockingMemory", P], T]:
-    """Return the method of a memory with the same arguments, which waits for the answer."""
+    """Return a blocking version of a coroutine method, with the same arguments."""
 
     @wraps(method)
     def wait(self: "BlockingMemory", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -72,7 +72,7 @@ def _waiting(
 
 
 def _plain(method: Callable[Concatenate[Memory, P], T]) -> Callable[Concatenate["BlockingMemory", P], T]:
-    """Return a method that is no coroutine; it runs where the memory lives, too."""
+    """Return a version of a plain method that runs on the memory's event loop."""
 
     async def call_there(memory: Memory, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return method(memory, *args, **kwargs)
@@ -85,10 +85,10 @@ def _plain(method: Callable[Concatenate[Memory, P], T]) -> Callable[Concatenate[
 
 
 class BlockingMemory:
-    """An open memory whose calls wait; `open_memory_sync` opens one. Threads may share it.
+    """An open memory with blocking calls; `open_memory_sync` opens one. Threads may share it.
 
-    The memory lives on an event loop in a thread of its own. Ctrl-C cancels the call that waits and leaves
-    the memory usable. In a process that was forked off it cannot be used: open another one there.
+    The memory lives on an event loop in its own thread. Ctrl-C cancels the waiting call and leaves the memory
+    usable. It cannot be used in a forked process: open another one there.
     """
 
     query = _waiting(Memory.query)
@@ -125,13 +125,13 @@ class BlockingMemory:
         self._loop = self._runner.get_loop()
         self._opened: Future[Memory] = Future()
         self._ended: Future[None] = Future()
-        # A program that never closes it ends all the same: what is written is safe at any moment.
+        # A daemon: a program that never closes the memory can still exit, and no written data is at risk.
         self._thread = threading.Thread(target=self._run, args=(opening,), name="memory", daemon=True)
         self._thread.start()
         try:
             self._opened.result()
-        except BaseException:  # it could not be opened, or Ctrl-C while it was: then it closes by itself
-            self._begin_to_close()
+        except BaseException:  # opening failed, or was interrupted by Ctrl-C: then it closes by itself
+            self._start_closing()
             raise
 
     def __enter__(self) -> Self:
@@ -143,7 +143,7 @@ class BlockingMemory:
     def call(
         self, function: Callable[Concatenate[Memory, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Call a coroutine function whose first argument is the open memory, and wait for its answer.
+        """Call a coroutine function whose first argument is the open memory, and wait for its result.
 
             memory.call(memory_search, MemorySearchRequest(query="dock"))
 
@@ -157,21 +157,21 @@ class BlockingMemory:
             # `concurrent.futures.wait` never returns a future that was cancelled before it ran.
             while not future.done():
                 with suppress(TimeoutError, CancelledError):
-                    future.exception(LOOK_UP_S)
+                    future.exception(WAKE_UP_S)
             return future.result()
         except CancelledError:
             if not self._is_closed:
                 raise
             raise _unusable("it was closed meanwhile", "open it again") from None
         finally:
-            future.cancel()  # nobody waits for it after Ctrl-C; what has ended stays as it is
+            future.cancel()  # after Ctrl-C nobody waits for it; a finished future stays as it is
 
     def submit(
         self, function: Callable[Concatenate[Memory, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> Future[T]:
-        """Begin a call as `call` does, and return its future; cancelling that cancels the call.
+        """Start a call as `call` does, and return its future; cancelling that cancels the call.
 
-        A coroutine on another event loop awaits it with `asyncio.wrap_future`.
+        A coroutine on another event loop can await it with `asyncio.wrap_future`.
 
         Raises:
             BackendUnavailable: the memory is closed, or belongs to the process that this one was forked from.
@@ -181,10 +181,10 @@ class BlockingMemory:
         return future
 
     def _begin(self, future: Future[T], ask: Callable[[Memory], Awaitable[T]]) -> None:
-        """Answer `future` on the loop of the memory.
+        """Complete `future` on the memory's loop.
 
-        `asyncio.run_coroutine_threadsafe` returns the future only after the call has begun: a Ctrl-C between
-        the two would leave a call behind that nobody can cancel.
+        `asyncio.run_coroutine_threadsafe` returns the future only after the call has begun: a Ctrl-C in
+        between would leave a call behind that cannot be cancelled.
         """
         if os.getpid() != self._pid:
             raise _unusable("it was opened in the parent process", "open it again in this one")
@@ -194,34 +194,34 @@ class BlockingMemory:
 
         def begin() -> None:
             task = self._loop.create_task(answer())
-            task.add_done_callback(lambda _: _tell(future, task))
+            task.add_done_callback(lambda _: _copy_outcome(future, task))
             future.add_done_callback(lambda _: self._loop.call_soon_threadsafe(task.cancel))
 
-        with self._lock:  # what is begun before the memory closes is run or cancelled, and never forgotten
+        with self._lock:  # whatever begins before the memory closes is run or cancelled, never forgotten
             if self._is_closed:
                 raise _unusable("it is closed", "open it again")
             self._loop.call_soon_threadsafe(begin)
 
     def close(self, *, timeout_s: float = 30.0) -> None:
-        """Close the memory, once; calls that wait meanwhile may fail. A forked process has nothing to close.
+        """Close the memory; calls that are still running may fail. Does nothing in a forked process.
 
         Raises:
-            BackendTimeout: it is not closed yet; it goes on closing, and ends with the process at the latest.
+            BackendTimeout: it is not closed yet; closing continues, at most until the process ends.
         """
         if os.getpid() != self._pid:
             return
         self._refuse_own_thread()
-        self._begin_to_close()
+        self._start_closing()
         try:
             self._ended.result(timeout_s)
         except TimeoutError:
             raise BackendTimeout("memory", "close", limit_s=timeout_s, elapsed_s=timeout_s) from None
 
-    def _begin_to_close(self) -> None:
+    def _start_closing(self) -> None:
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True
-                with suppress(RuntimeError):  # its loop has ended: it could not be opened
+                with suppress(RuntimeError):  # its loop has ended: opening failed
                     self._loop.call_soon_threadsafe(self._closing.set)
 
     def _refuse_own_thread(self) -> None:
@@ -232,7 +232,7 @@ class BlockingMemory:
         try:
             with self._runner:
                 self._runner.run(self._serve(opening))
-        except BaseException as error:  # noqa: BLE001 - raised where somebody waits, in the other thread
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
             for future in (self._opened, self._ended):
                 if not future.done():
                     future.set_exception(error)
@@ -245,8 +245,8 @@ class BlockingMemory:
             await self._closing.wait()
 
 
-def _tell(future: Future[T], task: asyncio.Task[T]) -> None:
-    """Give a future the outcome of its task."""
+def _copy_outcome(future: Future[T], task: asyncio.Task[T]) -> None:
+    """Copy the outcome of a task to a future."""
     error = None if task.cancelled() else task.exception()
     if task.cancelled():
         future.cancel()

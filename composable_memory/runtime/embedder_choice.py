@@ -1,8 +1,8 @@
-"""Decides which embedding provider serves, opens it, and keeps why the others were passed over.
+"""Chooses the embedding provider, opens it, and records why others were passed over.
 
-A word such as `auto` stands for an order of providers, of which the first that is ready is taken; after them
-come the local ones of other packages. A provider that the settings name never changes silently: only the
-configured fallback stands in for it, and says so.
+A word such as `auto` stands for an order of providers, of which the first usable one is taken; local ones of
+other packages come last. A provider named in the settings is never replaced silently: only the configured
+fallback may stand in for it, and says so.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ SECTION = "memory.embedding"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedOver:
-    """A provider that was considered and not taken, and why."""
+    """A provider that was considered but not chosen, and why."""
 
     id: str
     reason: str
@@ -37,9 +37,9 @@ class PassedOver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderOffer:
-    """A provider as it stands here: `settings` is None where it cannot be loaded.
+    """A provider as available here: `settings` is None if it cannot be loaded.
 
-    `lacks` is what keeps it from being chosen automatically, a key or a model.
+    `lacks` is what is missing for it to be chosen automatically: a key or a model.
     """
 
     found: FoundEmbedder
@@ -53,18 +53,18 @@ class EmbedderOffer:
 
     @property
     def is_local(self) -> bool:
-        """Return whether it works without a network."""
+        """Return whether it works offline."""
         return self.found.spec is not None and self.found.spec.local
 
     @property
     def unusable(self) -> str | None:
-        """Return why it cannot be opened on this machine at all, None if nothing is known."""
+        """Return why it cannot be opened on this machine at all; None if no reason is known."""
         return self.found.problem or self.found.missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderAttempt:
-    """What one word of the settings leads to: the provider to open, and those passed over on the way."""
+    """The result of one word of the settings: the provider to open, and those passed over on the way."""
 
     asked: str
     chosen: EmbedderOffer | None = None
@@ -72,14 +72,14 @@ class EmbedderAttempt:
 
     @property
     def problem(self) -> str:
-        """Return why nobody was chosen."""
+        """Return why no provider was chosen."""
         if self.asked == "none":
             return f"embedding is off ({SECTION}.provider: none)"
         return "; ".join(map(str, self.passed_over)) or "no local embedding provider is installed"
 
 
 class EmbedderOffers:
-    """All providers there are, in the order of precedence; each is loaded when it is looked at, once."""
+    """All available providers, in order of precedence; each is loaded once, when first accessed."""
 
     def __init__(self, loaded: LoadedSettings, registry: Registry, services: EmbedderServices) -> None:
         self._loaded = loaded
@@ -90,14 +90,14 @@ class EmbedderOffers:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Return the ids, each once; loads nothing."""
+        """Return the distinct ids; loads nothing."""
         return self._found.ids
 
     def of(self, id_: str) -> EmbedderOffer:
-        """Return what counts as the provider of this id, one of `ids`; loads no other.
+        """Return the provider with this id, one of `ids`; loads no other.
 
         Raises:
-            ConfigError: one of its settings cannot be used.
+            ConfigError: one of its settings is invalid.
         """
         if id_ not in self._made:
             found = self._found.of(id_)
@@ -121,7 +121,7 @@ class EmbedderOffers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderPlan:
-    """Who is to serve, decided without opening anything, and among whom."""
+    """Which provider should serve, decided without opening anything, and the candidates."""
 
     offers: EmbedderOffers
     first: EmbedderAttempt
@@ -130,10 +130,10 @@ class EmbedderPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderChoice:
-    """The provider that was opened, or why there is none, and in whose place it stands.
+    """The provider that was opened, or why there is none, and which one it stands in for.
 
-    `languages` are those that it reads, None where that is not known. `considered` are the providers that
-    were looked at before it and not taken.
+    `languages` are those it reads, None if unknown. `considered` are the providers that were passed over
+    before it.
     """
 
     embedder: EmbedderAdapter | None = None
@@ -145,7 +145,7 @@ class EmbedderChoice:
 
 
 def plan_embedder(loaded: LoadedSettings, registry: Registry, services: EmbedderServices) -> EmbedderPlan:
-    """Decide who is to serve. Looks at the disk, so call it in a thread where an event loop runs.
+    """Decide which provider should serve. Reads the disk: call it in a thread when an event loop is running.
 
     Raises:
         ConfigError: a provider or one of its keys is unknown, or a model is set without a provider.
@@ -163,7 +163,7 @@ def plan_embedder(loaded: LoadedSettings, registry: Registry, services: Embedder
     for name in ("provider", "fallback"):
         _check_is_offered(loaded, registry, getattr(embedding, name), f"{SECTION}.{name}")
     offers = EmbedderOffers(loaded, registry, services)
-    for id_ in embedding.providers:  # a mistake is told even if the provider is not asked for
+    for id_ in embedding.providers:  # report mistakes even in the settings of unused providers
         offers.of(id_)
     has_fallback = embedding.fallback != "none" and embedding.provider != "none"
     return EmbedderPlan(
@@ -179,10 +179,10 @@ async def choose_embedder(
     """Open the provider that the settings call for onto `stack`; without one, the choice says why.
 
     Raises:
-        ConfigError: a setting of a provider cannot be used.
+        ConfigError: a setting of a provider is invalid.
     """
     plan = await asyncio.to_thread(plan_embedder, loaded, registry, services)
-    choice = await _opened(plan.first, services, stack)
+    choice = await _open(plan.first, services, stack)
     if choice.embedder is None and plan.fallback is not None:
         choice = await _fallback_provider(plan, choice, services, stack)
     if plan.first.asked != "none":
@@ -191,20 +191,22 @@ async def choose_embedder(
 
 
 async def _fallback_provider(
-    plan: EmbedderPlan, lost: EmbedderChoice, services: EmbedderServices, stack: AsyncExitStack
+    plan: EmbedderPlan, failed: EmbedderChoice, services: EmbedderServices, stack: AsyncExitStack
 ) -> EmbedderChoice:
-    """Open the fallback; where that fails too, tell both reasons."""
+    """Open the fallback; if that fails too, report both reasons."""
     assert plan.fallback is not None
-    choice = await _opened(plan.fallback, services, stack)
-    considered = (*lost.considered, *choice.considered)
+    choice = await _open(plan.fallback, services, stack)
+    considered = (*failed.considered, *choice.considered)
     if choice.embedder is None:
-        both = f"{lost.problem}; the fallback {plan.fallback.asked!r} cannot be used either: {choice.problem}"
+        both = (
+            f"{failed.problem}; the fallback {plan.fallback.asked!r} cannot be used either: {choice.problem}"
+        )
         return replace(choice, problem=both, considered=considered)
     from_ = plan.first.chosen.id if plan.first.chosen else plan.first.asked
-    return replace(choice, fallback=FallbackStatus(from_=from_, reason=lost.problem), considered=considered)
+    return replace(choice, fallback=FallbackStatus(from_=from_, reason=failed.problem), considered=considered)
 
 
-async def _opened(
+async def _open(
     attempt: EmbedderAttempt, services: EmbedderServices, stack: AsyncExitStack
 ) -> EmbedderChoice:
     offer = attempt.chosen
@@ -235,10 +237,10 @@ def _log(choice: EmbedderChoice, ops_log: OpsLog) -> None:
 
 
 def _attempt(asked: str, offers: EmbedderOffers) -> EmbedderAttempt:
-    """Go through those who come into question until one can be opened."""
+    """Go through the candidates until one can be opened."""
     is_named = asked not in offers.orders
     passed_over: list[PassedOver] = []
-    for offer in _in_question(asked, offers):
+    for offer in _candidates(asked, offers):
         obstacle = offer.unusable or (None if is_named else offer.lacks)
         if obstacle is None:
             return EmbedderAttempt(asked=asked, chosen=offer, passed_over=tuple(passed_over))
@@ -246,8 +248,8 @@ def _attempt(asked: str, offers: EmbedderOffers) -> EmbedderAttempt:
     return EmbedderAttempt(asked=asked, passed_over=tuple(passed_over))
 
 
-def _in_question(asked: str, offers: EmbedderOffers) -> Iterator[EmbedderOffer]:
-    """Yield whom to ask, one after another: whoever comes after the one that is taken is not loaded."""
+def _candidates(asked: str, offers: EmbedderOffers) -> Iterator[EmbedderOffer]:
+    """Yield the candidates lazily, so that those after the chosen one are not loaded."""
     order = [id_ for id_ in dict.fromkeys(offers.orders.get(asked, (asked,))) if id_ in offers.ids]
     yield from map(offers.of, order)
     if asked in offers.orders:
@@ -273,8 +275,8 @@ def _config_error(
     return ConfigError(key, problem, origin=None if origin is None else str(origin), nearest=nearest)
 
 
-MUCH = 0.1
-"""A language that fills less of the notes is not worth a hint."""
+MIN_SHARE = 0.1
+"""A language with a smaller share of the notes is not worth a hint."""
 
 _NAMES = {
     "ar": "Arabic",
@@ -296,10 +298,10 @@ _NAMES = {
 
 
 def language_hint(status: MemoryProviderStatus, choice: EmbedderChoice, registry: Registry) -> str | None:
-    """Return which languages of the notes the chosen provider cannot read, and which one can. Blocks.
+    """Return which languages of the notes the chosen provider cannot read, and which provider can. Blocks.
 
-    None is returned where it reads every language that more than a tenth of the notes is in, and where nobody
-    who works without a network reads them.
+    Returns None if it reads every language of more than a tenth of the notes, or if no offline provider reads
+    them.
     """
     match status.custom:
         case {"languages": dict(shares)} if choice.embedder is not None and choice.languages is not None:
@@ -318,12 +320,12 @@ def language_hint(status: MemoryProviderStatus, choice: EmbedderChoice, registry
 
 def _unread(shares: Mapping[str, object], known: frozenset[str]) -> Iterator[tuple[str, float]]:
     for code, share in shares.items():
-        if code not in known and isinstance(share, float | int) and share > MUCH:
+        if code not in known and isinstance(share, float | int) and share > MIN_SHARE:
             yield code, float(share)
 
 
 def _reader_of(languages: Mapping[str, float], registry: Registry) -> EmbedderSpec | None:
-    """Return a provider that reads all of `languages` and needs no network; imports all providers."""
+    """Return a provider that reads all of `languages` and works offline; imports all providers."""
     specs = (found.spec for found in registry.embedders if found.spec)
     return next(
         (spec for spec in specs if spec.local and languages.keys() <= (spec.languages or set())), None

@@ -1,4 +1,4 @@
-"""Writes a memory as files that other programs can read: its notes, and JSON lines of all else."""
+"""Exports a memory as files that other programs can read: its notes, and everything else as JSON lines."""
 
 import asyncio
 import json
@@ -28,26 +28,26 @@ MOST_FACTS = 1_000_000
 
 
 class Exported(NamedTuple):
-    """How much of what was exported, and the notes and folders that could not be, with the reasons."""
+    """Counts of what was exported, and the notes and folders that could not be, with the reasons."""
 
     parts: Mapping[str, int]
     left_out: Mapping[str, str]
 
 
 async def export_memory(memory: Memory, folder: Path) -> Exported:
-    """Write a memory into a folder that is not there yet, or is empty.
+    """Export a memory into a new or empty folder.
 
     Raises:
-        PathRefused: the folder holds something, or cannot be made.
+        PathRefused: the folder is not empty, or cannot be created.
         BackendError: the facts cannot be read.
-        FeedbackError: what was learnt cannot be read.
+        FeedbackError: judgements and weights cannot be read.
     """
     target = await asyncio.to_thread(free_folder, folder)
     async with scratch_beside(target) as scratch:
         learnt = await to_the_end(memory.learning.export_into(scratch / "learning.jsonl"))
         try:
             facts = await memory.facts_of().facts(limit=MOST_FACTS)
-        except ConfigError:  # no backend keeps any
+        except ConfigError:  # no backend keeps facts
             facts = ()
         done = await to_the_end(asyncio.to_thread(_write, memory, scratch, facts, learnt))
         await asyncio.to_thread(scratch.replace, target)
@@ -55,7 +55,7 @@ async def export_memory(memory: Memory, folder: Path) -> Exported:
 
 
 def _write(memory: Memory, folder: Path, facts: Sequence[Fact], learnt: Mapping[str, int]) -> Exported:
-    """Copy notes and transcripts without what was forgotten, and write JSON lines of what they retain."""
+    """Copy notes and transcripts without forgotten text, and write their retained lines as JSON lines."""
     paths = memory.status().note_paths
     copied, left_out = _write_notes(memory, paths, folder / "notes")
     notes = memory.notes.read(memory.workspace_dir, paths)
@@ -71,7 +71,7 @@ def _write(memory: Memory, folder: Path, facts: Sequence[Fact], learnt: Mapping[
 
 
 def _write_notes(memory: Memory, paths: Sequence[str], folder: Path) -> tuple[int, Mapping[str, str]]:
-    """Copy notes as UTF-8; return how many, and what could not be read."""
+    """Copy notes as UTF-8; return how many, and those that could not be read with the reasons."""
     copied, left_out = 0, dict[str, str]()
     for key, path, _ in note_files(Path(os.path.realpath(memory.workspace_dir)), paths, left_out):
         try:
@@ -84,7 +84,7 @@ def _write_notes(memory: Memory, paths: Sequence[str], folder: Path) -> tuple[in
             continue
         copy = folder / Path(*(part for part in key.split("/") if part not in ("", "..")))
         stem, number = copy.stem, 1
-        while copy.exists():  # of a folder outside, which another in the workspace is called like
+        while copy.exists():  # a note of a folder outside the workspace may have the same name as one inside
             copy = copy.with_stem(f"{stem}-{(number := number + 1)}")
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text(memory.forgotten.hide(text, "memory"), encoding="utf-8")
@@ -93,12 +93,12 @@ def _write_notes(memory: Memory, paths: Sequence[str], folder: Path) -> tuple[in
 
 
 def _write_transcripts(memory: Memory, folder: Path) -> int:
-    """Write what was said in each transcript that is searched, masked; return how many there are.
+    """Write the messages of each indexed transcript, masked; return how many there are.
 
-    Links, and what is no regular file, are passed over, as in indexing.
+    As in indexing, links and anything but regular files are skipped.
     """
     status, agent = memory.status(), file_name_of(memory.settings.memory.agent_id)
-    if "sessions" not in status.sources:  # they may be of other workspaces
+    if "sessions" not in status.sources:  # they may belong to other workspaces
         return 0
     of_agent = memory.state_dir / "agents" / agent / "sessions"
     source = Path(os.path.realpath(status.transcripts_folder or of_agent))

@@ -1,4 +1,4 @@
-"""Memories shared by all who ask for the same one: made once, cached, and closed together."""
+"""Memories shared by all callers that ask for the same one: opened once, cached, and closed together."""
 
 import asyncio
 import json
@@ -39,12 +39,12 @@ CLOSE_TIMEOUT_S = 60.0
 _CALLER = Origin(layer="override")
 
 Purpose = Literal["default", "status"]
-"""What a manager is wanted for: to stay, or for a look at its status."""
+"""What a manager is wanted for: to be kept, or just to read its status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SharedMemory(Memory):
-    """A memory, and `MemorySearchManager`, in the hands of several: whoever closes it closes it for all."""
+    """A memory, and `MemorySearchManager`, with several users: closing it closes it for all of them."""
 
     closing: Once[None]
 
@@ -60,17 +60,17 @@ class SharedMemory(Memory):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Return what the backends can do."""
+        """Return the capabilities of the backends."""
         return self.manager.capabilities
 
     async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
-        """Search, and say what is missing from the answer."""
+        """Search, and list what is missing from the answer."""
         return await self.manager.answer(query, options)
 
     async def close(self) -> None:
-        """Close it for everybody; calling it again does nothing.
+        """Close it for all users; calling it again does nothing.
 
-        A call that is cancelled waits no longer, but it is closed all the same.
+        Cancelling a call stops the waiting, not the closing.
         """
         await self.closing()
 
@@ -89,15 +89,15 @@ def resolve_memory_backend_config(
     *,
     backends: Sequence[BackendSpec] = (),
 ) -> ResolvedMemoryBackendConfig:
-    """Return what `config` says of the backend, with the defaults filled in; reads no settings file.
+    """Return the backend settings in `config`, with defaults filled in; reads no settings file.
 
-    `config` has the shape of a file, with or without the root key `memory`; what stands beside that key is
-    not looked at. `backends` adds what is not installed as a plug-in.
+    `config` has the shape of a settings file, with or without the root key `memory`; other root keys are
+    ignored. `backends` adds backends that are not installed as plug-ins.
 
-    Imports the installed backends, so call it in a thread where an event loop runs.
+    Imports the installed backends: call it in a thread when an event loop is running.
 
     Raises:
-        ConfigError: a key is unknown, or a value out of range.
+        ConfigError: a key is unknown, or a value is out of range.
     """
     registry = discover_backends(backends)
     tree = gather_sections(tree_of(_overrides(config, agent_id), _CALLER), registry.backends.ids)
@@ -113,11 +113,11 @@ def resolve_memory_backend_config(
 
 
 class MemorySearchManagers:
-    """The managers that are open, by agent, workspace, state folder and settings.
+    """The open managers, by agent, workspace, state folder and settings.
 
-    Who asks for the same at the same time waits for one opening, which goes on when one of them gives up. One
-    that is closed, by whomever, or could not be opened, is forgotten, and made anew for the next who asks.
-    Leaving it as an async context manager closes all. Used from one event loop only.
+    Concurrent requests for the same manager share one opening, which continues if one of the callers gives
+    up. A manager that was closed, by anyone, or failed to open, is forgotten and opened anew for the next
+    caller. Leaving this as an async context manager closes all. Use from one event loop only.
     """
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class MemorySearchManagers:
         await self.close_all()
 
     def __len__(self) -> int:
-        """Return how many are open, or about to be."""
+        """Return how many are open or opening."""
         return len(self._places)
 
     async def get(
@@ -161,7 +161,7 @@ class MemorySearchManagers:
         if purpose == "status":
             key = object()
         async with AsyncExitStack() as stack:
-            if purpose == "status":  # nobody else waits for it
+            if purpose == "status":  # not shared
                 stack.push_async_callback(self._close, key)
             outcome = await self._wait_for(key, request)
             stack.pop_all()
@@ -170,10 +170,10 @@ class MemorySearchManagers:
         return SearchManagerResult(manager=outcome)
 
     async def close_all(self) -> None:
-        """Close all that are open or about to be; others may be made afterwards.
+        """Close all that are open or opening; others may be opened afterwards.
 
         Raises:
-            BackendError: one of them could not be closed; the others are.
+            BackendError: one of them failed to close; the others are closed.
         """
         closing = [
             self._calls.run("memory", "close", self._close(key), CLOSE_TIMEOUT_S) for key in self._places
@@ -186,35 +186,35 @@ class MemorySearchManagers:
     async def _wait_for(self, key: object, request: "_Request") -> SharedMemory | Failure:
         place = self._places.get(key)
         if place is None:
-            door = LazyResource(lambda: self._opened(key, request), limit_s=OPEN_TIMEOUT_S)
-            place = self._places[key] = _Place(door)
+            resource = LazyResource(lambda: self._open(key, request), limit_s=OPEN_TIMEOUT_S)
+            place = self._places[key] = _Place(resource)
         place.waiting += 1
         try:
-            return await self._calls.run("memory", "open", place.door.get(), None)
+            return await self._calls.run("memory", "open", place.resource.get(), None)
         finally:
             place.waiting -= 1
             self._forget_if_idle(key)
 
     @asynccontextmanager
-    async def _opened(self, key: object, request: "_Request") -> AsyncIterator[SharedMemory]:
+    async def _open(self, key: object, request: "_Request") -> AsyncIterator[SharedMemory]:
         async with request.open() as memory:
             if not memory.manager.backend_ids:
                 raise _nothing_open(memory)
             yield SharedMemory.of(memory, lambda shared: self._close(key, shared))
 
     async def _close(self, key: object, shared: SharedMemory | None = None) -> None:
-        """Close what stands at a place; if `shared` is given, only while it is that one."""
+        """Close the manager with this key; with `shared`, only if it is still that one."""
         place = self._places.get(key)
-        if place is None or (shared is not None and place.door.value is not shared):
+        if place is None or (shared is not None and place.resource.value is not shared):
             return
         try:
-            await place.door.close()
+            await place.resource.close()
         finally:
             self._forget_if_idle(key)
 
     def _forget_if_idle(self, key: object) -> None:
         place = self._places.get(key)
-        if place is not None and place.door.is_idle and not place.waiting:
+        if place is not None and place.resource.is_idle and not place.waiting:
             del self._places[key]
 
 
@@ -228,14 +228,14 @@ async def get_memory_search_manager(
     environ: Mapping[str, str] | None = None,
     backends: Sequence[BackendSpec] = (),
 ) -> SearchManagerResult:
-    """Return the memory of an agent, the same one to all who ask for the same on this event loop.
+    """Return the memory of an agent; callers on one event loop that ask for the same memory share it.
 
-    `config` overrides the settings files with the same keys; what stands beside its root key `memory` is
-    not looked at. `agent_id` says whose memory it is, whatever the settings say. The rest is as for
-    `open_memory`. Closing the manager closes it for everybody. For `purpose` status it is a manager of the
-    caller's own, to be closed by the caller, that does nothing in the background.
+    `config` overrides the settings files, with the same keys; root keys other than `memory` are ignored.
+    `agent_id` overrides the agent of the settings. The rest is as for `open_memory`. Closing the manager
+    closes it for all callers. With purpose `status`, the manager is the caller's own to close, and does
+    nothing in the background.
 
-    What goes wrong is in `error`; then there is no manager, and the next call tries again.
+    If something goes wrong, `error` says what and there is no manager; the next call tries again.
     """
     return await _managers_of_this_loop().get(
         config,
@@ -249,25 +249,25 @@ async def get_memory_search_manager(
 
 
 async def close_all_memory_search_managers() -> None:
-    """Close every manager that `get_memory_search_manager` made on this event loop.
+    """Close every manager that `get_memory_search_manager` opened on this event loop.
 
     Raises:
-        BackendError: one of them could not be closed; the others are.
+        BackendError: one of them failed to close; the others are closed.
     """
     await _managers_of_this_loop().close_all()
 
 
 @dataclass(slots=True)
 class _Place:
-    """Where one manager stands, and how many are waiting for it."""
+    """One manager, and how many callers are waiting for it."""
 
-    door: LazyResource[SharedMemory]
+    resource: LazyResource[SharedMemory]
     waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Request:
-    """Which memory is asked for."""
+    """A request for a memory."""
 
     overrides: Mapping[str, object]
     workspace: Path
@@ -277,7 +277,7 @@ class _Request:
     is_long_lived: bool
 
     def key(self) -> object:
-        """Return what is the same for all who ask for the same memory. Reads files."""
+        """Return a key that is equal for requests for the same memory. Reads files."""
         environ = os.environ if self.environ is None else self.environ
         state_dir = self.state_dir or default_state_dir(environ)
         loaded = load_settings(
@@ -288,7 +288,7 @@ class _Request:
             registry=discover_backends(self.backends),
         )
         folder = existing_folder(self.workspace)
-        seen = folder.stat()  # another folder at the same path is another workspace
+        seen = folder.stat()  # a replaced folder at the same path is another workspace
         return (
             loaded.settings.memory.agent_id,
             (folder, seen.st_dev, seen.st_ino),
@@ -310,7 +310,7 @@ class _Request:
 
 
 _managers: dict[asyncio.AbstractEventLoop, MemorySearchManagers] = {}
-"""Managers live on the loop that they were opened on, so each loop has its own."""
+"""A manager lives on the event loop that opened it, so each loop has its own."""
 
 
 def _managers_of_this_loop() -> MemorySearchManagers:
@@ -320,7 +320,7 @@ def _managers_of_this_loop() -> MemorySearchManagers:
 
 
 def _overrides(config: Mapping[str, object] | Settings | None, agent_id: str) -> dict[str, object]:
-    """Return what `config` says under `memory`, with the agent that is asked for."""
+    """Return the content of `memory` in `config`, with the requested agent."""
     data = config.model_dump(exclude_unset=True) if isinstance(config, Settings) else config or {}
     below = (data["memory"] or {}) if "memory" in data else data
     if not isinstance(below, Mapping):
@@ -330,7 +330,7 @@ def _overrides(config: Mapping[str, object] | Settings | None, agent_id: str) ->
 
 
 def _digest(value: object) -> str:
-    """Return a short text that is the same for the same values; no secret can be read from it."""
+    """Return a short text that is equal for equal values, and does not reveal secrets."""
     text = json.dumps(value, sort_keys=True, default=_plain)
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Two memories as one: while the primary fails the fallback is asked, until the primary is back."""
+"""Two memories as one: while the primary fails, the fallback is asked, until the primary recovers."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -45,10 +45,10 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 OPEN_TIMEOUT_S = 120.0
 OPEN_GRACE_S = 0.1
 REOPEN_AFTER = 2
-"""After so many failures in a row a probe closes the primary and opens it again before it asks it."""
+"""After this many failures in a row a probe reopens the primary before searching it."""
 
 PROBE = "memory"
-"""What a probe searches for: any answer, also an empty one, is good."""
+"""What a probe searches for; any answer counts as success, even an empty one."""
 
 OpenMemory: TypeAlias = Callable[[], AbstractAsyncContextManager[MemorySearchManager]]
 """Opens a memory; leaving the context manager closes it."""
@@ -60,7 +60,7 @@ R = TypeVar("R")
 class FailoverMember:
     """One of the two memories, not open yet.
 
-    `timeout_s` is the deadline of one call, including the wait for a memory that is not open yet.
+    `timeout_s` is the deadline of one call, including the time to open the memory if needed.
     """
 
     id: str
@@ -70,14 +70,15 @@ class FailoverMember:
 
 
 class FallbackMemoryManager:
-    """Asks `primary`, and while that fails `fallback`, which is opened when it is needed.
+    """Asks `primary`, and while that fails `fallback`, which is opened when needed.
 
-    After the first failure of any kind calls go to the fallback at once. When the cool-down is over the next
-    call begins a probe in the background (half-open): the primary is opened if it is not, and searched. So a
-    primary that was not installed at the start is found once it is. A path that is not allowed, or an
-    operation that is not offered, is no failure.
+    After the first failure of any kind, calls go to the fallback at once. When the cool-down is over, the
+    next call starts a probe in the background (half-open): the primary is opened if needed, and searched. So
+    a primary that is installed later is found then. A disallowed path or an unsupported operation does not
+    count as a failure.
 
-    The breaker here is the primary's; that of the composite counts only what neither of the two could answer.
+    The breaker here is the primary's; the composite's breaker only counts what neither of the two could
+    answer.
 
         memory = FallbackMemoryManager(
             FailoverMember(id="qmd", open=open_qmd, timeout_s=4.0, capabilities=QMD),
@@ -86,7 +87,8 @@ class FallbackMemoryManager:
         async with memory:
             await memory.search("ferry")
 
-    Whoever makes it closes it, even if `open` failed; `async with` does both. Used from one event loop only.
+    Whoever creates it must close it, even if `open` failed; `async with` does both. Use from one event loop
+    only.
     """
 
     def __init__(
@@ -99,10 +101,10 @@ class FallbackMemoryManager:
         clock: Clock = utc_now,
         breaker: Breaker | None = None,
     ) -> None:
-        """Put the two together; nothing is opened yet. `breaker` is by default that of `FailoverState`."""
+        """Combine the two; nothing is opened yet. `breaker` defaults to that of `FailoverState`."""
         self._primary = _Member(primary, open_timeout_s)
         self._fallback = _Member(fallback, open_timeout_s)
-        self._capabilities = _joined(primary.capabilities, fallback.capabilities)
+        self._capabilities = _combined(primary.capabilities, fallback.capabilities)
         self._open_timeout_s = open_timeout_s + OPEN_GRACE_S
         self._state = FailoverState(
             primary.id, fallback.id, clock=clock, ops_log=ops_log or OpsLog(None), breaker=breaker
@@ -123,7 +125,7 @@ class FallbackMemoryManager:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Return what either can do; scores are only calibrated if both calibrate theirs."""
+        """Return what either can do; scores are calibrated only if both calibrate theirs."""
         return self._capabilities
 
     @property
@@ -137,28 +139,28 @@ class FallbackMemoryManager:
         return self._fallback.resource.value
 
     async def members(self) -> dict[str, MemorySearchManager]:
-        """Return both, by their ids; one that is not open is opened, and left out where it cannot be."""
+        """Return both by id, opening them if needed; one that cannot be opened is left out."""
         found = {}
         for member in (self._primary, self._fallback):
-            await self._opened(member)
+            await self._try_open(member)
             if (memory := member.resource.value) is not None:
                 found[member.id] = memory
         return found
 
     async def open(self) -> None:
-        """Open the primary, and the fallback if that fails; what cannot be opened now is tried again later.
+        """Open the primary, or the fallback if that fails; what cannot be opened now is tried again later.
 
         Raises:
-            ConfigError: a setting of either cannot be used.
+            ConfigError: a setting of either is invalid.
         """
         self._require_open("open")
-        failure = await self._opened(self._primary)
+        failure = await self._try_open(self._primary)
         if failure is not None:
             self._state.note_failure(failure.reason, "open")
-            await self._opened(self._fallback)
+            await self._try_open(self._fallback)
 
     async def search(self, query: str, options: SearchOptions | None = None) -> Sequence[MemorySearchResult]:
-        """Return what the primary finds, or the fallback.
+        """Return the results of the primary, or else of the fallback.
 
         Raises:
             BackendUnavailable: both failed; the error names both.
@@ -166,9 +168,9 @@ class FallbackMemoryManager:
         return (await self.answer(query, options)).results
 
     async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
-        """Search; an answer of the fallback says so in `degraded`, under the code `fallback`.
+        """Search; an answer of the fallback says so in `degraded`, with the code `fallback`.
 
-        Each of its results does as well, as `answered_by` in the metadata.
+        Each of its results does too, as `answered_by` in the metadata.
         """
         found, failover = await self._ask("search", lambda member: member.answer(query, options))
         if failover is None:
@@ -184,11 +186,11 @@ class FallbackMemoryManager:
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
     ) -> MemoryFileSlice:
-        """Read from the primary, or from the fallback.
+        """Read from the primary, or else from the fallback.
 
         Raises:
-            MemoryPathError: the path is none that may be read.
-            BackendUnavailable: both failed; or only the primary, below whose id the path is.
+            MemoryPathError: the path may not be read.
+            BackendUnavailable: both failed; or the primary failed and the path belongs to it alone.
             UnsupportedOperation: neither reads files.
         """
         self._require("read_file", Capability.READ_FILE)
@@ -203,7 +205,7 @@ class FallbackMemoryManager:
     async def sync(
         self, *, reason: str = "manual", force: bool = False, progress: ProgressCallback | None = None
     ) -> SyncReport:
-        """Bring the index of the primary up to date, or that of the fallback, which `problems` then says.
+        """Sync the index of the primary, or else that of the fallback, which `problems` then says.
 
         A sync has no deadline here: it takes as long as the memory allows itself.
 
@@ -220,15 +222,15 @@ class FallbackMemoryManager:
         return replace(report, problems=(self._state.describe(failover), *report.problems))
 
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
-        """Return whether the one that serves can embed."""
+        """Return whether the active one can embed."""
         return (await self._ask("probe", _Member.probe_embedding))[0]
 
     async def probe_vector_availability(self) -> bool:
-        """Return whether the one that serves can search vectors."""
+        """Return whether the active one can search vectors."""
         return (await self._ask("probe", _Member.probe_vectors))[0]
 
     def status(self) -> MemoryProviderStatus:
-        """Return the status of the one that serves; `custom` says under `fallback` which one and why."""
+        """Return the status of the active one; `custom` says under `fallback` which one and why."""
         failover = self._state.latest
         own = (self._fallback if failover else self._primary).status()
         if failover is not None:
@@ -236,12 +238,12 @@ class FallbackMemoryManager:
         return replace(own, custom={**own.custom, "fallback": self._state.as_json()})
 
     async def close(self) -> None:
-        """Close both, in whatever state they are; calling it again does nothing.
+        """Close both, whatever state they are in; calling it again does nothing.
 
-        Cancelling a call ends its wait, not the closing.
+        Cancelling a call stops the waiting, not the closing.
 
         Raises:
-            BackendError: one of them could not be closed.
+            BackendError: one of them failed to close.
         """
         await self._release()
 
@@ -254,7 +256,7 @@ class FallbackMemoryManager:
         *,
         has_deadline: bool = True,
     ) -> tuple[R, Failover | None]:
-        """Put a call to the primary if it serves; if it does not, or fails, to the fallback, and say why."""
+        """Call the primary if it is active; if it is not, or fails, call the fallback and return why."""
         self._require_open(operation)
         failover = self._failover()
         if failover is None:
@@ -289,7 +291,7 @@ class FallbackMemoryManager:
             self._require_open(operation)  # or being closed would count as a failure
         return outcome
 
-    async def _opened(self, member: "_Member") -> Failure | None:
+    async def _try_open(self, member: "_Member") -> Failure | None:
         outcome = await self._run(member, "open", _Member.memory, limit_s=self._open_timeout_s)
         if not isinstance(outcome, Failure):
             return None
@@ -297,22 +299,22 @@ class FallbackMemoryManager:
             raise outcome.error
         return outcome
 
-    # --- coming back ----------------------------------------------------------------------------------------
+    # --- failing back ---------------------------------------------------------------------------------------
 
     def _failover(self) -> Failover | None:
-        """Return the failover if the primary is not to be asked; begin the probe that is due.
+        """Return the failover if the primary must not be asked; start a probe if one is due.
 
-        Nobody waits for a probe: it would make the first query after every cool-down a slow one.
+        No call waits for a probe: that would slow down the first query after every cool-down.
         """
         if self._probe is None and self._state.active is not None and self._state.begin_probe():
-            # In a context of its own: what a probe opens outlives the request that began it.
+            # In its own context: what a probe opens outlives the request that started it.
             self._probe = asyncio.create_task(self._probe_primary(), context=Context())
         return self._state.active
 
     async def _probe_primary(self) -> None:
         try:
             with trace():
-                failure = await self._probed()
+                failure = await self._run_probe()
                 if failure is None:
                     self._state.note_success(in_probe=True)
                 else:
@@ -321,8 +323,8 @@ class FallbackMemoryManager:
             self._probe = None
             self._state.end_probe()
 
-    async def _probed(self) -> Failure | None:
-        """Open the primary if it is closed, or again if it keeps failing, and search it."""
+    async def _run_probe(self) -> Failure | None:
+        """Open the primary if it is closed, or reopen it if it keeps failing, and search it."""
         member = self._primary
         if self._state.failures >= REOPEN_AFTER:
             await self._calls.run(member.id, "close", member.resource.close(), CLOSE_TIMEOUT_S)
@@ -356,7 +358,7 @@ class FallbackMemoryManager:
 
 
 class _Member:
-    """One of the two memories: who it is, how it is reached, and what may be asked of it."""
+    """One of the two memories: its id, how to open it, and the calls it supports."""
 
     def __init__(self, member: FailoverMember, open_timeout_s: float) -> None:
         self.id = member.id
@@ -367,7 +369,7 @@ class _Member:
         return await self.resource.get()
 
     async def answer(self, query: str, options: SearchOptions | None) -> SearchAnswer:
-        """Ask for an answer, or for bare results where that is all the memory knows."""
+        """Ask for an answer, or for bare results if that is all the memory supports."""
         memory = await self.memory()
         if isinstance(memory, SupportsAnswer):
             answer: object = await memory.answer(query, options)
@@ -399,11 +401,11 @@ class _Member:
         unknown = MemoryProviderStatus(backend=self.id, provider="none")
         try:
             return memory.status() if memory is not None else unknown
-        except BackendError:  # it was closed by somebody else
+        except BackendError:  # someone else closed it
             return unknown
 
 
-def _joined(first: frozenset[Capability], second: frozenset[Capability]) -> frozenset[Capability]:
+def _combined(first: frozenset[Capability], second: frozenset[Capability]) -> frozenset[Capability]:
     either = (first | second) & {Capability.READ_FILE, Capability.SYNC}
     both = first & second & {Capability.CALIBRATED}
     return either | both | {Capability.ANSWER}

@@ -1,4 +1,4 @@
-"""Whether a primary serves or its fallback does: failures, cool-downs, and the probes that end them."""
+"""Tracks whether the primary or its fallback is active: failures, cool-downs, and probes."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -15,7 +15,7 @@ LONGEST_COOLDOWN_S = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failover:
-    """Why and since when a primary does not serve, when it is probed next, how often it failed in a row."""
+    """Why and since when the primary is inactive, its next probe, and its number of failures in a row."""
 
     reason: str
     since: datetime
@@ -24,10 +24,9 @@ class Failover:
 
 
 class FailoverState:
-    """The state of the primary `primary_id`, for which `fallback_id` answers meanwhile; logs what changes.
+    """The state of the primary `primary_id`, with `fallback_id` standing in for it; logs every change.
 
-    Unless a `breaker` is given, the first failure opens it for 5 s, which every failed probe doubles, up to
-    5 minutes.
+    Without a `breaker`, the first failure opens one for 5 s, doubled by every failed probe, up to 5 minutes.
     """
 
     def __init__(
@@ -47,29 +46,29 @@ class FailoverState:
             threshold=1, cooldown_s=FIRST_COOLDOWN_S, max_cooldown_s=LONGEST_COOLDOWN_S
         )
         self.latest: Failover | None = None
-        """What is known of the failures since the last success, None if there are none."""
+        """The failures since the last success, if any."""
 
     @property
     def active(self) -> Failover | None:
-        """Return the failover because of which the primary is not asked, None if it is."""
+        """Return the failover that keeps the primary from being asked, None if it is active."""
         return None if self._breaker.state is BreakerState.CLOSED else self.latest
 
     @property
     def failures(self) -> int:
-        """Return how often the primary failed in a row."""
+        """Return the primary's number of failures in a row."""
         return self._breaker.failures
 
     def begin_probe(self) -> bool:
-        """Return whether a probe is due; if so the breaker is half-open now, and the probe must be ended."""
+        """Return whether a probe is due; if so, the breaker is now half-open: call `end_probe` afterwards."""
         return self._breaker.admits()
 
     def end_probe(self) -> None:
-        """Note that a probe is over; one without an outcome says nothing about the primary."""
+        """Record the end of a probe; one without an outcome says nothing about the primary."""
         if self._breaker.state is BreakerState.HALF_OPEN:
             self._breaker.record_cancelled()
 
     def note_failure(self, reason: str, operation: str, *, in_probe: bool = False) -> Failover:
-        """Fail over. Of calls that fail at once only the first counts; during a probe, only the probe."""
+        """Fail over. Of concurrent failures only the first counts; during a probe, only the probe."""
         if self.active is not None and not in_probe:
             return self.active
         self._breaker.record_failure()
@@ -88,7 +87,7 @@ class FailoverState:
         return self.latest
 
     def note_success(self, *, in_probe: bool = False) -> None:
-        """Fail back; a call that was under way when others failed does not decide that."""
+        """Fail back, unless the call was already running when others failed."""
         if self.active is not None and not in_probe:
             return
         latest, self.latest = self.latest, None
@@ -100,14 +99,14 @@ class FailoverState:
             self._ops_log.emit(recovered, backend=self._primary_id)
 
     def describe(self, failover: Failover) -> str:
-        """Return a failover in one sentence for people."""
+        """Describe a failover in one sentence."""
         return (
             f"{failover.reason}; {self._fallback_id} answers in place of {self._primary_id} since "
             f"{_moment(failover.since)}, which is tried again at {_moment(failover.next_probe)}"
         )
 
     def error(self, failover: Failover, operation: str, *, second: str | None = None) -> BackendUnavailable:
-        """Return a failover as an error; `second` is why the fallback did not help either."""
+        """Return a failover as an error; `second` is why the fallback failed too."""
         problem = f"it rests after a failure ({failover.reason})"
         if second is not None:
             problem = f"neither it nor its fallback answers ({failover.reason}; {second})"
@@ -115,7 +114,7 @@ class FailoverState:
         return BackendUnavailable(self._primary_id, problem, fix=fix, operation=operation)
 
     def as_json(self) -> dict[str, JsonValue]:
-        """Return all of it for a status."""
+        """Return the state for a status report."""
         latest = self.latest
         return {
             "from": self._primary_id,

@@ -1,4 +1,4 @@
-"""An open memory: everything that can be asked of it, and told to it, in one place."""
+"""An open memory: everything that it can be asked or told, in one place."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -69,48 +69,48 @@ if TYPE_CHECKING:
 
 
 LINES_AFTER = 50
-"""No statement that begins in a passage is expected to go on longer behind it."""
+"""A statement that begins in a passage is assumed to end within this many lines after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Memory:
-    """An open memory: the composite of all enabled backends, with the settings and folders it runs on."""
+    """An open memory: the composite of all enabled backends, with its settings and folders."""
 
     manager: ComposableMemoryManager
     context: LearningContext
-    """Where it keeps what it learns."""
+    """The context of learning: where judgements and weights are kept."""
     weights: LiveWeights
-    """The weights in force."""
+    """The active weights."""
     loaded: LoadedSettings
     registry: Registry
     workspace_dir: Path
     state_dir: Path
     ops_log: OpsLog
     forgotten: Forgotten
-    """What was forgotten of this workspace, as hashes."""
+    """What was forgotten in this workspace, as hashes."""
     embedder: EmbedderChoice = field(default_factory=EmbedderChoice)
-    """Who turns texts into vectors, and who was passed over for what reason."""
+    """The embedding provider, and the ones passed over, with the reasons."""
     pair: "FallbackMemoryManager | None" = None
     """The primary with its fallback, if there is one."""
     recent: RecentResults = field(default_factory=RecentResults)
-    """What was shown lately, to tell what an answer quotes."""
+    """The latest results, to find out what an answer quotes."""
     notes: RetainedNotes = field(default_factory=RetainedNotes)
-    """What the notes retain, as they were last read."""
+    """The retained lines of the notes, as last read."""
 
     @property
     def settings(self) -> Settings:
-        """Return the settings in force."""
+        """Return the active settings."""
         return self.loaded.settings
 
     @property
     def ops_log_dir(self) -> Path:
-        """Return the folder of the ops log's files."""
+        """Return the folder of the ops log."""
         return self.state_dir / OPS_LOG_FOLDER
 
     @property
     def learning(self) -> "Learning":
-        """Return what judges, replays, advises and compares, over the log and the store of this memory."""
-        from composable_memory.learning import Learning  # brings much that a search does not need
+        """Return the learning service, which judges, replays, advises and experiments on this memory."""
+        from composable_memory.learning import Learning  # imports a lot that a search does not need
 
         return Learning(self.context, self.weights)
 
@@ -135,13 +135,13 @@ class Memory:
         filters: SearchFilters | None = None,
         now: datetime | None = None,
     ) -> QueryResponse:
-        """Ask all memories; what is not given comes from the settings. Failures are in `degraded`.
+        """Ask all memories; defaults come from the settings. Failures are listed in `degraded`.
 
         `filters` are added to those in the query; `now` is the time that "yesterday" is counted from.
 
         Raises:
             ConfigError: a backend named in `backends` is not open.
-            InvalidArgument: something of the wrong type was given.
+            InvalidArgument: an argument has the wrong type.
             BackendUnavailable: the memory is closed, or in use on another event loop.
         """
         response = await self.manager.query(
@@ -153,17 +153,17 @@ class Memory:
             filters=filters,
             now=now,
         )
-        if away := self._not_learnt():
+        if away := self._learning_problems():
             response = replace(response, degraded=(*response.degraded, *away))
-        self.recent.note(_words_of(query), response.trace_id, response.results)
-        shown = self._cited_if_wanted(response.results, session_key or _session_of(query))
+        self.recent.note(_text_of(query), response.trace_id, response.results)
+        shown = self._without_unwanted_citations(response.results, session_key or _session_of(query))
         return response if shown is response.results else replace(response, results=shown)
 
     def record_answer(self, trace_id: str, answer: str, *, session_key: str | None = None) -> int:
-        """Take note of what an agent answered after a search; return how many results the answer quotes.
+        """Record what an agent answered after a search; return how many results the answer quotes.
 
-        The answer is not kept: only which results it quotes goes into the log, where learning finds it. Of a
-        search that is not among the latest of this open memory nothing is known any more, and 0 is returned.
+        The answer itself is not kept: only which results it quotes goes into the log, where learning finds
+        it. Only the latest searches of this open memory are remembered; for any other, 0 is returned.
         """
         require_text("trace_id", trace_id)
         require_text("answer", answer)
@@ -181,15 +181,15 @@ class Memory:
             BackendUnavailable: every backend failed.
         """
         found = await self.manager.search(query, options)
-        return list(self._cited_if_wanted(tuple(found), options.session_key if options else None))
+        return list(self._without_unwanted_citations(tuple(found), options.session_key if options else None))
 
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
     ) -> MemoryFileSlice:
         """Read a memory file, or `lines` lines of it from the 1-based `from_line` on.
 
-        `^` and the id of a retained line, as in `^1xyg5am`, read that line wherever it stands by now. That
-        something was read is logged: a result that is opened after a search was of use.
+        `^` and the id of a retained line, as in `^1xyg5am`, read that line wherever it is now. The read is
+        logged: opening a result after a search shows that it was useful.
 
         Raises:
             MemoryPathError: the path is not a memory file, or no retained line has the id.
@@ -218,10 +218,10 @@ class Memory:
         raise MemoryPathError(line_id[:200], "no retained line has this id")
 
     async def text_of(self, path: str, start_line: int, end_line: int) -> str | None:
-        """Return lines of a memory file without taking note of it; None where there are none.
+        """Return lines of a memory file without logging the read; None if there are none.
 
-        What was forgotten is blank. It is known by whole statements, so of a note the lines around are read
-        as well. The lines of documents and transcripts are pages and messages, not lines of their text.
+        Forgotten text is blanked. As whole statements are matched for that, the lines around are read too.
+        The lines of documents and transcripts are pages and messages, not lines of their text.
         """
         first, more = (1, LINES_AFTER) if is_note(path) else (start_line, 0)
         try:
@@ -243,20 +243,20 @@ class Memory:
         max_results: int = DEFAULT_MAX_ITEMS,
         now: datetime | None = None,
     ) -> Recall:
-        """Return what is known of an entity or a time: retained lines, facts, then passages if there is room.
+        """Return what is known about an entity or a time: retained lines, facts, passages if there is room.
 
             await memory.recall("Ellen Smith", types=["opinion"])
             await memory.recall(since="7d")
 
-        Case does not matter, a name finds longer ones that hold it, and aliases of notes count. `since` and
-        `until` are times, or words such as "last week". `types` are kinds of `RecalledItem`. Of the words in
-        `query` an item has to have half.
+        Case is ignored, a name also matches longer names that contain it, and aliases in notes count. `since`
+        and `until` are times, or words such as "last week". `types` are kinds of `RecalledItem`. An item must
+        contain half of the words in `query`.
 
         Raises:
-            InvalidArgument: a time or a type is none.
+            InvalidArgument: a time or a type is invalid.
             BackendUnavailable: the memory is closed, or in use on another event loop.
         """
-        from composable_memory.recall.recalling import asked_for, recall  # a search does without it
+        from composable_memory.recall.recalling import asked_for, recall  # a search does not need it
 
         self.manager.require_usable("recall")
         present = now or self.manager.asked_at()
@@ -270,16 +270,16 @@ class Memory:
         llm: bool = False,
         now: datetime | None = None,
     ) -> "Reflection":
-        """Propose the pages of `bank/` from what the notes retain; nothing is written before it is applied.
+        """Propose the pages of `bank/` from what the notes retain; nothing is written until it is applied.
 
             await memory.apply_reflection(await memory.reflect(since="7d"))
 
-        With `since`, only what lines since then say is new; what is gone from the notes leaves the pages all
-        the same. `core` adds a section to `MEMORY.md`; `llm` has the model of `memory.feedback.llm` write
+        With `since`, only lines since then are added; what is gone from the notes is removed from the pages
+        in any case. `core` adds a section to `MEMORY.md`; `llm` has the model of `memory.feedback.llm` write
         summaries.
 
         Raises:
-            InvalidArgument: the time is none.
+            InvalidArgument: the time is invalid.
             BackendUnavailable: the memory is closed, or in use on another event loop.
         """
         from composable_memory.reflect.reflecting import reflect
@@ -289,7 +289,7 @@ class Memory:
         return await reflect(self, since=since, core=core, llm=model, now=now)
 
     async def apply_reflection(self, reflection: "Reflection") -> "Reflection":
-        """Write what was proposed, each page in one step.
+        """Write the proposed pages, each atomically.
 
         Raises:
             NoteNotWritten: a page has changed since, or cannot be written.
@@ -302,16 +302,16 @@ class Memory:
     async def ingest(
         self, contents: "Sequence[MemoryContentObject]", *, backend: str | None = None, wait: bool = True
     ) -> "Mapping[str, IngestReport]":
-        """Hand contents to `backend`, or to every backend that takes them; return a report of each.
+        """Pass contents to `backend`, or to every backend that ingests; return a report of each.
 
-        With `wait` false the call returns as soon as the contents are safe. A backend that fails has a report
-        that says so.
+        With `wait` false the call returns once the contents are stored safely. The report of a failed backend
+        says so.
 
         Raises:
-            ConfigError: no open backend takes contents, or the named one does not.
+            ConfigError: no open backend ingests contents, or the named one does not.
             BackendError: all of them failed.
         """
-        return await self._hand_over(contents, backend, lambda one: one.ingest(contents, wait=wait))
+        return await self._ingest_with(contents, backend, lambda one: one.ingest(contents, wait=wait))
 
     async def ingest_source(
         self,
@@ -321,14 +321,14 @@ class Memory:
         backend: str | None = None,
         wait: bool = True,
     ) -> "Mapping[str, IngestReport]":
-        """Hand over `contents` as all that the source `path` says now; what it said before holds no more.
+        """Pass `contents` as everything that the source `path` now says; what it said before no longer holds.
 
         Raises:
-            ConfigError: no open backend takes contents, or the named one does not.
+            ConfigError: no open backend ingests contents, or the named one does not.
             BackendError: all of them failed.
         """
         require_text("path", path)
-        return await self._hand_over(
+        return await self._ingest_with(
             contents, backend, lambda one: one.ingest_source(path, contents, wait=wait)
         )
 
@@ -336,7 +336,7 @@ class Memory:
         self,
         text: str,
         *,
-        type: str | None = None,  # noqa: A002 - as in the notes, and in every face
+        type: str | None = None,  # noqa: A002 - named as in the notes and all other interfaces
         entities: Sequence[str] = (),
         confidence: float | None = None,
         tags: Sequence[str] = (),
@@ -345,16 +345,16 @@ class Memory:
     ) -> "Remembered":
         """Retain a sentence as one line of the day's note; it can be found when the call returns.
 
-        `type` is `world`, `experience`, `opinion` or `observation`; without it an opinion where a confidence
-        is given, else a fact of the world. The day is that of `now` in its zone. What the notes say already
-        is not written again: `duplicate_of` is where; what was forgotten is remembered again. A backend that
-        cannot find the line yet is in `degraded`; the line is safe all the same.
+        `type` is `world`, `experience`, `opinion` or `observation`; by default an opinion if a confidence is
+        given, else a fact about the world. The day is that of `now` in its time zone. If the notes already
+        say it, nothing is written, and `duplicate_of` is the place; forgotten text is remembered again. A
+        backend that cannot find the line yet is listed in `degraded`; the line is safe nevertheless.
 
         Raises:
             InvalidArgument: the text is blank, too long or only a secret, or another argument is wrong.
             NoteNotWritten: the day's note cannot be written.
         """
-        from composable_memory.retain.remember import line_of, remember  # a search does without
+        from composable_memory.retain.remember import line_of, remember  # a search does not need it
 
         self.manager.require_usable("remember")
         line, warnings = line_of(text, type, entities, confidence, tags)
@@ -366,52 +366,53 @@ class Memory:
         Raises:
             ConfigError: no open backend keeps facts, or the named one does not.
         """
-        able = self._able(Capability.FACTS, "keeps facts", backend)
+        able = self._providers_of(Capability.FACTS, "keeps facts", backend)
         return next(one for one in able.values() if isinstance(one, SupportsFacts))
 
     def backends_to_back_up(self) -> Mapping[str, SupportsBackup]:
-        """Return the open backends that keep what no source can bring back, by their ids."""
-        able = self._able_at(Capability.BACKUP)
+        """Return the open backends with data that no source can bring back, by id."""
+        able = self._with_capability(Capability.BACKUP)
         return {backend_id: one for backend_id, one in able.items() if isinstance(one, SupportsBackup)}
 
     async def plan_forgetting(self, target: str, *, everything: bool = False) -> "ForgetPlan":
-        """Return what forgetting `target` would remove from notes and from every store; nothing is removed.
+        """Return what forgetting `target` would remove from notes and from every store; removes nothing.
 
         `target` is a place (`notes.md#L3`, `notes.md:3-7`), the id of a retained line (`^m4k29x`), or a
-        query. Where several lines fit a query the plan has them as candidates, or with `everything` all of
-        them as its lines.
+        query. If several lines match a query, the plan lists them as candidates, or with `everything` takes
+        all of them.
 
         Raises:
             InvalidArgument: the target is blank.
-            MemoryPathError: it is a place in which there is nothing.
+            MemoryPathError: there is nothing at the place.
         """
         from composable_memory.forget import forgetting
 
         return await forgetting.plan_forgetting(await self._forgetting(), target, everything=everything)
 
     async def forget(self, plan_or_token: "ForgetPlan | str") -> "ForgetReport":
-        """Forget exactly what a plan shows, given it or its token; a tombstone keeps it from coming back.
+        """Forget exactly what a plan (or its token) shows; a tombstone keeps it from coming back.
 
-        Where the notes have changed since, nothing is removed, and the report has a new plan. A backend that
-        cannot follow now is pending in the report, and follows when the memory is opened next.
+        If the notes have changed since, nothing is removed, and the report has a new plan. A backend that
+        cannot do its part now is listed as pending in the report, and catches up when the memory is opened
+        next.
 
         Raises:
-            InvalidArgument: it is no token, or the plan's candidates have to be chosen from.
+            InvalidArgument: the token is invalid, or one of the plan's candidates has to be chosen.
             MemoryPathError: a note cannot be written; nothing else was removed.
-            BackendUnavailable: another process is forgetting something, and does not end.
+            BackendUnavailable: another process is forgetting something, and does not finish.
         """
         from composable_memory.forget import forgetting
 
         return await forgetting.forget(await self._forgetting(), plan_or_token)
 
     async def continue_forgetting(self) -> None:
-        """Go on with what was not forgotten everywhere yet: for a kill, or a backend that was down."""
+        """Resume forgetting that is not complete, after a kill, or while a backend was down."""
         from composable_memory.forget import forgetting
 
         await forgetting.continue_forgetting(await self._forgetting())
 
     async def apply_forgetting(self) -> None:
-        """Take out of every store what was forgotten and has come back to it, as by a backup of before.
+        """Remove forgotten text that has come back to a store, as after restoring an old backup.
 
         Raises:
             BackendError: a store cannot be changed now.
@@ -421,22 +422,22 @@ class Memory:
         await forgetting.apply_forgetting(await self._forgetting())
 
     def status(self) -> MemoryProviderStatus:
-        """Return a snapshot of the primary, with what the composite adds under `custom`."""
+        """Return the primary's status, with the composite's own under `custom`."""
         status = self.manager.status()
         if not self.forgotten.pending:
             return status
         return replace(status, custom={**status.custom, "forgetting": {**self.forgotten.pending}})
 
     def backend_statuses(self) -> Mapping[str, MemoryProviderStatus]:
-        """Return a snapshot of every backend."""
+        """Return the status of every backend."""
         return self.manager.backend_statuses()
 
     def unavailable(self) -> tuple[Degradation, ...]:
-        """Return the backends that are enabled and could not be opened, with the reasons.
+        """Return the enabled backends that could not be opened, with the reasons.
 
-        A primary with a fallback is among them as long as it could not be opened.
+        This includes a primary whose fallback is standing in for it.
         """
-        lost_now = (*self.manager.unavailable, *self._not_learnt())
+        lost_now = (*self.manager.unavailable, *self._learning_problems())
         status = self.pair.status() if self.pair and self.pair.primary is None else None
         if status is None or status.fallback is None:
             return lost_now
@@ -444,10 +445,10 @@ class Memory:
         lost = Degradation(backend_id=self.settings.memory.backend, code="unavailable", reason=reason)
         return (lost, *lost_now)
 
-    def _not_learnt(self) -> tuple[Degradation, ...]:
-        """Return that what was learnt could not be read yet, or that a shared store is away."""
-        if self.weights.lost is not None:
-            return (Degradation(backend_id="weights", code="unavailable", reason=self.weights.lost),)
+    def _learning_problems(self) -> tuple[Degradation, ...]:
+        """Return whether learnt weights could not be read, or a shared store is unreachable."""
+        if self.weights.problem is not None:
+            return (Degradation(backend_id="weights", code="unavailable", reason=self.weights.problem),)
         remark = self.context.remark if self.context.open_shared else None
         if remark is None or any(one.reason == remark for one in self.manager.unavailable):
             return ()
@@ -455,7 +456,7 @@ class Memory:
 
     async def language_hint(self) -> str | None:
         """Return which languages of the notes the embedding provider cannot read, and which one can."""
-        from composable_memory.runtime.embedder_choice import language_hint  # a search does without it
+        from composable_memory.runtime.embedder_choice import language_hint  # a search does not need it
 
         return await asyncio.to_thread(language_hint, self.status(), self.embedder, self.registry)
 
@@ -468,8 +469,8 @@ class Memory:
         return await self.manager.probe_vector_availability()
 
     async def check(self) -> Mapping[str, Sequence[str]]:
-        """Read all of the log, have every backend read all it stores, and return what is damaged in each."""
-        from composable_memory_ops_logs import OpsLogError, OpsLogReader  # a search does without it
+        """Read the whole log, have every backend read all its data, and return what is damaged in each."""
+        from composable_memory_ops_logs import OpsLogError, OpsLogReader  # a search does not need it
 
         damage: dict[str, Sequence[str]] = {}
         try:
@@ -478,7 +479,7 @@ class Memory:
             damage["ops log"] = [str(error)]
         checks = {
             backend_id: one.check()
-            for backend_id, one in self._able_at(Capability.CHECK).items()
+            for backend_id, one in self._with_capability(Capability.CHECK).items()
             if isinstance(one, SupportsCheck)
         }
         outcomes = await asyncio.gather(*checks.values(), return_exceptions=True)
@@ -498,31 +499,31 @@ class Memory:
         max_chars: int = DEFAULT_MAX_CHARS,
         max_tokens: int | None = None,
     ) -> ContextPack:
-        """Return the best results as one text of `max_chars` characters at most, or else `max_tokens` tokens.
+        """Return the best results as one text of at most `max_chars` characters, or else `max_tokens` tokens.
 
         Raises:
             BackendUnavailable: the memory is closed.
             ValueError: the budget is less than 1.
         """
         pack = await self.manager.context_pack(query, max_chars=max_chars, max_tokens=max_tokens)
-        self.recent.note(_words_of(query), pack.trace_id, pack.sources)
-        shown = self._cited_if_wanted(pack.sources, _session_of(query))
+        self.recent.note(_text_of(query), pack.trace_id, pack.sources)
+        shown = self._without_unwanted_citations(pack.sources, _session_of(query))
         return pack if shown is pack.sources else replace(pack, sources=shown)
 
-    def _cited_if_wanted(
+    def _without_unwanted_citations(
         self, results: tuple[MemorySearchResult, ...], session_key: str | None
     ) -> tuple[MemorySearchResult, ...]:
-        """Return the results without their citations where the settings want none."""
+        """Return the results, without their citations if the settings say so."""
         mode = self.settings.memory.citations
         return results if is_wanted(mode, session_key) else cite(results, mode, session_key)
 
     async def _forgetting(self) -> "ForgettingScope":
         from composable_memory.forget.forgetting import ForgettingScope
 
-        # Also the one that only stood in for another: its index is as it left it.
+        # Include a fallback that only stood in for a while: its index is as it was then.
         pair = await self.pair.members() if self.pair else {}
         able = {id_: one for id_, one in pair.items() if self._declares(id_, Capability.FORGET)}
-        able |= self._able_at(Capability.FORGET)
+        able |= self._with_capability(Capability.FORGET)
         lost = [one for one in self.unavailable() if self._declares(one.backend_id, Capability.FORGET)]
         status = self.status()
         return ForgettingScope(
@@ -537,23 +538,23 @@ class Memory:
             lost={one.backend_id: one.reason for one in lost},
         )
 
-    async def _hand_over(
+    async def _ingest_with(
         self,
         contents: "Sequence[MemoryContentObject]",
         backend: str | None,
         give: "Callable[[SupportsIngest], Awaitable[IngestReport]]",
     ) -> "Mapping[str, IngestReport]":
-        # A search, which opens a memory as well, does without these.
+        # Imported here: a search opens a memory too, and does not need these.
         from composable_memory.content import IngestReport, MemoryContentObject
 
         self.manager.require_usable("ingest")
         require_all("contents", contents, MemoryContentObject, "a list of MemoryContentObjects")
         require_text("backend", backend, optional=True)
-        if not self._able_at(Capability.INGEST):
+        if not self._with_capability(Capability.INGEST):
             specs = await asyncio.to_thread(self.registry.backend_specs)
             offered = [spec for spec in specs if Capability.INGEST in spec.capabilities]
-            raise self._nobody("takes contents", offered)
-        able = self._able(Capability.INGEST, "takes contents", backend)
+            raise self._unsupported("takes contents", offered)
+        able = self._providers_of(Capability.INGEST, "takes contents", backend)
         takers = {backend_id: one for backend_id, one in able.items() if isinstance(one, SupportsIngest)}
         with trace() as trace_id:
             outcomes = await asyncio.gather(*map(give, takers.values()), return_exceptions=True)
@@ -568,22 +569,22 @@ class Memory:
             for backend_id, outcome in zip(takers, outcomes, strict=True)
         }
 
-    def _able(
+    def _providers_of(
         self, capability: Capability, what: str, backend: str | None
     ) -> Mapping[str, MemorySearchManager]:
-        """Return the open backends that can do something, or the named one alone."""
+        """Return the open backends with a capability, or only the named one."""
         require_text("backend", backend, optional=True)
-        able = self._able_at(capability)
+        able = self._with_capability(capability)
         if backend is not None and backend in able:
             return {backend: able[backend]}
         if backend is not None and able:
             raise ConfigError("backend", f"{backend!r} is no open backend that {what}; {', '.join(able)} is")
         if able:
             return able
-        raise self._nobody(what)
+        raise self._unsupported(what)
 
-    def _nobody(self, what: str, able: Sequence[BackendSpec] = ()) -> ConfigError:
-        """Return the error that no open backend does something; `able` are the installed ones that could."""
+    def _unsupported(self, what: str, able: Sequence[BackendSpec] = ()) -> ConfigError:
+        """Return the error that no open backend supports something; `able` are installed ones that could."""
         lost = {one.backend_id: f"{one.backend_id}: {one.reason}" for one in self.unavailable()}
         problem = f"no open backend {what}" + (f" ({'; '.join(lost.values())})" if lost else "")
         keys = {one.id: self.settings.memory.section_key(one.id) for one in able}
@@ -593,8 +594,8 @@ class Memory:
             return ConfigError("memory", f"{problem}; `cmem backends list` shows which could, once enabled")
         return ConfigError(f"{keys[able[0].id]}.enabled", f"{problem}; set it to true: {able[0].summary}")
 
-    def _able_at(self, capability: Capability) -> Mapping[str, MemorySearchManager]:
-        """Return who can do something: also the primary in whose place another one answers meanwhile."""
+    def _with_capability(self, capability: Capability) -> Mapping[str, MemorySearchManager]:
+        """Return the backends with a capability, including a primary whose fallback is standing in for it."""
         primary_id, primary = self.settings.memory.backend, self.pair.primary if self.pair else None
         able = self.manager.backends_with(capability)
         if primary is None or not self._declares(primary_id, capability):
@@ -606,7 +607,7 @@ class Memory:
         return bool(found and found.spec and capability in found.spec.capabilities)
 
 
-def _words_of(query: str | QueryRequest) -> str:
+def _text_of(query: str | QueryRequest) -> str:
     return query if isinstance(query, str) else query.query
 
 

@@ -22,7 +22,7 @@ from composable_memory.interfaces import (
     EmbedderServices,
     EmbedderSpec,
 )
-from composable_memory.learning.active_weights import activate, weights_followed
+from composable_memory.learning.active_weights import activate, follow_weights
 from composable_memory.learning.context import LearningContext
 from composable_memory.query.fusion import Dedup, Fusion
 from composable_memory.query.intent import parse_query_intent
@@ -33,7 +33,7 @@ from composable_memory.registry import Registry, discover_backends, load_extract
 from composable_memory.runtime.backends import BackendOpener, OpenBackends
 from composable_memory.runtime.embedder_choice import choose_embedder
 from composable_memory.runtime.memory import Memory
-from composable_memory.state.folders import existing_folder, made_folder
+from composable_memory.state.folders import existing_folder, make_state_folder
 from composable_memory.state.ops_log import open_ops_log
 from composable_memory.state.workspaces import WorkspaceIdentity, identify
 from composable_memory.time.local_time import LOCAL_TIME
@@ -44,7 +44,7 @@ from composable_memory_ops_logs import trace, utc_now
 log = logging.getLogger(__name__)
 
 NOW_VARIABLE = "COMPOSABLE_MEMORY_NOW"
-"""An ISO time: the clock of whoever asks, so that "yesterday" means the same in every run."""
+"""An ISO time: the caller's clock, so that "yesterday" means the same in every run."""
 
 
 @asynccontextmanager
@@ -62,16 +62,15 @@ async def open_memory(
 ) -> AsyncIterator[Memory]:
     """Open the memory of a workspace; leaving the block closes everything.
 
-    `workspace` is the folder with the notes. `state_dir` holds indexes and logs; by default
+    `workspace` is the folder with the notes. `state_dir` holds indexes and logs; it defaults to
     `COMPOSABLE_MEMORY_STATE_DIR` or the user's state folder. `config` overrides the settings files, with the
-    same keys. `backends` and `embedders` add what is not installed as a plug-in; a `registry` that was made
-    before has them already. A backend that cannot be
-    opened is named in `degraded` of every answer; the others serve. With `long_lived` false the notes are not
-    followed in the background, which suits a single command.
+    same keys. `backends` and `embedders` add to those installed as plug-ins; a given `registry` already has
+    them. A backend that cannot be opened is named in `degraded` of every answer; the others serve. With
+    `long_lived` false the notes are not watched in the background, which suits a single command.
 
     Raises:
-        ConfigError: the workspace is not a folder, or a setting cannot be used.
-        InvalidArgument: something of the wrong type was given.
+        ConfigError: the workspace is not a folder, or a setting is invalid.
+        InvalidArgument: an argument has the wrong type.
     """
     require("workspace", workspace, str | os.PathLike, "a path")
     require("state_dir", state_dir, str | os.PathLike | None, "a path")
@@ -88,7 +87,7 @@ async def open_memory(
     )
     registry = await asyncio.to_thread(registry.with_kinds, loaded.settings.memory.kinds)
     require_log_to_learn(loaded)
-    state = await asyncio.to_thread(made_folder, state_path)
+    state = await asyncio.to_thread(make_state_folder, state_path)
     now = clock or utc_now
     identity = await asyncio.to_thread(identify, state, folder, now=now(), name=loaded.settings.memory.id)
     async with AsyncExitStack() as stack:
@@ -96,7 +95,7 @@ async def open_memory(
         await stack.enter_async_context(ops_log)
         if loaded.settings.memory.ops_log.otel:
             telemetry = await asyncio.to_thread(import_module, "composable_memory.state.telemetry")
-            await stack.enter_async_context(telemetry.sent_telemetry(ops_log))
+            await stack.enter_async_context(telemetry.send_telemetry(ops_log))
         forgotten = Forgotten(state, identity.id)
         with trace():
             embedding = EmbedderServices(state_dir=state, environ=environ, ops_log=ops_log, clock=now)
@@ -134,10 +133,15 @@ async def open_memory(
         )
         live = LiveWeights(context.base)
         stack.push_async_callback(context.close)
-        lost = (*_told_of_beginning(identity, folder, state), *await _weights_lost(context, live))
-        asked_at = moment_given(environ[NOW_VARIABLE], NOW_VARIABLE) if environ.get(NOW_VARIABLE) else None
-        manager = _composed(backends_open, loaded.settings.memory, context, live, lost, asked_at, forgotten)
-        manager.require_usable("open")  # from here on, on this event loop
+        unavailable = (
+            *_warn_of_new_workspace(identity, folder, state),
+            *await _load_learnt_weights(context, live),
+        )
+        asked_at = parse_iso_time(environ[NOW_VARIABLE], NOW_VARIABLE) if environ.get(NOW_VARIABLE) else None
+        manager = _compose(
+            backends_open, loaded.settings.memory, context, live, unavailable, asked_at, forgotten
+        )
+        manager.require_usable("open")  # binds it to this event loop
         stack.push_async_callback(_close, manager)
         memory = Memory(
             manager=manager,
@@ -154,28 +158,30 @@ async def open_memory(
             notes=RetainedNotes(forgotten),
         )
         if await asyncio.to_thread(forgotten.is_unfinished, manager.backends_with(Capability.FORGET)):
-            with suppress(ComposableMemoryError):  # the status tells of it, and the next opening tries again
+            with suppress(ComposableMemoryError):  # the status reports it, and the next opening tries again
                 await memory.continue_forgetting()
         if long_lived:
-            await stack.enter_async_context(await _background_of(memory))
+            await stack.enter_async_context(await _in_background(memory))
         yield memory
 
 
 async def _close(manager: ComposableMemoryManager) -> None:
-    """Close all backends; that one of them cannot be closed keeps nobody from an answer that is there."""
+    """Close all backends; an error is only logged, since the answers have been given."""
     try:
         await manager.close()
     except BackendError as error:
         log.warning("%s", error)
 
 
-async def _background_of(memory: Memory) -> AbstractAsyncContextManager[None]:
-    """Return what goes on while a memory is open: weights are followed, and it learns if it is told to."""
+async def _in_background(memory: Memory) -> AbstractAsyncContextManager[None]:
+    """Return what runs while a memory is open: following the weights, or learning if that is enabled."""
     if not memory.settings.memory.feedback.enabled:
-        return weights_followed(memory.context, partial(activate, memory.context, memory.weights))
+        return follow_weights(memory.context, partial(activate, memory.context, memory.weights))
     background = await asyncio.to_thread(import_module, "composable_memory.learning.loop")
-    goes_on: AbstractAsyncContextManager[None] = background.learning_goes_on(memory.learning, memory.text_of)
-    return goes_on
+    learning: AbstractAsyncContextManager[None] = background.learn_in_background(
+        memory.learning, memory.text_of
+    )
+    return learning
 
 
 def require_log_to_learn(loaded: LoadedSettings) -> None:
@@ -191,8 +197,10 @@ def require_log_to_learn(loaded: LoadedSettings) -> None:
         raise ConfigError(key, problem, origin=str(origin) if origin else None)
 
 
-def _told_of_beginning(identity: WorkspaceIdentity, folder: Path, state_dir: Path) -> tuple[Degradation, ...]:
-    """Warn once of a workspace that begins anew where memories are kept that may be its own."""
+def _warn_of_new_workspace(
+    identity: WorkspaceIdentity, folder: Path, state_dir: Path
+) -> tuple[Degradation, ...]:
+    """Warn about a new workspace if its data may be kept under another one's id."""
     if identity.instead_of is not None:
         reason = (
             f"{folder} is another folder than before, so it begins as a workspace of its own; if it takes "
@@ -208,24 +216,24 @@ def _told_of_beginning(identity: WorkspaceIdentity, folder: Path, state_dir: Pat
     return (Degradation(backend_id="workspace", code="unavailable", reason=reason),)
 
 
-async def _weights_lost(context: LearningContext, live: LiveWeights) -> tuple[Degradation, ...]:
-    """Put the weights in force that were learnt; say so where they cannot be read."""
+async def _load_learnt_weights(context: LearningContext, live: LiveWeights) -> tuple[Degradation, ...]:
+    """Activate the learnt weights; record the reason if they cannot be read."""
     try:
         await activate(context, live)
     except FeedbackError as error:
-        live.lost = f"the weights of the settings are in force, since learnt ones cannot be read: {error}"
+        live.problem = f"the weights of the settings are in force, since learnt ones cannot be read: {error}"
         return ()
     if context.remark:
         return (Degradation(backend_id="feedback", code="unavailable", reason=context.remark),)
     return ()
 
 
-def _composed(
+def _compose(
     backends: OpenBackends,
     memory: MemorySettings,
     context: LearningContext,
     weights: LiveWeights,
-    lost: Sequence[Degradation],
+    unavailable: Sequence[Degradation],
     asked_at: datetime | None,
     forgotten: Forgotten,
 ) -> ComposableMemoryManager:
@@ -241,7 +249,7 @@ def _composed(
             fusion=Fusion(query.fusion), dedup=Dedup(query.dedup), depth=query.depth, rrf_k=query.rrf_k
         ),
         defaults=SearchOptions(max_results=query.max_results, min_score=query.min_score),
-        unavailable=(*backends.unavailable, *lost),
+        unavailable=(*backends.unavailable, *unavailable),
         weights=weights,
         memory_id=context.memory_id,
         clock=context.clock,
@@ -250,16 +258,16 @@ def _composed(
     )
 
 
-def moment_given(text: str, name: str) -> datetime:
-    """Return an ISO time with its zone, that of this machine if it names none.
+def parse_iso_time(text: str, name: str) -> datetime:
+    """Parse an ISO time; without a time zone it is local time.
 
     Raises:
-        ConfigError: it is no time.
+        ConfigError: it is not a time.
     """
     try:
         moment = datetime.fromisoformat(text.strip())
         if moment.tzinfo is None:
-            moment.astimezone()  # the edges of the calendar are no times here
+            moment.astimezone()  # raises at the edges of the calendar
             moment = moment.replace(tzinfo=LOCAL_TIME)
         return moment
     except (ValueError, OverflowError) as error:

@@ -1,4 +1,4 @@
-"""A memory that stays open between short commands, for the next one that would open just the same."""
+"""A memory that stays open between short commands, for the next command that would open the same one."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -24,7 +24,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 CLOSED = "closed"
 CLOSING_ERRORS = (ComposableMemoryError, FeedbackError, OSError)
-"""What closing a memory that others had may raise: they have their answers, and its log tells."""
+"""What closing a shared memory may raise; its users have their answers, and the log has the error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +37,10 @@ class Request:
     registry: Registry
 
     def settings(self) -> tuple[LoadedSettings, bool]:
-        """Return the settings that it has now, and whether each of its backends can stay open; reads files.
+        """Return the current settings, and whether all its backends can stay open; reads files.
 
         Raises:
-            ConfigError: the workspace is not a folder, or a setting cannot be used.
+            ConfigError: the workspace is not a folder, or a setting is invalid.
         """
         loaded = load_settings(
             existing_folder(self.workspace),
@@ -55,7 +55,7 @@ class Request:
         )
 
     def open(self, environ: Mapping[str, str] | None = None) -> AbstractAsyncContextManager[Memory]:
-        """Open a memory for this command alone."""
+        """Open a memory for this command only."""
         return open_memory(
             self.workspace,
             self.state_dir,
@@ -66,28 +66,28 @@ class Request:
 
 
 class WarmMemory:
-    """The memory that was opened last, from the first `lent` to `close`.
+    """Keeps the last opened memory open, from the first `borrow` to `close`.
 
-    It is lent to whoever asks as long as nothing tells it from one that is opened now: the workspace, its
-    settings, what was read of the environment, how each backend is. Otherwise one is opened, and stays in its
-    place. Several may have it at the same time.
+    It is lent to any command that would open an identical one now: same workspace, settings and environment
+    variables read, all backends healthy. Otherwise another is opened and replaces it. Several commands may
+    use it at once.
     """
 
     def __init__(self) -> None:
         self.opened = 0
-        """How often a memory had to be opened."""
+        """How many times a memory had to be opened."""
         self._kept: _Open | None = None
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """A lock for each memory that is asked for: its opening holds up those alone who want the same."""
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """A lock for each requested memory: opening it only delays requests for the same one."""
 
     @asynccontextmanager
-    async def lent(self, request: Request) -> AsyncIterator[Memory]:
+    async def borrow(self, request: Request) -> AsyncIterator[Memory]:
         """Yield a memory as `open_memory` would for a single command.
 
-        Its log is not waited for: its thread writes at once, and what reads the log waits for that.
+        Does not wait for its log: the log's thread writes at once, and readers of the log wait for that.
 
         Raises:
-            ConfigError: the workspace is not a folder, or a setting cannot be used.
+            ConfigError: the workspace is not a folder, or a setting is invalid.
         """
         loaded, all_can_refresh = await asyncio.to_thread(request.settings)
         if not all_can_refresh:
@@ -97,17 +97,17 @@ class WarmMemory:
             return
         wanted = repr((request.workspace, request.state_dir, loaded))
         async with AsyncExitStack() as stack:
-            async with self._turns.setdefault(wanted, asyncio.Lock()):
+            async with self._locks.setdefault(wanted, asyncio.Lock()):
                 opened = self._kept
                 if opened is not None:
                     await stack.enter_async_context(self._in_use(opened, tolerating=CLOSING_ERRORS))
-                if opened is None or not await opened.serves(request, loaded):
+                if opened is None or not await opened.is_current(request, loaded):
                     self.opened += 1
                     opened = await _Open.of(request)
                     await stack.enter_async_context(self._in_use(opened))
-                    if opened.is_well():
+                    if opened.is_healthy():
                         before, self._kept = self._kept, opened
-                        if before is not None:  # if nobody else has it, this request closes it
+                        if before is not None:  # if nobody else is using it, this request closes it
                             await stack.enter_async_context(self._in_use(before, tolerating=CLOSING_ERRORS))
             yield opened.memory
 
@@ -115,7 +115,7 @@ class WarmMemory:
     async def _in_use(
         self, opened: "_Open", *, tolerating: tuple[type[Exception], ...] = ()
     ) -> AsyncIterator[None]:
-        """Count a user of a memory until the block ends; the last one closes it, unless it is kept."""
+        """Count a user of a memory during the block; the last one closes it, unless it is kept."""
         opened.users += 1
         try:
             yield
@@ -123,17 +123,17 @@ class WarmMemory:
             opened.users -= 1
             if opened is not self._kept:
                 with suppress(*tolerating):
-                    await opened.leave()
+                    await opened.close_if_unused()
 
     async def close(self) -> None:
-        """Close it when the last one who has it is done."""
+        """Close the memory once its last user is done."""
         before, self._kept = self._kept, None
         if before is not None:
-            await before.leave()
+            await before.close_if_unused()
 
 
 class _Open:
-    """An open memory, what it was opened with, and how many have it."""
+    """An open memory, what it was opened with, and its number of users."""
 
     def __init__(
         self,
@@ -155,14 +155,14 @@ class _Open:
         environ.is_complete = True
         return cls(request, folder, environ, resource)
 
-    def is_well(self) -> bool:
-        """Return whether nothing is wrong with it that opening it anew might mend."""
+    def is_healthy(self) -> bool:
+        """Return whether there is nothing wrong with it that reopening might fix."""
         memory, choice = self.memory, self.memory.embedder
         is_embedding = choice.embedder is not None or memory.settings.memory.embedding.provider == "none"
         breakers = memory.manager.status().custom["breakers"]
         return (
             is_embedding
-            and not self._environ.was_read_late
+            and not self._environ.has_late_reads
             and choice.is_local
             and choice.fallback is None
             and not memory.unavailable()
@@ -172,19 +172,19 @@ class _Open:
             and {*breakers.values()} == {CLOSED}
         )
 
-    async def serves(self, request: Request, loaded: LoadedSettings) -> bool:
-        """Return whether it is as one that is opened now."""
-        if not self.is_well() or not await asyncio.to_thread(self._is_opened_alike, request, loaded):
+    async def is_current(self, request: Request, loaded: LoadedSettings) -> bool:
+        """Return whether it is equivalent to a memory opened now."""
+        if not self.is_healthy() or not await asyncio.to_thread(self._was_opened_alike, request, loaded):
             return False
         able = self.memory.manager.backends_with(Capability.REFRESH).values()
         try:
             async with self._refreshing:
                 await activate(self.memory.context, self.memory.weights)
                 return all([await one.refresh() for one in able if isinstance(one, SupportsRefresh)])
-        except (ComposableMemoryError, FeedbackError):  # whoever opens it anew is told why
+        except (ComposableMemoryError, FeedbackError):  # opening another one will report the reason
             return False
 
-    def _is_opened_alike(self, request: Request, loaded: LoadedSettings) -> bool:
+    def _was_opened_alike(self, request: Request, loaded: LoadedSettings) -> bool:
         memory, environ = self.memory, request.environ
         if (request.state_dir, existing_folder(request.workspace), loaded) != (
             self._request.state_dir,
@@ -192,7 +192,7 @@ class _Open:
             memory.loaded,
         ):
             return False
-        # Only then, for it tells just once that another folder is there.
+        # Not before: identifying a replaced folder warns only once.
         if FolderIdentity.at(memory.workspace_dir) != self._folder:
             return False
         settings, clock = memory.settings.memory, memory.context.clock
@@ -200,7 +200,7 @@ class _Open:
             state_dir=memory.state_dir, environ=environ, ops_log=memory.ops_log, clock=clock
         )
         plan = plan_embedder(loaded, memory.registry, services)
-        if plan.first.passed_over != memory.embedder.considered:  # such as one whose model is there now
+        if plan.first.passed_over != memory.embedder.considered:  # such as one whose model is available now
             return False
         here = identify(memory.state_dir, memory.workspace_dir, now=clock(), name=settings.id)
         return (
@@ -209,26 +209,26 @@ class _Open:
             and not memory.forgotten.is_unfinished(memory.manager.backends_with(Capability.FORGET))
         )
 
-    async def leave(self) -> None:
-        """Close it, unless somebody still has it and does so."""
+    async def close_if_unused(self) -> None:
+        """Close it, unless someone is still using it and will."""
         if not self.users:
             await self._resource.close()
 
 
 class _ReadEnvironment(Mapping[str, str]):
-    """An environment that keeps what was read of it; None for what was looked for in vain.
+    """An environment that records what is read from it; None for variables that are not set.
 
-    What is read first when it `is_complete` is read for another command, whose own may differ there.
+    A variable first read after it `is_complete` is read for another command, whose own value may differ.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self.asked: dict[str, str | None] = {}
-        self.is_complete = self.was_read_late = False
+        self.is_complete = self.has_late_reads = False
 
     def __getitem__(self, name: str) -> str:
         if self.is_complete:
-            self.was_read_late |= name not in self.asked
+            self.has_late_reads |= name not in self.asked
         else:
             self.asked[name] = self._environ.get(name)
         return self._environ[name]

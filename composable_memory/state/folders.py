@@ -1,6 +1,6 @@
-"""Where a memory keeps what is its own: its folders, and the id that tells it from others beside it.
+"""Where a memory keeps its own files: its folders, and the id that distinguishes it from its neighbours.
 
-Looks at the disk, so call it in a thread where an event loop runs.
+Reads the disk: call it in a thread when an event loop is running.
 """
 
 import glob
@@ -16,17 +16,17 @@ OPS_LOG_FOLDER = "ops-logs"
 
 
 def memory_id_of(agent_id: str, workspace_id: str) -> str:
-    """Return the id of an agent's memory of a workspace, in file names and in the log."""
+    """Return the id of an agent's memory of a workspace, as used in file names and in the log."""
     return f"{file_name_of(agent_id)}-{workspace_id}"
 
 
 def file_name_of(agent_id: str) -> str:
-    """Return the id of an agent as it can be part of the name of a file."""
+    """Return the id of an agent in a form that can be part of a file name."""
     return re.sub(r"[^\w.-]", "_", agent_id)
 
 
-def workspace_mark(workspace: Path) -> str:
-    """Return a hash of the real path of a workspace: its id where nothing else is known of it."""
+def workspace_hash(workspace: Path) -> str:
+    """Return a hash of the real path of a workspace: its id if nothing else is known of it."""
     return sha256(str(workspace.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
@@ -42,11 +42,11 @@ def existing_folder(folder: Path) -> Path:
     return resolved
 
 
-def made_folder(folder: Path) -> Path:
-    """Make a folder for state, readable by its owner alone, and return its real path.
+def make_state_folder(folder: Path) -> Path:
+    """Create a folder for state, readable by its owner only, and return its real path.
 
     Raises:
-        ConfigError: it cannot be made.
+        ConfigError: it cannot be created.
     """
     resolved = folder.expanduser().resolve()
     try:
@@ -62,26 +62,26 @@ _FOLDER = "feedback"
 _BEFORE = "feedback-"
 _MAGIC = b"SQLite format 3\0"
 _ID_AT, _OURS = 68, b"CMFb"
-"""Where a database says whose it is, and how ours do."""
+"""Offset of a database's application id, and the value in ours."""
 
 
 def feedback_store_of(state_dir: Path, memory_id: str) -> Path:
-    """Return the file of a memory's store; nothing is moved."""
+    """Return the path of a memory's feedback store, without moving older files there."""
     return state_dir / _FOLDER / f"{memory_id}.sqlite"
 
 
 def judged_elsewhere_of(state_dir: Path, memory_id: str) -> Path:
-    """Return the file that names the traces of a memory which a store on a server has judgements of."""
+    """Return the path of the file that lists a memory's traces with judgements stored on a server."""
     return state_dir / _FOLDER / f"{memory_id}.judged"
 
 
 def all_judged_elsewhere(state_dir: Path) -> list[Path]:
-    """Return the files that name such traces, of all memories."""
+    """Return those files of all memories."""
     return sorted((state_dir / _FOLDER).glob("*.judged"))
 
 
 def feedback_stores(state_dir: Path) -> list[Path]:
-    """Return the files of all stores there are; those of an earlier version are moved here first.
+    """Return the files of all feedback stores, moving those of earlier versions here first.
 
     Raises:
         OSError: a folder cannot be read or written.
@@ -92,8 +92,8 @@ def feedback_stores(state_dir: Path) -> list[Path]:
 
 
 def _move(old: Path, new: Path) -> None:
-    """Move a store with what is beside it, itself last: who was killed meanwhile goes on another time."""
-    with suppress(FileNotFoundError):  # another process was quicker
+    """Move a store with its companion files, itself last, so that an interrupted move can be resumed."""
+    with suppress(FileNotFoundError):  # another process was faster
         if new.exists() or _is_of_others(old):
             return
         make_private_folder(new.parent)

@@ -1,7 +1,7 @@
-"""Ships the lines of an operations log to a store elsewhere, in their order, and on from where it was.
+"""Ships the lines of an operations log to another store, in order, resuming where it left off.
 
-Of a log that several workspaces share, those of one are shipped: the lines of traces that name it. Lines of
-traces that name no workspace, such as those of a sync, go along where the state folder has no other one.
+Of a log that several workspaces share, only the lines of one are shipped: those of traces that name it. Lines
+of traces that name no workspace, such as those of a sync, are included if the state folder has only one.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ FOLDER = "log-shipping"
 BATCH_LINES = 500
 POLL_S = 5.0
 KEPT_FILES = 2
-"""Of so many files the place is kept: beside the newest, the one before may still get lines at midnight."""
+"""Keep the position in this many files: the newest, and the one before, which may get lines at midnight."""
 KEPT_TRACES = 1_000
-"""Of so many traces it is known whose they are, when the shipping goes on within one."""
+"""Remember for this many traces whether they are ours, in case shipping resumes in the middle of one."""
 
 Wire = dict[str, Any]
 
@@ -39,8 +39,8 @@ Wire = dict[str, Any]
 class Cursor(BaseModel):
     """How far a log was shipped to a target.
 
-    `places` holds, by the name of a file, where its last shipped line begins and the id of that line: a file
-    that was written anew has another one there. It is shipped again, and its lines are known by their ids.
+    `places` maps a file name to the offset and id of its last shipped line. A file that was rewritten has
+    another line there; it is shipped again, and the store recognises the lines by their ids.
     """
 
     places: dict[str, tuple[int, str]] = Field(default_factory=dict)
@@ -48,13 +48,13 @@ class Cursor(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> "Cursor":
-        """Return what was kept; from the beginning where there is nothing that can be read."""
+        """Read the stored cursor; start from the beginning if it is missing or unreadable."""
         with suppress(OSError, ValidationError):
             return cls.model_validate_json(path.read_bytes())
         return cls()
 
     def write(self, path: Path) -> None:
-        """Keep it."""
+        """Store the cursor."""
         for kept, most in ((self.places, KEPT_FILES), (self.is_ours, KEPT_TRACES)):
             for name in list(islice(kept, max(0, len(kept) - most))):
                 del kept[name]
@@ -62,11 +62,11 @@ class Cursor(BaseModel):
 
 
 async def ship(state_dir: Path, workspace_id: str, store: LogStore, *, from_start: bool = False) -> int:
-    """Send what a log has that is not in a store yet, and return how many lines that were.
+    """Send the lines of a log that are not in a store yet, and return how many.
 
     Raises:
-        BackendUnavailable: the store cannot be reached, or another process is shipping to it; what was sent
-            until then is not sent again.
+        BackendUnavailable: the store is unreachable, or another process is shipping to it; lines sent before
+            that are not sent again.
         BackendError: the store refuses a line.
         OSError: the log cannot be read.
     """
@@ -88,10 +88,10 @@ async def ship(state_dir: Path, workspace_id: str, store: LogStore, *, from_star
         return sent
 
 
-async def ship_on(
+async def keep_shipping(
     state_dir: Path, workspace_id: str, store: LogStore, *, on_problem: Callable[[str], None]
 ) -> None:
-    """Keep shipping what is added until the caller stops; tell once when the store is away, and go on."""
+    """Keep shipping new lines until cancelled; report once when the store is unreachable, and keep trying."""
     told = ""
     while True:
         await asyncio.sleep(POLL_S)
@@ -106,7 +106,7 @@ async def ship_on(
 
 
 def _batches(state_dir: Path, workspace_id: str, cursor: Cursor) -> Iterator[list[Wire]]:
-    """Yield lines to ship; when the next ones are asked for, the cursor has moved behind them."""
+    """Yield batches of lines to ship; asking for the next one moves the cursor behind the last."""
     is_alone = len(known_workspaces(state_dir)) <= 1
     first = min(cursor.places, default="")
     for segment in segments_in(state_dir / OPS_LOG_FOLDER):
@@ -116,7 +116,7 @@ def _batches(state_dir: Path, workspace_id: str, cursor: Cursor) -> Iterator[lis
         for place, wire in _lines(segment, cursor.places.get(segment.stem)):
             if _is_ours(wire, workspace_id, cursor.is_ours, is_alone=is_alone):
                 batch.append(wire)
-            cursor.places.pop(segment.stem, None)  # so that it is the last one
+            cursor.places.pop(segment.stem, None)  # so that it becomes the last entry
             cursor.places[segment.stem] = place
             if len(batch) == BATCH_LINES:
                 yield batch
@@ -125,7 +125,7 @@ def _batches(state_dir: Path, workspace_id: str, cursor: Cursor) -> Iterator[lis
 
 
 def _lines(segment: Segment, shipped: tuple[int, str] | None) -> Iterator[tuple[tuple[int, str], Wire]]:
-    """Yield the lines of a file behind one of them, each with its place; all where it is another file now."""
+    """Yield the lines after the last shipped one, with their places; all lines of a rewritten file."""
     start = 0
     if shipped is not None:
         lines = lines_forwards(segment, shipped[0], BLOCK_BYTES)
@@ -140,7 +140,7 @@ def _lines(segment: Segment, shipped: tuple[int, str] | None) -> Iterator[tuple[
 
 
 def _wire(line: bytes) -> Wire | None:
-    """Return what a line says; None for one that is damaged."""
+    """Parse a line; None if it is damaged."""
     with suppress(ValueError, TypeError):
         wire = json.loads(line) if is_whole(line) else None
         if isinstance(wire, dict) and all(
@@ -153,7 +153,7 @@ def _wire(line: bytes) -> Wire | None:
 
 
 def _is_ours(wire: Wire, workspace_id: str, known: dict[str, bool], *, is_alone: bool) -> bool:
-    """Return whether a line is of a workspace, and remember whose its trace is."""
+    """Return whether a line belongs to the workspace, and remember that of its trace."""
     trace, detail = wire["traceId"], wire.get("detail")
     memory = detail.get("memory") if isinstance(detail, Mapping) else None
     if isinstance(memory, str) and memory:

@@ -1,4 +1,4 @@
-"""Opens the log of a state folder as the settings say; several memories may share it."""
+"""Opens the ops log of a state folder according to the settings; several memories may share it."""
 
 import os
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from composable_memory_ops_logs.private_files import make_private_folder
 
 
 def open_ops_log(memory: MemorySettings, *, state_dir: Path, clock: Clock) -> OpsLog:
-    """Return the log, which writes nothing where it is switched off."""
+    """Return the log; it writes nothing if switched off."""
     settings = memory.ops_log
     return OpsLog(
         state_dir / OPS_LOG_FOLDER if settings.enabled else None,
@@ -27,12 +27,12 @@ def open_ops_log(memory: MemorySettings, *, state_dir: Path, clock: Clock) -> Op
 
 
 def judged_traces(state_dir: Path) -> frozenset[str]:
-    """Return the traces that any memory of a state folder has judgements of; the log keeps their lines.
+    """Return the traces that have judgements in any memory of a state folder; the log keeps their lines.
 
     Raises:
-        OSError: a store cannot be read, so that it cannot be told.
+        OSError: a store cannot be read, so they are unknown.
     """
-    # Asked by the thread of the log, and only before it deletes something.
+    # Called in the log's thread, and only before it deletes something.
     from composable_memory_feedback.store.store import FeedbackStore
 
     traces: set[str] = set()
@@ -48,7 +48,7 @@ def judged_traces(state_dir: Path) -> frozenset[str]:
 
 
 def keep_traces(file: Path, traces: Iterable[str]) -> None:
-    """Add traces to a file that `judged_traces` reads; their judgements are kept elsewhere.
+    """Add traces to a file that `judged_traces` reads, for judgements kept elsewhere.
 
     Raises:
         OSError: it cannot be written.

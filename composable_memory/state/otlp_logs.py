@@ -1,4 +1,4 @@
-"""A collector of OpenTelemetry as a store of log lines: OTLP over HTTP, in JSON."""
+"""An OpenTelemetry collector as a store for log lines: OTLP over HTTP, in JSON."""
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from composable_memory.errors import BackendError, BackendUnavailable
 
 LIMIT_S = 30.0
 HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
-"""The standard variable: `key=value`, separated by commas, written as in a URL."""
+"""The standard variable: `key=value` pairs, separated by commas, URL-encoded."""
 SEVERITIES = {"success": 9, "partial": 13, "failure": 17}  # INFO, WARN, ERROR
 NO_PROXY = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")}
 
@@ -29,7 +29,7 @@ async def open_collector(url: str, environ: Mapping[str, str]) -> AsyncIterator[
 
 
 class Collector:
-    """Takes log lines; it may get one twice where an answer is lost, with the same `log.record.uid`."""
+    """Receives log lines; after a lost reply it may get one twice, with the same `log.record.uid`."""
 
     def __init__(self, url: str, client: httpx.AsyncClient) -> None:
         self.name = url
@@ -39,8 +39,8 @@ class Collector:
         """Send lines.
 
         Raises:
-            BackendUnavailable: nobody answers there, or asks for patience.
-            BackendError: they are refused.
+            BackendUnavailable: the collector does not answer, or asks us to wait.
+            BackendError: the lines are refused.
         """
         scope = {"scope": {"name": "composable_memory.ops_log"}, "logRecords": [*map(_record, lines)]}
         service = {"attributes": [_attribute("service.name", "composable-memory")]}

@@ -1,8 +1,8 @@
-"""Sends what the log tells as OpenTelemetry spans and metrics, where the settings ask for it.
+"""Sends log events as OpenTelemetry spans and metrics, if the settings ask for it.
 
-Numbers, kinds and names of backends alone leave the machine: no question, text, path or session. Where they
-go is said by the standard variables, such as `OTEL_EXPORTER_OTLP_ENDPOINT`. The trace id of a span is the
-one of the log, without its hyphens.
+Only numbers, kinds and names of backends leave the machine: no question, text, path or session. The
+destination is set by the standard variables, such as `OTEL_EXPORTER_OTLP_ENDPOINT`. The trace id of a span is
+the one in the log, without its hyphens.
 """
 
 import asyncio
@@ -36,30 +36,30 @@ except ImportError as error:
 
 NAME = "composable_memory"
 OPERATION = {"gen_ai.operation.name": "retrieval", "gen_ai.provider.name": NAME}
-"""As the conventions for generative AI say it."""
+"""As in the semantic conventions for generative AI."""
 MOST_OPEN = 1_000
-"""Of so many questions at once the answers are waited for; a question that was cancelled has none."""
-GOODBYE_S = 2.0
-"""So long the end of a memory waits for what is still to be sent."""
+"""How many questions may be waiting for answers at once; a cancelled question never gets one."""
+FLUSH_TIMEOUT_S = 2.0
+"""How long closing a memory waits for what is still to be sent."""
 
 
 @asynccontextmanager
-async def sent_telemetry(ops_log: OpsLog) -> AsyncIterator[None]:
-    """Send spans and metrics of all that a log tells, until the block is left."""
+async def send_telemetry(ops_log: OpsLog) -> AsyncIterator[None]:
+    """Send spans and metrics of all events of a log until the block ends."""
     sender = await asyncio.to_thread(_Sender)
     unsubscribe = ops_log.subscribe(sender.hear)
     try:
         yield
     finally:
         unsubscribe()
-        # A thread of its own, since the library may try for long to reach a server that is down.
-        farewell = threading.Thread(target=sender.close, name="telemetry-end", daemon=True)
-        farewell.start()
-        await asyncio.to_thread(farewell.join, GOODBYE_S)
+        # In its own thread, since the library may keep trying to reach a server that is down.
+        flushing = threading.Thread(target=sender.close, name="telemetry-end", daemon=True)
+        flushing.start()
+        await asyncio.to_thread(flushing.join, FLUSH_TIMEOUT_S)
 
 
 class _Ids:
-    """Gives a span that begins a trace the id that its trace has in the log."""
+    """Gives a root span the trace id from the log."""
 
     def __init__(self) -> None:
         self.wanted = threading.local()
@@ -80,7 +80,7 @@ class _Question:
 
 
 class _Sender:
-    """Makes spans and metrics of events, in whichever thread they happen."""
+    """Turns events into spans and metrics, in whichever thread they are emitted."""
 
     def __init__(self) -> None:
         resource = Resource.create({"service.name": "composable-memory"})
@@ -99,15 +99,15 @@ class _Sender:
         self._open: OrderedDict[tuple[str, str], _Question] = OrderedDict()
 
     def close(self) -> None:
-        """Send what is left. Blocks as long as the server lets it."""
+        """Send the rest. Blocks as long as the server lets it."""
         self._traces.shutdown()
         self._metrics.shutdown()
 
     def hear(self, event: OpsEvent) -> None:
-        """Take in an event."""
+        """Handle an event."""
         match event.detail:
             case QueryStart() as asked:
-                span = self._begun("retrieval", event, event.ts, OPERATION)
+                span = self._start_span("retrieval", event, event.ts, OPERATION)
                 self._open[event.trace_id, asked.query_id] = _Question(span, event.ts, event.ts)
                 if len(self._open) > MOST_OPEN:
                     self._open.popitem(last=False)[1].span.end()
@@ -124,7 +124,7 @@ class _Sender:
                 self._files.set(counted.total, {"backend": event.backend or "", "source": counted.source})
             case _ if event.duration_ms is not None:
                 name = event.action.removesuffix(".complete").removesuffix(".failed")
-                span = self._begun(f"{name} {event.backend or ''}".rstrip(), event, event.began, {})
+                span = self._start_span(f"{name} {event.backend or ''}".rstrip(), event, event.began, {})
                 _finish(span, event)
                 if written := getattr(event.detail, "chunks_written", 0):
                     self._indexed.add(written, {"backend": event.backend or ""})
@@ -136,7 +136,7 @@ class _Sender:
         self._found.record(len(merged.final_results))
         self._asked.record((event.duration_ms or 0.0) / 1000, OPERATION)
         if question is not None:
-            merging = self._begun("merge", event, question.answered, {}, question.span)
+            merging = self._start_span("merge", event, question.answered, {}, question.span)
             merging.end(_nanoseconds(event.ts))
             degraded = sorted({one.backend for one in merged.degraded})
             question.span.set_attribute(f"{NAME}.results", len(merged.final_results))
@@ -146,7 +146,9 @@ class _Sender:
     def _answer(self, event: OpsEvent, answer: BackendResult, question: _Question | None) -> None:
         """Send the span of a backend, with those of its legs below it."""
         began = event.began
-        span = self._begun(f"retrieval {event.backend}", event, began, OPERATION, question and question.span)
+        span = self._start_span(
+            f"retrieval {event.backend}", event, began, OPERATION, question and question.span
+        )
         for leg, (start, took) in (answer.legs or {}).items():
             at = began + timedelta(milliseconds=start)
             below = self._tracer.start_span(
@@ -155,7 +157,7 @@ class _Sender:
             below.end(_nanoseconds(at + timedelta(milliseconds=took)))
         _finish(span, event)
 
-    def _begun(
+    def _start_span(
         self,
         name: str,
         event: OpsEvent,
@@ -178,7 +180,7 @@ def _finish(span: Any, event: OpsEvent) -> None:
 
 
 def _figures(event: OpsEvent) -> dict[str, Any]:
-    """Return what an event says in numbers; its texts stay here."""
+    """Return the numbers in an event; its texts stay here."""
     detail: Any = event.detail
     told = {one.name: getattr(detail, one.name) for one in fields(detail)} if is_dataclass(detail) else {}
     figures = {f"{NAME}.{name}": one for name, one in told.items() if isinstance(one, bool | int | float)}
@@ -186,7 +188,7 @@ def _figures(event: OpsEvent) -> dict[str, Any]:
 
 
 def _trace_id(text: str) -> int:
-    """Return a trace id of 128 bits; one that is no such number is hashed."""
+    """Return a trace id of 128 bits; hash a text that is not one."""
     bare = text.replace("-", "")
     try:
         known = int(bare, 16) if len(bare) == 32 else 0

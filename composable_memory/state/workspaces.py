@@ -1,13 +1,13 @@
-"""The workspaces of a state folder: which one a folder is, though it was moved, copied or replaced.
+"""The workspaces of a state folder: recognises a folder even after it was moved, copied or replaced.
 
-A folder is known again by its device, inode and birth time. One that was moved or renamed keeps these and is
-the same workspace; a copy has others and is another one. After a restart a disk may have another device
-number, so at the same path inode and birth time suffice. An inode alone says little: it is soon given to
-another folder, and on network drives and mounts of virtual machines it may differ each time. So where the
-file system tells no birth times, the path decides; a folder that is moved there is taken for a new one, and
-can be adopted.
+A folder is recognised by its device, inode and birth time. One that was moved or renamed keeps these and is
+the same workspace; a copy has others and is a different one. A disk may get another device number after a
+restart, so at the same path inode and birth time suffice. The inode alone proves little: it is soon reused
+for another folder, and on network drives and mounts of virtual machines it may change every time. So if the
+file system does not report birth times, the path decides; a folder that is moved there counts as new, and can
+be adopted.
 
-Looks at the disk, so call it in a thread where an event loop runs. A registry that cannot be used is a
+Reads the disk: call it in a thread when an event loop is running. An unusable registry raises a
 `ConfigError`.
 """
 
@@ -23,16 +23,16 @@ from uuid import uuid4
 
 from composable_memory.errors import ConfigError
 from composable_memory.folder_identity import FolderIdentity
-from composable_memory.state.folders import workspace_mark
+from composable_memory.state.folders import workspace_hash
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 REGISTRY_FILE = "workspaces.sqlite"
 BUSY_TIMEOUT_S = 30.0
 USED_EVERY_S = 3600.0
-"""How exactly the time of the last use is kept: a command that only asks seldom has to write."""
+"""Resolution of the time of last use, so that a command that only reads seldom has to write."""
 ID_CHARS = 12
 WITHOUT_WORKSPACES = frozenset({"connect", "hooks", "log-shipping", "models", "serve", "trusted"})
-"""Folders of a state folder that commands make before any workspace is known."""
+"""Subfolders of a state folder that commands create before any workspace is known."""
 INDEXES_BEFORE = "memory/*-????????.sqlite"
 INDEXES_SINCE = f"memory/*-{'?' * ID_CHARS}.sqlite"
 
@@ -66,8 +66,8 @@ class WorkspaceIdentity:
     """Which workspace a folder is.
 
     `inherits` says that it alone used the state folder before workspaces were told apart. `instead_of` is the
-    workspace whose folder was at this path before, and `begins_anew` says that memories are kept here of
-    workspaces that the registry does not know; both are set only when this one is met for the first time.
+    workspace whose folder was previously at this path; `begins_anew` says that the state folder has memories
+    of workspaces that are not in the registry. Both are set only when a workspace is first registered.
     """
 
     id: str
@@ -78,7 +78,7 @@ class WorkspaceIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownWorkspace:
-    """A workspace in the registry; `is_there` says that the folder at its path is still that one."""
+    """A workspace in the registry; `is_there` says whether the folder at its path is still that workspace."""
 
     id: str
     name: str | None
@@ -94,22 +94,21 @@ def identify(
     now: datetime,
     name: str | None = None,
 ) -> WorkspaceIdentity:
-    """Return which workspace `folder` is, and register it if it is new; `name` is `memory.id`.
+    """Return which workspace `folder` is, registering it if it is new; `name` is `memory.id`.
 
-    Who is called by a name is that workspace wherever its folder is. A name that nobody has yet is given to
-    the folder's workspace.
+    A known name decides, wherever the folder is. A new name is given to the folder's workspace.
     """
     here = FolderIdentity.at(folder)
     with _registry(state_dir) as registry:
-        found = _known(registry, here, name, now)
+        found = _up_to_date(registry, here, name, now)
         if found is None:
             with _transaction(registry):
-                found = _registered(registry, here, name, now, state_dir=state_dir)
+                found = _register(registry, here, name, now, state_dir=state_dir)
     return found
 
 
 def known_workspaces(state_dir: Path) -> tuple[KnownWorkspace, ...]:
-    """Return all workspaces, the one used last first."""
+    """Return all workspaces, the most recently used first."""
     with _registry(state_dir) as registry:
         rows = registry.execute(
             "SELECT id, name, path, used_at FROM workspaces ORDER BY used_at DESC, id"
@@ -126,11 +125,11 @@ def known_workspaces(state_dir: Path) -> tuple[KnownWorkspace, ...]:
         )
 
 
-def workspace_named(state_dir: Path, name: str) -> str:
-    """Return the id of a known workspace by its id, its name, or the folder where it was seen last.
+def find_workspace(state_dir: Path, name: str) -> str:
+    """Look up a workspace by its id, its name, or its last known folder, and return its id.
 
     Raises:
-        ConfigError: there is none, or the registry cannot be used.
+        ConfigError: there is none, or the registry is unusable.
     """
     known, path = known_workspaces(state_dir), Path(name).expanduser()
     for one in known:
@@ -141,13 +140,13 @@ def workspace_named(state_dir: Path, name: str) -> str:
 
 
 def adopt(state_dir: Path, folder: Path, workspace_id: str, *, now: datetime) -> None:
-    """Let `folder` be a known workspace from now on; folders of it that are gone are forgotten."""
+    """Make `folder` a known workspace from now on; its folders that no longer exist are forgotten."""
     here = FolderIdentity.at(folder)
     with _registry(state_dir) as registry, _transaction(registry):
         for row in _folders(registry, "workspace = ?", workspace_id):
             if not row.is_there():
                 registry.execute("DELETE FROM folders WHERE rowid = ?", (row.row_id,))
-        mine = _match(registry, here)
+        mine = _find_folder(registry, here)
         if mine is not None:
             registry.execute("DELETE FROM folders WHERE rowid = ?", (mine.row_id,))
         _add_folder(registry, here, workspace_id)
@@ -159,7 +158,7 @@ def adopt(state_dir: Path, folder: Path, workspace_id: str, *, now: datetime) ->
 
 
 def forget(state_dir: Path, workspaces: Iterable[KnownWorkspace]) -> None:
-    """Remove workspaces of which nothing is kept; one that was used meanwhile stays."""
+    """Remove workspaces that have no data; one that was used in the meantime stays."""
     with _registry(state_dir) as registry, _transaction(registry):
         for one in workspaces:
             unused = registry.execute(
@@ -171,7 +170,7 @@ def forget(state_dir: Path, workspaces: Iterable[KnownWorkspace]) -> None:
 
 
 def kept_note_scope(state_dir: Path, workspace_id: str) -> str | None:
-    """Return which files of a workspace were chosen as its notes; None if nothing was chosen yet."""
+    """Return the recorded choice of a workspace's note files; None if there is none yet."""
     if not (state_dir / REGISTRY_FILE).exists():
         return None
     with _registry(state_dir) as registry:
@@ -184,7 +183,7 @@ def kept_note_scope(state_dir: Path, workspace_id: str) -> str | None:
 
 
 def keep_note_scope(state_dir: Path, workspace_id: str, scope: str, *, replaces: bool = False) -> None:
-    """Record which files of a workspace are its notes; unless it `replaces` it, what was recorded stays."""
+    """Record which files of a workspace are its notes; an earlier choice stays unless `replaces`."""
     with _registry(state_dir) as registry, _transaction(registry):
         registry.execute(NOTE_SCOPES)
         if replaces:
@@ -192,11 +191,11 @@ def keep_note_scope(state_dir: Path, workspace_id: str, scope: str, *, replaces:
         registry.execute("INSERT OR IGNORE INTO note_scopes VALUES (?, ?)", (workspace_id, scope))
 
 
-# --- a folder on the disk -----------------------------------------------------------------------------------
+# --- folders on the disk ------------------------------------------------------------------------------------
 
 
 class _Row(NamedTuple):
-    """A folder in the registry, and the workspace that it is."""
+    """A folder in the registry, and its workspace."""
 
     row_id: int
     folder: FolderIdentity
@@ -210,15 +209,15 @@ class _Row(NamedTuple):
             return False
 
 
-def _match(registry: sqlite3.Connection, here: FolderIdentity) -> _Row | None:
-    """Return what the registry knows of a folder; None if it is new."""
+def _find_folder(registry: sqlite3.Connection, here: FolderIdentity) -> _Row | None:
+    """Look up a folder in the registry; None if it is new."""
     rows = _folders(registry, "inode = ? OR path = ?", here.inode, os.fsencode(here.path))
     same = [row for row in rows if row.folder.is_same(here)]
     return max(same, key=lambda row: (row.folder.path == here.path, row.row_id), default=None)
 
 
-def _better_known(here: FolderIdentity, row: _Row) -> FolderIdentity:
-    """Return a folder as it is known best: one whose birth time is not told this time keeps what it has."""
+def _most_complete(here: FolderIdentity, row: _Row) -> FolderIdentity:
+    """Return the more complete identity: a birth time known before is kept if it is not reported now."""
     return row.folder if here.birth is None and row.folder.birth else here
 
 
@@ -227,13 +226,15 @@ def _better_known(here: FolderIdentity, row: _Row) -> FolderIdentity:
 
 @contextmanager
 def _registry(state_dir: Path) -> Iterator[sqlite3.Connection]:
-    """Open the file; it is made, readable by its owner alone, where there is none."""
+    """Open the registry, creating it, readable by its owner only, if it is missing."""
     path = state_dir / REGISTRY_FILE
     try:
         there = {entry.name for entry in state_dir.iterdir() if entry.is_dir()}
         was_used = not there <= WITHOUT_WORKSPACES  # before it had a registry
         is_new = not path.exists()
-        with suppress(FileExistsError):  # closing one that exists would drop SQLite's locks on it
+        with suppress(
+            FileExistsError
+        ):  # opening and closing an existing file would drop SQLite's locks on it
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as connection:
             if not _has_tables(connection):
@@ -279,7 +280,7 @@ def _add_folder(registry: sqlite3.Connection, here: FolderIdentity, workspace_id
     )
 
 
-def _named(registry: sqlite3.Connection, name: str) -> str | None:
+def _id_of_name(registry: sqlite3.Connection, name: str) -> str | None:
     found = registry.execute(
         "SELECT id FROM workspaces WHERE ? IN (name, id) ORDER BY name IS NULL", (name,)
     ).fetchone()
@@ -291,13 +292,13 @@ def _is_there(registry: sqlite3.Connection, workspace_id: str, name: str | None,
     return any(row.is_there() for row in rows) or (name is not None and not rows and path.is_dir())
 
 
-def _known(
+def _up_to_date(
     registry: sqlite3.Connection, here: FolderIdentity, name: str | None, now: datetime
 ) -> WorkspaceIdentity | None:
-    """Return a workspace of which nothing has to be written down."""
-    row = _match(registry, here)
-    workspace_id = _named(registry, name) if name else row.workspace if row else None
-    if row is None or row.folder != _better_known(here, row) or workspace_id is None:
+    """Return the workspace if nothing about it has to be updated, else None."""
+    row = _find_folder(registry, here)
+    workspace_id = _id_of_name(registry, name) if name else row.workspace if row else None
+    if row is None or row.folder != _most_complete(here, row) or workspace_id is None:
         return None
     path, used_at, inherits = registry.execute(
         "SELECT path, used_at, inherits FROM workspaces WHERE id = ?", (workspace_id,)
@@ -308,7 +309,7 @@ def _known(
     return WorkspaceIdentity(id=workspace_id, inherits=bool(inherits))
 
 
-def _registered(
+def _register(
     registry: sqlite3.Connection,
     here: FolderIdentity,
     name: str | None,
@@ -316,18 +317,18 @@ def _registered(
     *,
     state_dir: Path,
 ) -> WorkspaceIdentity:
-    """Return the workspace of a folder, as it is written down after this."""
-    row = _match(registry, here)
-    if row is not None and row.folder != _better_known(here, row):
+    """Register or update the workspace of a folder, and return it."""
+    row = _find_folder(registry, here)
+    if row is not None and row.folder != _most_complete(here, row):
         registry.execute("DELETE FROM folders WHERE rowid = ?", (row.row_id,))
-        _add_folder(registry, _better_known(here, row), row.workspace)
-    workspace_id = _named(registry, name) if name else row.workspace if row else None
+        _add_folder(registry, _most_complete(here, row), row.workspace)
+    workspace_id = _id_of_name(registry, name) if name else row.workspace if row else None
     if workspace_id is None and row is not None:
-        # A name that nobody has: the folder's own workspace takes it, unless it has another one.
+        # A new name goes to the folder's own workspace, unless that already has one.
         registry.execute(
             "UPDATE workspaces SET name = ? WHERE id = ? AND name IS NULL", (name, row.workspace)
         )
-        workspace_id = _named(registry, name or "")
+        workspace_id = _id_of_name(registry, name or "")
     values = {"path": os.fsencode(here.path), "now": now.timestamp(), "name": name}
     if workspace_id is None:
         made = _new(registry, here, name, state_dir=state_dir)
@@ -356,17 +357,17 @@ def _new(
 ) -> WorkspaceIdentity:
     """Return a new workspace.
 
-    In a state folder that was used before there was a registry it is called what its files are called there,
-    by a hash of the path, unless somebody is called that already.
+    If the state folder was used before it had a registry, its files there are named by a hash of the path, so
+    that becomes the id, unless it is taken.
     """
     before = _folders(registry, "path = ?", os.fsencode(here.path))
     instead_of = before[-1].workspace if before else None
     (was_used,) = registry.execute("SELECT was_used FROM origin").fetchone()
-    by_path = workspace_mark(here.path)
+    by_path = workspace_hash(here.path)
     others = {file.stem[-len(by_path) :] for file in state_dir.glob(INDEXES_BEFORE)}
     is_first = registry.execute("SELECT 1 FROM workspaces").fetchone() is None
     inherits, workspace_id = False, name or uuid4().hex[:ID_CHARS]
-    if (was_used or by_path in others) and _named(registry, by_path) is None:
+    if (was_used or by_path in others) and _id_of_name(registry, by_path) is None:
         inherits, workspace_id = is_first and others == {by_path}, by_path
     return WorkspaceIdentity(
         id=workspace_id,

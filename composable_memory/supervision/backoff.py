@@ -1,4 +1,4 @@
-"""How long to wait after failures, and a call that is tried again while they may pass."""
+"""How long to wait after failures, and a retry loop for those that may be temporary."""
 
 import asyncio
 import random
@@ -17,10 +17,10 @@ MAX_DOUBLINGS = 64
 def backoff_s(
     failures: int, *, first_s: float, cap_s: float, jitter: float = 0.0, draw: float = 0.0
 ) -> float:
-    """Return the seconds to wait after so many failures in a row: doubling from `first_s` up to `cap_s`.
+    """Return the seconds to wait after this many failures in a row: doubling from `first_s` up to `cap_s`.
 
-    `jitter` lengthens the wait by up to that share of itself; `draw`, a random number in [0, 1), says by how
-    much, so that clients that failed together do not all come back together.
+    `jitter` lengthens the wait by up to that share of itself; `draw`, a random number in [0, 1), decides by
+    how much, so that clients that failed together do not all come back together.
 
         backoff_s(0, first_s=1.0, cap_s=60.0)  # 0: nothing has failed
         backoff_s(3, first_s=1.0, cap_s=60.0)  # 4 s
@@ -36,7 +36,7 @@ def backoff_s(
 class RetryPolicy:
     """How often a call is tried and how long to wait in between, see `backoff_s`.
 
-    If the other side asks for a longer wait (`Retry-After`), that counts instead, up to `max_asked_s`.
+    If the server asks for a longer wait (`Retry-After`), that is used instead, up to `max_asked_s`.
     """
 
     tries: int = 4
@@ -46,7 +46,7 @@ class RetryPolicy:
     max_asked_s: float = 60.0
 
     def wait_s(self, failures: int, *, asked_s: float | None = None, draw: float = 0.0) -> float:
-        """Return the seconds to wait after so many failures; `draw` is a random number in [0, 1)."""
+        """Return the seconds to wait after this many failures; `draw` is a random number in [0, 1)."""
         own = backoff_s(
             failures, first_s=self.first_wait_s, cap_s=self.max_wait_s, jitter=self.jitter, draw=draw
         )
@@ -55,7 +55,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """The clock and the dice of `retry`: how to sleep, and how to draw a number in [0, 1)."""
+    """Clock and randomness of `retry`: how to sleep, and how to draw a number in [0, 1)."""
 
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     draw: Callable[[], float] = random.random
@@ -63,7 +63,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether a failure may pass, and for how many seconds the other side asks to be left alone."""
+    """Whether a failure may be temporary, and how many seconds the server asks us to wait."""
 
     may_pass: bool
     asked_s: float | None = None

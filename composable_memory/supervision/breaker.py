@@ -15,14 +15,14 @@ class BreakerState(StrEnum):
     OPEN = "open"
     """Calls are refused until the cool-down is over."""
     HALF_OPEN = "half-open"
-    """One call, the probe, is under way; others are refused."""
+    """One call, the probe, is running; others are refused."""
 
 
 class Breaker:
     """Opens after `threshold` failures in a row; after `cooldown_s` seconds one probe decides.
 
-    With `max_cooldown_s` every failed probe doubles the cool-down, up to that; a success resets it. It never
-    locks a backend out for good: every cool-down ends in a probe. Used from one event loop only.
+    With `max_cooldown_s`, every failed probe doubles the cool-down up to that; a success resets it. A backend
+    is never locked out for good: every cool-down ends in a probe. Use from one event loop only.
 
         if breaker.admits():
             try:
@@ -52,7 +52,7 @@ class Breaker:
 
     @property
     def state(self) -> BreakerState:
-        """Return the present state."""
+        """Return the current state."""
         if self._opened_at is None:
             return BreakerState.CLOSED
         return BreakerState.HALF_OPEN if self._is_probing else BreakerState.OPEN
@@ -80,14 +80,14 @@ class Breaker:
         return True
 
     def record_success(self) -> None:
-        """Note that a call succeeded."""
+        """Record that a call succeeded."""
         self._failures = 0
         self._opened_at = None
         self._is_probing = False
         self._failed_probes = 0
 
     def record_failure(self) -> None:
-        """Note that a call failed."""
+        """Record that a call failed."""
         self._failures += 1
         self._failed_probes += self._is_probing
         if self._is_probing or self._failures >= self._threshold:
@@ -95,5 +95,5 @@ class Breaker:
         self._is_probing = False
 
     def record_cancelled(self) -> None:
-        """Note that a call was cancelled from outside, which says nothing about the backend."""
+        """Record that a call was cancelled by the caller, which says nothing about the backend."""
         self._is_probing = False

@@ -1,4 +1,4 @@
-"""Deadlines: for a block of our own code, and for calls of others, which are left behind once overdue."""
+"""Deadlines: for a block of our own code, and for foreign calls, which are abandoned when overdue."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -10,7 +10,7 @@ from composable_memory.errors import BackendError, BackendTimeout, ComposableMem
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 CANCEL_GRACE_S = 0.002
-"""How long a call that ignores its cancellation is waited for before it is left behind."""
+"""How long to wait for a call that ignores its cancellation before abandoning it."""
 
 CLOSE_TIMEOUT_S = 30.0
 """How long a backend may take to close."""
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def deadline(owner: str, operation: str, limit_s: float) -> AsyncIterator[None]:
-    """Cancel the block when `limit_s` seconds have passed; the block must heed that, as ours does.
+    """Cancel the block after `limit_s` seconds; the block must honour cancellation, as our code does.
 
         async with deadline("qmd", "search", 4.0):
             return await client.ask(question)
@@ -33,7 +33,7 @@ async def deadline(owner: str, operation: str, limit_s: float) -> AsyncIterator[
     try:
         async with asyncio.timeout(limit_s):
             yield
-    except BackendTimeout:  # the deadline of something inside, which says more
+    except BackendTimeout:  # an inner deadline, which is more specific
         raise
     except TimeoutError as error:
         elapsed_s = perf_counter() - began
@@ -48,17 +48,17 @@ class Failure:
 
     @property
     def reason(self) -> str:
-        """Return the error in words, with its class if it is not one of ours."""
+        """Return the error message, with the class if it is not one of ours."""
         if isinstance(self.error, ComposableMemoryError):
             return str(self.error)
         return f"{type(self.error).__name__}: {self.error}".removesuffix(": ")
 
 
 class BoundedCalls:
-    """Runs calls of others, each as a task of its own, and turns whatever goes wrong into a value.
+    """Runs foreign calls, each in its own task, and turns whatever goes wrong into a value.
 
-    A call that ignores its cancellation is left behind, known here until it ends; `deadline`, and anyio's
-    cancel scopes, would wait for it without end.
+    A call that ignores its cancellation is abandoned but tracked until it ends; `deadline` and anyio's cancel
+    scopes would wait for it forever.
 
         calls = BoundedCalls()
         outcome = await calls.run("qmd", "search", backend.search(query), limit_s=4.0)
@@ -74,8 +74,8 @@ class BoundedCalls:
     ) -> R | Failure:
         """Return what `call` returns or what it raised; after `limit_s` seconds, a `BackendTimeout`.
 
-        A call that is overdue, or whose caller is cancelled, is cancelled; what it returns after that is
-        ignored. Only a Ctrl-C passes through.
+        A call that is overdue, or whose caller is cancelled, is cancelled, and a later result is ignored.
+        Only Ctrl-C propagates.
         """
         return await self.start(owner, operation, call, limit_s, lambda outcome, _: outcome)
 
@@ -87,9 +87,9 @@ class BoundedCalls:
         limit_s: float | None,
         then: Callable[[R | Failure, float], T],
     ) -> asyncio.Future[T]:
-        """Start what `run` does; the future has what `then` makes of the outcome and the seconds it took.
+        """Start a call as `run` does; the future returns `then(outcome, seconds)`.
 
-        It is done once the call has ended or is left behind, also when it is cancelled.
+        The future is done once the call has ended or was abandoned, also when it is cancelled.
         """
         task = asyncio.create_task(_contained(owner, operation, call))
         self._running.add(task)
@@ -97,7 +97,7 @@ class BoundedCalls:
         return _Bounded(task, owner, operation, limit_s, then)
 
     async def cancel(self) -> None:
-        """Cancel all calls that still run, and give them a last moment to end."""
+        """Cancel all running calls, and give them a last moment to end."""
         running = list(self._running)
         for task in running:
             task.cancel()
@@ -107,11 +107,11 @@ class BoundedCalls:
     def _forget(self, call: asyncio.Task[object]) -> None:
         self._running.discard(call)
         if not call.cancelled():
-            call.exception()  # or asyncio would report that of a call left behind as never retrieved
+            call.exception()  # or asyncio would report it as never retrieved
 
 
 class _Bounded(asyncio.Future[T], Generic[R, T]):
-    """What comes of a call; a future of its own since what waits for a task can outlast any deadline."""
+    """The outcome of a call. Not the task itself: waiting for a task may outlast any deadline."""
 
     __slots__ = (
         *("_task", "_owner", "_operation", "_limit_s", "_then"),
@@ -135,7 +135,7 @@ class _Bounded(asyncio.Future[T], Generic[R, T]):
         task.add_done_callback(self._settle)
 
     def cancel(self, msg: object = None) -> bool:  # noqa: ARG002 - asyncio's signature
-        """Cancel the call; this future follows once the call has ended or is left behind."""
+        """Cancel the call; this future is done once the call has ended or was abandoned."""
         if self.done():
             return False
         self._is_cancelled = True
@@ -143,7 +143,7 @@ class _Bounded(asyncio.Future[T], Generic[R, T]):
         return True
 
     def _time_out(self) -> None:
-        if not self._task.done():  # one that has just ended is about to be settled
+        if not self._task.done():  # otherwise it has just ended and is about to be settled
             self._is_overdue = True
             self._give_up()
 
@@ -164,7 +164,7 @@ class _Bounded(asyncio.Future[T], Generic[R, T]):
         took_s = self.get_loop().time() - self._began
         try:
             self.set_result(self._then(self._outcome(took_s), took_s))
-        except BaseException as error:  # noqa: BLE001 - it is for who waits
+        except BaseException as error:  # noqa: BLE001 - passed on to the caller
             self.set_exception(error)
 
     def _outcome(self, took_s: float) -> R | Failure:
@@ -176,7 +176,7 @@ class _Bounded(asyncio.Future[T], Generic[R, T]):
 
 
 async def _contained(owner: str, operation: str, call: Coroutine[object, object, R]) -> R:
-    """Await a call; a `sys.exit` in it, which asyncio hands to the event loop, is the owner's failure."""
+    """Await a call; turn a `sys.exit` in it, which would end the event loop, into a failure of `owner`."""
     try:
         return await call
     except SystemExit as error:
@@ -207,6 +207,6 @@ def _fatal(owner: str, operation: str, error: BaseException) -> BackendError:
 def _has_text(error: BaseException) -> bool:
     try:
         str(error).encode()
-    except Exception:  # noqa: BLE001 - the error of a stranger may raise again when it is printed
+    except Exception:  # noqa: BLE001 - printing a third-party error may raise again
         return False
     return True

@@ -1,7 +1,7 @@
-"""A file lock between processes; a holder that dies, by whatever signal, gives it back by that.
+"""A file lock between processes, released when its holder dies, however that happens.
 
-filelock is not used: when one of its locks is released, a child that inherited it does not hold it any more,
-and the graph server holds its lock in just this way, for as long as it lives.
+Not by the filelock package: when it releases a lock, a child that inherited the lock loses it too, and the
+graph server holds its lock in just this way for as long as it lives.
 """
 
 import asyncio
@@ -18,22 +18,22 @@ POLL_S = 0.05
 
 @asynccontextmanager
 async def file_lock(path: Path, *, owner: str, patience_s: float) -> AsyncIterator[bool]:
-    """Hold a lock during the block; yields whether it is ours after at most `patience_s`.
+    """Hold a lock during the block; yields whether we have it, after waiting at most `patience_s` seconds.
 
-    `path` is a file, which is made where there is none and never removed, or a folder that exists. Processes
-    that are started meanwhile do not inherit the lock.
+    `path` is a file, created if missing and never removed, or an existing folder. Processes started meanwhile
+    do not inherit the lock.
 
         async with file_lock(home / "export.lock", owner="qmd", patience_s=5.0) as is_ours:
             if is_ours:
                 await export()
 
     Raises:
-        BackendUnavailable: the file cannot be opened, or the disk knows no locks; it names `owner`.
+        BackendUnavailable: the file cannot be opened, or its disk does not support locks; it names `owner`.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience_s
     try:
-        while (lock := await _attempt(path)) is None and loop.time() < deadline:  # noqa: ASYNC110 - nobody tells
+        while (lock := await _attempt(path)) is None and loop.time() < deadline:  # noqa: ASYNC110 - no event
             await asyncio.sleep(min(POLL_S, deadline - loop.time()))
     except OSError as error:
         raise BackendUnavailable(
@@ -51,19 +51,19 @@ async def file_lock(path: Path, *, owner: str, patience_s: float) -> AsyncIterat
 
 @contextmanager
 def hold_lock(path: Path) -> Iterator[int | None]:
-    """Hold a lock during the block, and longer where a child inherits it; blocks, but never waits.
+    """Hold a lock during the block, and longer if a child inherits it. Blocks, but never waits.
 
-    Yields the descriptor, or None if somebody else holds the lock.
+    Yields the descriptor, or None if another process holds the lock.
 
     Raises:
-        OSError: the file cannot be opened, or the disk knows no locks.
+        OSError: the file cannot be opened, or its disk does not support locks.
     """
     lock = _take(path)
     try:
         yield lock
     finally:
         if lock is not None:
-            os.close(lock)  # and no LOCK_UN, which would take it from a child as well
+            os.close(lock)  # not LOCK_UN, which would take the lock from a child as well
 
 
 async def _attempt(path: Path) -> int | None:
@@ -71,12 +71,12 @@ async def _attempt(path: Path) -> int | None:
     try:
         return await asyncio.shield(attempt)
     except asyncio.CancelledError:
-        attempt.add_done_callback(_drop)  # the thread goes on, and may take what nobody wants any more
+        attempt.add_done_callback(_drop)  # the thread runs on, and may take a lock that is no longer wanted
         raise
 
 
 def _take(path: Path) -> int | None:
-    """Return a descriptor that holds the lock, or None if somebody else has it."""
+    """Return a descriptor that holds the lock, or None if another process has it."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except IsADirectoryError:

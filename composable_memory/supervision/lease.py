@@ -1,8 +1,8 @@
-"""A lease in a shared table: one process at a time does a piece of work, and a dead one is soon succeeded.
+"""A lease in a shared table: one process at a time does some work, and another soon takes over if it dies.
 
-The lease is a text in a database that all processes share. The holder renews it; a lease that has not been
-renewed for a while, or whose process is gone, is free. A file lock (`file_lock`) needs no renewal, but holds
-only on one machine and needs a file for each thing to be locked.
+The lease is a text in a database that the processes share. The holder renews it; a lease that was not renewed
+for a while, or whose process is gone, is free. A file lock (`file_lock`) needs no renewal, but only works on
+one machine and needs a file for each thing to lock.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ Connection_co = TypeVar("Connection_co", covariant=True)
 LIFETIME_S = 45.0
 RENEW_S = 10.0
 POLL_S = 0.5
-"""How long to wait before asking again for a lease that another process holds."""
+"""Seconds between attempts to get a lease that another process holds."""
 
 
 class Transact(Protocol[Connection_co]):
-    """Runs work on a database in a write transaction of its own."""
+    """Runs a function on a database in its own write transaction."""
 
     def __call__(self, work: Callable[[Connection_co], T], /) -> Awaitable[T]:
-        """Return what the work returns.
+        """Return what the function returns.
 
         Raises:
             ComposableMemoryError: the database cannot be written.
@@ -43,7 +43,7 @@ class Transact(Protocol[Connection_co]):
 
 @dataclass(frozen=True, slots=True)
 class LeaseRow(Generic[Connection]):
-    """Where a lease is kept: how to read its text, and how to write it; None stands for no lease."""
+    """Where a lease is stored: how to read and write its text; None means that there is no lease."""
 
     read: Callable[[Connection], str | None]
     write: Callable[[Connection, str | None], object]
@@ -54,18 +54,18 @@ class LeaseRow(Generic[Connection]):
         return held is None or held.is_over()
 
     def holder(self, connection: Connection) -> "Holder | None":
-        """Return who holds the lease, or held it last and never released it."""
+        """Return who holds the lease, or last held it without releasing it."""
         stored = self.read(connection)
         try:
             held = Holder(*json.loads(stored)) if stored else None
         except (TypeError, ValueError):
             held = None
-        # What is of another shape was not written by anybody who could renew it.
+        # Anything else was not written by a process that could renew it.
         return held if held and isinstance(held.pid, int) and isinstance(held.until, float) else None
 
 
 class Holder(NamedTuple):
-    """Who holds a lease: a token, and a process by host, process number and start; stored as a JSON list."""
+    """Who holds a lease: a token, and a process by host, PID and start time; stored as a JSON list."""
 
     token: str
     host: str
@@ -75,20 +75,20 @@ class Holder(NamedTuple):
 
     @classmethod
     def now(cls, token: str) -> "Holder":
-        """Return this process as a holder, for a lifetime from now on."""
+        """Return this process as holder for one lifetime from now on."""
         pid = os.getpid()
         return cls(token, host(), pid, start_of(pid), time.time() + LIFETIME_S)
 
     def is_over(self) -> bool:
         """Return whether the lease was not renewed in time, or its holder is certainly gone."""
-        # More than a lifetime is left only where the clock was set back: that may be years.
+        # More than a lifetime is left only if the clock was set back, perhaps by years.
         return not 0 <= self.until - time.time() <= LIFETIME_S or is_gone(
             self.pid, on_host=self.host, started=self.started
         )
 
 
 class Lease(Generic[Connection]):
-    """A lease on one thing; as many `Lease`s as you like may name the same row.
+    """A lease on one thing; any number of `Lease`s may use the same row.
 
     async with Lease(row, file.write, name="rebuild").acquire() as is_ours:
         if is_ours:
@@ -96,28 +96,28 @@ class Lease(Generic[Connection]):
     """
 
     def __init__(self, row: LeaseRow[Connection], transact: Transact[Connection], *, name: str) -> None:
-        """Make a lease on `row` of what `transact` writes to; `name` is for the task that renews it."""
+        """Create a lease on `row` in the database that `transact` writes; `name` is for the renewing task."""
         self._row = row
         self._transact = transact
         self._name = name
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[bool]:
-        """Hold the lease during the block if it is free; yields whether it is ours.
+        """Hold the lease during the block if it is free; yields whether we have it.
 
         Raises:
             ComposableMemoryError: the database cannot be written.
         """
         token = uuid4().hex
         try:
-            # Within the block, because a write that has begun is completed though its caller is cancelled.
+            # Inside the block, because a write that has begun is completed even if its caller is cancelled.
             if not await self._transact(lambda connection: self._take(connection, token)):
                 yield False
                 return
             async with self._renewed(token):
                 yield True
         finally:
-            # If the database cannot be written now, the lease runs out by itself.
+            # If the database cannot be written now, the lease expires by itself.
             with contextlib.suppress(ComposableMemoryError):
                 await self._transact(lambda connection: self._release(connection, token))
 

@@ -1,12 +1,12 @@
-"""Starts a command under a guard, which ends it and all it has started when it is told to, or when we end.
+"""Runs a command under a guard, which ends it and everything it started on request, or when we end.
 
-The guard is a small shell, the parent of the command, in a session of its own, with a line to us. When we
-end, by whatever signal, the line breaks, and the guard ends all that it has started. When the command ends,
-the guard tells its exit code on the line, and takes with it what the command may have left behind. No library
-can do that for us (psutil finds the descendants of a process, but somebody has to be left to look).
+The guard is a small shell, the parent of the command, in its own session, connected to us by a socket. When
+we end, by whatever signal, the connection breaks, and the guard ends everything it started. When the command
+ends, the guard reports its exit code over the socket and ends what the command left running. No library can
+do that for us (psutil finds the descendants of a process, but something has to stay alive to look for them).
 
-What leaves the guard's session (`setsid`, a daemon) is found by a variable that it has inherited, on Linux,
-where that is asked for.
+On request, and on Linux only, processes that left the guard's session (`setsid`, a daemon) are found by an
+environment variable that they inherited.
 """
 
 import asyncio
@@ -26,28 +26,28 @@ from composable_memory.supervision.process_identity import host, is_gone, start_
 from composable_memory.supervision.tasks import until_done
 
 GRACE_S = 1.0
-"""How long a command may take to end when it is told to; then it is killed."""
+"""Seconds that a command has to end after being asked to; then it is killed."""
 
 SERVER_GRACE_S = 5.0
-"""The same for a server, which may have to write out what it holds; that takes about 0.1 s."""
+"""The same for a server, which may have to write its data first; that takes about 0.1 s."""
 
 LINGER_S = 1.0
-"""How long output is waited for when the command has ended."""
+"""Seconds to wait for the remaining output of a command that has ended."""
 
 POLL_S = 0.01
 LINE_BYTES = 64
 LONGEST_SOCKET = 103
-"""Bytes of the path of a Unix socket; macOS takes no more, Linux four."""
+"""Maximum length of the path of a Unix socket in bytes; on macOS 103, on Linux four more."""
 
 KILLED = 128 + 9
-"""The exit code of a command that was killed; also of one whose guard was, and cannot tell."""
+"""The exit code of a command that was killed, or whose guard was killed and cannot report one."""
 
-# The watcher comes first, so that there is no moment in which nobody would end the command. It does not write
-# where the command writes, or there would be no end of that. A `wait` may have been interrupted by a signal:
-# the code counts when the command is no longer there. A command that `gets_lock` has it, our standard output,
-# as its standard input, and from then on nobody else has it: it is held exactly as long as the command lives.
-# Another `input` is the path of a pipe that the command reads. The variable is not exported, or `grep` would
-# find itself; a process that has ended has none. Its exit code is no help: others end while it looks.
+# The watcher starts first, so that there is no moment without anyone to end the command. It must not hold the
+# command's output open, or that would never reach its end. A signal may interrupt `wait`: the exit code
+# counts only once the command is gone. A command that `gets_lock` receives it, our standard output, as its
+# standard input, and from then on it alone holds the lock: exactly as long as it lives. Any other `input` is
+# the path of a pipe that the command reads. The variable is not exported, or `grep` would find itself; a
+# process that has ended has none. grep's exit code is useless: other processes end while it looks.
 GUARD = """
 folder=$1 grace=$2 gets_lock=$3 input=${4:-/dev/null} sweeps=$5; shift 5
 token=
@@ -89,7 +89,7 @@ kill -KILL 0
 
 
 class GuardedProcess:
-    """A command under its guard. `await start(…)` makes one; whoever does has to `stop` it.
+    """A command under its guard. Whoever creates one with `await start(…)` must `stop` it.
 
     process = await GuardedProcess.start(["qmd", "mcp"], owner="qmd", operation="start its server", …)
     try:
@@ -121,18 +121,18 @@ class GuardedProcess:
         reads_from: int | None = None,
         sweeps: bool = False,
     ) -> "GuardedProcess":
-        """Start a command; `on_output` gets what it writes, with 1 for standard output and 2 for the other.
+        """Start a command; `on_output` receives its output with the descriptor: 1 for stdout, 2 for stderr.
 
-        `folder` is removed when it has ended. `reads_from` is the end of a pipe that it gets as its standard
-        input; without one that is empty. With `sweeps` what has left its session ends with it as well, unless
-        the guard itself is killed. `owner` and `operation` are for the error.
+        `folder` is removed when the command has ended. `reads_from` is the end of a pipe for its standard
+        input, which is empty otherwise. With `sweeps`, processes that left its session end with it too,
+        unless the guard itself is killed. `owner` and `operation` are for errors.
 
         Raises:
-            BackendUnavailable: no process can be started, or not in `cwd`.
+            BackendUnavailable: the process cannot be started, or not in `cwd`.
         """
         try:
             ours, its = socket.socketpair()
-        except OSError as error:  # too many files are open
+        except OSError as error:  # too many open files
             raise cannot_start(command, owner, operation, str(error)) from error
         ours.setblocking(False)
         with its:
@@ -144,15 +144,15 @@ class GuardedProcess:
                     pass_fds=() if reads_from is None else (reads_from,),
                     env=environ,
                     cwd=cwd,
-                    start_new_session=True,  # so that Ctrl-C in a terminal is ours alone to act on
-                    umask=0o077,  # what it writes is nobody else's to read
+                    start_new_session=True,  # so that only we receive Ctrl-C from the terminal
+                    umask=0o077,  # nobody else may read what it writes
                 )
             )
-            # Breaking the line has the guard end what it may have started by then.
+            # Closing the socket makes the guard end whatever it has started so far.
             cancelled = await until_done(starting, when_cancelled=ours.close)
         if cancelled is not None:
             if not starting.cancelled() and starting.exception() is None:
-                await cls(*starting.result(), ours).stop(at_once=True)  # it has hardly begun
+                await cls(*starting.result(), ours).stop(at_once=True)  # it has only just started
             raise cancelled
         try:
             return cls(*starting.result(), ours)
@@ -162,22 +162,22 @@ class GuardedProcess:
 
     @property
     def pid(self) -> int | None:
-        """Return the process number of the command, or None as long as it has not been started."""
-        pid, end, _ = self._heard().partition(b"\n")
+        """Return the PID of the command, or None until it has started."""
+        pid, end, _ = self._received().partition(b"\n")
         return int(pid) if end else None
 
     async def wait(self) -> int:
-        """Wait until the command has ended and its output has arrived; return its exit code."""
+        """Wait until the command has ended and its output has arrived; return the exit code."""
         await asyncio.shield(self._listener.exited)
-        # Nobody else has an end of its output now, but who left the guard's session; for them we do not wait.
+        # Only processes that left the guard's session can still hold its output open; do not wait for those.
         await asyncio.wait([self._listener.closed], timeout=LINGER_S)
-        _, _, code = self._heard().partition(b"\n")
+        _, _, code = self._received().partition(b"\n")
         return int(code) if code.strip() else KILLED
 
     async def stop(self, *, at_once: bool = False) -> None:
-        """End the command, by force after a moment, and free all it holds; calling it again does nothing.
+        """End the command, by force after a grace period, and release its resources; may be called again.
 
-        With `at_once` there is no such moment. Being cancelled does not interrupt it and is passed on later.
+        With `at_once` there is no grace period. Cancellation does not interrupt it and is raised at the end.
         """
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop(at_once=at_once), name="stop guarded process")
@@ -197,34 +197,34 @@ class GuardedProcess:
 
     async def _has_ended_after(self, number: signal.Signals) -> bool:
         if not self._listener.exited.done():
-            # Not by the transport, which looks whether the process has ended, and then its watcher cannot.
-            # A guard that cannot act, as its whole session was halted, takes all of that with it.
+            # Not through the transport: it polls the process, and then its watcher cannot get the exit code.
+            # If the whole session is stopped (SIGSTOP), the guard cannot act: SIGKILL goes to all of it.
             signalled = os.killpg if number == signal.SIGKILL else os.kill
             with contextlib.suppress(ProcessLookupError):
                 signalled(self._transport.get_pid(), number)
             await asyncio.wait([self._listener.exited], timeout=GRACE_S)
         return self._listener.exited.done()
 
-    def _heard(self) -> bytes:
+    def _received(self) -> bytes:
         with contextlib.suppress(OSError):
             self._told += self._line.recv(LINE_BYTES)
         return self._told
 
 
 class GuardedServer:
-    """A server that holds a file lock while it lives, and lives no longer than we do. All calls block."""
+    """A server that holds a file lock while it lives, and ends when we do. All methods block."""
 
     def __init__(self, command: Sequence[str], *, owner: str, lock: int, log: int, folder: Path) -> None:
-        """Start it; `lock` and `log` are descriptors that it gets, `folder` is removed when it has ended.
+        """Start the server. It gets the descriptors `lock` and `log`; `folder` is removed when it has ended.
 
         Raises:
-            OSError: no process can be started.
+            OSError: the process cannot be started.
         """
         self._folder = folder
         self._line, its = socket.socketpair()
         with its, contextlib.ExitStack() as failed:
             failed.callback(self._line.close)
-            self._guard = subprocess.Popen(  # noqa: S603 - our own words and paths, and no shell expands them
+            self._guard = subprocess.Popen(  # noqa: S603 - our own arguments, no shell expands them
                 _guarded(command, owner, folder, grace_s=SERVER_GRACE_S, gets_lock=True),
                 stdin=its.fileno(),
                 stdout=lock,
@@ -237,16 +237,16 @@ class GuardedServer:
 
     @property
     def guard_pid(self) -> int:
-        """Return the process number of the guard, and of the group in which it and the server are."""
+        """Return the PID of the guard, which is also the id of the process group of guard and server."""
         return self._guard.pid
 
     def stop(self) -> None:
-        """End the server, by force after some seconds, and leave nothing; calling it again does nothing."""
+        """End the server, by force after some seconds, and clean up; may be called again."""
         if self._line.fileno() < 0:
             return
         with self._line as line:
-            with contextlib.suppress(OSError):  # the guard is gone already
-                line.shutdown(socket.SHUT_WR)  # it hears that, and can still tell how it went
+            with contextlib.suppress(OSError):  # the guard is already gone
+                line.shutdown(socket.SHUT_WR)  # the guard notices, and can still report the exit code
             try:
                 self._guard.wait(SERVER_GRACE_S + LINGER_S)
             except subprocess.TimeoutExpired:
@@ -256,13 +256,13 @@ class GuardedServer:
             told = b""
             with contextlib.suppress(OSError):
                 told = line.recv(LINE_BYTES)
-        has_told_exit_code = told.count(b"\n") > 1
-        if not has_told_exit_code:  # the guard was killed, so the server may live, and the folder be there
+        has_exit_code = told.count(b"\n") > 1
+        if not has_exit_code:  # the guard was killed: server and folder may be left
             self._end_group(told.partition(b"\n")[0])
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _end_group(self, server: bytes) -> None:
-        """End what a killed guard has left; `server` is the number that it had told, if it came so far."""
+        """End what a killed guard has left behind; `server` is the PID that it reported, if any."""
         pid = int(server or self._guard.pid)
         started = start_of(pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -271,7 +271,7 @@ class GuardedServer:
                 if is_gone(pid, on_host=host(), started=started):
                     break
                 time.sleep(POLL_S)
-            self._kill()  # the guard's watcher, which would sleep to the end of the grace period
+            self._kill()  # the guard's watcher, which would sleep until the end of the grace period
 
     def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -300,7 +300,7 @@ def _guarded(
 
 
 class _Listener(asyncio.SubprocessProtocol):
-    """Passes on what a process writes, and knows when it has ended and when its output has."""
+    """Passes on the output of a process, and knows when the process and its output have ended."""
 
     def __init__(self, on_output: Callable[[int, bytes], None]) -> None:
         loop = asyncio.get_running_loop()
@@ -319,7 +319,7 @@ class _Listener(asyncio.SubprocessProtocol):
 
 
 def cannot_start(command: Sequence[str], owner: str, operation: str, said: str) -> BackendUnavailable:
-    """Return the error for a command that does not exist or cannot be run; `said` is what came instead."""
+    """Return the error for a command that is missing or cannot be run; `said` is its output or message."""
     excerpt = said.strip().rpartition("\n")[2]
     return BackendUnavailable(
         owner,
@@ -330,12 +330,12 @@ def cannot_start(command: Sequence[str], owner: str, operation: str, said: str) 
 
 
 def new_socket() -> Path:
-    """Return a short path for the Unix socket of a server, in a new folder that only this user can enter.
+    """Return a short path for a server's Unix socket, in a new folder that only this user can enter.
 
     Raises:
-        OSError: there is no place for one.
+        OSError: there is nowhere to create one.
     """
-    for base in (None, "/tmp"):  # noqa: S108 - mkdtemp makes it safe, and some temporary folders have long paths
+    for base in (None, "/tmp"):  # noqa: S108 - mkdtemp makes it safe; the default folder may be too long
         path = Path(tempfile.mkdtemp(prefix="cmem-", dir=base)) / "s"
         if len(os.fsencode(path)) <= LONGEST_SOCKET:
             return path

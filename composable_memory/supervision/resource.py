@@ -1,7 +1,7 @@
-"""Resources that stay open beyond one block, opened right away or when first needed.
+"""Resources that stay open longer than one block, opened at once or when first needed.
 
-Task groups and cancel scopes (asyncio's and anyio's) have to be entered and left by one task. Whoever opens
-something in one call and closes it in another has no such task of its own, so each resource here gets one.
+A task group or cancel scope (asyncio's or anyio's) has to be entered and left by the same task. Code that
+opens a resource in one call and closes it in another has no such task, so each resource here gets its own.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Closable(Protocol):
-    """What has to be closed."""
+    """Something that has to be closed."""
 
     async def close(self) -> None:
         """Release everything."""
@@ -27,7 +27,7 @@ ClosableT = TypeVar("ClosableT", bound=Closable)
 
 
 class Resource(Generic[T]):
-    """What an async context manager yielded, open until `close`; made by `open_resource`."""
+    """The value of an async context manager, open until `close`; created by `open_resource`."""
 
     def __init__(self, value: T, holder: asyncio.Task[None], release: asyncio.Event) -> None:
         self.value = value
@@ -41,16 +41,16 @@ class Resource(Generic[T]):
 
     @property
     def is_closed(self) -> bool:
-        """Return whether nothing of it is left; between open and closed it is closing."""
+        """Return whether it is fully closed; after `close` was called it may still be closing."""
         return self._holder.done()
 
     async def close(self) -> None:
-        """Leave the context manager; calling it again waits for the same end.
+        """Exit the context manager; further calls wait for the same exit.
 
-        Cancelling a call ends its wait, not the closing.
+        Cancelling a call stops the waiting, not the closing.
 
         Raises:
-            Exception: whatever leaving raised, or what ended it before.
+            Exception: whatever the exit raised, or what ended the resource before.
         """
         self._release.set()
         await self.wait_closed()
@@ -58,17 +58,17 @@ class Resource(Generic[T]):
             self._holder.result()
 
     async def wait_closed(self) -> None:
-        """Wait until it is closed, whoever closes it and whatever that raises."""
+        """Wait until it is closed by anyone, without raising what closing raised."""
         await asyncio.wait([self._holder])
 
 
 async def open_resource(
     open: Callable[[], AbstractAsyncContextManager[T]],  # noqa: A002 - it says what it is
 ) -> Resource[T]:
-    """Enter the context manager that `open` returns, in a task of its own that will also leave it.
+    """Enter the context manager that `open` returns, in its own task, which will also exit it.
 
-    The task starts in an empty context: what outlives a request does not belong to its trace. A call that is
-    cancelled ends when all that was opened is closed again.
+    The task starts in an empty context: what outlives a request does not belong to its trace. If the call is
+    cancelled, it ends once everything it opened is closed again.
 
         server = await open_resource(partial(connect, url))
         server.value.ask(…)
@@ -76,7 +76,7 @@ async def open_resource(
 
     Raises:
         Exception: whatever opening raised.
-        RuntimeError: the opening was cancelled from within.
+        RuntimeError: the opening was cancelled from inside.
     """
     opened: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     release = asyncio.Event()
@@ -85,7 +85,7 @@ async def open_resource(
     try:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
-        release.set()  # for what swallows a cancellation and opens nevertheless
+        release.set()  # for code that swallows the cancellation and opens anyway
         holder.cancel()
         await until_done(holder, when_cancelled=holder.cancel)
         raise
@@ -98,10 +98,10 @@ async def open_resource(
 
 
 class LazyResource(Generic[T]):
-    """A resource that is opened when first needed, once for all who wait for it; open until `close`.
+    """A resource that is opened when first needed, once for all waiting callers; open until `close`.
 
-    A caller who stops waiting does not stop the opening, which may take `limit_s` seconds. A resource that
-    was closed, or ended by itself, is opened again when it is next needed.
+    A caller that stops waiting does not stop the opening, which may take up to `limit_s` seconds. A resource
+    that was closed, or ended by itself, is opened again when next needed.
 
         store = LazyResource(partial(open_store, path), limit_s=10.0)
         (await store.get()).read(key)
@@ -120,27 +120,27 @@ class LazyResource(Generic[T]):
 
     @property
     def value(self) -> T | None:
-        """Return it if it is open, else None."""
+        """Return the value if it is open, else None."""
         return self._resource.value if self._resource is not None and self._resource.is_open else None
 
     @property
     def is_idle(self) -> bool:
-        """Return whether it is closed and not about to open."""
+        """Return whether it is closed and not opening."""
         return self._opening is None and (self._resource is None or self._resource.is_closed)
 
     async def get(self) -> T:
-        """Return it, opening it first if need be.
+        """Return the value, opening the resource first if needed.
 
         Raises:
             Exception: whatever opening raised.
             TimeoutError: it did not open within the limit.
-            RuntimeError: it was closed while it opened.
+            RuntimeError: it was closed while opening.
         """
         if self._resource is not None and self._resource.is_open:
             return self._resource.value
         if self._opening is None:
-            self._opening = asyncio.create_task(self._opened(), name="open resource")
-            self._opening.add_done_callback(self._note_opened)
+            self._opening = asyncio.create_task(self._open_once(), name="open resource")
+            self._opening.add_done_callback(self._opening_ended)
         opening = self._opening
         await asyncio.wait([opening])
         if opening.cancelled():
@@ -148,7 +148,7 @@ class LazyResource(Generic[T]):
         return opening.result()
 
     async def close(self) -> None:
-        """Close it if it is open, stop its opening if it is not yet.
+        """Close it if it is open, or stop opening it.
 
         Raises:
             Exception: whatever closing raised.
@@ -159,8 +159,8 @@ class LazyResource(Generic[T]):
         if self._resource is not None:
             await self._resource.close()
 
-    async def _opened(self) -> T:
-        if self._resource is not None:  # two of one kind would get into each other's way
+    async def _open_once(self) -> T:
+        if self._resource is not None:  # two of a kind would get in each other's way
             await self._resource.wait_closed()
         try:
             async with asyncio.timeout(self._limit_s) as deadline:
@@ -171,10 +171,10 @@ class LazyResource(Generic[T]):
             raise TimeoutError(f"it was not open after {self._limit_s:g} s") from error
         return self._resource.value
 
-    def _note_opened(self, opening: asyncio.Task[T]) -> None:
+    def _opening_ended(self, opening: asyncio.Task[T]) -> None:
         self._opening = None
         if not opening.cancelled():
-            opening.exception()  # those who wait get it; if nobody does any more, the next attempt will tell
+            opening.exception()  # mark as retrieved: nobody may be waiting any more
 
 
 async def _hold(
@@ -188,10 +188,10 @@ async def _hold(
 
 
 def lazy_open(name: str) -> Callable[..., AbstractAsyncContextManager[Any]]:
-    """Return what opens something by a function of this name, imported in a thread when it is first opened.
+    """Return a function that imports the named opener in a thread when first called, and calls it.
 
-    Listing backends and embedders must not load them, and an import of a second must not hold up the event
-    loop.
+    Listing backends and embedders must not import them, and an import that takes a second must not block the
+    event loop.
 
         spec = BackendSpec(id="mine", open=lazy_open("my_backend.memory:open_memory"), …)
     """
@@ -207,7 +207,7 @@ def lazy_open(name: str) -> Callable[..., AbstractAsyncContextManager[Any]]:
 
 @asynccontextmanager
 async def closing(thing: ClosableT) -> AsyncIterator[ClosableT]:
-    """Yield something, and close it when the block ends."""
+    """Yield `thing`, and close it when the block ends."""
     try:
         yield thing
     finally:
@@ -215,7 +215,7 @@ async def closing(thing: ClosableT) -> AsyncIterator[ClosableT]:
 
 
 class Once(Generic[T]):
-    """Work that is done once for all who ask for it; a caller who is cancelled does not stop it.
+    """Work that is done once for all callers; cancelling one of them does not stop it.
 
     self._close = Once(self._release, name="close the index")
     await self._close()
@@ -228,11 +228,11 @@ class Once(Generic[T]):
 
     @property
     def has_begun(self) -> bool:
-        """Return whether anybody has asked for it."""
+        """Return whether it was called."""
         return self._task is not None
 
     async def __call__(self) -> T:
-        """Return what came of it, starting it if nobody has yet."""
+        """Return the result, starting the work if this is the first call."""
         if self._task is None:
             self._task = asyncio.create_task(self._work(), name=self._name)
         return await asyncio.shield(self._task)

@@ -1,4 +1,4 @@
-"""Runs a command to its end, within limits of time and of output."""
+"""Runs a command to completion, within limits on time and output."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,12 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 MAX_OUTPUT_BYTES = 4 * 2**20
 EXCERPT_BYTES = 1000
 STDOUT = 1
-CANNOT_START = (126, 127)  # what shells say of a command that is not there, or that cannot be run
+CANNOT_START = (126, 127)  # exit codes by which a shell reports a command that is missing or cannot be run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """How a command ended and what it wrote; `code` is 128 and the number of the signal that ended it."""
+    """How a command ended and what it wrote; `code` is 128 + n if signal n ended it."""
 
     code: int
     stdout: str
@@ -38,12 +38,12 @@ async def run_command(
     overflow: Literal["refuse", "keep-end"] = "refuse",
     has_grace: bool = True,
 ) -> Reply:
-    """Run a command to its end and return what it wrote.
+    """Run a command to completion and return its output.
 
     Its standard input is empty and `environ` is its whole environment. More than `max_output_bytes` on
-    standard output are refused, or only their end is kept; of standard error the end is kept in any case.
-    When this returns, raises or is cancelled, the command and what it started have ended: in good order if
-    they can within a second, or without `has_grace`, for what only reads, by force.
+    standard output is an error, or only the end is kept; of standard error only the end is ever kept. When
+    this returns, raises or is cancelled, the command and everything it started have ended: they get a second
+    to end cleanly, or without `has_grace`, for commands that only read, are killed at once.
 
     Raises:
         BackendTimeout: it had not ended after `timeout_s`.
@@ -75,7 +75,7 @@ async def run_command(
 
 
 class _Output:
-    """What a command wrote, as much as is wanted of it."""
+    """The output of a command, up to a limit."""
 
     def __init__(self, limit: int, *, refuses: bool) -> None:
         self.overflow = asyncio.Event()
@@ -91,7 +91,7 @@ class _Output:
         kept += data
         if fd == STDOUT and self._refuses and len(kept) > self._limit:
             self.overflow.set()
-        elif len(kept) > 2 * self._limit:  # not for every byte, as the rest has to be moved
+        elif len(kept) > 2 * self._limit:  # not for every byte, as trimming moves the rest
             del kept[: -self._limit]
 
     @property

@@ -1,4 +1,4 @@
-"""Where a server that processes share listens, and which process keeps it: a file beside its data."""
+"""Where a shared server listens, and which process runs it: a file beside its data."""
 
 import contextlib
 import os
@@ -11,10 +11,10 @@ from composable_memory_ops_logs.private_files import replace_file
 
 
 class ServerRecord(BaseModel):
-    """The socket of a server, and the process that runs or ends it. All that looks at the disk blocks.
+    """The socket of a server, and the process that runs or ends it. Whatever reads the disk blocks.
 
-    `host` and `started` tell that process from others of the same number. `index` is the identity of the file
-    that the server has open, where it may be replaced meanwhile.
+    `host` and `started` tell that process from others with the same PID. `index` identifies the file that the
+    server has open, in case it is replaced.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -27,17 +27,17 @@ class ServerRecord(BaseModel):
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the process has certainly ended; about another machine nothing is certain."""
+        """Return whether the process has certainly ended; on another machine that is unknown."""
         return is_gone(self.pid, on_host=self.host, started=self.started)
 
     @property
     def runs_here(self) -> bool:
-        """Return whether the process runs on this machine: on another one the address means nothing."""
+        """Return whether the process is on this machine; the address of another machine's is useless here."""
         return self.host == host() and not self.has_ended
 
 
 def publish_record(file: Path, *, address: str, pid: int, index: str | None = None) -> ServerRecord:
-    """Record where a server listens that has just been started.
+    """Record where a newly started server listens.
 
     Raises:
         OSError: the file cannot be written.
@@ -48,17 +48,17 @@ def publish_record(file: Path, *, address: str, pid: int, index: str | None = No
 
 
 def read_record(file: Path) -> ServerRecord | None:
-    """Return what was recorded last; None if there is nothing, or the socket cannot be one of this user's."""
+    """Return the last record; None if there is none, or the socket cannot be this user's."""
     try:
         record = ServerRecord.model_validate_json(file.read_bytes())
-        # A folder that is gone may have been created again by another user.
+        # The folder may have been deleted, and created again by another user.
         return record if Path(record.address).parent.stat().st_uid == os.geteuid() else None
     except (OSError, ValueError):
         return None
 
 
 def withdraw_record(file: Path, *, address: str, pid: int) -> None:
-    """Remove the record, if it is still about this server."""
+    """Remove the record if it is still about this server."""
     record = read_record(file)
     if record is not None and (record.address, record.pid) == (address, pid):
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""One sync of an index at a time, shared by all who ask for one.
+"""One sync of an index at a time, shared by all callers.
 
-A caller who comes while one runs joins the next one: the running one may have passed the note that the caller
-has just changed. So at most one runs and one waits, whatever the number of callers.
+A caller that comes while a sync runs joins the next one: the running one may already have passed the note
+that the caller has just changed. So at most one runs and one waits, however many callers there are.
 """
 
 import asyncio
@@ -15,48 +15,48 @@ from composable_memory_ops_logs import ErrorInfo, Status, SyncComplete, SyncFail
 
 
 class Flight:
-    """A sync that callers share: all their reasons, and `force` if any of them asked for it."""
+    """A sync shared by callers: all their reasons, and `force` if any of them asked for it."""
 
     def __init__(self) -> None:
         self.force = False
-        self.is_told = True
-        """Whether all who ask for it were told by a watch what has changed."""
+        self.is_watched = True
+        """Whether all callers were told by a file watcher what has changed."""
         self.progress: MemorySyncProgressUpdate | None = None
         self.notes_indexed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the text of all notes is searchable; cancelled where the sync has ended before."""
+        """Done when the text of all notes is searchable; cancelled if the sync ends before that."""
         self.reasons: dict[str, None] = {}
-        """Why the sync runs, in the order in which the reasons came."""
+        """Why the sync runs, in the order of the callers."""
         self.has_successor = False
-        """Whether anybody has asked for another sync since this one began."""
+        """Whether another sync was requested since this one began."""
         self._listeners: list[ProgressCallback] = []
 
     @property
     def reason(self) -> str:
-        """Return why the sync runs: all reasons, in the order in which they came."""
+        """Return why the sync runs: all reasons, in the order of the callers."""
         return "+".join(self.reasons)
 
     def join(
-        self, reason: str, *, force: bool, progress: ProgressCallback | None, is_told: bool = False
+        self, reason: str, *, force: bool, progress: ProgressCallback | None, is_watched: bool = False
     ) -> None:
         """Add a caller."""
         self.reasons[reason] = None
         self.force |= force
-        self.is_told &= is_told
+        self.is_watched &= is_watched
         if progress is not None:
             self._listeners.append(progress)
 
     def leave(self, progress: ProgressCallback | None) -> None:
-        """Remove a caller; it hears of no more progress."""
+        """Remove a caller, which then gets no more progress reports."""
         if progress in self._listeners:
             self._listeners.remove(progress)
 
     def mark_notes_indexed(self) -> None:
-        """Note that all text is searchable and only vectors are missing."""
+        """Record that all text is searchable and only vectors are missing."""
         if not self.notes_indexed.done():
             self.notes_indexed.set_result(None)
 
     def tell(self, update: MemorySyncProgressUpdate) -> None:
-        """Report progress to all callers; one that raises is reported by the loop and harms none."""
+        """Report progress to all callers; one that raises is logged by the loop and affects no other."""
         self.progress = update
         for listener in self._listeners:
             asyncio.get_running_loop().call_soon(listener, update)
@@ -78,16 +78,16 @@ class SingleFlight:
         self._waiting: Flight | None = None
         self._is_closed = False
         self.failure: BaseException | None = None
-        """What the last sync raised; None after one that went well."""
+        """What the last sync raised; None if it succeeded."""
 
     @property
     def current(self) -> Flight | None:
-        """Return the flight that runs or is about to, None if none does."""
+        """Return the flight that runs or is about to, if any."""
         return self._running or self._waiting
 
     @property
     def is_one_waiting(self) -> bool:
-        """Return whether anybody has asked for a sync since the running one began."""
+        """Return whether another sync was requested since the running one began."""
         return self._running is not None and self._waiting is not None
 
     def start(
@@ -96,9 +96,9 @@ class SingleFlight:
         *,
         force: bool = False,
         progress: ProgressCallback | None = None,
-        is_told: bool = False,
+        is_watched: bool = False,
     ) -> Flight:
-        """Join the next flight and see that it starts; does not wait for it.
+        """Join the next flight and make sure it starts; does not wait for it.
 
         Raises:
             BackendUnavailable: closed.
@@ -113,13 +113,13 @@ class SingleFlight:
             task = asyncio.create_task(self._fly(flight, before), name=f"{self._backend_id}-sync")
             self._tasks[flight] = task
             task.add_done_callback(lambda task: self._land(flight, task))
-        self._waiting.join(reason, force=force, progress=progress, is_told=is_told)
+        self._waiting.join(reason, force=force, progress=progress, is_watched=is_watched)
         return self._waiting
 
     async def join(
         self, reason: str, *, force: bool = False, progress: ProgressCallback | None = None
     ) -> SyncReport:
-        """Sync and return the report; cancelling leaves the sync to the others who wait for it.
+        """Sync and return the report; cancelling a caller leaves the sync to the others waiting for it.
 
         Raises:
             BackendUnavailable: closed before the sync was done.
@@ -135,17 +135,17 @@ class SingleFlight:
         return task.result()
 
     async def attempt(self, reason: str) -> bool:
-        """Sync and return whether it went well; if not, `failure` is what it raised.
+        """Sync and return whether it succeeded; if not, `failure` is what it raised.
 
         Raises:
             BackendUnavailable: closed.
         """
-        task = self._tasks[self.start(reason, is_told=reason == "watch")]
+        task = self._tasks[self.start(reason, is_watched=reason == "watch")]
         await asyncio.wait([task])
         return not task.cancelled() and task.exception() is None
 
     async def close(self) -> None:
-        """Stop the running sync between two of its steps, and refuse all further calls."""
+        """Stop the running sync between two steps, and refuse all further calls."""
         self._is_closed = True
         tasks = list(self._tasks.values())
         for task in tasks:
@@ -180,9 +180,9 @@ class SingleFlight:
 def sync_ended(
     report: SyncReport | None, *, reason: str, is_full: bool
 ) -> tuple[SyncComplete | SyncFailed, Status] | None:
-    """Return the event with which a sync ends, and its status; None for one that was cancelled.
+    """Return the event that ends a sync, and its status; None if the sync was cancelled.
 
-    Called in a `finally`; without a report, the event tells of what is being raised.
+    Call it in a `finally`: without a report, the event describes the exception being raised.
     """
     if report is not None:
         return sync_complete(report, is_full=is_full), "partial" if report.problems else "success"
@@ -192,7 +192,7 @@ def sync_ended(
 
 
 def sync_complete(report: SyncReport, *, is_full: bool) -> SyncComplete:
-    """Return the event of a sync that ended well; `is_full` says that the index was built anew."""
+    """Return the event for a sync that succeeded; `is_full` says that the index was rebuilt."""
     return SyncComplete(
         reason=report.reason,
         full_reindex=is_full,

@@ -1,7 +1,7 @@
 """Small helpers for several tasks at once, strict about cancellation.
 
-anyio has cancel scopes and task groups too, but a scope waits without end for a call that swallows its
-cancellation, and a group of anyio raises an `ExceptionGroup` as well; so asyncio's own are used here.
+anyio's cancel scopes wait forever for a call that swallows its cancellation, and its task groups, too, raise
+an `ExceptionGroup`; so these build on asyncio's own.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ async def all_of(
 @overload
 async def all_of(*calls: Coroutine[Any, Any, T]) -> tuple[T, ...]: ...
 async def all_of(*calls: Coroutine[Any, Any, Any]) -> tuple[Any, ...]:
-    """Run calls side by side and return their results in order; the first error ends the others.
+    """Run calls concurrently and return their results in order; the first error cancels the others.
 
-    Unlike `asyncio.gather` nothing is left running, and unlike a `TaskGroup` the error is raised alone.
+    Unlike with `asyncio.gather`, nothing is left running; unlike with a `TaskGroup`, the error comes bare.
 
         texts, vectors = await all_of(read(path), embed(query))
     """
@@ -38,7 +38,7 @@ async def all_of(*calls: Coroutine[Any, Any, Any]) -> tuple[Any, ...]:
 
 
 async def comes_first(awaited: Coroutine[Any, Any, object], other: Coroutine[Any, Any, object]) -> bool:
-    """Wait for the first of two calls and return whether `awaited` is done; cancels what is not."""
+    """Wait for the first of two calls and return whether it was `awaited`; cancel the other."""
     tasks = [asyncio.create_task(one, name="comes first") for one in (awaited, other)]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -67,9 +67,9 @@ async def until_done(
 
 
 async def to_the_end(work: Awaitable[T]) -> T:
-    """Return what work returns; when cancelled, be cancelled only when it is done, for a thread goes on.
+    """Await work to completion even when cancelled, and only then raise the cancellation: a thread runs on.
 
-    lines = await to_the_end(asyncio.to_thread(write, folder))  # nobody writes into the folder afterwards
+    lines = await to_the_end(asyncio.to_thread(write, folder))  # then nothing writes to the folder any more
     """
     task = asyncio.ensure_future(work)
     cancelled = await until_done(task)

@@ -16,7 +16,7 @@ from composable_memory import open_memory
 from composable_memory.cli import app
 from composable_memory.errors import BackendUnavailable
 from composable_memory.state import log_shipping
-from composable_memory.state.log_shipping import ship, ship_on
+from composable_memory.state.log_shipping import keep_shipping, ship
 from composable_memory.state.workspaces import identify
 from composable_memory.supervision.file_lock import file_lock
 from composable_memory_adapters.postgres.settings import PostgresSettings
@@ -121,7 +121,7 @@ async def test_a_store_that_is_away_is_waited_for_and_told_of_once(
     store, problems = Store(), list[str]()
     store.goes_away_after = 0
     await log(tmp_path, 1)
-    shipping = asyncio.create_task(ship_on(tmp_path, "w", store, on_problem=problems.append))
+    shipping = asyncio.create_task(keep_shipping(tmp_path, "w", store, on_problem=problems.append))
     async with asyncio.timeout(60):
         while store.refusals < 3:  # noqa: ASYNC110 - nothing tells of it
             await asyncio.sleep(0)

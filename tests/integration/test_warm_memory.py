@@ -32,7 +32,7 @@ def request_(workspace: Path, state_dir: Path, tmp_path: Path) -> Request:
 
 
 async def lent(kept: WarmMemory, request: Request) -> Memory:
-    async with kept.lent(request) as memory:
+    async with kept.borrow(request) as memory:
         await memory.query("harbour")
         return memory
 
@@ -47,7 +47,7 @@ async def is_closed(memory: Memory) -> bool:
 
 async def ready(kept: WarmMemory, request: Request) -> None:
     """Have the notes indexed: before, what they are is not chosen for good."""
-    async with kept.lent(request) as memory:
+    async with kept.borrow(request) as memory:
         await memory.sync()
 
 
@@ -122,7 +122,7 @@ async def test_a_slow_opening_holds_up_nobody_who_asks_for_another_memory(
 
     waiting = [asyncio.create_task(lent(kept, slow)) for _ in range(3)]
     await begun.wait()
-    async with kept.lent(other) as memory:
+    async with kept.borrow(other) as memory:
         assert (await memory.query("harbour")).results
     assert not any(one.done() for one in waiting)
     goes_on.set()
@@ -206,7 +206,7 @@ async def test_one_that_reads_more_of_the_environment_later_is_not_lent_to_anoth
 async def test_one_in_use_is_closed_by_the_last_who_has_it(request_: Request) -> None:
     kept = WarmMemory()
     await ready(kept, request_)
-    async with kept.lent(request_) as first:
+    async with kept.borrow(request_) as first:
         few = {**request_.environ, "COMPOSABLE_MEMORY__QUERY__MAX_RESULTS": "1"}
         second = await lent(kept, replace(request_, environ=few))
         assert second is not first

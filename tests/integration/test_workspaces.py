@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from composable_memory.cli import app
 from composable_memory.errors import ConfigError
 from composable_memory.runtime.opening import open_memory
-from composable_memory.state.folders import feedback_store_of, workspace_mark
+from composable_memory.state.folders import feedback_store_of, workspace_hash
 from composable_memory.state.workspaces import (
     WorkspaceIdentity,
     adopt,
@@ -141,12 +141,12 @@ def test_a_state_folder_from_before_calls_a_workspace_by_its_path(state: Path, t
     folder = tmp_path / "a"
     folder.mkdir()
     (state / "memory").mkdir()
-    (state / "memory" / f"main-{workspace_mark(folder)}.sqlite").touch()
+    (state / "memory" / f"main-{workspace_hash(folder)}.sqlite").touch()
 
-    assert of(state, folder) == WorkspaceIdentity(id=workspace_mark(folder), inherits=True)
+    assert of(state, folder) == WorkspaceIdentity(id=workspace_hash(folder), inherits=True)
     folder.rename(tmp_path / "moved")
-    assert of(state, folder).id != workspace_mark(folder)
-    assert of(state, tmp_path / "moved").id == workspace_mark(folder)
+    assert of(state, folder).id != workspace_hash(folder)
+    assert of(state, tmp_path / "moved").id == workspace_hash(folder)
     assert of(state, tmp_path / "moved").inherits
 
 
@@ -157,18 +157,18 @@ def test_what_commands_keep_before_there_is_a_workspace_is_nothing_from_before(
     (state / folder).mkdir()
     (tmp_path / "a").mkdir()
 
-    assert of(state, tmp_path / "a").id != workspace_mark(tmp_path / "a")
+    assert of(state, tmp_path / "a").id != workspace_hash(tmp_path / "a")
 
 
 def test_nobody_inherits_alone_what_two_have_used(state: Path, tmp_path: Path) -> None:
     (state / "memory").mkdir()
     for name in "ab":
         (tmp_path / name).mkdir()
-        (state / "memory" / f"main-{workspace_mark(tmp_path / name)}.sqlite").touch()
+        (state / "memory" / f"main-{workspace_hash(tmp_path / name)}.sqlite").touch()
 
     found = [of(state, tmp_path / name) for name in "ab"]
 
-    assert [one.id for one in found] == [workspace_mark(tmp_path / name) for name in "ab"]
+    assert [one.id for one in found] == [workspace_hash(tmp_path / name) for name in "ab"]
     assert not any(one.inherits for one in found)
 
 

@@ -327,7 +327,7 @@ class BuiltinMemory:
             flight = self._flights.start("session-start")
         elif (is_refreshed or changed != set()) and self._settings.sync.on_search:
             # Not the one that runs: it may have passed the note that was changed since.
-            flight = self._look = self._flights.start("search", is_told=bool(changed))
+            flight = self._look = self._flights.start("search", is_watched=bool(changed))
         elif self._settings.sync.on_search:
             flight = self._flights.current or self._flights.start("search")
         else:

@@ -168,7 +168,7 @@ class IndexFile:
         await self._debounce.is_watch_ready.wait()
         began = asyncio.get_running_loop().time()
         flight.notes_indexed.add_done_callback(partial(self._forget_changes, began))
-        paths = self._debounce.paths if flight.is_told else None
+        paths = self._debounce.paths if flight.is_watched else None
         try:
             report = await self._sync_or_replace(flight, paths or None)
         finally:

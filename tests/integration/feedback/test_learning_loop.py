@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory import Memory
-from composable_memory.learning.loop import LearningLoop, learning_goes_on
+from composable_memory.learning.loop import LearningLoop, learn_in_background
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import JudgementKind
 from composable_memory_ops_logs import OpsLogReader
@@ -30,7 +30,7 @@ async def learning(place: Place) -> AsyncIterator[tuple[Memory, Rest]]:
     rest = Rest(2)
     async with (
         place.memory() as memory,
-        learning_goes_on(memory.learning, memory.text_of, sleep=rest),
+        learn_in_background(memory.learning, memory.text_of, sleep=rest),
     ):
         await rest.all_rest()
         yield memory, rest
@@ -215,7 +215,7 @@ async def test_what_ends_the_background_is_logged(place: Place) -> None:
         raise ZeroDivisionError("of all things")
 
     async with place.set(enabled=True).memory() as memory:
-        async with learning_goes_on(memory.learning, memory.text_of, sleep=break_down):
+        async with learn_in_background(memory.learning, memory.text_of, sleep=break_down):
             await asyncio.wait([one for one in asyncio.all_tasks() if one.get_name() == "learn"])
 
         assert await failures_of(memory) == {"learn", "follow weights"}
@@ -279,7 +279,7 @@ async def test_closing_at_any_moment_leaves_nothing_running(judged: Place, turns
     before = set(threading.enumerate())
     async with (
         judged.set(**AUTOMATIC).memory() as memory,
-        learning_goes_on(memory.learning, memory.text_of, sleep=Rest(2)),
+        learn_in_background(memory.learning, memory.text_of, sleep=Rest(2)),
     ):
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -300,7 +300,7 @@ async def test_closing_while_the_model_is_asked_does_not_wait_for_it(place: Plac
         place = place.set(enabled=True, llm={"base_url": f"{server.url}/v1"})
         async with place.memory() as memory:
             await ask(memory, 7)
-            async with asyncio.timeout(20), learning_goes_on(memory.learning, memory.text_of):
+            async with asyncio.timeout(20), learn_in_background(memory.learning, memory.text_of):
                 await server.arrived.wait()
 
         assert asyncio.current_task() is not None

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from composable_memory import Memory
 from composable_memory.cli import app
 from composable_memory.learning import open_learning
-from composable_memory.learning.loop import learning_goes_on
+from composable_memory.learning.loop import learn_in_background
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.experiments import Outcome
 from composable_memory_feedback.golden import GoldenPlace, GoldenQuestion
@@ -358,7 +358,7 @@ async def followed(place: Place) -> AsyncIterator[tuple[Memory, Rest]]:
     rest = Rest(1)
     async with (
         place.memory() as memory,
-        learning_goes_on(memory.learning, memory.text_of, sleep=rest),
+        learn_in_background(memory.learning, memory.text_of, sleep=rest),
     ):
         await rest.all_rest()
         yield memory, rest

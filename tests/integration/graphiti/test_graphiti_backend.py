@@ -266,15 +266,15 @@ async def test_a_memory_with_a_graph_stays_open_between_commands_and_sees_what_o
     registry = await asyncio.to_thread(discover_backends)
     command = Request(workspace=folders[0], state_dir=folders[1], environ=environ, registry=registry)
     kept = WarmMemory()
-    async with kept.lent(command) as first:
+    async with kept.borrow(command) as first:
         await first.sync()
         await first.ingest(JOBS)
-    async with kept.lent(command) as second:
+    async with kept.borrow(command) as second:
         assert second is not first  # which had begun with a graph that was never started
         assert await snippets(second, "Where does Zoe work?") == []
         async with open_memory(*folders, environ=environ, long_lived=False) as other:
             await other.ingest([said("job-3", "Zoe works at Harbour Press.", "2026-07-01")])
-    async with kept.lent(command) as third:
+    async with kept.borrow(command) as third:
         assert third is second
         assert (await snippets(third, "Where does Zoe work?"))[0].startswith("Zoe works at Harbour Press.")
     await kept.close()

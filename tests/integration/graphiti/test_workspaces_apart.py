@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from composable_memory.cli import app
-from composable_memory.state.folders import workspace_mark
+from composable_memory.state.folders import workspace_hash
 
 pytest.importorskip("falkordb")
 
@@ -178,7 +178,7 @@ def restored(which: str, tmp_path: Path) -> None:
         archive.extractall(tmp_path, filter="data")
     (tmp_path / which).rename(tmp_path / "state")
     for name, before in FOLDERS_BEFORE.items():
-        now = workspace_mark(tmp_path / name)
+        now = workspace_hash(tmp_path / name)
         for file in (tmp_path / "state" / "memory").glob(f"*-{before}.sqlite"):
             file.rename(file.with_name(file.name.replace(before, now)))
         for log in (tmp_path / "state" / "ops-logs").iterdir():

@@ -6,8 +6,8 @@ import pytest
 
 from composable_memory.errors import InvalidArgument
 from composable_memory.query.filters import (
+    combine,
     filter_results,
-    joined,
     may_pass,
     parse_since,
     parse_until,
@@ -107,8 +107,8 @@ def test_filters_of_two_places_hold_together() -> None:
     early, late = NOW - timedelta(days=9), NOW
     one = SearchFilters(since=early, until=late, tags=("a",))
     other = SearchFilters(since=late, tags=("b",), paths=("c",))
-    assert joined(one, other) == SearchFilters(since=late, until=late, tags=("a", "b"), paths=("c",))
-    assert joined(one, SearchFilters()) is one
+    assert combine(one, other) == SearchFilters(since=late, until=late, tags=("a", "b"), paths=("c",))
+    assert combine(one, SearchFilters()) is one
 
 
 def passage(path: str, snippet: str = "", **more: object) -> MemorySearchResult:

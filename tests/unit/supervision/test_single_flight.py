@@ -134,16 +134,16 @@ async def test_closing_turns_away_those_who_wait() -> None:
         airport.flights.start("cli")
 
 
-@pytest.mark.parametrize(("reasons", "is_told"), [(["watch"], True), (["watch", "manual"], False)])
+@pytest.mark.parametrize(("reasons", "is_watched"), [(["watch"], True), (["watch", "manual"], False)])
 async def test_a_sync_looks_only_where_a_watch_has_told_unless_somebody_asks_who_was_not_told(
-    reasons: list[str], is_told: bool
+    reasons: list[str], is_watched: bool
 ) -> None:
     airport = Airport()
     asked = [asyncio.create_task(airport.flights.attempt(reason)) for reason in reasons]
-    told = airport.flights.start("search", is_told=True)
+    told = airport.flights.start("search", is_watched=True)
     await until_airborne(airport, 1)
     airport.landings.put_nowait(SyncReport(reason=""))
     await asyncio.gather(*asked)
 
     assert airport.running is told
-    assert told.is_told is is_told
+    assert told.is_watched is is_watched
