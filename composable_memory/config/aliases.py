@@ -1,8 +1,8 @@
-"""What other programs know of the settings, under the names that they know it by.
+"""Compatibility with other programs: the settings under the names that they use.
 
-The only place of the core that calls a backend by its name: callers of `resolve_memory_backend_config` that
-were written for another program expect the settings of QMD in a field of their own, and OpenClaw's file says
-beside `memory` how the memory of its agents is searched.
+The only place in the core that knows a backend by name: callers of `resolve_memory_backend_config` written
+for another program expect the settings of QMD in a separate field, and OpenClaw's file says beside `memory`
+how the memory of its agents is searched.
 """
 
 import re
@@ -17,7 +17,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedMemoryBackendConfig:
-    """Which backend comes first, when results are cited, and by id the own settings of enabled backends."""
+    """The primary backend, when results are cited, and the own settings of each enabled backend by id."""
 
     backend: str
     citations: CitationMode
@@ -28,7 +28,7 @@ class ResolvedMemoryBackendConfig:
     def of(
         cls, memory: MemorySettings, options: Mapping[str, Mapping[str, object]]
     ) -> "ResolvedMemoryBackendConfig":
-        """Return the settings under their names; `options` are those of enabled backends, by id."""
+        """Return the settings under these names; `options` are those of enabled backends, by id."""
         return cls(
             backend=memory.backend, citations=memory.citations, options=options, qmd=options.get("qmd")
         )
@@ -41,7 +41,7 @@ _NEWER_SEARCH = "search"
 _COMPACTION = "agents.defaults.compaction"
 _INCLUDES = ("$include", "agents.$include", "agents.defaults.$include")
 OPENCLAW_KEYS = (_SEARCH, _COMPACTION, "agents.list.*.memory_search", *_INCLUDES)
-"""What OpenClaw's file says of memory beside `memory`."""
+"""What OpenClaw's file says about memory outside `memory`."""
 
 _OF_THE_INDEX = """
 sources extra_paths chunking.tokens chunking.overlap store.vector.enabled cache.enabled cache.max_entries
@@ -61,15 +61,15 @@ _OF_THE_SEARCH = {
     **{key: key for key in ("query.max_results", "query.min_score")},
     **{f"local.{key}": f"embedding.providers.local.{key}" for key in ("model_path", "model_cache_dir")},
 }
-"""Our key for each of `memorySearch`; above, for what of `compaction` is about memory."""
+"""Our key for each one in `memorySearch`; above, for those in `compaction` that concern memory."""
 _VARIABLE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 """A value that OpenClaw takes from an environment variable."""
 
 
-def with_openclaw(memory: Tree, content: Mapping[str, Tree]) -> tuple[Tree, list[str]]:
-    """Return what a file says under `memory` with what OpenClaw says elsewhere, and what of that is ignored.
+def merge_openclaw(memory: Tree, content: Mapping[str, Tree]) -> tuple[Tree, list[str]]:
+    """Return a file's `memory` section with what OpenClaw says elsewhere, and which of that is ignored.
 
-    What stands elsewhere is implied: it gives way to what anybody says under `memory`.
+    What is said elsewhere is implied: any layer's `memory` overrides it.
     """
     notes: list[str] = []
     newer = memory.get(_NEWER_SEARCH)
@@ -83,7 +83,7 @@ def with_openclaw(memory: Tree, content: Mapping[str, Tree]) -> tuple[Tree, list
             ours = _counterpart(section, key, provider)
             if ours is None:
                 if section == _COMPACTION and not key.startswith("memory_flush."):
-                    continue  # how OpenClaw compacts is its own affair
+                    continue  # how OpenClaw compacts does not concern us
                 name = join(section, key).rstrip(".")
                 notes.append(f"{name} ({leaf.origin}) has no counterpart here and is ignored")
             else:

@@ -1,8 +1,8 @@
-"""Where settings come from: the layers, the trust each deserves, and the origin of every value.
+"""Loads settings: the layers, how far each is trusted, and the origin of every value.
 
-Defaults, then the user's own file, the workspace's file, environment variables, and what the caller says; a
-later layer wins. The layers are merged as plain data and validated once. What the file of a workspace may say
-is the business of `trust`, where the section of a backend may stand that of `validation`.
+Defaults, then the user's own file, the workspace's file, environment variables, and the caller's arguments; a
+later layer wins. The layers are merged as plain data and validated once. `trust` decides what a workspace's
+file may set, `validation` where the section of a backend may be.
 """
 
 import json
@@ -38,13 +38,13 @@ from composable_memory.config.validation import (
     all_known_keys,
     check,
     check_sections,
-    gather_sections,
     hide,
     hides,
     homeless,
     ids_of_sections,
     is_secret,
     known_keys,
+    place_sections,
 )
 from composable_memory.errors import ConfigError
 from composable_memory.interfaces import BackendSpec, EmbedderSpec
@@ -61,7 +61,7 @@ VARIABLE_PREFIX = "COMPOSABLE_MEMORY__"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedSettings:
-    """The settings, where each key that was set was set (by dotted key), and remarks for the user."""
+    """The settings, where each key was set (by dotted key), and remarks for the user."""
 
     settings: Settings
     origins: Mapping[str, Origin] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class LoadedSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingRow:
-    """One setting as it is shown to people; the value of a secret is hidden."""
+    """One setting for display; the value of a secret is hidden."""
 
     key: str
     value: JsonValue
@@ -86,11 +86,11 @@ def load_settings(
     state_dir: Path | None = None,
     registry: Registry | None = None,
 ) -> LoadedSettings:
-    """Read and merge all layers. Reads files, so call it in a thread where an event loop runs.
+    """Read and merge all layers. Reads files: call it in a thread when an event loop is running.
 
-    `overrides` has the shape of a file, with or without the root key `memory`. `user_file` stands in for the
-    user's own file. `state_dir` knows which workspace files the user trusts; by default that of `environ`.
-    `registry` tells which backends there are; without it, those that are installed.
+    `overrides` has the shape of a settings file, with or without the root key `memory`. `user_file` replaces
+    the user's own file. `state_dir` records which workspace files the user trusts; it defaults to that of
+    `environ`. `registry` lists the available backends; it defaults to those installed.
 
     Raises:
         ConfigError: a file cannot be read, a key is unknown or not allowed there, a value is out of range.
@@ -114,7 +114,7 @@ def load_settings(
         _read_environment(environ, installed),
         _read_overrides(overrides, installed),
     )
-    tree = reduce(merge, (_with_secrets(layer, environ, notes) for layer in layers))
+    tree = reduce(merge, (_resolve_secrets(layer, environ, notes) for layer in layers))
     for key, leaf in leaves(tree, "memory"):
         for one in leaf.value if isinstance(leaf.value, list) else [leaf.value]:
             if isinstance(one, str) and not is_secret(key) and (problem := homeless(one)):
@@ -127,7 +127,7 @@ def load_settings(
 
 
 def checked_settings(tree: Tree, registry: Registry) -> Settings:
-    """Return what a tree says under `memory`, with a section for every installed backend.
+    """Validate the tree under `memory`, with a section for every installed backend.
 
     Raises:
         ConfigError: a key is unknown or its value is out of range.
@@ -142,7 +142,7 @@ def checked_settings(tree: Tree, registry: Registry) -> Settings:
 def validate_backend_options(
     memory: MemorySettings, spec: BackendSpec, origins: Mapping[str, Origin] | None = None
 ) -> BaseModel:
-    """Check the keys of a backend's section that only it knows, by its own model.
+    """Validate a backend's own keys by its own model.
 
     Raises:
         ConfigError: a key is unknown or its value is out of range.
@@ -156,7 +156,7 @@ def validate_backend_options(
 def validate_provider_options(
     spec: EmbedderSpec, loaded: LoadedSettings, *, model: str | None = None
 ) -> BaseModel:
-    """Check the keys of an embedding provider by its own model; `model` goes before the one they name.
+    """Validate the keys of an embedding provider by its own model; `model` overrides the configured one.
 
     Raises:
         ConfigError: a key is unknown or its value is out of range.
@@ -174,9 +174,9 @@ def validate_provider_options(
 def describe(
     loaded: LoadedSettings, options: Mapping[str, BaseModel] | None = None
 ) -> tuple[SettingRow, ...]:
-    """Return every setting with its value and origin, defaults included and secrets hidden.
+    """Return every setting with its value and origin, including defaults, with secrets hidden.
 
-    `options` adds the validated settings of backends by id, so that their own defaults are shown as well.
+    `options` adds the validated settings of backends by id, so that their own defaults are shown too.
     """
     default = Origin(layer="default")
     rows = dict(leaves(tree_of(loaded.settings.model_dump(), default)))
@@ -193,20 +193,20 @@ def describe(
 
 
 def user_config_path(environ: Mapping[str, str]) -> Path:
-    """Return the path of the user's own file, which need not exist."""
+    """Return the path of the user's own settings file, which may not exist."""
     if named := environ.get(CONFIG_VARIABLE):
-        return _expanded(CONFIG_VARIABLE, named)
+        return _expand(CONFIG_VARIABLE, named)
     return _base_dir(environ, "XDG_CONFIG_HOME", platformdirs.user_config_path) / "config.yaml"
 
 
 def default_state_dir(environ: Mapping[str, str]) -> Path:
-    """Return the directory for indexes and logs, which need not exist."""
+    """Return the folder for indexes and logs, which may not exist."""
     if named := environ.get(STATE_VARIABLE):
-        return _expanded(STATE_VARIABLE, named)
+        return _expand(STATE_VARIABLE, named)
     return _base_dir(environ, "XDG_STATE_HOME", platformdirs.user_state_path)
 
 
-def _expanded(variable: str, named: str) -> Path:
+def _expand(variable: str, named: str) -> Path:
     if problem := homeless(named):
         raise ConfigError(variable, problem)
     return Path(named).expanduser()
@@ -218,7 +218,7 @@ def _base_dir(environ: Mapping[str, str], variable: str, otherwise: Callable[...
 
 
 def _implied(settings: Settings, origins: Mapping[str, Origin]) -> Iterator[tuple[str, Origin]]:
-    """Yield the keys that naming a backend in `memory.backend` gives a value, with where it was named."""
+    """Yield the keys whose values follow from the choice of `memory.backend`, with its origin."""
     origin, memory = origins.get("memory.backend"), settings.memory
     if origin is None:
         return
@@ -239,10 +239,10 @@ def _remarks(settings: Settings, origins: Mapping[str, Origin]) -> Iterator[str]
 # Secrets
 
 
-def _with_secrets(
+def _resolve_secrets(
     tree: Tree, environ: Mapping[str, str], notes: list[str], prefix: str = "memory", *, hidden: bool = False
 ) -> Tree:
-    """Hide the values of secret keys, and put in those that a `..._env` key names a variable for."""
+    """Hide the values of secret keys, and resolve `..._env` keys from the variables they name."""
     result: Tree = {}
     for name, item in tree.items():
         key = join(prefix, name)
@@ -250,7 +250,7 @@ def _with_secrets(
         if isinstance(item, dict) and names_variables(key):
             result[name] = item
         elif isinstance(item, dict):
-            result[name] = _with_secrets(item, environ, notes, key, hidden=hidden or hides(name))
+            result[name] = _resolve_secrets(item, environ, notes, key, hidden=hidden or hides(name))
         elif stem == name or not is_secret(stem):
             result[name] = _hide(item, key, notes, hidden=hidden or hides(name))
         elif stem in tree:
@@ -281,7 +281,7 @@ def _read_own_file(file: Path, installed: Collection[str], workspace: Path, *, r
 
 
 def _read_environment(environ: Mapping[str, str], installed: Collection[str]) -> Tree:
-    """Read the variables that stand for keys; an empty one counts as not set."""
+    """Read the environment variables that set keys; an empty one counts as unset."""
     tree: Tree = {}
     seen: dict[str, str] = {}
     for variable in sorted(environ):
@@ -291,13 +291,13 @@ def _read_environment(environ: Mapping[str, str], installed: Collection[str]) ->
             origin = Origin(layer="environment", variable=variable)
             if seen.setdefault(key, variable) != variable:
                 raise ConfigError(key, f"set by {seen[key]} as well", origin=str(origin))
-            branch = _branch(names, _value_of_variable(key, text, origin))
+            branch = _branch(names, _parse_variable(key, text, origin))
             tree = merge(tree, tree_of(branch, origin))
-    return gather_sections(tree, installed)
+    return place_sections(tree, installed)
 
 
-def _value_of_variable(key: str, text: str, origin: Origin) -> object:
-    """Return the text, or what it says in JSON if it looks like a list or a mapping."""
+def _parse_variable(key: str, text: str, origin: Origin) -> object:
+    """Return the text, or its value if it looks like a JSON list or mapping."""
     if not text.startswith(("[", "{")) or is_secret(key.rpartition(".")[2]):
         return text
     try:
@@ -316,4 +316,4 @@ def _read_overrides(overrides: Mapping[str, object] | Settings | None, installed
     below = data["memory"] if set(data) == {"memory"} else data
     if not isinstance(below, Mapping):
         raise ConfigError("memory", "expected keys and values below it", origin=str(origin))
-    return gather_sections(tree_of(below, origin), installed)
+    return place_sections(tree_of(below, origin), installed)

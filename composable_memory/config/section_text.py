@@ -1,4 +1,4 @@
-"""Enters a backend in the text of a settings file, and keeps everything else as it is (pure)."""
+"""Adds a backend to the text of a settings file without changing anything else in it (pure)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from composable_memory.types import JsonValue
 
 
 class UnsafeEdit(Exception):
-    """The text cannot be changed without a risk for what is in it."""
+    """The text cannot be edited without risk to its other content."""
 
 
 Section = Mapping[str, JsonValue]
@@ -23,10 +23,10 @@ Section = Mapping[str, JsonValue]
 def with_section(
     text: str, file: Path, backend_id: str, section: Section, workspace: Path | None = None
 ) -> str:
-    """Return the text of `file` with one more backend, for all workspaces or only for one.
+    """Return the text of `file` with one more backend, for all workspaces or for one only.
 
     Raises:
-        ConfigError: the file cannot be read, or the backend is there already.
+        ConfigError: the file cannot be read, or already has the backend.
         UnsafeEdit: something else in it would change.
     """
     before = _content(text, file)
@@ -36,17 +36,17 @@ def with_section(
     after = (
         json_text.with_value(text, path, section) if file.suffix == ".json" else _in_yaml(text, path, section)
     )
-    if not _says(after, file, _with_value(before, path, dict(section))):
+    if not _has_content(after, file, _with_value(before, path, dict(section))):
         raise UnsafeEdit
     return after
 
 
 def as_yaml(backend_id: str, section: Section) -> str:
-    """Return a section as lines of YAML, as they stand under `backends`."""
+    """Return a section as lines of YAML, as they are written under `backends`."""
     return _dumped({backend_id: dict(section)})
 
 
-def _says(text: str, file: Path, wanted: Mapping[str, Any]) -> bool:
+def _has_content(text: str, file: Path, wanted: Mapping[str, Any]) -> bool:
     try:
         return _content(text, file) == wanted
     except ConfigError:
@@ -68,13 +68,13 @@ def _require_absent(content: Mapping[str, Any], place: tuple[str, ...], backend_
 
 
 def _with_value(content: Mapping[str, Any], path: tuple[str, ...], value: JsonValue) -> dict[str, Any]:
-    """Return what a file says with one more value."""
+    """Return the file's content with one more value."""
     name, *rest = path
     return {**content, name: _with_value(content.get(name) or {}, tuple(rest), value) if rest else value}
 
 
 def _in_yaml(text: str, path: tuple[str, ...], section: Section) -> str:
-    """Return YAML with a section before the first key of the innermost mapping there, or at its end."""
+    """Insert a section into YAML, before the first key of the innermost existing mapping, or at its end."""
     newline = "\r\n" if "\r\n" in text else "\n"
     at_end = text + ("" if not text or text.endswith("\n") else newline)
     node, depth = yaml.compose(text, Loader=yaml.SafeLoader), 0
@@ -98,7 +98,7 @@ def _member(node: yaml.Node, name: str) -> yaml.Node | None:
 
 
 def _lines(path: tuple[str, ...], section: Section, margin: str, newline: str) -> str:
-    """Return the lines of a section with the keys that lead to it."""
+    """Return the lines of a section below the keys that lead to it."""
     nested: JsonValue = dict(section)
     for name in reversed(path):
         nested = {name: nested}

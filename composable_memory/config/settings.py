@@ -1,6 +1,7 @@
-"""What can be configured: every key with its default, its range and what it means.
+"""The settings model: every key with its default, range and meaning.
 
-Nothing is read here: `layers.py` says where values come from, `validation.py` what is wrong with one.
+Nothing is read here: see `layers.py` for where values come from, `validation.py` for how errors are
+explained.
 """
 
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_BACKEND = "builtin"
-"""The backend that a memory has without any settings, and the fallback of another one that comes first."""
+"""The backend of a memory without any settings, and the fallback if another one is primary."""
 
 
 class SettingsModel(BaseModel):
@@ -41,19 +42,19 @@ class SettingsModel(BaseModel):
         populate_by_name=True,
         validate_default=True,
         allow_inf_nan=False,
-        defer_build=True,  # most parts are only ever validated within the whole
-        hide_input_in_errors=True,  # it may be a key, and what causes an error of ours is shown as well
+        defer_build=True,  # most models are only ever validated as part of the whole
+        hide_input_in_errors=True,  # the input may be a key, and the causes of our errors are shown too
     )
 
     @model_validator(mode="before")
     @classmethod
     def _empty_section(cls, data: object) -> object:
-        """Take a section whose keys are all commented out, which YAML reads as null, for an empty one."""
+        """Treat a section whose keys are all commented out, which YAML reads as null, as empty."""
         return {} if data is None else data
 
 
 class FlushSettings(SettingsModel):
-    """When an agent is asked to write down what must outlast the compaction of its context."""
+    """When to ask an agent to write down what must survive the compaction of its context."""
 
     enabled: bool = Field(default=True, description="Ask it.")
     context_window: int = Field(
@@ -110,7 +111,7 @@ def _endpoint(value: str) -> str:
 
 
 class JudgeSettings(SettingsModel):
-    """The language model that judges results and proposes weights; without `base_url` there is none."""
+    """The language model that judges results and proposes weights; none without `base_url`."""
 
     base_url: Annotated[str, AfterValidator(_endpoint)] | None = Field(
         default=None, description="An endpoint that speaks as OpenAI's does, up to and with `/v1`."
@@ -128,7 +129,7 @@ def _refuse_both(advisor: object) -> object:
 
 
 class FeedbackSettings(SettingsModel):
-    """What is learnt from how results were used, and how far that may change the weights."""
+    """What is learnt from how results are used, and how far that may change the weights."""
 
     enabled: bool = Field(
         default=False,
@@ -190,9 +191,9 @@ class FeedbackSettings(SettingsModel):
 
     @property
     def limits(self) -> "AdviceLimits":
-        """Return what holds advisors in check."""
+        """Return the limits for advisors."""
         from composable_memory_feedback.advice.proposal import (
-            AdviceLimits,  # only those who take advice need it
+            AdviceLimits,  # imported here: only advisors need it
         )
 
         return AdviceLimits(
@@ -217,11 +218,11 @@ PluginId = Annotated[str, Field(pattern="^[a-z][a-z0-9_-]{0,63}$")]
 """The id of a backend or an embedding provider."""
 
 CitationMode = Annotated[Literal["auto", "on", "off"], BeforeValidator(_citation_mode)]
-"""When results carry a citation; `always` and `never` are other words for on and off."""
+"""When to add citations to results; `always` and `never` are aliases of on and off."""
 
 
 class QuerySettings(SettingsModel):
-    """How several memories are asked and their answers merged."""
+    """How several memories are asked and how their answers are merged."""
 
     max_results: int = Field(
         default=DEFAULT_MAX_RESULTS, ge=1, le=1000, description="How many results an answer has at most."
@@ -247,7 +248,7 @@ class QuerySettings(SettingsModel):
 
 
 class EmbeddingSettings(SettingsModel):
-    """Who turns texts into vectors."""
+    """The embedding provider."""
 
     provider: PluginId = Field(
         default="auto",
@@ -263,7 +264,7 @@ class EmbeddingSettings(SettingsModel):
 
 
 class OpsLogSettings(SettingsModel):
-    """The log of what was asked and answered."""
+    """The log of questions and answers."""
 
     enabled: bool = Field(default=True, description="Write it.")
     retention_days: int = Field(default=30, ge=1, description="For how many days it is kept.")
@@ -276,7 +277,7 @@ class OpsLogSettings(SettingsModel):
 
 
 class BackendSection(SettingsModel):
-    """The section of one backend: keys that all backends share, and the backend's own as `options`."""
+    """The section of one backend: the keys common to all backends, and its own keys as `options`."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -295,18 +296,18 @@ class BackendSection(SettingsModel):
 
     @property
     def options(self) -> Mapping[str, object]:
-        """Return the keys that only this backend knows, as written; its own model checks them."""
+        """Return the backend's own keys, as written; its own model validates them."""
         return self.model_extra or {}
 
 
 class ListedSection(BackendSection):
-    """The section under `backends` of a backend with an id of the user's choice, or that nobody installed."""
+    """A section under `backends`: a backend with an id chosen by the user, or one that is not installed."""
 
     kind: PluginId | None = Field(default=None, description="Which of the installed backends it is.")
 
 
 class BuiltinSection(BackendSection):
-    """The section of the builtin index, the one backend that is on by default."""
+    """The section of the builtin index, the only backend that is on by default."""
 
     enabled: bool = Field(default=True, description="Whether the backend is asked.")
 
@@ -314,11 +315,11 @@ class BuiltinSection(BackendSection):
 class MemorySettings(SettingsModel):
     """Everything under the root key `memory`.
 
-    The section of an installed backend stands under its id, that of any other under `backends`. `backend`
-    names the backend that comes first; it is enabled unless its section says otherwise. Beside another one
-    the builtin index is asked only if its own section says `enabled: true`. If that says nothing, the index
-    answers in the place of the other unless `fallback` is `none`; if it says `enabled: false`, only where
-    `fallback` is said to be `builtin`.
+    The section of an installed backend is under its id, that of any other under `backends`. `backend` names
+    the primary, which is enabled unless its section says otherwise. Beside another primary, the builtin index
+    is asked only if its own section says `enabled: true`. If the section does not say, the index is the
+    fallback unless `fallback` is `none`; if it says `enabled: false`, only if `fallback` is explicitly
+    `builtin`.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -352,11 +353,11 @@ class MemorySettings(SettingsModel):
 
     @property
     def sections(self) -> dict[str, BackendSection]:
-        """Return the section of every known backend by its id, the disabled ones included."""
+        """Return the section of every known backend by id, including disabled ones."""
         return {DEFAULT_BACKEND: self.builtin, **self.__pydantic_extra__, **self.backends}
 
     def section(self, backend_id: str) -> BackendSection:
-        """Return the section of a backend, or an empty one where it has none."""
+        """Return the section of a backend, or an empty one if it has none."""
         return self.sections.get(backend_id) or BackendSection()
 
     def section_key(self, backend_id: str) -> str:
@@ -365,37 +366,37 @@ class MemorySettings(SettingsModel):
 
     @property
     def kinds(self) -> dict[str, str]:
-        """Return which of the installed backends each section with an id of its own is, by that id."""
+        """Return the kind of each section that has one, by the section's id."""
         return {id_: section.kind for id_, section in self.backends.items() if section.kind}
 
     @property
     def primary(self) -> str | None:
-        """Return the id of the backend that reads files: `backend`, or the first enabled one if it is not."""
+        """Return the id of the backend that reads files: `backend`, or else the first enabled one."""
         ids = (self.backend, *self.sections)
         return next((backend_id for backend_id in ids if self.section(backend_id).enabled), None)
 
     @property
     def fallback_id(self) -> str | None:
-        """Return the id of the backend that answers where the primary cannot, or None if nobody does."""
+        """Return the id of the backend that stands in for the primary, if any."""
         waits = self.primary == self.backend and not self.section(self.fallback).enabled
         return self.fallback if waits and self.fallback != "none" else None
 
     @model_validator(mode="before")
     @classmethod
-    def _give_roles(cls, data: object) -> object:
-        """Enable the primary, and make the builtin index its fallback, as far as nothing else is said."""
+    def _assign_roles(cls, data: object) -> object:
+        """Enable the primary, and make the builtin index its fallback, unless the settings say otherwise."""
         if not isinstance(data, Mapping):
             return data
         primary, others = data.get("backend"), data.get("backends") or {}
         if not isinstance(primary, str) or not isinstance(others, Mapping):
             return data
         if primary in data or primary == DEFAULT_BACKEND:
-            section = _enabled_unless_told(data.get(primary))
+            section = _enabled_by_default(data.get(primary))
             data = {**data, primary: section}
         else:
-            section = _enabled_unless_told(others.get(primary))
+            section = _enabled_by_default(others.get(primary))
             data = {**data, "backends": {**others, primary: section}}
-        return data if primary == DEFAULT_BACKEND or not _says_enabled(section) else _with_fallback(data)
+        return data if primary == DEFAULT_BACKEND or not _stated_enabled(section) else _with_fallback(data)
 
     @field_validator("backends", mode="before")
     @classmethod
@@ -409,27 +410,27 @@ class Settings(SettingsModel):
     memory: MemorySettings = MemorySettings.model_construct()
 
 
-def _enabled_unless_told(section: object, *, enabled: bool = True) -> object:
+def _enabled_by_default(section: object, *, enabled: bool = True) -> object:
     if section is None:
         return {"enabled": enabled}
     return {"enabled": enabled, **section} if isinstance(section, Mapping) else section
 
 
-def _says_enabled(section: object) -> bool | None:
-    """Return what a section says of `enabled`; None if it does not say, or cannot be read."""
+def _stated_enabled(section: object) -> bool | None:
+    """Return a section's value of `enabled`; None if it has none, or cannot be parsed."""
     try:
         read = BackendSection.model_validate(section)
-    except ValidationError:  # the check of the whole says what is wrong with it
+    except ValidationError:  # validating the whole will report it
         return None
     return read.enabled if "enabled" in read.model_fields_set else None
 
 
 def _with_fallback(data: Mapping[str, object]) -> Mapping[str, object]:
-    """Settle what the builtin index does beside another primary: it is asked too, or waits, or rests."""
+    """Decide whether the builtin index, beside another primary, is asked too, is the fallback, or is off."""
     section = data.get(DEFAULT_BACKEND)
-    match _says_enabled(section):
+    match _stated_enabled(section):
         case None:
-            unasked = _enabled_unless_told(section, enabled=False)
+            unasked = _enabled_by_default(section, enabled=False)
             return {"fallback": DEFAULT_BACKEND, **data, DEFAULT_BACKEND: unasked}
         case False:
             return {"fallback": "none", **data}
@@ -437,5 +438,5 @@ def _with_fallback(data: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def is_taken(name: str) -> bool:
-    """Return whether a key under `memory` belongs to the core, so that it is no backend's section."""
+    """Return whether a key under `memory` belongs to the core, so that no backend may have that id."""
     return name in MemorySettings.model_fields and name != DEFAULT_BACKEND

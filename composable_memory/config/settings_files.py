@@ -1,8 +1,8 @@
-"""Reads the settings files of the user and of a workspace, and what counts of the latter without consent.
+"""Reads the settings files of the user and of a workspace, and decides what in the latter needs consent.
 
-The text that is parsed is the one whose hash and owner are known. Consent is for the bytes of one file in
-one folder: the folder is known by device, inode and birth time, the file by its name and hash. So a copy
-elsewhere, and a file that a pull has changed, are not trusted.
+The parsed text is exactly the one whose hash and owner were checked. Consent is given to the bytes of one
+file in one folder: the folder is identified by device, inode and birth time, the file by its name and hash.
+So neither a copy elsewhere nor a file changed by a pull is trusted.
 """
 
 import json
@@ -15,10 +15,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from composable_memory.config.aliases import OPENCLAW_KEYS, with_openclaw
+from composable_memory.config.aliases import OPENCLAW_KEYS, merge_openclaw
 from composable_memory.config.trees import Layer, Tree, merge, without
 from composable_memory.config.trust import Request, requests
-from composable_memory.config.validation import check_sections, gather_sections, ids_of_sections
+from composable_memory.config.validation import check_sections, ids_of_sections, place_sections
 from composable_memory.errors import ConfigError
 from composable_memory.folder_identity import FolderIdentity
 from composable_memory.registry import Registry
@@ -28,18 +28,18 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 MAX_FILE_BYTES = 2**20
 ROOT_USER = 0
 _READ = os.O_RDONLY | BINARY | getattr(os, "O_NONBLOCK", 0)
-"""How a file is opened: as it is on Windows too, and without waiting at a pipe that nobody writes to."""
+"""How to open a file: in binary mode on Windows too, and without blocking on a pipe that has no writer."""
 
 WORKSPACE_FILES = (
     *(".composable-memory.yaml", ".composable-memory.yml", "composable-memory.yaml", "composable-memory.yml"),
     *("openclaw.yml", "openclaw.yaml", "openclaw.json"),
 )
-"""The names of a workspace's settings file; the first that is there counts."""
+"""The names of a workspace's settings file; the first that exists is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsFile:
-    """A settings file as it was read: its text, the SHA-256 of its bytes, and the id of its owner."""
+    """A settings file as read: its text, the SHA-256 of its bytes, and the id of its owner."""
 
     path: Path
     text: str
@@ -48,16 +48,16 @@ class SettingsFile:
 
     @property
     def is_of_a_stranger(self) -> bool:
-        """Return whether somebody else owns the file or its folder, and so could have put there anything."""
+        """Return whether another user owns the file or its folder, and so could have put anything there."""
         owners = {self.owner, self.path.parent.stat().st_uid}
         return os.name == "posix" and not owners <= {os.geteuid(), ROOT_USER}
 
 
 def read_settings_file(path: Path) -> SettingsFile | None:
-    """Return a file of at most a mebibyte of text in UTF-8, or None if there is none.
+    """Return the content of a file of up to 1 MiB of UTF-8 text, or None if it does not exist.
 
     Raises:
-        ConfigError: it is no such file, or cannot be read.
+        ConfigError: it is not such a file, or cannot be read.
     """
     try:
         with os.fdopen(os.open(path, _READ), "rb") as stream:
@@ -80,18 +80,18 @@ def read_settings_file(path: Path) -> SettingsFile | None:
 
 
 CONSENTS = "trusted"
-"""The folder in the state folder with one file for each settings file that is trusted."""
+"""The subfolder of the state folder with one file for each trusted settings file."""
 
 
 class Consent(NamedTuple):
-    """When the user trusted a file, and whether it still is the same."""
+    """When the user trusted a file, and whether it is still unchanged."""
 
     given_at: datetime
     is_current: bool
 
 
 def consent_to(file: SettingsFile, state_dir: Path) -> Consent | None:
-    """Return the user's consent to a file of a workspace, or None if there is none."""
+    """Return the user's consent to a workspace's file, or None."""
     if not (state_dir / CONSENTS).is_dir() or _is_within_reach(state_dir, file) or file.is_of_a_stranger:
         return None
     here = FolderIdentity.at(file.path.parent)
@@ -99,7 +99,7 @@ def consent_to(file: SettingsFile, state_dir: Path) -> Consent | None:
         kept = json.loads(_record(state_dir, here, file.path.name).read_bytes())
         known = FolderIdentity(Path(kept["path"]), kept["device"], kept["inode"], kept["birth"])
         given_at = datetime.fromisoformat(kept["givenAt"])
-    except (OSError, ValueError, TypeError, KeyError):  # none, or nothing that we wrote
+    except (OSError, ValueError, TypeError, KeyError):  # missing, or not written by us
         return None
     return Consent(given_at, kept.get("sha256") == file.digest) if known.is_same(here) else None
 
@@ -108,7 +108,7 @@ def give_consent(file: SettingsFile, state_dir: Path, *, now: datetime) -> None:
     """Trust a file as it was read.
 
     Raises:
-        ConfigError: somebody else owns it, or could write the consent.
+        ConfigError: another user owns it, or could write the consent.
         OSError: the consent cannot be written.
     """
     if file.is_of_a_stranger:
@@ -128,7 +128,7 @@ def give_consent(file: SettingsFile, state_dir: Path, *, now: datetime) -> None:
 
 
 def revoke_consent(workspace: Path, names: tuple[str, ...], state_dir: Path) -> tuple[str, ...]:
-    """Trust these files of a workspace no longer; return the names of those that were trusted.
+    """Revoke trust in these files of a workspace; return the names of those that were trusted.
 
     Raises:
         OSError: a consent cannot be removed.
@@ -153,7 +153,7 @@ def _is_within_reach(state_dir: Path, file: SettingsFile) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLayer:
-    """What a file says, and remarks for the user on what of it does not count."""
+    """The content of a file, and remarks for the user on what in it is ignored."""
 
     tree: Tree
     notes: tuple[str, ...] = ()
@@ -161,7 +161,7 @@ class FileLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceFile:
-    """The settings file of a workspace, what in it needs the user's consent, and that consent."""
+    """The settings file of a workspace, what in it needs consent, and the user's consent if given."""
 
     file: SettingsFile
     said: FileLayer
@@ -170,42 +170,43 @@ class WorkspaceFile:
 
     @property
     def is_trusted(self) -> bool:
-        """Return whether nothing in the file needs consent, or the user consented to it as it is."""
+        """Return whether nothing in the file needs consent, or the user consented to its present content."""
         return not self.requests or (self.consent is not None and self.consent.is_current)
 
 
 def parse_file(
     file: SettingsFile, layer: Layer, installed: Collection[str], workspace: Path | None = None
 ) -> FileLayer:
-    """Return what a file says, with the sections of the `installed` backends in their places.
+    """Parse a file, with the sections of the `installed` backends in their places.
 
-    What the user's own file says of `workspace` alone goes before what it says of all.
+    In the user's own file, settings for this `workspace` override those for all.
 
     Raises:
-        ConfigError: it cannot be understood.
+        ConfigError: it cannot be parsed.
     """
-    # Most places have no settings file, and loading the YAML reader takes a tenth as long as a search.
+    # Imported here: usually there is no settings file, and importing the YAML reader takes a tenth of a
+    # search.
     from composable_memory.config.yaml_reader import WORKSPACES, parse
 
     foreign = OPENCLAW_KEYS if file.path.name.startswith("openclaw.") else None
     content = parse(file.text, file.path, layer, foreign=foreign)
     notes: list[str] = []
-    tree = gather_sections(content["memory"], installed)
+    tree = place_sections(content["memory"], installed)
     for folder, section in content.get(WORKSPACES, {}).items():
         if workspace and isinstance(section, dict) and _names(folder, workspace):
-            tree = merge(tree, gather_sections(section, installed))
+            tree = merge(tree, place_sections(section, installed))
     if foreign:
-        tree, notes = with_openclaw(tree, content)
+        tree, notes = merge_openclaw(tree, content)
     return FileLayer(tree=tree, notes=tuple(notes))
 
 
 def find_workspace_file(
     workspace: Path, registry: Registry, *, own_file: Path, state_dir: Path
 ) -> WorkspaceFile | None:
-    """Return the file that counts; None if there is none, or it is the one that the user named as their own.
+    """Return the workspace's settings file; None if there is none, or it is also the user's own file.
 
     Raises:
-        ConfigError: it cannot be read or understood.
+        ConfigError: it cannot be read or parsed.
     """
     names = iter(WORKSPACE_FILES)
     for name in names:
@@ -227,17 +228,17 @@ def find_workspace_file(
 
 
 def read_workspace(workspace: Path, registry: Registry, *, own_file: Path, state_dir: Path) -> FileLayer:
-    """Return what counts of a workspace's file. Looks at the disk, to see where paths lead.
+    """Return the settings of a workspace's file. Reads the disk to see where paths lead.
 
     Raises:
-        ConfigError: it cannot be read, or says what the user would have to consent to.
+        ConfigError: it cannot be read, or has settings that need the user's consent.
     """
     found = find_workspace_file(workspace, registry, own_file=own_file, state_dir=state_dir)
     if found is None:
         return FileLayer(tree={})
     if found.is_trusted:
         return found.said
-    check_sections(found.said.tree, registry)  # consent would not make a misspelt one known
+    check_sections(found.said.tree, registry)  # consent would not make a misspelt section valid
     advice = _advice(found, own_file)
     for asked in found.requests:
         if not asked.leaf.is_implied:
@@ -260,12 +261,12 @@ def _advice(found: WorkspaceFile, own_file: Path) -> str:
 def _names(folder: str, workspace: Path) -> bool:
     try:
         return _is_same_file(Path(folder).expanduser(), workspace)
-    except RuntimeError:  # the home of a user who is not known here
+    except RuntimeError:  # the home of an unknown user
         return False
 
 
 def _is_same_file(one: Path, other: Path) -> bool:
     try:
         return one.samefile(other)
-    except OSError:  # one of them is not there
+    except OSError:  # one of them does not exist
         return False

@@ -1,4 +1,4 @@
-"""Settings as nested mappings whose leaves know where they were set, and how to lay one over another."""
+"""Settings as nested mappings whose leaves know where they were set, and how to merge them."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -12,7 +12,7 @@ Layer = Literal["default", "user", "workspace", "environment", "override"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a value was set. `line` is 1-based; with both given, `file` names the `variable` to read."""
+    """Where a value was set. `line` is 1-based; if both are given, `file` names the `variable` to read."""
 
     layer: Layer
     file: Path | None = None
@@ -28,9 +28,9 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A value that is not a mapping, or an empty one, and where it was set.
+    """A value that is not a mapping, or an empty mapping, and where it was set.
 
-    One that `is_implied` follows from something else that was said, and gives way to what is said of it.
+    A leaf that `is_implied` follows from other settings, and gives way to an explicit value.
     """
 
     value: object
@@ -39,7 +39,7 @@ class Leaf:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether this is a section that says nothing, such as one whose keys are all commented out."""
+        """Return whether this is a section without content, such as one whose keys are all commented out."""
         return self.value is None or self.value == {}
 
 
@@ -47,13 +47,13 @@ Tree: TypeAlias = dict[str, "Tree | Leaf"]
 
 
 VERBATIM = frozenset({"arguments", "body", "env", "headers", "headers_env", "params"})
-"""Keys of a section with names of somebody else below them, which stay as they are written."""
+"""Keys of a section with foreign names below them, which stay as written."""
 NAMES_OF_VARIABLES = ("env", "headers_env")
-"""Of these, the ones below which variables are named, whatever those hold."""
+"""Of these, the keys whose values are names of environment variables, whatever those contain."""
 
 
 def tree_of(data: Mapping[str, object], origin: Origin, key: str = "") -> Tree:
-    """Return plain data, which stands at a key, as a tree whose leaves all have one origin."""
+    """Turn plain data at a key into a tree whose leaves all have the same origin."""
     names = ((setting_name(str(name), key), value) for name, value in data.items())
     return {
         name: tree_of(value, origin, join(key, name))
@@ -64,12 +64,12 @@ def tree_of(data: Mapping[str, object], origin: Origin, key: str = "") -> Tree:
 
 
 def plain(tree: Tree | Leaf) -> object:
-    """Return what a tree says, without the origins."""
+    """Return the content of a tree, without the origins."""
     return {key: plain(item) for key, item in tree.items()} if isinstance(tree, dict) else tree.value
 
 
 def merge(low: Tree, high: Tree) -> Tree:
-    """Lay `high` over `low`. An empty section changes nothing, and what is implied nothing that was said."""
+    """Overlay `high` on `low`; empty sections change nothing, nor do implied values replace explicit ones."""
     merged = dict(low)
     for key, item in high.items():
         below = merged.get(key)
@@ -91,7 +91,7 @@ def leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Leaf]]:
 
 
 def without(tree: Tree, keys: Collection[str], prefix: str = "") -> Tree:
-    """Return a tree without the leaves under these dotted keys and the sections that this empties."""
+    """Return a tree without the leaves at these dotted keys, and without sections that become empty."""
     kept: Tree = {}
     for name, item in tree.items():
         key = join(prefix, name)
@@ -103,7 +103,7 @@ def without(tree: Tree, keys: Collection[str], prefix: str = "") -> Tree:
 
 
 def origin_of(item: Tree | Leaf) -> Origin:
-    """Return where the first value of a section was set; no section is without one."""
+    """Return where the first value of a section was set; every section has one."""
     return item.origin if isinstance(item, Leaf) else origin_of(next(iter(item.values())))
 
 
@@ -113,7 +113,7 @@ def join(prefix: str, name: str) -> str:
 
 
 def names_variables(key: str) -> bool:
-    """Return whether the values at and below a dotted key are names of variables, which are no secrets."""
+    """Return whether the values at and below a dotted key are names of variables, which are not secret."""
     return next(iter(_verbatim_in(key)), None) in NAMES_OF_VARIABLES
 
 
@@ -121,7 +121,7 @@ _CAMEL_CASE = re.compile("[a-z][a-z0-9]*[A-Z][A-Za-z0-9]*")
 
 
 def setting_name(name: str, key: str) -> str:
-    """Return the name of what stands below a dotted key, in snake_case where it is a name of ours."""
+    """Return the name of a key below a dotted key, in snake_case if it is one of our names."""
     return name if _verbatim_in(key) else snake(name)
 
 

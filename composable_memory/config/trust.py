@@ -1,7 +1,7 @@
-"""What the settings file of a workspace may say without being trusted.
+"""What a workspace's settings file may set without being trusted.
 
-A workspace may come from anywhere, with a clone or an archive, so its file may set only what cannot do harm,
-until the user consents (`consent`).
+A workspace may come from anywhere, by a clone or an archive, so its file may set only what is harmless, until
+the user consents (see `settings_files`).
 """
 
 import json
@@ -18,7 +18,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A setting that a workspace may have only with the user's consent, and why."""
+    """A setting of a workspace that needs the user's consent, and why."""
 
     key: str
     leaf: Leaf
@@ -26,9 +26,9 @@ class Request:
 
 
 def requests(tree: Tree, workspace: Path, registry: Registry) -> Iterator[Request]:
-    """Yield what a workspace's file says that is not for a workspace to set, or not to this value.
+    """Yield the settings in a workspace's file that need consent, because of the key or its value.
 
-    Looks at the disk, to see where paths lead. A backend is imported if the file sets a key of its own.
+    Reads the disk to see where paths lead. A backend is imported if the file sets one of its own keys.
     """
     for key, leaf in leaves(tree):
         if leaf.value == {} or (leaf.value is None and "." not in key):
@@ -56,7 +56,7 @@ def _rule_of_backend(backend_id: str, key: str, registry: Registry) -> TrustRule
 
 
 def _trusted_provider(registry: Registry) -> TrustRule:
-    """Allow what chooses by itself, or nobody, and providers that can do no harm."""
+    """Allow automatic choice, none, and providers that can do no harm."""
 
     def rule(value: object, workspace: Path) -> str | None:
         if value in ("auto", "none"):
@@ -70,23 +70,23 @@ def _trusted_provider(registry: Registry) -> TrustRule:
     return rule
 
 
-def anything(value: object, workspace: Path) -> str | None:  # noqa: ARG001 - the shape of a rule
+def anything(value: object, workspace: Path) -> str | None:  # noqa: ARG001 - signature of a rule
     """Allow every value."""
     return None
 
 
-def _nothing(value: object, workspace: Path) -> str | None:  # noqa: ARG001 - the shape of a rule
+def _nothing(value: object, workspace: Path) -> str | None:  # noqa: ARG001 - signature of a rule
     return "a file of the workspace may not set this"
 
 
 def only(*allowed: object) -> TrustRule:
-    """Allow these values and no others."""
+    """Allow only these values."""
     words = " or ".join(json.dumps(each) for each in allowed)
     return lambda value, _: None if value in allowed else f"a workspace may only say {words} here"
 
 
 def paths_inside(value: object, workspace: Path) -> str | None:
-    """Allow a path, or a list of paths, that lead nowhere out of the workspace."""
+    """Allow a path, or a list of paths, that stay inside the workspace."""
     for entry in value if isinstance(value, list) else [value]:
         if not isinstance(entry, str):
             return f"{entry!r:.200} is not a path"
@@ -96,7 +96,7 @@ def paths_inside(value: object, workspace: Path) -> str | None:
 
 
 def folders_inside(value: object, workspace: Path) -> str | None:
-    """Allow folders of the workspace, each a path or with a `pattern` of Markdown files that stays inside."""
+    """Allow folders that stay inside the workspace, each a path, or with a `pattern` of Markdown files."""
     for entry in value if isinstance(value, list) else [value]:
         folder = {"path": entry} if isinstance(entry, str) else entry
         if not isinstance(folder, dict):
@@ -110,14 +110,14 @@ def folders_inside(value: object, workspace: Path) -> str | None:
 
 
 _PLAIN_PATTERN = re.compile(r"(?!.*\.\.)(?:[\w*?.-]+/)*[\w*?.-]*\.md")
-"""Markdown files by names with `*` and `?`; nothing that begins elsewhere, goes up, or lists several."""
+"""Markdown files by name with `*` and `?`; no absolute path, no `..`, no list."""
 
 
 def _leads_inside(entry: str, workspace: Path) -> bool:
     try:
-        # Backends may strip what surrounds a path; " /etc" must not pass as a folder of that name.
+        # Backends may strip whitespace around a path; " /etc" must not pass as a folder of that name.
         target = (workspace / Path(entry.strip()).expanduser()).resolve()
-    except (OSError, RuntimeError, ValueError):  # a loop of links, no such home, a zero byte
+    except (OSError, RuntimeError, ValueError):  # a loop of links, an unknown home, a null byte
         return False
     return target.is_relative_to(workspace.resolve())
 
@@ -129,7 +129,7 @@ _RULES: tuple[tuple[str, TrustRule], ...] = (
     (r"feedback\.(?:enabled|auto_apply)", only(False)),
     (r"hooks\.(?:auto_recall|auto_capture|session_memory|flush\.enabled)", only(False)),
 )
-"""Keys that cannot start programs, reach hosts, read files elsewhere or cost money, and what they may say."""
+"""Keys that cannot start programs, reach hosts, read files elsewhere or cost money; and their rules."""
 
 _SHARED_RULES: Mapping[str, TrustRule] = {"enabled": only(False), "weight": anything}
-"""The same of the keys that all backends have; a backend may have other rules in its `BackendSpec.trust`."""
+"""The same for the keys common to all backends; a backend may add rules in its `BackendSpec.trust`."""

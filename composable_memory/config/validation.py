@@ -26,31 +26,31 @@ _SHAPES = {
     "dict_type": "expected keys and values",
     "model_type": "expected keys and values",
 }
-"""What pydantic says in terms of Python, said in terms of a settings file."""
+"""pydantic's type names, translated for people who write settings files."""
 
 _REMOVED = ("memory.feedback.shadow_queries",)
 
 
 def is_secret(name: str) -> bool:
-    """Return whether the value of a key with this last part is never to be shown."""
+    """Return whether the value of a key with this last part must never be shown."""
     return _SECRET.search(name) is not None
 
 
 def homeless(path: str) -> str | None:
-    """Return that a path begins with the home folder of somebody unknown; None for any other text."""
+    """Return the problem if a path begins with the home folder of an unknown user, else None."""
     owner = _OF_A_USER.match(path)
-    if owner is None or os.path.expanduser(path) != path:  # noqa: PTH111 - that of a Path raises
+    if owner is None or os.path.expanduser(path) != path:  # noqa: PTH111 - pathlib's raises
         return None
     return f"there is no home folder {owner[0]}; it is {path!r}"
 
 
 def hides(name: str) -> bool:
-    """Return whether nothing below a key with this last part is to be shown."""
+    """Return whether everything below a key with this last part must be hidden."""
     return name == "headers" or is_secret(name)
 
 
 def hide(value: object, *, hidden: bool) -> object:
-    """Return a value of a settings file with its secrets hidden, wherever in it they are."""
+    """Return a value of a settings file with all secrets in it hidden."""
     match value:
         case dict():
             return {name: hide(item, hidden=hidden or hides(name)) for name, item in value.items()}
@@ -79,29 +79,30 @@ def check(
     origins: Mapping[str, object] | None = None,
     also_known: Iterable[str] = (),
 ) -> ModelT:
-    """Make a model of plain data that stands under the dotted `key`.
+    """Validate plain data at the dotted `key` and return a model.
 
-    `origins` tells by dotted key where a value was set. `also_known` are keys that count when the nearest key
-    to an unknown one is looked for. Keys that the model had in earlier versions are its `REMOVED`.
+    `origins` maps dotted keys to where they were set. `also_known` are further keys to suggest in place of an
+    unknown one. The model's `REMOVED` lists keys of earlier versions.
 
     Raises:
-        ConfigError: a key is unknown or its value is out of range; the first is explained, the others named.
+        ConfigError: a key is unknown or its value is out of range; the first problem is explained, others
+        named.
     """
     try:
         return model.model_validate(data)
     except ValidationError as error:
         known = [*known_keys(model, key), *also_known]
         removed = [*_REMOVED, *(f"{key}.{name}" for name in getattr(model, "REMOVED", ()))]
-        raise _translated(error.errors(include_url=False), key, origins or {}, known, removed) from error
+        raise _translate(error.errors(include_url=False), key, origins or {}, known, removed) from error
 
 
 def unknown_key(key: str, known: Iterable[str], origin: object | None = None) -> ConfigError:
-    """Return the error of a key that is not one of those `known`, with the nearest of them."""
+    """Return the error for a key that is not in `known`, suggesting the nearest."""
     place = None if origin is None else str(origin)
     return ConfigError(key, "unknown key", origin=place, nearest=_nearest(key, list(known)))
 
 
-def _translated(
+def _translate(
     errors: list[ErrorDetails],
     prefix: str,
     origins: Mapping[str, object],
@@ -136,12 +137,12 @@ def _problem(error: ErrorDetails) -> str:
     hidden = not isinstance(given, bool | int | float | str) or any(is_secret(str(p)) for p in error["loc"])
     if hidden:
         return message
-    shown = redact(given) if isinstance(given, str) else given  # an address may hold a password
+    shown = redact(given) if isinstance(given, str) else given  # a URL may contain a password
     return f"{message}; it is {shown!r}"[:300]
 
 
 def _origin(key: str, origins: Mapping[str, object], *, inside: bool) -> object | None:
-    """Return the origin of `key`, of the list that holds it, or of the first value `inside` it."""
+    """Return the origin of `key`, of the list that contains it, or of the first value `inside` it."""
     if inside and key not in origins:
         return next((origin for each, origin in origins.items() if each.startswith(f"{key}.")), None)
     while key and key not in origins:
@@ -150,7 +151,7 @@ def _origin(key: str, origins: Mapping[str, object], *, inside: bool) -> object 
 
 
 def _nearest(key: str, known: Iterable[str]) -> str | None:
-    """Return the known key beside `key` with the most similar name, or one elsewhere with nearly the same."""
+    """Return the most similar known key beside `key`, or one elsewhere with nearly the same name."""
     sections = {each.rsplit(".", depth)[0] for each in known for depth in range(each.count(".") + 1)}
     parent, _, name = key.rpartition(".")
     beside = {each.rpartition(".")[2]: each for each in sections if each.rpartition(".")[0] == parent}
@@ -162,17 +163,17 @@ def _nearest(key: str, known: Iterable[str]) -> str | None:
 
 
 def _model_within(annotation: object) -> type[BaseModel] | None:
-    """Return the model that a field holds, be it directly, optionally, or as the value of a mapping."""
+    """Return the model of a field, whether direct, optional, or the value of a mapping."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next(filter(None, map(_model_within, get_args(annotation))), None)
 
 
-def gather_sections(tree: Tree, installed: Collection[str]) -> Tree:
-    """Return what one layer says under `memory` with the section of every backend in its own place.
+def place_sections(tree: Tree, installed: Collection[str]) -> Tree:
+    """Return a layer's `memory` section with the section of every backend in its own place.
 
-    `backends.<id>` moves to `<id>` where such a backend is installed. A section that stood under `backends`
-    counts as enabled unless some layer says otherwise.
+    `backends.<id>` moves to `<id>` if such a backend is installed. A section found under `backends` counts as
+    enabled unless some layer says otherwise.
 
     Raises:
         ConfigError: a key is given in both places.
@@ -182,7 +183,7 @@ def gather_sections(tree: Tree, installed: Collection[str]) -> Tree:
         return tree
     gathered = {name: item for name, item in tree.items() if name != "backends"}
     for name, section in listed.items():
-        section = _counted_as_enabled(section)
+        section = _enabled_by_default(section)
         if name in installed:
             gathered[name] = _joined(gathered.get(name), section, name)
         else:
@@ -193,15 +194,15 @@ def gather_sections(tree: Tree, installed: Collection[str]) -> Tree:
 
 
 def ids_of_sections(registry: Registry) -> tuple[str, ...]:
-    """Return the ids of the installed backends whose section stands under `memory` itself."""
+    """Return the ids of the installed backends whose section is directly under `memory`."""
     return tuple(id_ for id_ in registry.backends.ids if not is_taken(id_))
 
 
 def check_sections(tree: Tree, registry: Registry) -> None:
-    """Check that each section of `tree` is known with the installed backends.
+    """Check that each section of `tree` belongs to an installed backend.
 
     Raises:
-        ConfigError: one is not.
+        ConfigError: one does not.
     """
     ids = ids_of_sections(registry)
     for name, item in tree.items():
@@ -210,21 +211,21 @@ def check_sections(tree: Tree, registry: Registry) -> None:
 
 
 def all_known_keys(registry: Registry) -> Iterator[str]:
-    """Yield all keys that are known with the installed backends."""
+    """Yield all keys known to the core and the installed backends."""
     yield from known_keys(Settings)
     for id_ in ids_of_sections(registry):
         yield from (f"memory.{id_}", *known_keys(BackendSection, f"memory.{id_}"))
 
 
-def _counted_as_enabled(section: Tree | Leaf) -> Tree | Leaf:
+def _enabled_by_default(section: Tree | Leaf) -> Tree | Leaf:
     if isinstance(section, Leaf) and not section.is_empty:
-        return section  # no section at all; the check says so
+        return section  # not a section; validation will report it
     keys = section if isinstance(section, dict) else {}
     return {"enabled": Leaf(value=True, origin=origin_of(section), is_implied=True), **keys}
 
 
 def _joined(own: Tree | Leaf | None, listed: Tree | Leaf, key: str) -> Tree | Leaf:
-    """Return what the place of its own and the place under `backends` say together."""
+    """Combine the section at its own place with the one under `backends`."""
     if own is None or (isinstance(own, Leaf) and own.is_empty):
         return listed
     if isinstance(listed, Leaf) and (listed.is_empty or listed.is_implied):

@@ -1,4 +1,4 @@
-"""The one reader of YAML: turns the text of a settings file into a tree whose leaves know their line."""
+"""Parses the text of a settings file (YAML, JSON5) into a tree whose leaves know their line."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -21,14 +21,14 @@ WORKSPACES = "workspaces"
 
 
 def parse(text: str, file: Path, layer: Layer, *, foreign: Collection[str] | None = None) -> dict[str, Tree]:
-    """Return what the text of `file` says under `memory`, and under each dotted key of `foreign` that it has.
+    """Return the content of `file` under `memory`, and under each dotted key in `foreign` that it has.
 
-    Without `foreign`, which are keys of another program, the file is ours alone; what stands there and is no
-    section is returned as one with a blank key. JSON5 is read as well. The user's own file may say under
-    `workspaces` what counts in single folders: by folder, and there as under `memory`.
+    `foreign` are keys of another program. Without it the file is entirely ours, and anything else in it that
+    is not a section is returned under a blank key. JSON5 is accepted too. The user's own file may have
+    settings for single folders under `workspaces`: by folder, and below that as under `memory`.
 
     Raises:
-        ConfigError: it is not valid YAML, too large, or is ours and says something else.
+        ConfigError: it is not valid YAML, is too large, or is ours and has other content.
     """
     root = _compose(_json_as_yaml(text) if file.suffix == ".json" else text, file)
     if root is None or root.tag == f"{_CORE}null":
@@ -64,11 +64,11 @@ def _section(read: Tree | Leaf) -> Tree:
 
 
 _JSON_PARTS = re.compile(r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|(//[^\n]*|/\*.*?\*/)|([:\t])""", re.DOTALL)
-"""A text in JSON5, a comment, and what YAML takes for something else where no space follows, or at all."""
+"""A string in JSON5, a comment, and what YAML misreads unless a space follows, or misreads anyway."""
 
 
 def _json_as_yaml(text: str) -> str:
-    """Return JSON5 as YAML with the same lines."""
+    """Convert JSON5 to YAML with the same line numbers."""
 
     def part(found: re.Match[str]) -> str:
         quoted, comment, mark = found.groups()
@@ -93,7 +93,7 @@ _CORE = "tag:yaml.org,2002:"
 
 
 class PlainWords(yaml.resolver.BaseResolver):
-    """Types plain words as YAML 1.2 does, in which `on`, `no` and `12:30` are texts."""
+    """Resolves plain words as YAML 1.2 does, in which `on`, `no` and `12:30` are strings."""
 
 
 for _kind, _pattern, _first in (
@@ -106,9 +106,9 @@ for _kind, _pattern, _first in (
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes with the plain words of YAML 1.2, within bounds.
+    """Composes nodes with the plain words of YAML 1.2, within limits.
 
-    The loader in C is not used: text that is nested deeply enough overflows its stack and ends the process.
+    The C loader is not used: deeply nested text overflows its stack and kills the process.
     """
 
     yaml_implicit_resolvers = PlainWords.yaml_implicit_resolvers
@@ -148,7 +148,7 @@ class _NodeReader:
     def read(self, node: yaml.Node, key: str, origin: Origin) -> Tree | Leaf:
         """Return the tree below `key`.
 
-        A node that is met twice stands behind an alias; a few aliases of aliases make a tree of any size.
+        A node that is visited twice is an alias; a few aliases of aliases can make a tree of any size.
         """
         if id(node) in self.seen:
             raise ConfigError(key, "YAML aliases are not read; write the value out", origin=str(origin))
@@ -171,14 +171,14 @@ class _NodeReader:
     def pairs(
         self, node: yaml.Node, key: str, *, longest: int = MAX_NAME
     ) -> Iterator[tuple[str, yaml.Node, Origin]]:
-        """Yield each name of a mapping in snake_case, what stands there, and its origin."""
+        """Yield each name of a mapping in snake_case, its value, and its origin."""
         if not isinstance(node, yaml.MappingNode):
             raise ConfigError(key or "memory", "expected keys and values", origin=str(self.origin(node)))
         names: set[str] = set()
         for name_node, value_node in node.value:
             name = setting_name(str(name_node.value), key)
             origin = self.origin(name_node)
-            if not name.isprintable() or len(name) > longest:  # it would end up in messages on a terminal
+            if not name.isprintable() or len(name) > longest:  # it would appear in messages on a terminal
                 raise ConfigError(key or "memory", f"{name!r:.200} is no key", origin=str(origin))
             if name in names:
                 raise ConfigError(join(key, name), "set twice in this file", origin=str(origin))
@@ -186,7 +186,7 @@ class _NodeReader:
             yield name, value_node, origin
 
     def find(self, node: yaml.Node, path: Sequence[str]) -> Iterator[tuple[yaml.Node, Origin]]:
-        """Yield what stands at a path of names, where `*` is every entry of a list, and the origin of it."""
+        """Yield the nodes at a path of names, in which `*` is every entry of a list, with their origins."""
         name, *rest = path
         match node:
             case yaml.SequenceNode() if name == "*":

@@ -1,1 +1,1 @@
-"""Enters the memory in the configuration files of agents, and takes it out again (`cmem connect`)."""
+"""Adds the memory to the configuration files of agents, and removes it again (`cmem connect`)."""

@@ -1,4 +1,4 @@
-"""Where each agent keeps its MCP servers and hooks, and in which shape, as `clients.toml` has it."""
+"""Where each agent keeps its MCP servers and hooks, and in which format, from `clients.toml`."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,15 +12,15 @@ from composable_memory.data_files import tables
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 SERVER = "composable-memory"
-"""The name of our server in the files of all agents."""
+"""The name of our server in every agent's files."""
 
 Scope = Literal["user", "project"]
 HookShape = Literal["groups", "flat"]
-"""Whether an event has groups of hooks, as Claude Code has it, or the hooks themselves."""
+"""Whether an event has groups of hooks, as in Claude Code, or the hooks themselves."""
 
 HOOK_TIMEOUT_S = 15
 LAST_HOOK_TIMEOUT_S = 60
-"""At the end of a session a language model may be asked for a summary."""
+"""Longer, because a language model may be asked for a summary at the end of a session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Places:
     platform: str = sys.platform
 
     def find(self, paths: Sequence[str]) -> Path:
-        """Return the first path whose variable is set, as `clients.toml` has them."""
+        """Return the first path whose variable is set; paths are as in `clients.toml`."""
         for path in paths:
             first, _, rest = path.partition("/")
             match first:
@@ -49,15 +49,15 @@ class Places:
 
 
 _SETTINGS = {"darwin": ("~/Library/Application Support",), "win32": ("$APPDATA", "~/AppData/Roaming")}
-"""Where desktop applications keep their settings, by system."""
+"""Where desktop applications keep their settings, by operating system."""
 
 Paths: TypeAlias = Mapping[Scope, tuple[str, ...]]
-"""The paths of a file for each scope, as `Places.find` takes them."""
+"""The paths of a file for each scope, for `Places.find`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """An agent: its files for each scope, where servers stand in them, and the hooks of its events."""
+    """An agent: its files for each scope, where they list servers, and the hooks for its events."""
 
     title: str
     servers: Paths
@@ -70,12 +70,12 @@ class Client:
     hint: str = ""
 
     def server(self, words: Sequence[str]) -> dict[str, object]:
-        """Return the entry of a server that these words start."""
+        """Return the entry for a server started by this command line."""
         kind = {"type": "stdio"} if self.has_type else {}
         return {**kind, "command": words[0], "args": [*words[1:]]}
 
     def hook(self, command: str, name: str) -> dict[str, object]:
-        """Return the entry of a hook."""
+        """Return the entry for a hook."""
         if self.version is not None:
             return {"command": command}
         limit = LAST_HOOK_TIMEOUT_S if name == "session-end" else HOOK_TIMEOUT_S
@@ -87,4 +87,4 @@ CLIENTS: Final[Mapping[str, Client]] = TypeAdapter(dict[str, Client]).validate_p
     tables(__package__, "clients.toml")
 )
 GENERIC = "generic"
-"""Stands for any other client of MCP, whose files are not known."""
+"""Stands for any other MCP client, whose files are not known."""

@@ -1,4 +1,4 @@
-"""What `cmem connect` changes in the files of an agent: planned first, and written only by `write`."""
+"""The changes of `cmem connect` to an agent's files: planned first, and only written by `write`."""
 
 import os
 import shlex
@@ -17,20 +17,21 @@ from composable_memory_ops_logs.private_files import BINARY, make_private_folder
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 COPIES = "connect"
-"""The folder in the state folder with a copy of each file as it was before we were in it."""
+"""The subfolder of the state folder with a copy of each file from before our first change."""
 
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | BINARY
 _NOTHING_LEFT = frozenset({"", "{}", '{"version":1}'})
-"""What a file without blanks says that we made and left; comments and empty sections are somebody's."""
+"""What is left in a file that we created when we are removed, without spaces; anything else is others'."""
 PACKAGE = "composable-memory[mcp]"
 PROGRAMS = ("cmem", "composable-memory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """A file as it is, and as it is to be; None where there is none.
+    """A file as it is and as it will be; None where there is no file.
 
-    `had_us` says that we are in it already. One that undoes another may have a `copy` of the file as it was.
+    `had_us` says that it already contains us. An edit that undoes another may have a `copy` of the original
+    file.
     """
 
     path: Path
@@ -42,17 +43,17 @@ class Edit:
 
     @property
     def is_change(self) -> bool:
-        """Return whether anything changes."""
+        """Return whether the edit changes anything."""
         return self.before != self.after
 
 
 def plan(
     client: Client, places: Places, scope: Scope, words: Sequence[str], options: Sequence[str], *, hooks: bool
 ) -> tuple[Edit, ...]:
-    """Return what enters a server and hooks in the files of an agent; `words` start cmem.
+    """Return the edits that add a server and hooks to an agent's files; `words` is the command line of cmem.
 
     Raises:
-        ConfigError: a file cannot be read, or not be changed without a risk for what is in it.
+        ConfigError: a file cannot be read, or not edited without risk to its other content.
     """
     entry = client.server([*words, "mcp", *options])
     commands = [*hook_commands(client, words, options)]
@@ -67,7 +68,7 @@ def plan(
 
 
 def plan_undo(client: Client, places: Places, scope: Scope, state_dir: Path) -> tuple[Edit, ...]:
-    """Return what takes us out of the files of an agent; one that nobody else changed becomes what it was.
+    """Return the edits that remove us from an agent's files; a file changed only by us becomes the original.
 
     Raises:
         ConfigError: a file cannot be read.
@@ -77,20 +78,20 @@ def plan_undo(client: Client, places: Places, scope: Scope, state_dir: Path) -> 
         _edit(file, client, lambda text, toml: file_text.without_us(text, client, is_toml=toml))
         for file in files
     )
-    return tuple(_as_it_was(edit, state_dir) for edit in edits)
+    return tuple(_restored(edit, state_dir) for edit in edits)
 
 
 def write(edit: Edit, state_dir: Path, *, is_private: bool) -> Path | None:
-    """Change a file in one step, and return where it is kept as it was; links to it stay links.
+    """Change a file atomically, and return where its original is kept; links to it stay links.
 
-    A new file is for its owner alone if `is_private`.
+    A new file is readable by its owner only if `is_private`.
 
     Raises:
-        ConfigError: somebody else changed it meanwhile.
-        OSError: it cannot be written; then it is as it was.
+        ConfigError: it was changed in the meantime.
+        OSError: it cannot be written; then it is unchanged.
     """
     _require_unchanged(edit)
-    kept = _keep_undone(edit, state_dir) if edit.is_undo else _keep(edit, state_dir)
+    kept = _keep_undone(edit, state_dir) if edit.is_undo else _keep_original(edit, state_dir)
     if edit.after is None:
         _require_unchanged(edit)
         edit.path.unlink()
@@ -102,7 +103,7 @@ def write(edit: Edit, state_dir: Path, *, is_private: bool) -> Path | None:
                 new.flush()
                 os.fsync(new.fileno())
             scratch.chmod(mode)
-            # Disks take their time, and an agent that runs may save its settings at any moment.
+            # Disks are slow, and a running agent may save its settings at any moment.
             _require_unchanged(edit)
     else:
         edit.path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,23 +124,23 @@ def _require_unchanged(edit: Edit) -> None:
 def hook_commands(
     client: Client, words: Sequence[str], options: Sequence[str]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield for each event of an agent the name of a hook and its command, for a shell."""
+    """Yield for each event of an agent the name of a hook and its shell command."""
     for event, names in client.hooks.items():
         for name in names:
             yield event, name, shell_command([*words, "hook", name, *options])
 
 
 def shell_command(words: Sequence[str]) -> str:
-    """Return words as a command for the shell of this system."""
+    """Return words as a command line for the shell of this system."""
     if os.name == "nt":
         return subprocess.list2cmdline([word.replace("\\", "/") for word in words])
     return shlex.join(words)
 
 
 def running_command(program: str, prefix: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the words that start this program again: `program` as it was called, of the Python in `prefix`.
+    """Return the command line that starts this program again, given its `program` path and Python `prefix`.
 
-    What uvx and `pipx run` made for one run is gone by then, so there they are asked again.
+    What uvx and `pipx run` install for one run will be gone, so use these to start it again.
     """
     parts = prefix.parts
     if "uv" in parts and {"archive-v0", "environments-v2"} & set(parts):
@@ -152,11 +153,11 @@ def running_command(program: str, prefix: Path, environ: Mapping[str, str]) -> t
 
 
 Change = Callable[[str, bool], str]
-"""Changes a text, which is TOML or not."""
+"""Changes a text; the flag says whether it is TOML."""
 
 
 def _edit(path: Path, client: Client, change: Change) -> Edit:
-    path = path.resolve()  # the file of a dotfile manager is behind a link, which has to stay one
+    path = path.resolve()  # a dotfile manager keeps the file behind a link, which must stay a link
     before, is_toml = _read(path), path.suffix == ".toml"
     text = before or ""
     try:
@@ -178,7 +179,7 @@ def _read(path: Path) -> str | None:
         raise ConfigError("connect", "not text in UTF-8", origin=str(path)) from error
 
 
-def _as_it_was(edit: Edit, state_dir: Path) -> Edit:
+def _restored(edit: Edit, state_dir: Path) -> Edit:
     edit = replace(edit, is_undo=True)
     if not edit.is_change or edit.before is None or edit.after is None:
         return edit
@@ -188,8 +189,8 @@ def _as_it_was(edit: Edit, state_dir: Path) -> Edit:
     return replace(edit, after=None) if "".join(edit.after.split()) in _NOTHING_LEFT else edit
 
 
-def _keep(edit: Edit, state_dir: Path) -> Path | None:
-    """Keep a file as it was before we were in it; a file that we change again was kept then."""
+def _keep_original(edit: Edit, state_dir: Path) -> Path | None:
+    """Keep the original of a file; if it already contained us, that was kept before."""
     if edit.before is None or edit.after is None:
         return None
     kept, earlier = edit.before.encode(), _copy_of(edit.path, edit.before, state_dir)
@@ -197,26 +198,26 @@ def _keep(edit: Edit, state_dir: Path) -> Path | None:
         kept = earlier.read_bytes()
     elif edit.had_us:
         return None
-    return _kept(_copy_of(edit.path, edit.after, state_dir), kept)
+    return _write_copy(_copy_of(edit.path, edit.after, state_dir), kept)
 
 
 def _keep_undone(edit: Edit, state_dir: Path) -> Path | None:
-    """Keep a file that others changed after us as it was before we go; the last one of each path."""
+    """Keep a file that others changed since, as it was before our removal; only the last one per path."""
     if edit.before is None or edit.after is None or edit.copy is not None:
         return None
-    return _kept(
+    return _write_copy(
         state_dir / COPIES / f"undone-{_digest(str(edit.path))}-{edit.path.name}", edit.before.encode()
     )
 
 
-def _kept(copy: Path, data: bytes) -> Path:
+def _write_copy(copy: Path, data: bytes) -> Path:
     make_private_folder(copy.parent)
     replace_file(copy, data, survives="power cut")
     return copy
 
 
 def _copy_of(path: Path, text: str, state_dir: Path) -> Path:
-    """Return where a file is kept as it was before it had this text."""
+    """Return where the original of a file with this text is kept."""
     return state_dir / COPIES / f"{_digest(str(path))}-{_digest(text)}-{path.name}"
 
 

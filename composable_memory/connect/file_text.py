@@ -17,11 +17,11 @@ _OUR_HOOK = re.compile(
     r"(?:cmem|composable-memory|composable_memory\.cli)(?:\.exe)?[\"']? hook "
     r"(session-start|prompt|turn|compaction|message|summary|session-end)\b"
 )
-_AROUND = re.compile(
+_WRAPPERS = re.compile(
     r"""^\s*(?:env|exec|nohup|command|timeout(?:\s+-\S+)*\s+[\d.]+[smh]?|\w+=(?:"[^"]*"|'[^']*'|[^\s"';&|]*))\s"""
     r"""|\s*(?:(?:\|\||;)\s*(?:true|:|exit\s+0)|[12&]?>>?\s*(?:&[12]|[^\s;&|<>"']+)|<\s*/dev/null|&|;)\s*\Z"""
 )
-"""What does nothing by itself around a call: variables, a limit of time, `2>/dev/null`, `|| true`."""
+"""What has no effect of its own around a call: variables, a timeout, `2>/dev/null`, `|| true`."""
 _SHELLS = frozenset({"sh", "bash", "zsh", "dash"})
 _PROGRAMS = frozenset({"cmem", "composable-memory"})
 _TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
@@ -30,14 +30,14 @@ _OUR_TABLE = re.compile(
 )
 _OTHER_FORM = f"{SERVER} is in it, in a form that is not changed here"
 _REMARKS = re.compile(r"(?:^[ \t]*(?:#[^\n]*)?(?:\n|\Z))*\Z", re.MULTILINE)
-"""Comments and blank lines at the end of a table: they are about what comes next."""
+"""Comments and blank lines at the end of a table: they belong to what follows."""
 
 
 def with_server(text: str, client: Client, entry: Mapping[str, object], *, is_toml: bool) -> str:
-    """Return the text with our server; what a user added to its entry stays.
+    """Return the text with our server; what the user added to its entry stays.
 
     Raises:
-        ValueError: the text cannot be read, or not be changed safely.
+        ValueError: the text cannot be parsed, or not edited safely.
     """
     if is_toml:
         return _with_table(text, client, entry)
@@ -52,7 +52,7 @@ def without_us(text: str, client: Client, *, is_toml: bool) -> str:
     """Return the text without our server and our hooks.
 
     Raises:
-        ValueError: the text cannot be read, or has our server in a form that is not changed here.
+        ValueError: the text cannot be parsed, or has our server in a form that is not supported here.
     """
     if is_toml:
         rest = "".join(part for is_ours, part in _tables(text) if not is_ours)
@@ -65,12 +65,12 @@ def without_us(text: str, client: Client, *, is_toml: bool) -> str:
 
 
 def with_hooks(text: str, client: Client, commands: Iterable[tuple[str, str, str]]) -> str:
-    """Return the text with our hooks, each given by its event, its name and its command.
+    """Return the text with our hooks, each given as event, name and command.
 
     Raises:
-        ValueError: the text cannot be read, or something else stands where hooks belong.
+        ValueError: the text cannot be parsed, or something else is where hooks belong.
     """
-    theirs = set(_called_by_others(text))
+    theirs = set(_called_with_others(text))
     wanted = [one for one in commands if one[:2] not in theirs]
     there = Counter((path[1], command) for path, command in _our_hooks(text))
     if there == Counter((event, command) for event, _, command in wanted):
@@ -93,8 +93,8 @@ def _our_hooks(text: str) -> Iterator[tuple[json_text.Path, str]]:
     yield from ((path, command) for path, command in _commands(text) if _is_our_hook(command))
 
 
-def _called_by_others(text: str) -> Iterator[tuple[object, str]]:
-    """Yield the event and the name of each hook of ours that a command of the user calls beside others."""
+def _called_with_others(text: str) -> Iterator[tuple[object, str]]:
+    """Yield event and name of each of our hooks that one of the user's commands calls along with others."""
     for path, command in _commands(text):
         if not _is_our_hook(command):
             yield from ((path[1], name) for name in _OUR_HOOK.findall(command))
@@ -109,12 +109,12 @@ def _commands(text: str) -> Iterator[tuple[json_text.Path, str]]:
 
 
 def _is_our_hook(command: object) -> bool:
-    return isinstance(command, str) and _OUR_HOOK.search(command) is not None and _is_one_call_of_us(command)
+    return isinstance(command, str) and _OUR_HOOK.search(command) is not None and _starts_only_us(command)
 
 
-def _is_one_call_of_us(command: str) -> bool:
-    """Return whether a command starts us and nothing else; what else a user does there is the user's."""
-    while (bare := _AROUND.sub("", command)) != command:
+def _starts_only_us(command: str) -> bool:
+    """Return whether a command starts only us; whatever else it does belongs to the user."""
+    while (bare := _WRAPPERS.sub("", command)) != command:
         command = bare
     lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
     lexer.whitespace_split, lexer.commenters = True, ""
@@ -126,7 +126,7 @@ def _is_one_call_of_us(command: str) -> bool:
         return False
     match words:
         case [shell, "-c", inner] if PurePosixPath(shell).name in _SHELLS:
-            return _is_one_call_of_us(inner)
+            return _starts_only_us(inner)
         case [_, "-m", "composable_memory.cli", "hook", *_]:
             return True
         case [program, "hook", *_] | [_, "--from", _, program, "hook", *_]:
@@ -141,10 +141,10 @@ def _is_our_program(path: str) -> bool:
 
 
 def others(text: str, *, is_toml: bool) -> object:
-    """Return what a text says of anything but us; None if nothing. Sections that are empty do not count.
+    """Return the content of a text without us; None if there is none. Empty sections do not count.
 
     Raises:
-        ValueError: the text cannot be read.
+        ValueError: the text cannot be parsed.
     """
     rest = _others(tomllib.loads(text) if is_toml else json_text.parse(text).value)
     if isinstance(rest, dict):
@@ -168,7 +168,7 @@ def _others(value: object) -> object:
 
 
 def table(client: Client, entry: Mapping[str, object]) -> str:
-    """Return our server as a table in TOML, whose strings may be written as those of JSON."""
+    """Return our server as a TOML table; TOML accepts JSON strings."""
     lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in entry.items())
     return f"[{'.'.join((*client.key, SERVER))}]\n{''.join(lines)}"
 
@@ -204,7 +204,7 @@ def _with_lines(part: str, entry: Mapping[str, object]) -> str:
 
 
 def _tables(text: str) -> list[tuple[bool, str]]:
-    """Return the text in parts, and which of them are our tables; a blank line before one belongs to it."""
+    """Split the text and mark which parts are our tables; a blank line before a table belongs to it."""
     starts = [0, *(found.start() for found in _TABLE.finditer(text)), len(text)]
     parts: list[tuple[bool, str]] = []
     for begin, end in pairwise(starts):

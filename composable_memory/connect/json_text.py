@@ -1,4 +1,4 @@
-"""Edits JSON as text, so that comments, order and layout stay; trailing commas and JSON5 are read (pure)."""
+"""Edits JSON as text, keeping comments, order and layout; accepts trailing commas and JSON5 (pure)."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 Path: TypeAlias = tuple[str | int, ...]
-"""Names of members and places in arrays, from the root on."""
+"""Names of members and indices of array entries, from the root."""
 
 _SPACE = re.compile(r"(?:[\s\ufeff]|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _WORD = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|[^\s,:\[\]{}"\'/]+')
@@ -20,7 +20,7 @@ _MAX_DEPTH = 64
 class Node:
     """A value in a text from `start` to `end`: an object, an array, or a word.
 
-    What is plain JSON is read into `known` in one go, megabytes of it, its parts only where they are asked.
+    Plain JSON is parsed into `known` at once, even megabytes of it; its parts are located only on demand.
     """
 
     text: str
@@ -39,7 +39,7 @@ class Node:
 
     @property
     def value(self) -> object:
-        """Return the value itself."""
+        """Return the parsed value."""
         if self.read is None:
             return self.known
         if self.kind == "{":
@@ -47,21 +47,21 @@ class Node:
         return [part.node.value for part in self.parts]
 
     def find(self, path: Sequence[str | int]) -> "Node | None":
-        """Return what stands at a path; of members with the same name the last counts."""
+        """Return the node at a path; of members with the same name the last counts."""
         if not path:
             return self
         inner = next((part.node for part in reversed(self.parts) if part.name == path[0]), None)
         return inner and inner.find(path[1:])
 
     def walk(self, path: Path = ()) -> Iterator[tuple[Path, "Node"]]:
-        """Yield everything within, with its path, from the end to the beginning."""
+        """Yield every node below, with its path, from the end to the beginning."""
         for part in reversed(self.parts):
             yield (*path, part.name), part.node
             yield from part.node.walk((*path, part.name))
 
 
 class Part(NamedTuple):
-    """A member of an object by its name, or an entry of an array by its place; it begins at `start`."""
+    """A member of an object by name, or an entry of an array by index; it begins at `start`."""
 
     name: str | int
     start: int
@@ -69,25 +69,25 @@ class Part(NamedTuple):
 
 
 def parse(text: str) -> Node:
-    """Return the root of a text; a blank one is an empty object.
+    """Return the root of a text; a blank text is an empty object.
 
     Raises:
-        ValueError: it is not JSON, nor what JSON5 adds to it.
+        ValueError: it is neither JSON nor JSON5.
     """
     begin = _skip(text, 0)
     if begin == len(text):
         return Node(text, begin, begin, "{", ())
     root = _node(text, begin, 0)
     if _skip(text, root.end) != len(text):
-        raise _refusal(text, root.end)
+        raise _syntax_error(text, root.end)
     return root
 
 
 def with_value(text: str, path: Sequence[str], value: object) -> str:
-    """Return the text with a value at a path of names, in the place of what is there or behind the others.
+    """Return the text with a value set at a path of names, replacing the present one or appended.
 
     Raises:
-        ValueError: the text cannot be read, or something that is no object stands on the way.
+        ValueError: the text cannot be parsed, or something on the path is not an object.
     """
     container = parse(text)
     for depth, name in enumerate(path):
@@ -103,10 +103,10 @@ def with_value(text: str, path: Sequence[str], value: object) -> str:
 
 
 def with_entry(text: str, path: Sequence[str], value: object) -> str:
-    """Return the text with one more entry in the array at a path, which is made if it is not there.
+    """Return the text with one more entry in the array at a path, which is created if missing.
 
     Raises:
-        ValueError: as of `with_value`.
+        ValueError: as for `with_value`.
     """
     array = parse(text).find(path)
     if array is None:
@@ -117,7 +117,7 @@ def with_entry(text: str, path: Sequence[str], value: object) -> str:
 
 
 def without(text: str, path: Path) -> str:
-    """Return the text without what stands at a path, and without the containers that this empties."""
+    """Return the text without the value at a path, and without containers that become empty."""
     root = parse(text)
     while len(path) > 1 and len(_parent(root, path).parts) == 1:
         path = path[:-1]
@@ -154,14 +154,14 @@ def _node(text: str, start: int, depth: int) -> Node:
     try:
         value, end = _PLAIN.raw_decode(text, start)
         return Node(text, start, end, opening, known=value)
-    except (ValueError, RecursionError):  # comments and the like, or an error, which is to be told
+    except (ValueError, RecursionError):  # comments and the like, or a syntax error to report
         parts, end = _parts(text, start, depth)
         return Node(text, start, end, opening, parts)
 
 
 def _parts(text: str, start: int, depth: int) -> tuple[tuple["Part", ...], int]:
     if depth > _MAX_DEPTH:
-        raise _refusal(text, start)
+        raise _syntax_error(text, start)
     is_object = text[start] == "{"
     parts: list[Part] = []
     at, closing = _skip(text, start + 1), "}" if is_object else "]"
@@ -181,7 +181,7 @@ def _parts(text: str, start: int, depth: int) -> tuple[tuple["Part", ...], int]:
 def _word(text: str, at: int) -> tuple[object, int]:
     found = _WORD.match(text, at)
     if found is None:
-        raise _refusal(text, at)
+        raise _syntax_error(text, at)
     word = found[0]
     try:
         return json.loads(word), found.end()
@@ -191,7 +191,7 @@ def _word(text: str, at: int) -> tuple[object, int]:
 
 def _expect(text: str, at: int, mark: str) -> int:
     if text[at : at + 1] != mark:
-        raise _refusal(text, at)
+        raise _syntax_error(text, at)
     return _skip(text, at + 1)
 
 
@@ -200,14 +200,14 @@ def _skip(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _refusal(text: str, at: int) -> ValueError:
+def _syntax_error(text: str, at: int) -> ValueError:
     return ValueError(f"line {text.count(chr(10), 0, at) + 1} cannot be read as JSON")
 
 
 def _with_part(text: str, container: Node, value: object, name: str | None = None) -> str:
     if container.kind != ("{" if name is not None else "["):
         raise ValueError("something else stands where a section is expected")
-    if container.start == container.end:  # a blank text, or one of comments alone
+    if container.start == container.end:  # blank, or only comments
         above = f"{text}\n" if text.strip("\ufeff \t") and not text.endswith("\n") else text
         text, container = f"{above}{{}}\n", Node(text, len(above), len(above) + 2, "{", ())
     newline = "\r\n" if "\r\n" in text else "\n"
@@ -239,7 +239,7 @@ def _shown(value: object, text: str, margin: str, *, is_inline: bool = False) ->
 
 
 def _margin(text: str, at: int) -> str:
-    """Return what the line at a place begins with."""
+    """Return the indentation of the line at a position."""
     line = text[text.rfind("\n", 0, at) + 1 : at]
     return line[: len(line) - len(line.lstrip(" \t"))]
 

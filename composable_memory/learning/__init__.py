@@ -1,7 +1,7 @@
-"""Weights that learn: judgements, advice, replay and experiments, over the log and the store of a memory.
+"""Weights that learn: judgements, advice, replay and experiments on the log and store of a memory.
 
-The package `composable_memory_feedback` below decides, on values alone: what a judgement counts, which
-weights to advise. This one fetches what it decides on, and applies it to an open memory.
+The package `composable_memory_feedback` below makes the decisions, as pure functions: what a judgement
+counts, which weights to advise. This package fetches their input and applies them to an open memory.
 """
 
 from typing import TYPE_CHECKING
@@ -35,7 +35,7 @@ _MODULES = {
     "judging": "EvaluationRun LearningStats OutcomeCallback TextReader",
     "service": "Learning open_learning",
 }
-"""A search needs only the weights in force, in a tenth of the time."""
+"""Imported on demand: a search only needs the active weights, which load in a tenth of the time."""
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(__name__, _MODULES)

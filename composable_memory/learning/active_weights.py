@@ -1,7 +1,7 @@
-"""What every open memory does for learning: the active weights, and what was shown lately.
+"""The part of learning that every open memory needs: the active weights, and the latest results.
 
-The weights are found by the settings and the store, and handed to the running manager; changes that other
-processes make are followed. That costs little where nothing is learnt.
+The weights come from the settings and the store and are passed to the running manager; changes by other
+processes are followed. All this costs little if nothing is learnt.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsReport(ActiveWeights):
-    """The weights in force, and those of the settings.
+    """The active weights, and those of the settings.
 
-    `since` is when an adopted table came into force; None where the settings' own are.
+    `since` is when an adopted table became active; None if the settings' own weights are.
     """
 
     base: WeightTable
@@ -32,9 +32,9 @@ class WeightsReport(ActiveWeights):
 
 
 async def active_weights(context: LearningContext) -> WeightsReport:
-    """Return the weights in force, and why an adopted table is not, if so.
+    """Return the active weights, and why an adopted table is not active, if so.
 
-    An adopted table counts as long as the settings say of the weights what they said when it was adopted.
+    An adopted table stays active as long as the weights in the settings are those it was adopted under.
     """
     found = await context.stored_if_any(
         lambda store: (store.current(), store.running_experiment(context.memory_id))
@@ -53,10 +53,10 @@ async def active_weights(context: LearningContext) -> WeightsReport:
 
 
 async def activate(context: LearningContext, live: LiveWeights | None) -> WeightsReport:
-    """Put in force what the store says, for the next query, and return it.
+    """Activate the stored weights, from the next query on, and return them.
 
     Raises:
-        FeedbackError: the store cannot be read; what was in force stays.
+        FeedbackError: the store cannot be read; the active weights stay.
     """
     report = await active_weights(context)
     if live is not None:
@@ -64,11 +64,11 @@ async def activate(context: LearningContext, live: LiveWeights | None) -> Weight
     return report
 
 
-LOOK_S = 2.0
-"""How soon a change that another process made is in force here."""
+POLL_S = 2.0
+"""How soon a change by another process becomes active here."""
 
 SURVIVED = (FeedbackError, OpsLogError, OSError)
-"""What the background of a memory goes on after."""
+"""Errors that do not stop the background tasks of a memory."""
 
 Sleep = Callable[[float], Awaitable[None]]
 Refresh = Callable[[], Awaitable[object]]
@@ -76,31 +76,31 @@ Refresh = Callable[[], Awaitable[object]]
 
 @asynccontextmanager
 async def follow_weights(context: LearningContext, refresh: Refresh) -> AsyncIterator[None]:
-    """Call `refresh` whenever another process changed the store, until the block is left."""
+    """Call `refresh` whenever another process has changed the store, until the block ends."""
     async with running(context.ops_log, {"follow weights": follow(context, refresh, context.pause)}):
         yield
 
 
 async def follow(context: LearningContext, refresh: Refresh, sleep: Sleep) -> None:
-    """Put in force what other processes change, until it is cancelled; `sleep` between two looks."""
+    """Activate changes by other processes until cancelled; `sleep` between checks."""
     seen: int | None = None
     while True:
-        with suppress(*SURVIVED):  # what was in force stays; opening has told of a store that cannot be read
+        with suppress(*SURVIVED):  # the active weights stay; opening has already reported an unreadable store
             mark = await context.stored_if_any(lambda store: store.change_mark())
             if mark != seen:
                 seen = mark
                 await refresh()
-        await sleep(LOOK_S)
+        await sleep(POLL_S)
 
 
 @asynccontextmanager
 async def running(
     ops_log: OpsLog, work: Mapping[str, Coroutine[object, object, None]]
 ) -> AsyncIterator[None]:
-    """Have work go on, by its names, until the block is left; what ends of itself by an error is logged."""
+    """Run tasks, given by name, until the block ends; one that fails is logged."""
     tasks = [asyncio.create_task(one, name=name) for name, one in work.items()]
     for task in tasks:
-        task.add_done_callback(partial(_tell_end, ops_log))
+        task.add_done_callback(partial(_log_end, ops_log))
     try:
         yield
     finally:
@@ -109,17 +109,17 @@ async def running(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def tell_failure(ops_log: OpsLog, step: str, error: BaseException) -> None:
+def log_failure(ops_log: OpsLog, step: str, error: BaseException) -> None:
     """Log that a step failed."""
-    from composable_memory_ops_logs import LearningFailed  # a search does without
+    from composable_memory_ops_logs import LearningFailed  # a search does not need it
 
     with trace():
         ops_log.emit(LearningFailed(step=step, error=ErrorInfo.of(error)), status="failure")
 
 
-def _tell_end(ops_log: OpsLog, task: asyncio.Task[None]) -> None:
+def _log_end(ops_log: OpsLog, task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        tell_failure(ops_log, task.get_name(), error)
+        log_failure(ops_log, task.get_name(), error)
 
 
 KEPT_QUERIES = 64
@@ -132,21 +132,21 @@ class RecentResults:
         self._shown: OrderedDict[str, tuple[str, tuple[MemorySearchResult, ...]]] = OrderedDict()
 
     def note(self, query: str, trace_id: str, results: Sequence[MemorySearchResult]) -> None:
-        """Remember what a query showed; the oldest is forgotten for it."""
+        """Remember the results of a query, dropping the oldest."""
         self._shown[trace_id] = (query, tuple(results))
         self._shown.move_to_end(trace_id)
         while len(self._shown) > KEPT_QUERIES:
             self._shown.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Forget all results."""
         self._shown.clear()
 
     def quoted_in(self, answer: str, trace_id: str) -> AnswerGiven | None:
-        """Return the event that tells what an answer quotes of a query; None if the query is not known."""
+        """Return the event with what an answer quotes from a query's results; None for an unknown query."""
         if trace_id not in self._shown:
             return None
-        # Few record answers; all others need not wait for what reads logs.
+        # Imported here: answers are seldom recorded, and everything else need not load what reads logs.
         from composable_memory_feedback.quoting import ShownText, quoted_places
 
         query, results = self._shown[trace_id]

@@ -1,4 +1,4 @@
-"""Ask an advisor for weights, check the proposal, and let a replay decide what it is worth."""
+"""Asks an advisor for weights, checks the proposal, and lets a replay decide what it is worth."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -30,8 +30,8 @@ from composable_memory_ops_logs import WeightsAdvised
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 WORST_QUERIES = 10
-MOST_TAKEN_BACK = 1000
-"""So many changes back it is looked whether a table was taken back."""
+MAX_ROLLBACKS = 1000
+"""How many changes to look back for tables that were rolled back."""
 TAKEN_BACK = Objection(
     code="taken-back",
     text="somebody went back from the same weights before; `cmem advise --apply` adopts them all the same",
@@ -42,7 +42,7 @@ Pace = Callable[[], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """A proposal, what speaks against adopting it, and how many judged queries it rests on."""
+    """A proposal, the objections to adopting it, and the number of judged queries behind it."""
 
     proposal: Proposal
     objections: tuple[Objection, ...] = ()
@@ -50,24 +50,24 @@ class Advice:
 
     @property
     def is_allowed(self) -> bool:
-        """Return whether nothing speaks against adopting it."""
+        """Return whether there are no objections."""
         return not self.objections
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """All that an advice is made from."""
+    """Everything that advice is based on."""
 
     cases: Sequence[Case]
     judgements: Sequence[Judgement]
     golden: Sequence[GoldenRecord]
     current: WeightTable
-    taken_back: Sequence[WeightTable]
-    """What somebody went back from, where nobody is asked before a change."""
+    rolled_back: Sequence[WeightTable]
+    """Tables that someone rolled back; only needed when no one is asked before a change."""
 
 
 class Advising:
-    """Makes advice for one memory and applies it."""
+    """Makes and applies advice for one memory."""
 
     def __init__(self, context: LearningContext, tables: WeightTables) -> None:
         self._context = context
@@ -81,9 +81,9 @@ class Advising:
         automatic: bool = False,
         pace: Pace = lambda: None,
     ) -> Advice:
-        """Return a proposal with what speaks against it, by default of the advisor of the settings.
+        """Return a proposal with the objections to it, by default from the advisor of the settings.
 
-        Nothing changes. An `automatic` change must not be one that somebody went back from.
+        Nothing changes. An `automatic` change must not repeat one that someone rolled back.
 
         Raises:
             FeedbackError: there is no log or store, or the language model is missing or fails.
@@ -93,14 +93,14 @@ class Advising:
             advice = await self._from_model(known)
         else:
             advice = await asyncio.to_thread(self._computed, known, pace)
-        self._tell(advice)
+        self._log(advice)
         return advice
 
     async def apply(self, advice: Advice, *, actor: str = "cli") -> WeightTable:
-        """Put a proposal in force.
+        """Activate a proposal.
 
         Raises:
-            FeedbackError: something speaks against it, or the weights changed after it was made.
+            FeedbackError: there are objections, or the weights changed after it was made.
         """
         if not advice.is_allowed:
             against = "; ".join(one.text for one in advice.objections)
@@ -115,14 +115,14 @@ class Advising:
             lambda store: (
                 store.judgements(since=first),
                 store.golden(),
-                _taken_back(store) if automatic else (),
+                _rolled_back(store) if automatic else (),
             )
         )
-        judgements, golden, taken_back = read or ((), (), ())
-        # It lists every enabled backend, and no other.
+        judgements, golden, rolled_back = read or ((), (), ())
+        # Lists every enabled backend, and no other.
         current = replace(report.table, weights={one: report.table[one] for one in context.backends})
         return _Known(
-            cases=cases, judgements=judgements, golden=golden, current=current, taken_back=taken_back
+            cases=cases, judgements=judgements, golden=golden, current=current, rolled_back=rolled_back
         )
 
     async def _from_model(self, known: _Known) -> Advice:
@@ -141,7 +141,7 @@ class Advising:
         return await asyncio.to_thread(self._judged, known, raw)
 
     def _computed(self, known: _Known, pace: Pace) -> Advice:
-        from composable_memory_feedback.advice import statistical  # brings numpy
+        from composable_memory_feedback.advice import statistical  # imports numpy
 
         proposal = statistical.advise(
             known.cases,
@@ -156,9 +156,9 @@ class Advising:
         return self._checked(known, proposal)
 
     def _judged(self, known: _Known, raw: Proposal) -> Advice:
-        """Clamp a proposal that was not made from a replay, and let the replay say what it is worth.
+        """Clamp a proposal that was not made by a replay, and replay it to find out what it is worth.
 
-        Where it goes further than one step, all of the way is replayed as well.
+        If it goes further than one step, it is replayed unclamped as well.
         """
         backends, limits = self._context.backends, self._context.settings.limits
         table = clamp_steps(raw.table, current=known.current, limits=limits, backends=backends)
@@ -174,12 +174,12 @@ class Advising:
             golden = compare_golden(known.golden, proposal.table, Replayer(), k=self._context.settings.depth)
         limits = self._context.settings.limits
         objections = check(proposal, limits=limits, golden=golden, backends=backends)
-        if any(same_proportions(proposal.table, one, backends=backends) for one in known.taken_back):
+        if any(same_proportions(proposal.table, one, backends=backends) for one in known.rolled_back):
             objections = (*objections, TAKEN_BACK)
         return Advice(proposal=proposal, objections=objections, cases=len(known.cases))
 
     def _gain(self, known: _Known, table: WeightTable) -> Interval | None:
-        """Return what replaying the judged queries says of a table; None where there are too few."""
+        """Return the gain of a table when replaying the judged queries; None if there are too few."""
         if len(known.cases) < LEAST_CASES:
             return None
         before, after = PolicyChange(table=known.current), PolicyChange(table=table)
@@ -187,14 +187,14 @@ class Advising:
         return gate(known.cases, before, after, ranker=Replayer(), k=depth).judged.difference
 
     def _worst(self, cases: Sequence[Case]) -> list[tuple[Case, float]]:
-        """Return the queries that were answered worst, with their nDCG."""
+        """Return the queries with the worst answers, with their nDCG."""
         depth = self._context.settings.depth
         scored = sorted(
             ((score(case.query.shown, case.evidence, k=depth), at) for at, case in enumerate(cases))
         )
         return [(cases[at], value) for value, at in scored[:WORST_QUERIES]]
 
-    def _tell(self, advice: Advice) -> None:
+    def _log(self, advice: Advice) -> None:
         proposal, gain = advice.proposal, advice.proposal.gain
         self._context.ops_log.emit(
             WeightsAdvised(
@@ -209,7 +209,7 @@ class Advising:
         )
 
 
-def _taken_back(store: FeedbackStore) -> list[WeightTable]:
-    """Return the tables that somebody went back from; the loop must not put them in force again."""
-    replaced = (one.replaced for one in store.history(MOST_TAKEN_BACK) if one.action != "adopt")
+def _rolled_back(store: FeedbackStore) -> list[WeightTable]:
+    """Return the tables that someone rolled back; the loop must not activate them again."""
+    replaced = (one.replaced for one in store.history(MAX_ROLLBACKS) if one.action != "adopt")
     return [store.table(version) for version in replaced if version is not None]

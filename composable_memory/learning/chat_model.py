@@ -1,4 +1,4 @@
-"""Opens the language model that the settings name, for those who ask it: judges, advisors, summaries."""
+"""Opens the language model of the settings, for judges, advisors and summaries."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def language_model(settings: JudgeSettings) -> AsyncIterator[LanguageModel]:
-    """Open the language model that the settings name.
+    """Open the language model of the settings.
 
     Raises:
-        FeedbackError: they name none, or what they say cannot be used.
+        FeedbackError: none is configured, or its settings are unusable.
     """
     async with await asyncio.to_thread(_chat_client, settings) as client:
         yield client
 
 
 def _chat_client(settings: JudgeSettings) -> "ChatClient":
-    from composable_memory_feedback.chat import ChatClient, ChatEndpoint  # reads the HTTP client's files
+    from composable_memory_feedback.chat import ChatClient, ChatEndpoint  # imports the HTTP client
 
     if settings.base_url is None:
         raise FeedbackError(

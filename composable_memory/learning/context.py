@@ -1,4 +1,4 @@
-"""What every part of learning works with: one memory's settings, its log, its store, and what names it."""
+"""What every part of learning works with: one memory's settings, log, store, and id."""
 
 import asyncio
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ T = TypeVar("T")
 class LearningContext:
     """The log and the store of one memory; both are read and written in threads.
 
-    The store is opened when it is first needed, so that a memory that learns nothing leaves no file.
+    The store is opened when first needed, so that a memory that learns nothing creates no file.
     """
 
     memory_id: str
@@ -53,9 +53,9 @@ class LearningContext:
     store_path: Path
     clock: Clock
     hide: HideForgotten = hide_nothing
-    """Blanks what was forgotten of the workspace; reads a file."""
+    """Blanks what was forgotten in the workspace; reads a file."""
     open_shared: "Callable[[], FeedbackStore] | None" = None
-    """Opens the store that several memories share, where the settings name one."""
+    """Opens the store shared by several memories, if the settings name one."""
     _store: "FeedbackStore | None" = None
     _remark: str | None = None
     _is_closed: bool = False
@@ -76,7 +76,7 @@ class LearningContext:
         """Return the context of the memory of a workspace.
 
         Raises:
-            ConfigError: the settings name a backend that keeps nothing that is learnt.
+            ConfigError: the settings name a backend that cannot store what is learnt.
         """
         memory = loaded.settings.memory
         memory_id = memory_id_of(memory.agent_id, workspace_id)
@@ -105,24 +105,24 @@ class LearningContext:
         )
 
     async def stored(self, work: "Callable[[FeedbackStore], T]") -> T:
-        """Return what `work` makes of the store, in a thread.
+        """Return `work(store)`, called in a thread.
 
         Raises:
             FeedbackError: the store cannot be opened, read or written, or is closed for good.
         """
-        return await asyncio.to_thread(lambda: work(self._opened()))
+        return await asyncio.to_thread(lambda: work(self._open()))
 
     async def stored_if_any(self, work: "Callable[[FeedbackStore], T]") -> T | None:
-        """Return what `work` makes of the store; None where nothing was ever stored."""
-        return await asyncio.to_thread(lambda: work(self._opened()) if self._is_there() else None)
+        """Return `work(store)`, called in a thread; None if nothing was ever stored."""
+        return await asyncio.to_thread(lambda: work(self._open()) if self._is_there() else None)
 
     @property
     def remark(self) -> str | None:
-        """Return what the user must know of the store, such as what was saved of a damaged one."""
+        """Return what the user must know about the store, such as what was salvaged of a damaged one."""
         return self._remark if self._store is None else self._store.remark
 
     async def pause(self, seconds: float) -> None:
-        """Wait, and no longer than until somebody tells of a change of a shared store."""
+        """Sleep, but wake up when a change of a shared store is reported."""
         store = self._store
         if self.open_shared is None or store is None:
             await asyncio.sleep(seconds)
@@ -142,7 +142,7 @@ class LearningContext:
 
         await asyncio.to_thread(close)
 
-    # All of this happens within threads: a caller who is cancelled leaves no store that nobody closes.
+    # All of this runs in threads: a cancelled caller must not leave a store that is never closed.
 
     def _is_there(self) -> bool:
         if self._store is not None or self._is_closed or self.open_shared is not None:
@@ -150,11 +150,11 @@ class LearningContext:
         try:
             feedback_stores(self.store_path.parent.parent)
             return self.store_path.exists()
-        except OSError:  # a folder that nobody may look into; opening it says so
+        except OSError:  # an unreadable folder; opening the store will report it
             return True
 
-    def _opened(self) -> "FeedbackStore":
-        # Most commands find no store; they need not wait for what it brings.
+    def _open(self) -> "FeedbackStore":
+        # Imported here: most commands find no store, and need not load it.
         from composable_memory_feedback.store.store import FeedbackStore
 
         with self._opening:
@@ -173,7 +173,7 @@ class LearningContext:
 def _shared(
     loaded: LoadedSettings, registry: Registry, services: FeedbackServices
 ) -> "Callable[[], FeedbackStore] | None":
-    """Return what opens the store that the settings name; None where each memory has a file of its own."""
+    """Return a function that opens the shared store of the settings; None if each memory has its own file."""
     memory, key = loaded.settings.memory, "memory.feedback.backend"
     backend_id = memory.feedback.backend
     if backend_id is None:

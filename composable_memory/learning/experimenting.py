@@ -1,4 +1,4 @@
-"""Compare two weight tables in live traffic: start and end experiments, and credit what was used."""
+"""Compares two weight tables in live traffic: starts and ends experiments, and credits used results."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from composable_memory.learning.context import LearningContext
 from composable_memory.learning.judging import Judging
-from composable_memory.learning.logged import from_log, streamed
+from composable_memory.learning.logged import from_log, stream_queries
 from composable_memory.learning.weight_tables import WeightTables
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.experiments import (
@@ -41,7 +41,7 @@ class Experimenting:
 
         Raises:
             FeedbackError: both rank alike, one finds nothing, another experiment is running, a number is out
-                of range, or there is no log to tell who wins.
+                of range, or there is no log to decide the winner.
         """
         await from_log(self._context, bool)
         if not all(any(table[one] for one in self._context.backends) for table in (a, b)):
@@ -66,11 +66,11 @@ class Experimenting:
             raise FeedbackError("no such experiment", subject=str(error), advice="change it") from error
         await self._context.stored(lambda store: store.start_experiment(record))
         await self._tables.refresh()
-        self._tell("start", record)
+        self._log("start", record)
         return record
 
     async def status(self) -> ExperimentStatus | None:
-        """Gather signals, and return how the running experiment stands, or the latest; None without any."""
+        """Gather signals, and return the status of the running experiment, or else the latest, if any."""
         records = await self._context.stored_if_any(lambda store: store.experiments()) or []
         if not records:
             return None
@@ -78,7 +78,7 @@ class Experimenting:
         return await self._status(record, gathers=True)
 
     async def _status(self, record: Experiment, *, gathers: bool) -> ExperimentStatus:
-        # One of which nothing is logged any more can still be stopped.
+        # Without a log, an experiment can still be stopped.
         if record.is_running and self._context.log_dir is not None:
             if gathers:
                 await self._judging.gather()
@@ -87,7 +87,7 @@ class Experimenting:
         return status_of(record, outcomes)
 
     async def end_if_over(self) -> str | None:
-        """End the running experiment when nothing is left to wait for; return its id if it was ended."""
+        """End the running experiment if there is nothing left to wait for; return its id if it was ended."""
         running = await self._context.stored_if_any(
             lambda store: store.running_experiment(self._context.memory_id)
         )
@@ -100,13 +100,13 @@ class Experimenting:
         return running.id
 
     async def stop(self, *, adopt: bool = False, actor: str = "cli") -> ExperimentStatus:
-        """End the running experiment, and put `b` in force if it won and that is wanted.
+        """End the running experiment; with `adopt`, activate `b` if it won.
 
-        An experiment that was decided before can be adopted afterwards.
+        An experiment that was already decided can be adopted later.
 
         Raises:
             FeedbackError: there is none, or `b` is to be adopted and did not win, or answers the golden
-                questions worse than is allowed; nothing ends then.
+                questions worse than allowed; then the experiment goes on.
         """
         status = await self.status()
         if status is None or not (status.record.is_running or adopt):
@@ -133,7 +133,7 @@ class Experimenting:
             lambda store: store.end_experiment(record.id, at, reason, status.decision)
         )
         await self._tables.refresh()
-        self._tell("decided" if status.decision else "stop", ended)
+        self._log("decided" if status.decision else "stop", ended)
         return replace(status, record=ended)
 
     async def _credit(self, record: Experiment) -> None:
@@ -151,8 +151,8 @@ class Experimenting:
             outcome = Outcome(experiment_id=record.id, trace_id=trace_id, query_id=query_id, at=at, a=a, b=b)
             found.setdefault((trace_id, query_id), outcome)
 
-        def is_told_of(start: OpsEvent, rest: Sequence[OpsEvent]) -> bool:
-            """Return whether the query has to be made of its lines; without any judgement it is a tie."""
+        def must_be_read(start: OpsEvent, rest: Sequence[OpsEvent]) -> bool:
+            """Return whether the query has to be rebuilt from its lines; without a judgement it is a tie."""
             drawn = (one.detail.get("experiment") for one in rest if isinstance(one.detail, Mapping))
             if not any(isinstance(one, Mapping) and one.get("id") == record.id for one in drawn):
                 return False
@@ -168,16 +168,16 @@ class Experimenting:
             return [*reversed(found.values())][: record.max_queries]
 
         stored = await self._context.stored(lambda store: store.outcomes(record.id))
-        # Once all that count are known, what is used can still change; nothing that was asked later counts.
+        # Once all queries are in, their credit can still change, but later queries do not count.
         until = max(one.at for one in stored) if len(stored) >= record.max_queries else None
-        outcomes = await streamed(
-            self._context, credit_all, since=record.started_at, until=until, wants=is_told_of
+        outcomes = await stream_queries(
+            self._context, credit_all, since=record.started_at, until=until, wants=must_be_read
         )
         known = {(one.trace_id, one.query_id): (one.a, one.b) for one in stored}
         news = [one for one in outcomes if known.get((one.trace_id, one.query_id)) != (one.a, one.b)]
         await self._context.stored(lambda store: store.record_outcomes(news))
 
-    def _tell(self, change: Literal["start", "decided", "stop"], record: Experiment) -> None:
+    def _log(self, change: Literal["start", "decided", "stop"], record: Experiment) -> None:
         self._context.ops_log.emit(
             ExperimentChanged(
                 change=change,

@@ -1,4 +1,4 @@
-"""Ask an open memory golden questions, score the answers, and keep them as the floor for weights."""
+"""Asks an open memory golden questions, scores the answers, and keeps them as the floor for weights."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionScore:
-    """How one golden question was answered; `first_rank` is the place of the first right result, from 1."""
+    """How one golden question was answered; `first_rank` is the 1-based rank of the first correct result."""
 
     id: str
     question: str
@@ -38,10 +38,10 @@ class QuestionScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldenRun:
-    """What the golden questions say of the memory as it is.
+    """The result of asking the golden questions.
 
-    `floor` compares with the answers that were kept before; None where none were. `unanswered` names
-    questions that no backend could be asked; `kept` is how many are kept as the floor from now on.
+    `floor` compares with the answers kept before; None if there were none. `unanswered` names questions for
+    which no backend could be asked; `kept` is the number kept as the floor from now on.
     """
 
     score: GoldenScore
@@ -52,10 +52,10 @@ class GoldenRun:
 
 
 class Asked(Protocol):
-    """A memory that questions can be put to."""
+    """A memory that can be asked questions."""
 
     async def query(self, query: str, *, max_results: int | None = None) -> QueryResponse:
-        """Ask it."""
+        """Answer a question."""
         ...
 
 
@@ -69,7 +69,7 @@ class GoldenQuestions:
     async def record(
         self, memory: Asked, questions: Sequence[GoldenQuestion], *, k: int = 10, keep: bool = True
     ) -> GoldenRun:
-        """Ask all questions, and score the answers; with `keep` they are the floor from now on."""
+        """Ask all questions and score the answers; with `keep` they become the new floor."""
         began = self._context.clock() - timedelta(seconds=1)
         traces = {}
         for question in questions:
@@ -80,7 +80,7 @@ class GoldenQuestions:
             one.trace_id: one for one in logged.queries if any(found.error is None for found in one.lists)
         }
         records = [
-            # Secrets are masked: the store keeps no more of a question than the log does.
+            # Masked: the store must not keep more of a question than the log does.
             GoldenRecord(
                 question=replace(one, id=redact(one.id), question=redact(one.question)), query=asked[trace_id]
             )

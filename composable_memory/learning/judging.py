@@ -1,4 +1,4 @@
-"""Gather judgements: from people, from use, and from a language model."""
+"""Collects judgements: from people, from use, and from a language model."""
 
 import asyncio
 import re
@@ -18,7 +18,7 @@ from composable_memory.citations import format_place, read_citation
 from composable_memory.learning.active_weights import WeightsReport
 from composable_memory.learning.chat_model import language_model
 from composable_memory.learning.context import LearningContext
-from composable_memory.learning.logged import from_log, signals_of, streamed, window
+from composable_memory.learning.logged import from_log, signals_of, stream_queries, window
 from composable_memory.learning.transcript_answers import answers_in_transcripts, quotes_in_transcripts
 from composable_memory.learning.weight_tables import WeightTables
 from composable_memory.query.replay import Replayer
@@ -44,33 +44,33 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 T = TypeVar("T")
 
 TextReader = Callable[[str, int, int], Awaitable[str | None]]
-"""Returns the text of lines of a memory file, or None where there is none any more."""
+"""Returns the text of some lines of a memory file, or None if they no longer exist."""
 
 OutcomeCallback = Callable[[EvaluationOutcome], None]
 
-GIVE_UP_AFTER = 3
-"""After so many failures one after the other it is the model that fails; the quota is kept for later."""
+MAX_FAILURES_IN_A_ROW = 3
+"""After this many failures in a row, the model is assumed to be down; the quota is kept for later."""
 DEFAULT_SPAN = timedelta(days=7)
 LOOK_BACK = timedelta(minutes=45)
-"""A signal follows on a query within this time; so far behind the last look the log is read again."""
+"""How long after a query its signals may come; the log is read again from so far before the last look."""
 GATHERED = "signals gathered until"
 ALL_ADVISED = "all that judged queries would show under the advice is judged"
 
 NAMED_RESULTS = 5
-"""So many results are named where somebody asks for one that is not there."""
+"""How many results to name if someone asks for one that does not exist."""
 _RANK = re.compile(r"[0-9]{1,6}")
 
 
 Unjudged: TypeAlias = tuple[LoggedQuery, Sequence[RankedHit]]
-"""A logged query, and those results of it that are to be judged, best first."""
+"""A logged query, and its results to be judged, best first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRun:
-    """What an evaluation brought.
+    """The result of an evaluation.
 
-    `signals` counts the judgements that use implied. `left` queries are not judged yet; `stopped` says why
-    the run ended before all were.
+    `signals` counts the judgements implied by use. `left` queries are not judged yet; `stopped` says why the
+    run ended before all were.
     """
 
     signals: int
@@ -80,23 +80,23 @@ class EvaluationRun:
 
     @property
     def evaluations(self) -> list[Evaluation]:
-        """Return what was written down of the queries that the model was asked about."""
+        """Return the stored evaluations of the queries that the model was asked about."""
         return [one.evaluation for one in self.outcomes if one.evaluation]
 
     @property
     def precision(self) -> float | None:
-        """Return the mean over the queries that were judged; None where none was."""
+        """Return the mean over the judged queries; None if there are none."""
         judged = [one.precision for one in self.evaluations if one.error is None and one.judged_count]
         return fmean(judged) if judged else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningStats:
-    """What is known about the quality of the answers, and what finding it out has cost."""
+    """What is known about the quality of the answers, and what it cost to find out."""
 
     weights: WeightsReport
     quota_left: int
-    """How many queries a language model may still judge within this hour."""
+    """How many more queries a language model may judge within this hour."""
     days: tuple[BackendDay, ...] = ()
     kinds: Mapping[JudgementKind, int] = field(default_factory=dict)
     judged_queries: int = 0
@@ -116,15 +116,15 @@ class Judging:
     async def judge(
         self, trace_id: str, result: str, *, relevance: float, used: bool = False, by: str = ""
     ) -> Judgement:
-        """Keep what somebody says of a result: its relevance from 0 to 1, and whether it was used.
+        """Store someone's judgement of a result: its relevance from 0 to 1, and whether it was used.
 
-        `result` is its place in the answer as it was delivered, from 1, its path, or its path and lines as in
-        `path#L3-L5`. By its lines, what a backend found and the answer did not show is judged too; its rank
-        is the one after the last that was shown.
+        `result` is its 1-based rank in the delivered answer, its path, or its path and lines as in
+        `path#L3-L5`. By its lines, a candidate that a backend found and the answer did not show can be judged
+        too; its rank is the one after the last that was shown.
 
         Raises:
             FeedbackError: there is no such query or result, or the relevance is not from 0 to 1.
-            OpsLogError: the log cannot be read, or the beginning of the trace id is not unique.
+            OpsLogError: the log cannot be read, or the prefix of the trace id is not unique.
         """
         query, hidden = await self._query(trace_id)
         hit = named_result(query, result, hidden=hidden)
@@ -142,11 +142,11 @@ class Judging:
         return judgement
 
     async def gather(self) -> int:
-        """Keep what use implies since the last look; return how many judgements are new."""
+        """Store the judgements implied by use since the last look; return how many are new."""
         now = self._context.clock()
         until = await self._context.stored_if_any(lambda store: store.mark(GATHERED))
         first = window(self._context, None)
-        # A mark that is still to come was set by a clock that ran ahead; all is looked at again.
+        # A mark in the future was set by a clock that ran fast; then look at everything again.
         if until is not None and (last := datetime.fromisoformat(until)) <= now:
             first = last - LOOK_BACK
         quotes = await self._in_transcripts(quotes_in_transcripts, first)
@@ -166,15 +166,15 @@ class Judging:
         on_outcome: OutcomeCallback | None = None,
         advice: WeightTable | None = None,
     ) -> EvaluationRun:
-        """Gather signals, then have a language model judge queries that it has not judged, the latest first.
+        """Gather signals, then have a language model judge queries that it has not judged, latest first.
 
-        At most `limit` queries are judged, by default of the last seven days. `read` returns the text of a
-        result; without it the model sees the previews of the log, which has none of what was not shown. With
-        `advice` the model judges instead what judged queries would show under these weights and nobody has
-        judged.
+        At most `limit` queries are judged, by default from the last seven days. `read` returns the text of a
+        result; without it the model sees the previews in the log, which has none for results that were not
+        shown. With `advice`, the model instead judges unjudged results that judged queries would show under
+        these weights.
         """
         signals = await self.gather()
-        most = self._context.settings.evaluations_per_hour + 1  # the one too many tells of the quota
+        most = self._context.settings.evaluations_per_hour + 1  # one more, to see that the quota is exceeded
         most = most if limit is None else min(limit, most)
         waiting, left = await self._waiting(advice, since, most)
         run = EvaluationRun(signals=signals, left=left)
@@ -187,7 +187,7 @@ class Judging:
             return replace(run, stopped=str(error))
 
     async def stats(self, since: datetime | None = None) -> LearningStats:
-        """Return what is known about the quality of the answers since then, and what that has cost."""
+        """Return what is known about the quality of the answers since then, and what it cost."""
         report, per_hour = await self._weights.report(), self._context.settings.evaluations_per_hour
         first, now = window(self._context, since), self._context.clock()
         found = await self._context.stored_if_any(lambda store: _stats(store, report, first, now, per_hour))
@@ -213,20 +213,20 @@ class Judging:
             outcome = await evaluator.evaluate(query, texts=texts, answer=answer, hits=hits)
             if outcome.state == "quota-used-up":
                 return replace(run, stopped=outcome.problem)
-            self._tell(query, outcome)
+            self._log(query, outcome)
             left = run.left - (outcome.state == "judged")
             run = replace(run, outcomes=(*run.outcomes, outcome), left=left)
             if on_outcome:
                 on_outcome(outcome)
-            last = [each.state for each in run.outcomes[-GIVE_UP_AFTER:]]
-            if last == ["failed"] * GIVE_UP_AFTER:
-                return replace(run, stopped=f"the last {GIVE_UP_AFTER} evaluations failed")
+            last = [each.state for each in run.outcomes[-MAX_FAILURES_IN_A_ROW:]]
+            if last == ["failed"] * MAX_FAILURES_IN_A_ROW:
+                return replace(run, stopped=f"the last {MAX_FAILURES_IN_A_ROW} evaluations failed")
         return run
 
     async def _waiting(
         self, advice: WeightTable | None, since: datetime | None, most: int
     ) -> tuple[list[Unjudged], int]:
-        """Return what a model is to judge next, and how much is left in all."""
+        """Return what a model should judge next, and how much there is in all."""
         context, depth = self._context, self._context.settings.depth
         first = window(context, since) if advice else since or context.clock() - DEFAULT_SPAN
         known = await context.stored_if_any(
@@ -241,14 +241,14 @@ class Judging:
 
         def select(queries: Iterable[LoggedQuery]) -> tuple[list[Unjudged], int]:
             if advice is None:
-                return _in_turn(_never_judged(queries, done), failed, most)
-            return _in_turn(_unjudged_under(advice, queries, judgements, depth=depth), failed, most)
+                return _next_first(_never_judged(queries, done), failed, most)
+            return _next_first(_unjudged_under(advice, queries, judgements, depth=depth), failed, most)
 
         traces = {one.trace_id for one in judgements} if advice else None
-        return await streamed(context, select, since=first, traces=traces)
+        return await stream_queries(context, select, since=first, traces=traces)
 
     async def _in_transcripts(self, read: Callable[..., list[T]], since: datetime) -> list[T]:
-        """Return what is read of the transcripts, where the settings name their folder."""
+        """Return what `read` finds in the transcripts, if the settings name their folder."""
         folder = self._context.settings.transcripts_dir
         return [] if folder is None else await asyncio.to_thread(read, folder.expanduser(), since=since)
 
@@ -260,7 +260,7 @@ class Judging:
             raise FeedbackError("no such query", subject=trace_id, advice=advice)
         return found[-1], hidden
 
-    def _tell(self, query: LoggedQuery, outcome: EvaluationOutcome) -> None:
+    def _log(self, query: LoggedQuery, outcome: EvaluationOutcome) -> None:
         evaluation = outcome.evaluation
         if evaluation is None:
             return
@@ -290,12 +290,12 @@ async def _texts_of(hits: Sequence[RankedHit], read: TextReader) -> Mapping[str,
     return texts
 
 
-def _in_turn(
+def _next_first(
     found: Iterable[Unjudged], failed: Mapping[QueryKey, int], most: int
 ) -> tuple[list[Unjudged], int]:
-    """Return the first of what is to be judged, and how much that is in all.
+    """Return the first of what is to be judged, and how much there is in all.
 
-    What no model could judge so far comes last: it must not use up the quota of the others.
+    What no model could judge so far comes last, so that it does not use up the quota of the others.
     """
     number = count(1)
     turns = ((failed.get(query.key, 0), next(number), (query, hits)) for query, hits in found)
@@ -304,9 +304,9 @@ def _in_turn(
 
 
 def _queries_of(trace_id: str, memory: str, folder: Path) -> tuple[list[LoggedQuery], frozenset[int]]:
-    """Return the queries of one memory under a trace, of which the unique beginning will do.
+    """Return the queries of one memory under a trace, given by a unique prefix of its id.
 
-    Beside them stand the ranks of those results that were not delivered.
+    Also returns the ranks of the results that were not delivered.
     """
     events = OpsLogReader(folder).trace(trace_id)
     if not events:
@@ -337,15 +337,15 @@ def _stats(
 
 
 def named_result(query: LoggedQuery, name: str, *, hidden: Collection[int] = ()) -> RankedHit:
-    """Return a result by its place in the answer, from 1, its path, or its path and lines.
+    """Look up a result by its 1-based rank in the answer, its path, or its path and lines.
 
-    Results of `hidden` ranks were not delivered: they have no place in the answer, and their path alone does
-    not name them. With its lines, as in `path#L3-L5`, `path:3-5` or `path:3:5`, a candidate is found that was
-    not shown. A piece of a long line is named by its citation, as in `path#L3:1280`; without the character it
-    is the piece with which the line begins, and where that was not found, the first that was.
+    Results with `hidden` ranks were not delivered: they have no rank in the answer, and their path alone does
+    not name them. With its lines, as in `path#L3-L5`, `path:3-5` or `path:3:5`, a candidate that was not
+    shown is found too. A piece of a long line is named by its citation, as in `path#L3:1280`; without the
+    character it is the piece with which the line begins, or if that was not found, the first that was.
 
     Raises:
-        FeedbackError: no result is called so; the error names those that were shown.
+        FeedbackError: there is no such result; the error names those that were shown.
     """
     delivered = [hit for rank, hit in enumerate(query.shown, 1) if rank not in hidden]
     places = dict(enumerate(delivered, 1))
@@ -365,7 +365,7 @@ def named_result(query: LoggedQuery, name: str, *, hidden: Collection[int] = ())
 
 
 def _candidates(query: LoggedQuery) -> Iterator[RankedHit]:
-    """Yield what the backends answered, in the order in which they were asked."""
+    """Yield the candidates of the backends, in the order in which they were asked."""
     for answered in query.lists:
         for one in answered.candidates:
             yield RankedHit.of(one, answered.backend, score=one.score, calibrated=one.score)
@@ -378,9 +378,10 @@ def _never_judged(queries: Iterable[LoggedQuery], done: Collection[QueryKey]) ->
 def _unjudged_under(
     table: WeightTable, queries: Iterable[LoggedQuery], judgements: Sequence[Judgement], *, depth: int
 ) -> Iterator[Unjudged]:
-    """Yield what judged queries would show under other weights, of the first `depth` results, unjudged.
+    """Yield the unjudged results among the first `depth` that judged queries would show under other weights.
 
-    They keep their order. Queries of which only use is known are left to a judgement of what they did show.
+    They keep their order. Queries with only implied judgements are skipped: their shown results are judged
+    first.
     """
     known, ranker = evidence_of(judgements), Replayer(keeps=1)
     for query in queries:

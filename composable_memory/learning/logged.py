@@ -1,6 +1,6 @@
-"""What the log of one memory tells: its queries, what followed on them, and those that were judged.
+"""What the log of one memory contains: its queries, what followed them, and which were judged.
 
-Without a log that is a `FeedbackError`, and an `OpsLogError` where it cannot be read.
+Without a log, all of this raises a `FeedbackError`; if it cannot be read, an `OpsLogError`.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ from composable_memory_feedback.logged.logged_query import LoggedAnswer, LoggedQ
 from composable_memory_feedback.logged.reading import LineTest, QueryStream
 
 STORED_AT_ONCE = 1000
-"""So many judgements that use implies are handed on together."""
+"""Batch size for judgements implied by use."""
 
 T = TypeVar("T")
 
 
 def window(context: LearningContext, since: datetime | None) -> datetime:
-    """Return from when on queries and judgements count: from `since`, or as far back as is set."""
+    """Return the time from which queries and judgements count: `since`, or the configured window."""
     return since or context.clock() - timedelta(days=context.settings.window_days)
 
 
-async def streamed(
+async def stream_queries(
     context: LearningContext,
     read: Callable[[QueryStream], T],
     *,
@@ -39,10 +39,10 @@ async def streamed(
     traces: Collection[str] | None = None,
     wants: LineTest | None = None,
 ) -> T:
-    """Return what `read` makes, in a thread, of the logged queries of this memory, newest first.
+    """Return `read(queries)`, called in a thread with the logged queries of this memory, newest first.
 
-    What is not written yet is among them. A month of them need not fit into memory. With `traces` they are
-    the queries of these alone, and little more is read.
+    They include those not written yet, and are streamed, as a month of them may not fit into memory. With
+    `traces`, only the queries of these traces are read, and little else.
     """
 
     def read_all(folder: Path) -> T:
@@ -68,20 +68,20 @@ async def queries_of(
     until: datetime | None = None,
     traces: Collection[str] | None = None,
 ) -> LoggedQueries:
-    """Return the logged queries of this memory together, oldest first, or those of some traces."""
-    return await streamed(context, QueryStream.together, since=since, until=until, traces=traces)
+    """Return the logged queries of this memory, oldest first, or only those of some traces."""
+    return await stream_queries(context, QueryStream.together, since=since, until=until, traces=traces)
 
 
 async def from_log(context: LearningContext, read: Callable[[Path], T]) -> T:
-    """Return what `read` makes of the folder of the log, in a thread."""
+    """Return `read(folder)`, called in a thread with the folder of the log."""
     return await asyncio.to_thread(read, await _log(context))
 
 
 async def log_mark(context: LearningContext) -> Hashable:
-    """Return a mark that changes with all that is logged, or said in transcripts; nothing is read for it.
+    """Return a mark that changes whenever something is logged, or added to a transcript; reads no file.
 
     Raises:
-        OSError: its folder cannot be looked at.
+        OSError: the folder cannot be listed.
     """
     logged, transcripts = await from_log(context, _sizes), context.settings.transcripts_dir
     if transcripts is None:
@@ -92,7 +92,7 @@ async def log_mark(context: LearningContext) -> Hashable:
 async def signals_of(
     context: LearningContext, *, since: datetime, answers: Sequence[LoggedAnswer] = ()
 ) -> AsyncIterator[Sequence[Judgement]]:
-    """Yield what use implies of the results of this memory, part by part; `answers` are further ones."""
+    """Yield the judgements implied by use, in batches; `answers` are further answers to consider."""
 
     def read(folder: Path) -> Iterator[Judgement]:
         uses = Uses(answers)
@@ -105,18 +105,18 @@ async def signals_of(
 
 
 async def judged_cases(context: LearningContext, *, since: datetime | None = None) -> list[Case]:
-    """Return the logged queries that something relevant is known for."""
-    judgements = await telling_judgements(context, since)
+    """Return the logged queries with at least one relevant judgement."""
+    judgements = await scorable_judgements(context, since)
     traces = {one.trace_id for one in judgements}
     logged = await queries_of(context, since=since, traces=traces)
-    # What is not ranked again as it was would say nothing of other weights.
+    # A query whose ranking cannot be reproduced would say nothing about other weights.
     return await asyncio.to_thread(
         lambda: [case for case in cases_of(logged.queries, judgements) if is_reproduced(case.query)]
     )
 
 
-async def telling_judgements(context: LearningContext, since: datetime | None = None) -> list[Judgement]:
-    """Return the judgements of queries that something relevant is known for; no others can be scored."""
+async def scorable_judgements(context: LearningContext, since: datetime | None = None) -> list[Judgement]:
+    """Return the judgements of queries with at least one relevant result; no others can be scored."""
     first = window(context, since)
     return await context.stored_if_any(lambda store: store.judgements(since=first, of_relevant=True)) or []
 

@@ -1,7 +1,7 @@
-"""What goes on while a memory is open: weights that others changed come into force, and the loop learns.
+"""What runs while a memory is open: weights changed by others become active, and the loop learns.
 
-A round of the loop gathers signals, judges, ends a decided experiment, and then advises and adopts; one after
-another, and idle without news.
+A round of the loop gathers signals, judges, ends a decided experiment, and then advises and adopts, one after
+another; without news it does nothing.
 """
 
 import asyncio
@@ -11,22 +11,22 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from threading import Event
 
-from composable_memory.learning.active_weights import SURVIVED, Sleep, follow, running, tell_failure
+from composable_memory.learning.active_weights import SURVIVED, Sleep, follow, log_failure, running
 from composable_memory.learning.judging import TextReader
 from composable_memory.learning.logged import log_mark
 from composable_memory.learning.service import Learning
 from composable_memory_feedback.errors import FeedbackError
 
 REST_S = 0.0005
-"""How long the advisor rests after each ranking, which takes as long: all threads of a search wait for it."""
+"""Pause of the advisor after each ranking, as long as one takes: the threads of a search are waiting."""
 ACTOR = "loop"
 
 
 class LearningLoop:
-    """Runs a round every `interval_s` seconds, in the task of whoever runs it.
+    """Runs a round every `interval_s` seconds, in the task of its caller.
 
-    An error that is one of `SURVIVED` ends a step and not the loop; a step that failed is tried again in the
-    next round. A step may be cancelled, and leaves everything usable then.
+    An error in `SURVIVED` ends a step but not the loop; the step is tried again in the next round. A
+    cancelled step leaves everything usable.
     """
 
     def __init__(self, learning: Learning, read: TextReader, *, sleep: Sleep = asyncio.sleep) -> None:
@@ -37,10 +37,10 @@ class LearningLoop:
         self._sleep = sleep
         self._is_over = Event()
         self._done: dict[str, Hashable] = {}
-        """What each step was last done for; with nothing new it is not done again."""
+        """What each step was last done for; it is not repeated until something has changed."""
 
     async def run(self) -> None:
-        """Run rounds until cancelled; the first one is at once."""
+        """Run rounds until cancelled, the first one at once."""
         steps = {
             "signals": self.gather_signals,
             "judge": self.judge,
@@ -52,21 +52,21 @@ class LearningLoop:
                 try:
                     await step()
                 except SURVIVED as error:
-                    tell_failure(self._context.ops_log, name, error)
+                    log_failure(self._context.ops_log, name, error)
             await self._sleep(self._settings.interval_s)
 
     def end(self) -> None:
-        """Have a computation that is under way in a thread give up soon."""
+        """Make a computation that is running in a thread stop soon."""
         self._is_over.set()
 
     async def gather_signals(self) -> None:
-        """Keep what use implied since the last round, and forget what is too old."""
+        """Store the judgements implied by use since the last round, and delete those that are too old."""
         oldest = self._context.clock() - timedelta(days=self._settings.retention_days)
         await self._context.stored_if_any(lambda store: store.forget_before(oldest))
         await self._once("signals", await log_mark(self._context), self._learning.judging.gather)
 
     async def judge(self) -> None:
-        """Have the language model judge what the quota allows; without a model nothing is judged."""
+        """Have the language model judge as much as the quota allows, if there is a model."""
         if self._settings.llm.base_url is None:
             return
         mark = await log_mark(self._context)
@@ -76,15 +76,15 @@ class LearningLoop:
                 self._done["judge"] = mark
 
     async def end_decided_experiment(self) -> None:
-        """End the running experiment when it is decided."""
+        """End the running experiment if it is decided."""
         judged = await self._context.stored_if_any(lambda store: store.judgements_mark())
         mark = judged, await log_mark(self._context)
         await self._once("experiment", mark, self._learning.experiments.end_if_over)
 
     async def advise(self) -> None:
-        """Ask the advisor of the settings, and adopt what passes every check where the settings allow that.
+        """Ask the configured advisor, and adopt what passes every check if the settings allow it.
 
-        Nobody is asked while nothing new was judged, nor while weights that would be adopted have to rest.
+        The advisor is not asked without new judgements, nor while the weights are cooling down.
         """
         judged = await self._context.stored_if_any(lambda store: store.judgements_mark())
         mark = judged, (await self._learning.weights.report()).table.version
@@ -102,7 +102,7 @@ class LearningLoop:
             self._done[name] = mark
 
     async def _cools_down(self) -> bool:
-        """Return whether the weights changed lately, by whomever; a change still to come counts as well."""
+        """Return whether the weights changed recently, by anyone; a change in the future counts too."""
         cool_down = timedelta(hours=self._settings.cool_down_hours)
         latest = await self._learning.weights.history(1)
         return bool(latest) and self._context.clock() - latest[0].at < cool_down
@@ -117,9 +117,9 @@ class LearningLoop:
 async def learn_in_background(
     learning: Learning, read: TextReader, *, sleep: Sleep | None = None
 ) -> AsyncIterator[None]:
-    """Follow changes of weights, and learn if the settings say so, until the block is left.
+    """Follow changes of weights, and learn if the settings say so, until the block ends.
 
-    `sleep` is waited for between two looks and between two rounds of learning.
+    `sleep` is called between two checks and between two rounds of learning.
     """
     loop = LearningLoop(learning, read, sleep=sleep or asyncio.sleep)
     doing = {

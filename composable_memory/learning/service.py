@@ -1,4 +1,4 @@
-"""`Learning`: all that can be asked of what a memory learns, over its log and its store alone."""
+"""`Learning`: everything about learning in a memory, using only its log and its store."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ from composable_memory.learning.context import LearningContext
 from composable_memory.learning.experimenting import Experimenting
 from composable_memory.learning.golden_questions import GoldenQuestions
 from composable_memory.learning.judging import Judging
-from composable_memory.learning.logged import judged_cases, streamed, telling_judgements
+from composable_memory.learning.logged import judged_cases, scorable_judgements, stream_queries
 from composable_memory.learning.weight_tables import WeightTables
 from composable_memory.query.ranking import LiveWeights
 from composable_memory.query.replay import Replayer
@@ -39,14 +39,14 @@ from composable_memory_ops_logs.private_files import replacing
 
 
 class Learning:
-    """Judges, replays, advises and compares; changes weights only when told to.
+    """Judges, replays, advises and experiments; changes weights only when told to.
 
         table = await memory.learning.weights.named("builtin=1,qmd=0.5")
         report = await memory.learning.replay(PolicyChange(table=table))
 
-    Every method, here and of the parts, may raise `FeedbackError` (there is no log, the store cannot be used,
-    or what is asked cannot be done) and `OpsLogError` (the log cannot be read). `live` is told of every
-    change of weights.
+    Every method, here and of the parts, may raise `FeedbackError` (there is no log, the store is unusable, or
+    the request cannot be met) and `OpsLogError` (the log cannot be read). `live` receives every change of
+    weights.
     """
 
     def __init__(self, context: LearningContext, live: LiveWeights | None = None) -> None:
@@ -78,18 +78,18 @@ class Learning:
         traces: Collection[str] | None = None,
         latest_judged: int | None = None,
     ) -> ReplayReport:
-        """Rank logged queries again as they were and under a change, and compare with the judgements.
+        """Rank logged queries again, unchanged and with a change, and compare both with the judgements.
 
-        With `traces` it is the queries of these, with `latest_judged` the last so many judged ones. The
-        report holds at most `keep` of the queries that change, the most important first.
+        `traces` restricts it to their queries, `latest_judged` to that many judged queries. The report holds
+        at most `keep` of the queries that change, the most important first.
         """
-        judgements = await telling_judgements(self.context, since)
+        judgements = await scorable_judgements(self.context, since)
         if latest_judged is not None:
             newest = {one.trace_id: None for one in sorted(judgements, key=lambda one: one.at, reverse=True)}
             traces = [*newest][:latest_judged]
         depth = k or self.settings.depth
         work = partial(_replayed, judgements=judgements, change=change, depth=depth, keep=keep)
-        return await streamed(self.context, work, since=since, until=until, traces=traces)
+        return await stream_queries(self.context, work, since=since, until=until, traces=traces)
 
     async def gate(
         self,
@@ -100,7 +100,7 @@ class Learning:
         k: int | None = None,
         tolerance: float = 0.0,
     ) -> GateVerdict:
-        """Return whether the judged queries allow a candidate to follow a baseline.
+        """Return whether the judged queries allow replacing a baseline by a candidate.
 
         `tolerance`, from 0 to 1, is how far nDCG may fall.
         """
@@ -113,11 +113,11 @@ class Learning:
         )
 
     async def export(self, write: Callable[[bytes], object]) -> Mapping[str, int]:
-        """Write what was judged and learnt as JSON lines, of one moment; return rows by table."""
+        """Write judgements and weights of one snapshot as JSON lines; return the number of rows by table."""
         return await self.context.stored(lambda store: store.export(write, memory=self.context.memory_id))
 
     async def export_into(self, file: Path) -> Mapping[str, int]:
-        """Write the lines into a file for its owner alone, which they replace at once."""
+        """Write them to a file for its owner only, replacing it atomically."""
 
         def write(store: FeedbackStore) -> Mapping[str, int]:
             with replacing(file, survives="power cut") as scratch, scratch.open("wb") as out:
@@ -126,9 +126,9 @@ class Learning:
         return await self.context.stored(write)
 
     async def import_from(self, file: Path) -> Imported:
-        """Add what an export holds and the store does not have; all of it, or nothing and an error.
+        """Add what an export contains and the store does not; all of it, or nothing and an error.
 
-        What was forgotten since it was written is masked again.
+        What was forgotten since the export is masked again.
         """
         hide = self.context.hide
 
@@ -161,13 +161,13 @@ async def open_learning(
     environ: Mapping[str, str] | None = None,
     clock: Clock | None = None,
 ) -> AsyncIterator[Learning]:
-    """Open what the memory of a workspace has learnt, without opening any of its backends.
+    """Open the learning of a memory without opening any of its backends.
 
-    `of` names another workspace of the state folder, by its id, its name or the folder where it was: its log
-    and its store are used, with the settings of `workspace`. All else is as for `open_memory`.
+    `of` names another workspace in the state folder, by its id, its name or its last known folder: its log
+    and store are used, with the settings of `workspace`. The rest is as for `open_memory`.
 
     Raises:
-        ConfigError: the workspace is not a folder or not known, or a setting cannot be used.
+        ConfigError: the workspace is not a folder or not known, or a setting is invalid.
     """
     environ, now = os.environ if environ is None else environ, clock or utc_now
     folder = await asyncio.to_thread(existing_folder, Path(workspace))

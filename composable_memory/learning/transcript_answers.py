@@ -1,7 +1,7 @@
-"""Find in transcripts what was answered after a search; what it quotes was of use.
+"""Finds in transcripts what was answered after a search: results that the answer quotes were useful.
 
-A search is known by its reply, wherever a record of the transcript holds it: an object, or the text of one,
-with a trace id and results. The answer is what the assistant says from then on, until somebody else speaks.
+A search is recognised by its reply, wherever in a transcript record: an object, or its text, with a trace id
+and results. The answer is what the assistant says from then on, until somebody else speaks.
 """
 
 import json
@@ -19,12 +19,12 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 12
-"""A reply stands no deeper in a record."""
+"""Maximum nesting depth of a reply in a record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptAnswer:
-    """What was answered after a search: its trace, what it had shown, and the words."""
+    """What was answered after a search: the trace id, the shown results, and the answer's text."""
 
     trace_id: str
     shown: tuple[ShownText, ...]
@@ -33,7 +33,7 @@ class TranscriptAnswer:
 
 
 def quotes_in_transcripts(folder: Path, *, since: datetime) -> list[LoggedAnswer]:
-    """Return what the answers in the transcripts of a folder quote, of files that changed since then."""
+    """Return what the answers in a folder's transcripts quote, from files changed since then."""
     return [
         LoggedAnswer(
             at=answer.at or since,
@@ -45,16 +45,16 @@ def quotes_in_transcripts(folder: Path, *, since: datetime) -> list[LoggedAnswer
 
 
 def answers_in_transcripts(folder: Path, *, since: datetime) -> list[TranscriptAnswer]:
-    """Return the answers in the transcripts of a folder, of files that changed since then.
+    """Return the answers in a folder's transcripts, from files changed since then.
 
-    Files that cannot be read, or are larger than 64 MB, are passed over; a missing folder has none.
+    Files that are unreadable or larger than 64 MB are skipped; a missing folder has none.
     """
     files = sorted(Path(os.path.realpath(folder)).glob("*.jsonl"))
     return [answer for path in files for answer in _answers_of(path, since)]
 
 
 def answers_in(text: str) -> Iterator[TranscriptAnswer]:
-    """Yield the answers of a transcript, each with the search that came before it."""
+    """Yield the answers in a transcript, each with the search before it."""
     messages = {message.line: message for message in messages_of(text)}
     searches: list[tuple[str, tuple[ShownText, ...]]] = []
     words: list[str] = []

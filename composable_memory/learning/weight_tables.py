@@ -1,4 +1,4 @@
-"""Which weights are in force, how others come into force, and the way back."""
+"""Which weights are active, how to activate others, and how to go back."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -26,29 +26,29 @@ from composable_memory_ops_logs import WeightsChanged, redact
 
 
 class WeightTables:
-    """The tables of one memory. What comes into force here is put into `live` for the queries to come."""
+    """The weight tables of one memory. Activating one here also puts it into `live` for the next queries."""
 
     def __init__(self, context: LearningContext, live: LiveWeights | None) -> None:
         self._context = context
         self._live = live
 
     async def report(self) -> WeightsReport:
-        """Return the weights in force, and why an adopted table is not, if so."""
+        """Return the active weights, and why an adopted table is not active, if so."""
         return await active_weights(self._context)
 
     async def refresh(self) -> WeightsReport:
-        """Put in force what the store says, for the next query, and return it."""
+        """Activate the stored weights, from the next query on, and return them."""
         return await activate(self._context, self._live)
 
     async def history(self, limit: int = 50) -> list[WeightChange]:
-        """Return the changes of the weights in force, the latest first."""
+        """Return the changes of the active weights, latest first."""
         return await self._context.stored_if_any(lambda store: store.history(limit)) or []
 
     async def named(self, name: str) -> WeightTable:
-        """Return a table by `now`, `settings`, `equal`, its version, or as `builtin=0.6,graphiti=0.3`.
+        """Look up a table: `now`, `settings`, `equal`, a version, or written as `builtin=0.6,graphiti=0.3`.
 
         Raises:
-            FeedbackError: there is none of this name, or a weight or a backend cannot be.
+            FeedbackError: there is no such table, or a weight or a backend is invalid.
         """
         match name.strip():
             case "now":
@@ -72,10 +72,10 @@ class WeightTables:
         return found
 
     def read(self, words: Sequence[str]) -> dict[str, float]:
-        """Return the weights that words such as `builtin=0.6` give.
+        """Parse weights such as `builtin=0.6`.
 
         Raises:
-            FeedbackError: one of them says no weight of a backend of this memory.
+            FeedbackError: one of them is not a weight of a backend of this memory.
         """
         weights: dict[str, float] = {}
         for word in words:
@@ -95,11 +95,12 @@ class WeightTables:
         reason: str = "",
         actor: str = "cli",
     ) -> WeightTable:
-        """Put weights in force, for questions of one kind or for all; what is not given stays.
+        """Activate weights, for one kind of question or for all; those not given stay.
 
         Raises:
-            FeedbackError: the golden questions would be answered worse than is allowed, every weight is 0, or
-                one is no weight of a backend of this memory.
+            FeedbackError: the golden questions would be answered worse than allowed, every weight is 0, or
+            one is
+                not a weight of a backend of this memory.
         """
         for backend, weight in weights.items():
             self._check(backend, weight, said=f"{backend}={weight}")
@@ -124,10 +125,10 @@ class WeightTables:
         gain: Interval | None = None,
         expected: str | None = None,
     ) -> WeightTable:
-        """Put a table in force; return it with its version.
+        """Activate a table; return it with its version.
 
         Raises:
-            FeedbackError: the store cannot be written, or what was adopted last is not what is `expected`.
+            FeedbackError: the store cannot be written, or the last adopted table is not the `expected` one.
         """
         base, at = dict(self._context.base.weights), self._context.clock()
         before = (await self.report()).table.version
@@ -137,7 +138,7 @@ class WeightTables:
         return await self._changed("adopt", before, adopted.reason, actor)
 
     async def adopt_proposal(self, proposal: Proposal, *, actor: str) -> WeightTable:
-        """Put the table of a proposal in force.
+        """Activate the table of a proposal.
 
         Raises:
             FeedbackError: the weights changed after it was made, or the store cannot be written.
@@ -151,7 +152,7 @@ class WeightTables:
         return await self.adopt(proposal.table, actor=actor, gain=proposal.gain, expected=expected)
 
     async def rollback(self, to: str | None = None, *, actor: str = "cli") -> WeightTable:
-        """Put an earlier table in force again: a version, `settings`, or the one before.
+        """Activate an earlier table again: a version, `settings`, or the previous one.
 
         Raises:
             FeedbackError: there is no such version, or nothing to roll back.
@@ -176,10 +177,10 @@ class WeightTables:
         return table
 
     async def keep_floor(self, table: WeightTable) -> None:
-        """Refuse a table below the golden floor; without golden questions there is none.
+        """Refuse a table below the golden floor, if there are golden questions.
 
         Raises:
-            FeedbackError: the golden questions would be answered worse than is allowed.
+            FeedbackError: the golden questions would be answered worse than allowed.
         """
         records = await self._context.stored_if_any(lambda store: store.golden()) or []
         if not records:

@@ -21,7 +21,7 @@ from composable_memory.config.layers import (
 )
 from composable_memory.config.settings import Settings
 from composable_memory.config.trees import Origin, tree_of
-from composable_memory.config.validation import gather_sections
+from composable_memory.config.validation import place_sections
 from composable_memory.errors import BackendError, BackendUnavailable, ComposableMemoryError, ConfigError
 from composable_memory.interfaces import BackendSpec, Capability
 from composable_memory.registry import discover_backends
@@ -100,7 +100,7 @@ def resolve_memory_backend_config(
         ConfigError: a key is unknown, or a value is out of range.
     """
     registry = discover_backends(backends)
-    tree = gather_sections(tree_of(_overrides(config, agent_id), _CALLER), registry.backends.ids)
+    tree = place_sections(tree_of(_overrides(config, agent_id), _CALLER), registry.backends.ids)
     memory = checked_settings(tree, registry).memory
     registry = registry.with_kinds(memory.kinds)
     options: dict[str, Mapping[str, object]] = {}
