@@ -123,7 +123,7 @@ async def test_a_collector_that_is_away_costs_no_answer(
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
-    monkeypatch.setattr("composable_memory.state.telemetry.GOODBYE_S", 0.05)
+    monkeypatch.setattr("composable_memory.state.telemetry.FLUSH_TIMEOUT_S", 0.05)
     settings = {"memory": {**SETTINGS["memory"], "ops_log": {"otel": True}}}
     async with open_memory(notes, state_dir, settings, long_lived=False) as memory:
         await memory.sync()
