@@ -226,11 +226,11 @@ class TimeHint:
     `offset` counts `unit`s from now: -1 is yesterday, last week, last month. More than one without a
     `relation` is all the time from then on, as in "the last 5 days"; "5 days ago" is `during` that one day.
 
-    `date` is set for an absolute hint: an ISO date, or its beginning, as in 2026 and 2026-03, or a quarter,
-    2026-Q1. Where the query names no year it starts with `-`: `--03`, `--03-01`, `--Q1`, and `-W-1` for a
-    Monday. Beside these an `offset` of -1 means "last Monday", which is never today, 1 the next that has not
-    begun, and 0 the next that is not over, as in "what is planned for May". `until` is the last time of a
-    stretch that begins at `date`.
+    `date` is set for an absolute hint: an ISO date, or its beginning, as in 2026 and 2026-03, a quarter,
+    2026-Q1, or a week, 2026-W21. Where the query names no year it starts with `-`: `--03`, `--03-01`, `--Q1`,
+    and `-W-1` for a Monday. Beside these an `offset` of -1 means "last Monday", which is never today, 1 the
+    next that has not begun, and 0 the next that is not over, as in "what is planned for May". `until` is the
+    last time of a stretch that begins at `date`.
     """
 
     phrase: str

@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -292,5 +292,4 @@ def moment_of(text: str, *, day_ends: bool = False) -> datetime:
     given = text.strip()
     if not _DAY.fullmatch(given):
         return datetime.fromisoformat(given).astimezone(UTC)
-    start = datetime.fromisoformat(given).replace(tzinfo=UTC)
-    return start + timedelta(days=1) - timedelta(microseconds=1) if day_ends else start
+    return datetime.combine(date.fromisoformat(given), time.max if day_ends else time.min, UTC)

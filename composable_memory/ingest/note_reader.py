@@ -2,11 +2,12 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import UTC, datetime, time, timedelta
 from hashlib import sha256
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
 from composable_memory.front_matter import front_matter
@@ -15,8 +16,9 @@ from composable_memory.markdown_lines import CodeReader, heading_in
 from composable_memory.reflect.entity_pages import is_own_line
 from composable_memory.retain.retained_lines import RetainedLine, retained_lines
 from composable_memory.time.expressions import time_mentions
+from composable_memory.time.windows import in_zone, moved, named_window
 from composable_memory.transcripts import messages_of
-from composable_memory.types import JsonValue, Origin
+from composable_memory.types import JsonValue, Origin, TimeWindow
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_SECTION_CHARS = 1200
@@ -25,16 +27,19 @@ MAX_SECTION_CHARS = 1200
 TRANSCRIPT_SUFFIX = ".jsonl"
 LINE = timedelta(microseconds=100)
 """So much later a line counts as written than the one above it; sentences follow by microseconds."""
+DAY, NO_TIME = timedelta(days=1), timedelta()
 LEAST_WORDS = 3
 """A turn of a talk in which nobody speaks twice has so many words; less is rather `Port: 8080`."""
 
 _DATE = r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2}(?::\d{2})?))?"
 _DATED_HEADING = re.compile(rf"(?:\w+[:,]\s*)?{_DATE}")
 _YEAR = re.compile(r"(?<!\d)(?:19|20)\d{2}(?!\d)")
-_DAY = re.compile(r"(?:\d{4}|-)-\d{2}-\d{2}")
+_SURE = re.compile(r"\d{4}-.+|--\d{2}-\d{2}")
 _BEFORE_A_DATE = re.compile(r"\W*(?:\w+[:,]\s*)?")
 _CLOCK_AT_END = re.compile(r"[T ]*(\d{2}:\d{2}(?::\d{2})?)?\W*")
-_DATED_NAME = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?!\d)")
+_DATED_NAME = re.compile(
+    r"(?<!\d)(?:\d{4}-\d{2}-\d{2}|(?:19|20)\d{2}-(?:\d{2}|W\d{2}|Q[1-4])(?!-\d))(?!\d)", re.IGNORECASE
+)
 _TURN = re.compile(
     rf"(?:\[{_DATE}\]\s*)?(?P<bold>\*\*)?"
     r"(?P<name>[^\W\d_][\w.'-]*(?: [^\W\d_][\w.'-]*){0,2})"
@@ -82,11 +87,13 @@ def contents_of(source: WrittenSource) -> list[MemoryContentObject]:
         source = replace(source, session_key=source.session_key or source.stem)
         passages = _messages(source)
     else:
-        retained = {line.start_line: line for line in retained_lines(source.text)}
-        written = replace(source, text=_without(source.text, retained.values()))
-        passages = (part for section in _sections(written) for part in _talk(section) or [section])
+        parts = list(_parts(source))
+        retained = [*retained_lines(source.text)]
+        taken = {number for line in retained for number in range(line.start_line, line.end_line + 1)}
+        passages = (one for section in _sections(source, parts, taken) for one in _talk(section) or [section])
         if retained:
-            kept = (_retained(source, line) for line in retained.values())
+            times = {number: part.observed_at for part in parts for number, _ in part.body}
+            kept = (_retained(source, line, times[line.start_line]) for line in retained)
             passages = iter(sorted([*passages, *kept], key=lambda one: one.first))
     seen: Counter[str] = Counter()
     return [_content(source, passage, seen) for passage in passages if passage.text.strip()]
@@ -133,10 +140,10 @@ def _times(source: WrittenSource, passage: _Passage) -> MemoryTemporalMetadata:
 
     A day of the writer's calendar may begin in UTC after he has written what is of it.
     """
-    written_at, observed_at = source.written_at, passage.observed_at.astimezone(UTC)
+    written_at, observed_at = source.written_at, in_zone(passage.observed_at)
     if observed_at.time() == time() and written_at.date() == observed_at.date():
-        observed_at = min(observed_at, written_at.astimezone(UTC))
-    created_at = written_at + LINE * passage.first
+        observed_at = min(observed_at, in_zone(written_at))
+    created_at = moved(written_at, LINE * passage.first)
     return MemoryTemporalMetadata(observed_at=observed_at, created_at=created_at)
 
 
@@ -158,57 +165,96 @@ _Lines = list[tuple[int, str]]
 """Lines with their 1-based numbers."""
 
 
-def _sections(source: WrittenSource) -> Iterator[_Passage]:
-    """Cut a note at its headings, and what is between two of them at paragraphs."""
+class _Part(NamedTuple):
+    """What stands between two headings of a note, with those above it, outermost first."""
+
+    headings: list[str]
+    observed_at: datetime
+    body: _Lines
+
+
+def _parts(source: WrittenSource) -> Iterator[_Part]:
+    """Yield the parts of a note with their times.
+
+    What has no date is of when the note was written or, where other parts have dates, of the day before the
+    first: nobody knows what of it is new, and it must not end what is dated.
+    """
     lines = [line.rstrip("\r") for line in source.text.removeprefix("\ufeff").split("\n")]
-    lines = ["" if is_own_line(line) else line for line in lines]  # its source says it, on its own day
-    head = front_matter(source.text)
-    told = _date_in_path(source) or head.date
-    name = source.title or head.title or source.stem
-    for headings, body in _under_headings(lines, head.lines):
-        observed = source.observed_at or _dated(headings, told, source) or source.written_at
+    head, path, latest = front_matter(source.text), source.path or "", moved(in_zone(source.written_at), DAY)
+    told = _named_in_path(path, latest) or (TimeWindow(start=head.date, end=head.date) if head.date else None)
+    parts = list(_under_headings(lines, head.lines))
+    times = [_dated(headings, told, path, latest) for headings, _ in parts]
+    first = min((one.start for one in times if one), default=None)
+    undated = min(source.written_at, moved(first, -DAY)) if first else source.written_at
+    for (headings, body), dated in zip(parts, times, strict=True):
+        yield _Part(headings, source.observed_at or (dated.start if dated else undated), body)
+
+
+def _sections(source: WrittenSource, parts: Iterable[_Part], taken: Collection[int]) -> Iterator[_Passage]:
+    """Cut what is between two headings at paragraphs; lines that are `taken` are read by themselves."""
+    name = source.title or front_matter(source.text).title or source.stem
+    for headings, observed_at, body in parts:
+        # What a line of a page says, its source says, on its own day.
+        lines = [(n, "" if n in taken or is_own_line(line) else line) for n, line in body]
         title = " > ".join(([source.title] if source.title else []) + headings) or name
-        for part in _packed(_paragraphs(body)):
+        for part in _packed(_paragraphs(lines)):
             text = "\n".join(line for _, line in part)
-            yield _Passage(text=text, first=part[0][0], last=part[-1][0], title=title, observed_at=observed)
+            yield _Passage(
+                text=text, first=part[0][0], last=part[-1][0], title=title, observed_at=observed_at
+            )
 
 
-def _date_in_path(source: WrittenSource) -> datetime | None:
-    dates = map(_moment, reversed(_DATED_NAME.findall(source.path or "")))
-    return next(filter(None, dates), None)
+def _named_in_path(path: str, latest: datetime) -> TimeWindow | None:
+    """Return the day, week, month or quarter that a path names last; what is longer than a day has begun."""
+    found = (named_window(name.upper(), latest) for name in reversed(_DATED_NAME.findall(path)))
+    return next((one for one in found if one and (one.start <= latest or one.end - one.start < DAY)), None)
 
 
-def _dated(headings: Sequence[str], told: datetime | None, source: WrittenSource) -> datetime | None:
-    """Return the date with which the nearest heading begins or ends; `told` where none of them has one."""
-    above, latest = source.path or "", source.written_at.astimezone(UTC) + timedelta(days=1)
+def _dated(
+    headings: Sequence[str], told: TimeWindow | None, path: str, latest: datetime
+) -> TimeWindow | None:
+    """Return the time that the nearest heading begins or ends with; `told` where none of them has one."""
+    above = path
     for heading in headings:
-        if any(map(str.isdigit, heading)):
-            told = _date_of(heading, told, above, latest) or told
-            above += f"/{heading}"
+        told = _time_of(heading, told, above, latest) or told
+        above += f"/{heading}"
     return told
 
 
-def _date_of(heading: str, near: datetime | None, above: str, latest: datetime) -> datetime | None:
-    """Return the date of a heading; one in words, or at its end, is not ahead of when it was written.
+def _time_of(heading: str, near: TimeWindow | None, above: str, latest: datetime) -> TimeWindow | None:
+    """Return the time of a heading; one in words, or at its end, is not ahead of when it was written.
 
-    One without a year is the nearest to the day of what stands above, or of the year that is named there, or
-    else the last.
+    One without a year is the nearest to what stands above, or of the year that is named there, or else the
+    last. A year has to be all of the heading, and so has a month or a week of a year that is named above. A
+    time that holds what stands above tells no more than that.
     """
     match = _DATED_HEADING.match(heading)
-    if match and (moment := _moment(*match.groups())):
-        return moment
+    if match and (said := _window(latest, *match.groups())):
+        return said
     for mention in time_mentions(heading):
-        day, rest = mention.hint.date or "", _CLOCK_AT_END.fullmatch(heading, mention.end)
+        hint, named = mention.hint, mention.hint.date or ""
         begins = _BEFORE_A_DATE.fullmatch(heading, 0, mention.start)
-        if not _DAY.fullmatch(day) or mention.hint.relation or mention.hint.until or not (rest or begins):
+        rest = _CLOCK_AT_END.fullmatch(heading, mention.end)
+        years = [] if near else _YEAR.findall(above)[-1:]
+        is_sure = _SURE.fullmatch(named) and not (hint.until and named[0] == "-")
+        is_long = near is not None and near.end - near.start > DAY
+        is_whole = begins and rest and ((named[:2] == "--" and (is_long or years)) or named[:1].isdigit())
+        if hint.relation not in (None, "during") or not (is_whole or (is_sure and (begins or rest))):
             continue
-        around, named = (near or latest).year, _YEAR.findall(above)[-1:]
-        years = named if named and not near else range(around - 1, around + 2)
-        dates = (_moment(day if day[0] != "-" else f"{year}{day[1:]}", rest and rest[1]) for year in years)
-        past = [moment for moment in dates if moment and moment <= latest]
+        around = near or TimeWindow(start=latest, end=latest)
+        years = years or [*range(around.start.year - 1, around.start.year + 2)]
+        dates = (named if named[0] != "-" else f"{year}{named[1:]}" for year in years)
+        windows = (_window(latest, date, rest and rest[1]) for date in dates)
+        past = [one for one in windows if one and one.start <= latest]
         if past:
-            return min(past, key=lambda moment: abs(moment - (near or latest)))
+            said = min(past, key=lambda one: max(around.start - one.start, one.start - around.end, NO_TIME))
+            return near if near and said.start <= near.start and near.end <= said.end else said
     return None
+
+
+def _window(latest: datetime, date: str, clock: str | None) -> TimeWindow | None:
+    moment = _moment(date, clock) if clock else None
+    return TimeWindow(start=moment, end=moment) if moment else named_window(date, latest)
 
 
 def _moment(date: str, time: str | None = None) -> datetime | None:
@@ -289,7 +335,7 @@ def _length(lines: _Lines) -> int:
     return sum(len(line) + 1 for _, line in lines) - 1
 
 
-def _retained(source: WrittenSource, line: RetainedLine) -> _Passage:
+def _retained(source: WrittenSource, line: RetainedLine, observed_at: datetime) -> _Passage:
     """Return a retained line as its sentence; what else it says is metadata."""
     head = front_matter(source.text)
     said: dict[str, JsonValue] = {"type": line.type, "entities": [*line.entities], "tags": [*line.tags]}
@@ -299,17 +345,9 @@ def _retained(source: WrittenSource, line: RetainedLine) -> _Passage:
         first=line.start_line,
         last=line.end_line,
         title=source.title or head.title or source.stem,
-        observed_at=source.observed_at or _date_in_path(source) or head.date or source.written_at,
+        observed_at=observed_at,
         metadata={RETAINED: said | ({"id": line.id} if line.id else {}), **sure},
     )
-
-
-def _without(text: str, retained: Iterable[RetainedLine]) -> str:
-    """Return a text with blank lines in place of the retained ones."""
-    lines = text.split("\n")
-    for line in retained:
-        lines[line.start_line - 1 : line.end_line] = [""] * (line.end_line - line.start_line + 1)
-    return "\n".join(lines)
 
 
 # --- talks --------------------------------------------------------------------------------------------------

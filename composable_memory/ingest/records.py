@@ -20,6 +20,7 @@ from composable_memory.content import (
 )
 from composable_memory.ingest.lifetimes import Lifetime, lifetime_of, observed_at
 from composable_memory.ingest.normalize import origin_of
+from composable_memory.time.windows import moved
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _edge(
     since = relation.valid_from or lifetime.valid_from or observed_at(content)
     written_at = content.temporal.created_at if content.temporal else None
     if place and (moment := written_at or since):  # what a text says further down, it says later
-        written_at = moment + timedelta(microseconds=place)
+        written_at = moved(moment, timedelta(microseconds=place))
     times = (since, written_at)
     properties: dict[str, JsonValue] = {
         "fact": relation.fact,

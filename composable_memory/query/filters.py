@@ -9,7 +9,7 @@ from typing import NamedTuple
 from composable_memory.errors import InvalidArgument
 from composable_memory.paths import FOREIGN
 from composable_memory.retain.retained_lines import MEMORY_TYPES, MemoryType, retained_lines
-from composable_memory.time.windows import named_window
+from composable_memory.time.windows import moved, named_window
 from composable_memory.types import NO_FILTERS, MemorySearchResult, SearchFilters
 from composable_memory_ops_logs.lazy import Pattern
 
@@ -115,7 +115,7 @@ def parse_until(text: str, now: datetime, name: str = "until") -> datetime:
 
 
 def _before(text: str, now: datetime) -> datetime:
-    return _window(text, now, "before:")[0] - timedelta(microseconds=1)
+    return moved(_window(text, now, "before:")[0], -timedelta(microseconds=1))
 
 
 def _window(text: str, now: datetime, name: str) -> tuple[datetime, datetime]:

@@ -208,6 +208,8 @@ _DAY = r"(?P<day>\d{1,2})"
 _ORDINAL = r"(?:st|nd|rd|th)"
 _YEAR_DIGITS = r"(?:19|20)\d\d"
 _YEAR = rf"(?P<year>{_YEAR_DIGITS})(?!\d)"
+_WEEK = "(?:(?:calendar )?week|(?:kalender)?woche|semana|semaine)"
+_WEEK_NUMBER = r"(?P<calendar_week>0?[1-9]|[1-4]\d|5[0-3])(?!\d)"
 _NOT_INSIDE = r"(?<![A-Za-z0-9_/.:$€#-])"
 _COUNTED_THINGS = (
     r"(?!\s*(?:%|(?:[kmg]?b|px|ms|s|bytes|characters|chars|chunks|dollars|euros|files|items|lines|metres|miles|"
@@ -289,6 +291,13 @@ _RULES: tuple[tuple[str, str, str], ...] = (
     (_YEAR_DIGITS, rf"\bQ(?P<quarter>[1-4])(?:\s+of\s+|[\s,/-]*){_YEAR}", ""),
     (_YEAR_DIGITS, rf"{_NOT_INSIDE}{_YEAR}[\s/-]?Q(?P<quarter>[1-4])\b", ""),
     (_YEAR_DIGITS, rf"\b(?P<nth>{'|'.join(_QUARTERS)})\s+quarter(?:\s+of)?\s+{_YEAR}", ""),
+    (
+        _YEAR_DIGITS,
+        rf"\b(?:(?-i:KW|CW)\s?|{_WEEK}\s+){_WEEK_NUMBER}(?:\s+(?:of|del?|von|in)\s+|[\s,/]*){_YEAR}",
+        "",
+    ),
+    (_YEAR_DIGITS, rf"{_NOT_INSIDE}{_YEAR}-?W{_WEEK_NUMBER}\b", ""),
+    ("KW", rf"\b(?-i:KW)\s?{_WEEK_NUMBER}(?![\d.])", ""),
     (_SEASON_NAME, rf"{_SEASON}(?:,?\s+|\s+of\s+|\s+del?\s+){_YEAR}", ""),
     (_WAY, rf"\b(?:in\s+the\s+)?(?P<way>last|past|previous|next)\s+{_COUNT}\s+{_UNIT}", ""),
     (_WAY, rf"\b(?:en\s+)?l[oa]s\s+últim[oa]s\s+{_COUNT}\s+{_UNIT}", ""),
@@ -490,6 +499,8 @@ def _date(said: Mapping[str, str]) -> str | None:
         said = {renamed[name]: str(_han_number(said[name])) for name in renamed.keys() & said.keys()}
     if "quarter" in said or "nth" in said:
         return f"{year}-Q{said.get('quarter') or _QUARTERS.index(said['nth']) + 1}"
+    if "calendar_week" in said:
+        return f"{year}-W{int(said['calendar_week']):02}"
     if "month" not in said and "number" not in said:
         return year
     month = _MONTHS[said["month"]] if "month" in said else int(said["number"])

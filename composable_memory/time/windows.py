@@ -3,7 +3,7 @@
 import re
 from calendar import monthrange
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
 from composable_memory.time.expressions import time_mentions
 from composable_memory.types import TimeHint, TimeUnit, TimeWindow
@@ -21,7 +21,9 @@ _Days = tuple[date, date]
 _INSTANT = timedelta(microseconds=1)
 _ALMOST_A_WEEK = timedelta(days=6)
 _ALMOST_A_YEAR = timedelta(days=360)
-_NAMED = re.compile(r"(?P<year>\d{4}|-)(?:-(?:Q(?P<quarter>[1-4])|(?P<month>\d\d)(?:-(?P<day>\d\d))?))?")
+_NAMED = re.compile(
+    r"(?P<year>\d{4}|-)(?:-(?:Q(?P<quarter>[1-4])|W(?P<week>\d\d)|(?P<month>\d\d)(?:-(?P<day>\d\d))?))?"
+)
 _WEEKDAY = re.compile(r"-W-([1-7])")
 _SPAN = re.compile(r"(\d{1,6})\s*([smhdw])", re.IGNORECASE)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -161,11 +163,11 @@ def _window(hint: TimeHint, now: datetime, latest: date) -> TimeWindow | None:
         case "since":
             return TimeWindow(start=start, end=max(present, start))
         case "after":
-            return TimeWindow(start=_later(end), end=max(present, _later(end)))
+            return TimeWindow(start=moved(end, _INSTANT), end=max(present, moved(end, _INSTANT)))
         case "until":
             return TimeWindow(start=FAR_PAST, end=end)
         case "before":
-            return TimeWindow(start=FAR_PAST, end=max(FAR_PAST, _earlier(start)))
+            return TimeWindow(start=FAR_PAST, end=moved(start, -_INSTANT))
         case None if hint.offset is not None and hint.offset < -1:
             return TimeWindow(start=start, end=present)
         case None if hint.offset is not None and hint.offset > 1:
@@ -229,6 +231,9 @@ def _in_year(year: int, named: re.Match[str]) -> _Days | None:
         if named["quarter"]:
             last_month = 3 * int(named["quarter"])
             return date(year, last_month - 2, 1), _last_of_month(year, last_month)
+        if named["week"]:
+            monday = date.fromisocalendar(year, int(named["week"]), 1)
+            return monday, _moved(monday, 6)
         if named["day"]:
             day = date(year, int(named["month"]), int(named["day"]))
             return day, day
@@ -282,23 +287,24 @@ def _last_of_month(year: int, month: int) -> date:
 
 
 def _beginning(day: date, now: datetime) -> datetime:
-    return _in_utc(datetime.combine(day, time.min, now.tzinfo))
+    return in_zone(datetime.combine(day, time.min, now.tzinfo))
 
 
 def _end(day: date, now: datetime) -> datetime:
-    return _in_utc(datetime.combine(day, time.max, now.tzinfo))
+    return in_zone(datetime.combine(day, time.max, now.tzinfo))
 
 
-def _in_utc(moment: datetime) -> datetime:
+def moved(moment: datetime, by: timedelta) -> datetime:
+    """Return a time that is later, or earlier, by some time; at an edge of the calendar, that edge."""
     try:
-        return moment.astimezone(UTC)
-    except OverflowError:  # at an edge of the calendar
+        return moment + by
+    except OverflowError:
+        return FAR_PAST if by < timedelta() else FAR_FUTURE
+
+
+def in_zone(moment: datetime, zone: tzinfo | None = UTC) -> datetime:
+    """Return an aware time in another zone; at an edge of the calendar, that edge."""
+    try:
+        return moment.astimezone(zone)
+    except OverflowError:
         return FAR_PAST if moment.year == FAR_PAST.year else FAR_FUTURE
-
-
-def _later(moment: datetime) -> datetime:
-    return moment if moment == FAR_FUTURE else moment + _INSTANT
-
-
-def _earlier(moment: datetime) -> datetime:
-    return moment if moment == FAR_PAST else moment - _INSTANT

@@ -237,6 +237,19 @@ def test_a_query_of_any_length_is_looked_through_for_a_day_in_the_time_of_its_le
     assert asked_time("a/" * 100_000, None, NOW) is None
 
 
+@pytest.mark.parametrize("day", ["0001-01-01", "9999-12-31"])
+async def test_a_day_at_an_edge_of_the_calendar_is_looked_for_by_its_words(
+    vault: Path, state_dir: Path, day: str
+) -> None:
+    (vault / "memory" / f"{day}.md").write_text("Oliver lives in Porto.\n", encoding="utf-8")
+    async with open_memory(vault, state_dir, long_lived=False) as memory:
+        await memory.sync()
+        response = await memory.query(f"Oliver on {day}")
+
+    assert response.degraded == ()
+    assert response.results[0].path == f"memory/{day}.md"
+
+
 def test_since_a_month_is_that_of_the_last_year_until_now_and_of_no_other_year() -> None:
     for question in ("Was war seit April?", "What happened since April?", "¿Qué pasó desde abril?"):
         asked = asked_time(question, None, NOW)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from composable_memory.cli.options import moment_of
 from composable_memory.facts import Fact, GraphEntity, Neighbourhood
+from composable_memory.time.windows import FAR_FUTURE
 from composable_memory.types import Origin
 from composable_memory_adapters.graphiti.cli.fact_text import format_validity
 from composable_memory_adapters.graphiti.cli.pictures import html_page, mermaid
@@ -273,3 +274,4 @@ def test_a_day_is_its_beginning_or_its_end() -> None:
     assert moment_of("2026-03-01") == MARCH
     assert moment_of("2026-03-01", day_ends=True).isoformat() == "2026-03-01T23:59:59.999999+00:00"
     assert moment_of("2026-03-01T02:00+02:00") == MARCH
+    assert moment_of("9999-12-31", day_ends=True) == FAR_FUTURE

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from composable_memory.data_files import tables
+from composable_memory.time.windows import FAR_FUTURE, moved
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 _WORDS = tables(__package__, "sentence_times.toml")
@@ -194,10 +195,9 @@ def _calendar(
     if first is None:
         return None
     if day:
-        return first, first + timedelta(days=1)
+        return first, moved(first, timedelta(days=1))
     over = (month or 1) - 1 + (months if month else 12)
-    following = _date(year + over // 12, over % 12 + 1, 1)
-    return (first, following) if following else None
+    return first, _date(year + over // 12, over % 12 + 1, 1) or FAR_FUTURE
 
 
 def _counted(match: re.Match[str], said: datetime | None) -> _Span | None:
@@ -238,9 +238,9 @@ def _chinese_span(match: re.Match[str], said: datetime | None, *, is_past: bool)
 def _days_before(said: datetime, days: int) -> _Span | None:
     try:
         first = said.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=days)
+        return first, first + timedelta(days=1)
     except OverflowError:
         return None
-    return first, first + timedelta(days=1)
 
 
 def _date(year: int, month: int, day: int) -> datetime | None:

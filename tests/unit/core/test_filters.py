@@ -14,6 +14,7 @@ from composable_memory.query.filters import (
     path_matches,
     read_filters,
 )
+from composable_memory.time.windows import FAR_PAST
 from composable_memory.types import MemorySearchResult, Origin, SearchFilters, SearchOptions
 
 NOW = datetime(2026, 5, 10, 9, tzinfo=UTC)
@@ -64,6 +65,7 @@ def test_times_are_read_in_the_zone_of_the_asker() -> None:
         "2026": "2026-01-01",
         "2026-04": "2026-04-01",
         "2026-Q2": "2026-04-01",
+        "2026-W21": "2026-05-18",
         "yesterday": "2026-05-09",
     }
     until = {"2026": "2026-12-31", "2026-04": "2026-04-30", "last week": "2026-05-03", "May": "2026-05-31"}
@@ -74,6 +76,10 @@ def test_times_are_read_in_the_zone_of_the_asker() -> None:
     assert parse_since("7d", now) == parse_since("1W", now) == now - timedelta(days=7)
     assert parse_since("7\u017f", now) == now - timedelta(seconds=7)  # a long s, which is an s in any case
     assert parse_since("2026-04-14T10:00", now) == datetime.fromisoformat("2026-04-14T10:00+09:00")
+
+
+def test_nothing_is_before_the_first_day_of_the_calendar() -> None:
+    assert read_filters("x before:0001-01-01", NOW)[1].until == FAR_PAST
 
 
 def test_what_is_no_filter_is_refused_by_name() -> None:

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+from composable_memory.time.windows import FAR_FUTURE
 from composable_memory_adapters.extractors.sentence_times import Validity, without_times
 
 SAID = datetime(2026, 5, 13, 15, 30, tzinfo=UTC)  # a Wednesday
@@ -104,6 +105,14 @@ def test_without_a_day_to_count_from_only_dates_are_understood() -> None:
 
 def test_a_time_before_the_calendar_is_none() -> None:
     assert validity_of("999 years ago it rained.", datetime(5, 1, 1, tzinfo=UTC)) == Validity()
+
+
+def test_a_time_at_the_end_of_the_calendar_has_no_time_after_it() -> None:
+    said = datetime(9999, 12, 31, tzinfo=UTC)
+
+    assert validity_of("It rained on December 31, 9999.", said).at == said
+    assert validity_of("It rains until December 9999.", said).end == FAR_FUTURE
+    assert validity_of("It rained today, and next Monday.", said) == Validity()
 
 
 def test_what_was_said_of_time_is_left_out() -> None:

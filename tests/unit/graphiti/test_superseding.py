@@ -345,6 +345,15 @@ def test_a_day_goes_before_the_time_at_which_something_was_written() -> None:
     assert holding(after([earlier, later])) == holding(after([later, earlier])) == ["b"]
 
 
+def test_the_day_of_a_time_at_an_edge_of_the_calendar_is_that_edge() -> None:
+    west, east = timezone(-timedelta(hours=5)), timezone(timedelta(hours=5))
+    first = datetime(1, 1, 1, 0, 30, tzinfo=UTC)
+    last = datetime(9999, 12, 31, 23, 30, tzinfo=UTC)
+
+    assert Told("e", first, NOW.astimezone(west)).order[0] == first.date()
+    assert Told("e", last, NOW.astimezone(east)).order[0] == last.date()
+
+
 def test_the_day_of_a_time_is_that_of_whoever_wrote_it() -> None:
     evening = timezone(timedelta(hours=-5))
     at_19, at_20 = (datetime(2026, 1, 1, hour, 30, tzinfo=evening) for hour in (19, 20))

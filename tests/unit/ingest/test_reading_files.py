@@ -174,6 +174,24 @@ def test_a_date_that_a_heading_only_speaks_of_is_not_when_it_was_written() -> No
         (["Changes since March 4"], "2026-05-20"),
         (["Deadline 2026-09-01"], "2026-05-20"),  # it is ahead
         (["Trip March 4-8"], "2026-05-20"),
+        (["2026-03"], "2026-03-01"),
+        (["March 2026"], "2026-03-01"),
+        (["Standup, März 2026"], "2026-03-01"),
+        (["Enero de 2025"], "2025-01-01"),
+        (["Q1 2026"], "2026-01-01"),
+        (["KW 12 2026"], "2026-03-16"),
+        (["Week 12, 2026"], "2026-03-16"),
+        (["2026-W12"], "2026-03-16"),
+        (["Spring 2025"], "2025-03-01"),
+        (["2025"], "2025-01-01"),
+        (["2025", "December"], "2025-12-01"),
+        (["2025", "December 4"], "2025-12-04"),
+        (["2025", "KW 3"], "2025-01-13"),
+        (["2026-03-20", "March 2026"], "2026-03-20"),  # the month tells no more than the day
+        (["2026-03-20", "April"], "2026-03-20"),  # may be her name
+        (["May"], "2026-05-20"),
+        (["Goals 2026"], "2026-05-20"),
+        (["Q3 2026"], "2026-05-20"),  # it is ahead
         (["Party February 30"], "2026-05-20"),
     ],
 )
@@ -185,6 +203,44 @@ def test_a_heading_is_of_the_date_that_it_begins_or_ends_with(headings: list[str
 
 def test_the_year_of_the_path_is_that_of_a_heading_without_one() -> None:
     assert days(read("# 4. März\none", "tagebuch/2024/fruehling.md")) == ["2024-03-04"]
+
+
+@pytest.mark.parametrize(
+    ("path", "day"),
+    [
+        ("2026-03.md", "2026-03-01"),
+        ("weekly/2026-w12.md", "2026-03-16"),
+        ("2026-Q1/budget.md", "2026-01-01"),
+        ("2026-03/2026-04-02.md", "2026-04-02"),
+        ("2026-08.md", "2026-05-20"),  # it is ahead
+        ("report-2026-13.md", "2026-05-20"),
+    ],
+)
+def test_a_path_may_name_a_month_a_week_or_a_quarter(path: str, day: str) -> None:
+    assert days(read("one", path)) == [day]
+
+
+def test_what_has_no_date_in_a_note_with_dates_is_older_than_these() -> None:
+    text = "# Team\nzero\n## 2026-03-01\none\n## 2026-04\ntwo\n## Contacts\nthree\n"
+
+    assert days(read(text)) == ["2026-02-28", "2026-03-01", "2026-04-01", "2026-02-28"]
+    assert days(read("zero\n# 2026-09-01\none")) == ["2026-05-20", "2026-09-01"]
+
+
+def test_a_retained_line_is_of_the_date_of_its_heading() -> None:
+    text = "# 2026-03-01\n## Retain\n- W: Port is 7400.\n# Later\n## Retain\n- W: Port is 7401.\n"
+
+    assert days(read(text)) == ["2026-03-01", "2026-02-28"]
+
+
+def test_dates_at_the_edges_of_the_calendar_are_dates() -> None:
+    at_the_end = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+    found = read("zero\n# 0001-01-01\none\n# 9999-12-31\ntwo")
+    (late,) = contents_of(WrittenSource(text="one", written_at=at_the_end))
+
+    assert days(found) == ["0001-01-01", "0001-01-01", "9999-12-31"]
+    assert late.temporal
+    assert late.temporal.observed_at == at_the_end
 
 
 def test_the_time_of_day_may_stand_at_the_end_of_a_heading() -> None:

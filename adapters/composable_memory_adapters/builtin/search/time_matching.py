@@ -130,7 +130,9 @@ def asked_time(query: str, intent: QueryIntent | None, now: datetime) -> AskedTi
     rest = query.lower()
     for hint in hints:
         rest = rest.replace(hint.phrase, " ", 1)
-    if not hints and (named := _DAY_IN_NAME.search(rest[:LONGEST_READ])) and (day := day_in_path(named[1])):
+    named = None if hints else _DAY_IN_NAME.search(rest[:LONGEST_READ])
+    day = day_in_path(named[1]) if named else None
+    if named and day and date.min.year < day.year < date.max.year:  # at an edge it has no days around it
         spans, rest = (DaySpan(first=day, last=day),), rest.replace(named[0], " ", 1)
     if not spans:
         return None

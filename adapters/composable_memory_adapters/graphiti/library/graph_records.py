@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pydantic import TypeAdapter
 
 from composable_memory.content import GraphEdge, GraphNode, MemoryProvenance, MemoryTemporalMetadata
+from composable_memory.time.windows import in_zone
 from composable_memory.types import JsonValue
 from composable_memory_adapters.graphiti.database.cypher import (
     Row,
@@ -71,7 +72,7 @@ def order_of(since: datetime, written_at: datetime | None = None) -> Order:
     written_at = written_at or since
     if since.time() == time():
         return since.date(), written_at, since
-    return since.astimezone(written_at.tzinfo).date(), since, written_at
+    return in_zone(since, written_at.tzinfo).date(), since, written_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
