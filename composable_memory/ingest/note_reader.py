@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from composable_memory.content import MemoryContentObject, MemoryProvenance, MemoryTemporalMetadata
+from composable_memory.data_files import tables
 from composable_memory.front_matter import front_matter
 from composable_memory.ingest.extract import RETAINED
 from composable_memory.markdown_lines import CodeReader, heading_in
@@ -46,11 +47,8 @@ _TURN = re.compile(
     r"(?(bold)(?::\*\*|\*\*:)|:)\s+(?P<words>\S.*)"
 )
 _ROLES = frozenset({"ai", "assistant", "bot", "human", "i", "me", "system", "user", "you"})
-_LABELS = frozenset(
-    "action address answer context date decision deadline email example fix goal hint important info location"
-    " name next note notes option owner phone place price problem question reason result source status"
-    " summary time tip title todo topic url warning when where who why".split()
-)
+LABELS = frozenset(tables(__package__, "labels.toml")["labels"].split())
+"""Words before a colon that name a field or mark a remark, and nobody who speaks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -384,7 +382,7 @@ def _turn(section: _Passage, number: int, match: re.Match[str]) -> _Passage:
 def _is_talk(turns: Sequence[_Passage]) -> bool:
     """Return whether people talk here, rather than that names have values."""
     names = {turn.speaker.casefold() for turn in turns if turn.speaker}
-    if len(names) < 2 or names & _LABELS:
+    if len(names) < 2 or names & LABELS:
         return False
     if names <= _ROLES or any(count > 1 for count in Counter(turn.speaker for turn in turns).values()):
         return True

@@ -42,8 +42,6 @@ GERMAN_NOUNS: Final = _LISTS["german_nouns"]
 ARTICLES: Final = _LISTS["articles"]
 PLACES: Final = _LISTS["places"]
 OF_A_PLACE: Final = _LISTS["of_a_place"]
-LABELS: Final = _LISTS["labels"]
-"""Words before a colon that name a field, not somebody who speaks."""
 ABBREVIATIONS: Final = _LISTS["abbreviations"]
 """Words whose full stop ends no sentence."""
 ORGANISATION_WORDS: Final = _LISTS["organisation_words"]

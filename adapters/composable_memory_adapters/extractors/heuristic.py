@@ -17,6 +17,7 @@ from composable_memory.content import ExtractedEntity, ExtractedRelation, Memory
 from composable_memory.front_matter import front_matter
 from composable_memory.ingest.extract import Extraction
 from composable_memory.ingest.lifetimes import observed_at
+from composable_memory.ingest.note_reader import LABELS
 from composable_memory.markdown_lines import CodeReader, heading_in
 from composable_memory_adapters.extractors import grammar
 from composable_memory_adapters.extractors.capitalised_names import (
@@ -27,7 +28,7 @@ from composable_memory_adapters.extractors.capitalised_names import (
     without_files,
 )
 from composable_memory_adapters.extractors.chinese import chinese_mentions, chinese_relations, is_chinese
-from composable_memory_adapters.extractors.grammar import ABBREVIATIONS, LABELS, NOT_NAMES
+from composable_memory_adapters.extractors.grammar import ABBREVIATIONS, NOT_NAMES
 from composable_memory_adapters.extractors.relations import Scene, clauses_of, relations_in, states_nothing
 from composable_memory_adapters.extractors.sentence_times import without_times
 from composable_memory_ops_logs.quick_dataclass import dataclass
@@ -66,6 +67,7 @@ _MARKUP = re.compile(
 _END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)\]]*+(?=\s|$)|[。！？]+[」』”）]*")
 _NEXT = re.compile(r"\s*(\S)")
 _LAST_WORD = re.compile(r"(\S+)$")
+_LABEL = re.compile(rf"^[\W_]*(?:{'|'.join(LABELS)})[\W_]*(?:[:)–—]| -) ", re.IGNORECASE)
 _FIRST_PERSON = re.compile(r"\b(?:I|we|my|our|I['’]\w+|we['’]\w+|me|us)\b|[我俺私僕]", re.IGNORECASE)
 
 
@@ -137,7 +139,9 @@ class _Sentence:
         self.is_chinese = is_chinese(statement.text)
         self.clauses = [
             without_times(clause, said)
-            for clause in (clauses_of(without_files(self.text)) if not self.is_chinese else [self.text])
+            for clause in (
+                clauses_of(without_files(_LABEL.sub("", self.text))) if not self.is_chinese else [self.text]
+            )
         ]
         self.mentions: list[list[Mention]] = []
 

@@ -50,6 +50,14 @@ _OPENERS = re.compile(
 _NO_LONGER = re.compile(
     r"\b(?:no longer|any ?more|any longer|used to|formerly|previously|nicht mehr|ya no)\b,? ?", re.IGNORECASE
 )
+_CONTRAST = re.compile(any_of("contrasts").replace("{MARK}", MARK))
+_CORRECTED = re.compile(r"\W*(?:correction|erratum|fix|korrektur|corrección)\b", re.IGNORECASE)
+_SINCE_THEN = re.compile(
+    r"^(?!.*\b(?:where|who|wo|die|der|donde|que)\b).*\b(?:no longer|any ?more|any longer|nicht mehr|ya no)\b",
+    re.IGNORECASE,
+)
+"""What ends since a time: "since March she no longer lives here", but not where she has worked since then."""
+_PLAIN_NOT = re.compile(r"\b(?:not|nicht|no) ", re.IGNORECASE)
 _NOT = re.compile(rf"\b(?:{any_of('negations')})\b", re.IGNORECASE)
 _DO = re.compile(r"\b(?:do|does|did) (?=\w)", re.IGNORECASE)
 _BESIDE = re.compile(r"\b(?:also|too|as well|auch|außerdem|también|además)\b,? ?", re.IGNORECASE)
@@ -152,6 +160,7 @@ class _Reader:
     scene: Scene
     subjects: tuple[str, ...] = ()
     objects: tuple[str, ...] = ()
+    corrects: bool = False
     taken: list[tuple[int, int]] = field(default_factory=list)
     goes_on: bool = False
 
@@ -179,7 +188,7 @@ def relations_in(
     clauses: Sequence[tuple[str, Validity, Sequence[Mention]]], fact: str, scene: Scene
 ) -> list[ExtractedRelation]:
     """Return what a sentence states, given its clauses without what they say of time, and their names."""
-    reader = _Reader(scene, subjects=scene.previous)
+    reader = _Reader(scene, subjects=scene.previous, corrects=_CORRECTED.match(fact) is not None)
     found: dict[tuple[str, str, str], ExtractedRelation] = {}
     for number, (text, validity, mentions) in enumerate(clauses):
         if " " not in text.strip():
@@ -207,8 +216,9 @@ def in_time(stated: Stated, said: Said, fact: str, observed_at: datetime | None)
     if stated.mood == "always":
         start, end = None, None
     elif mood in ("ended", "over"):
-        start, end = None, end or time.at or observed_at
-        if end is None or (time.at and observed_at and end > observed_at):
+        since = time.start if _SINCE_THEN.search(fact) else None
+        start, end = None, end or time.at or since or observed_at
+        if end is None or ((time.at or since) and observed_at and end > observed_at):
             return None
     elif stated.mood == "past" and start is None:
         start, end = (None, end) if end else (time.at, time.until)
@@ -272,6 +282,7 @@ def _said(text: str, validity: Validity, mentions: Sequence[Mention], reader: _R
     several = (*before, *reader.objects)
     if len(several) > 1:
         words = _THEY.sub(lambda _: " and ".join(mark(one, "Person") for one in several), words)
+    words = _CONTRAST.sub("", words)
     has_ended = bool(_NO_LONGER.search(words)) or bool(
         re.search(r"\b(?:not|kein\w*) .*\b(?:any ?more|any longer|mehr)\b", words)
     )
@@ -279,7 +290,9 @@ def _said(text: str, validity: Validity, mentions: Sequence[Mention], reader: _R
         words = re.sub(r"\b(?:not|mehr)\b ?", "", _NO_LONGER.sub("", words))
         words = re.sub(r"\bused to\b ?", "", words)
     elif _NOT.search(words):
-        return None
+        words, has_ended = _PLAIN_NOT.sub("", words), reader.corrects
+        if not has_ended or _NOT.search(words):
+            return None
     words = _DO.sub("", words) if has_ended else words
     is_beside = bool(_BESIDE.search(words))
     words = _ADVERBS.sub("", _BESIDE.sub("", words))

@@ -270,6 +270,14 @@ def test_what_is_over_ends_a_relation() -> None:
         ("Bob doesn't work at Globex any more.", "WORKS_AT", "Globex", "2026-05-13"),
         ("Bob arbeitet nicht mehr bei Globex.", "WORKS_AT", "Globex", "2026-05-13"),
         ("Bob ya no trabaja en Globex.", "WORKS_AT", "Globex", "2026-05-13"),
+        ("Bob ist nicht mehr bei Globex.", "WORKS_AT", "Globex", "2026-05-13"),
+        ("Since March Bob no longer works at Globex.", "WORKS_AT", "Globex", "2026-03-01"),
+        ("Seit März arbeitet Bob nicht mehr bei Globex.", "WORKS_AT", "Globex", "2026-03-01"),
+        ("Desde marzo Bob ya no trabaja en Globex.", "WORKS_AT", "Globex", "2026-03-01"),
+        ("Bob no longer works at Globex, where he was since 2019.", "WORKS_AT", "Globex", "2026-05-13"),
+        ("Correction: Bob does not work at Globex.", "WORKS_AT", "Globex", "2026-05-13"),
+        ("Korrektur: Bob arbeitet nicht bei Globex.", "WORKS_AT", "Globex", "2026-05-13"),
+        ("Corrección: Bob no trabaja en Globex.", "WORKS_AT", "Globex", "2026-05-13"),
     ]
     for text, type_, target, ended in cases:
         over = only(text)
@@ -278,6 +286,27 @@ def test_what_is_over_ends_a_relation() -> None:
         assert (over.valid_from, _day(over.valid_to), over.mood) == (None, ended, "ended")
     assert only("Bob lived in Paris until 2020.").mood == "past"
     assert only("Bob lives in Paris.").mood is None
+
+
+def test_what_is_corrected_is_stated_without_what_is_not_so() -> None:
+    cases = (
+        "Correction: Bob works at Acme, not at Globex.",
+        "(Correction) Bob works at Acme.",
+        "Update - Bob works at Acme now.",
+        "Korrektur: Bob arbeitet bei Acme, nicht bei Globex.",
+        "Bob arbeitet nicht bei Globex, sondern bei Acme.",
+        "Corrección: Bob trabaja en Acme, no en Globex.",
+        "Bob no trabaja en Globex, sino en Acme.",
+        "Desde mayo de 2025 trabaja Bob en Acme.",
+    )
+    for text in cases:
+        assert relations(text) == [("Bob", "WORKS_AT", "Acme")], text
+    for text in (
+        "Plan: Bob works at Acme.",
+        "Vorschlag: Bob arbeitet bei Acme.",
+        "Ejemplo: Bob trabaja en Acme.",
+    ):
+        assert relations(text) == [], text
 
 
 def test_what_is_over_without_a_name_ends_all_of_its_kind() -> None:

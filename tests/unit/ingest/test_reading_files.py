@@ -316,6 +316,8 @@ def test_a_talk_may_say_when_each_line_was_said() -> None:
         "Port: 8080\nHost: dock.local\n",
         "Decision: use the new controller\nReason: the old one is broken\n",
         "Ana: I moved to Porto.\n",
+        "Update: Tom works at Globex now.\nCorrection: Anna lives in Oslo.\n",
+        "Korrektur: Petra wohnt in Bonn.\nNachtrag: Karl wohnt in Graz.\n",
         "Some prose.\nAna: I moved.\nBen: So did I, you know.\n",
     ],
 )
