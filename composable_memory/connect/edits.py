@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -13,7 +14,8 @@ from pathlib import Path
 from composable_memory.connect import file_text
 from composable_memory.connect.clients import Client, Places, Scope
 from composable_memory.errors import ConfigError
-from composable_memory_ops_logs.private_files import BINARY, make_private_folder, replace_file, replacing
+from composable_memory.shared_file import remove_unchanged, replace_unchanged
+from composable_memory_ops_logs.private_files import BINARY, make_private_folder, replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 COPIES = "connect"
@@ -90,35 +92,48 @@ def write(edit: Edit, state_dir: Path, *, is_private: bool) -> Path | None:
         ConfigError: it was changed in the meantime.
         OSError: it cannot be written; then it is unchanged.
     """
-    _require_unchanged(edit)
-    kept = _keep_undone(edit, state_dir) if edit.is_undo else _keep_original(edit, state_dir)
-    if edit.after is None:
-        _require_unchanged(edit)
-        edit.path.unlink()
-    elif edit.before is not None:
-        mode = edit.path.stat().st_mode & 0o7777
-        with replacing(edit.path, survives="power cut") as scratch:
-            with scratch.open("wb") as new:
-                new.write(edit.after.encode())
-                new.flush()
-                os.fsync(new.fileno())
-            scratch.chmod(mode)
-            # Disks are slow, and a running agent may save its settings at any moment.
-            _require_unchanged(edit)
-    else:
-        edit.path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(edit.path, _NEW, 0o600 if is_private else 0o666)
-        with os.fdopen(descriptor, "wb") as new:
-            new.write(edit.after.encode())
+    if _read(edit.path) != edit.before:
+        raise _changed_meanwhile(edit)
+    wanted = _copy_to_keep(edit, state_dir)
+    with ExitStack() as on_failure:
+        if wanted is not None:
+            make_private_folder(wanted[0].parent)
+            if not wanted[0].exists():
+                on_failure.callback(wanted[0].unlink, missing_ok=True)
+            replace_file(*wanted, survives="power cut")
+        _replace(edit, is_private=is_private)
+        on_failure.pop_all()
+    kept = wanted and wanted[0]
     used = edit.copy if edit.is_undo else _copy_of(edit.path, edit.before or "", state_dir)
     if used is not None and used != kept:
         used.unlink(missing_ok=True)
     return kept
 
 
-def _require_unchanged(edit: Edit) -> None:
-    if _read(edit.path) != edit.before:
-        raise ConfigError("connect", "changed meanwhile; run the command again", origin=str(edit.path))
+def _replace(edit: Edit, *, is_private: bool) -> None:
+    """Replace the file, unless the agent has just saved it."""
+    if edit.before is None:
+        edit.path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(edit.path, _NEW, 0o600 if is_private else 0o666)
+        try:
+            with os.fdopen(descriptor, "wb") as new:
+                new.write((edit.after or "").encode())
+        except OSError:
+            edit.path.unlink()
+            raise
+        return
+    before = edit.before.encode()
+    is_done = (
+        remove_unchanged(edit.path, before)
+        if edit.after is None
+        else replace_unchanged(edit.path, before, edit.after.encode())
+    )
+    if not is_done:
+        raise _changed_meanwhile(edit)
+
+
+def _changed_meanwhile(edit: Edit) -> ConfigError:
+    return ConfigError("connect", "changed meanwhile; run the command again", origin=str(edit.path))
 
 
 def hook_commands(
@@ -189,31 +204,23 @@ def _restored(edit: Edit, state_dir: Path) -> Edit:
     return replace(edit, after=None) if "".join(edit.after.split()) in _NOTHING_LEFT else edit
 
 
-def _keep_original(edit: Edit, state_dir: Path) -> Path | None:
-    """Keep the original of a file; if it already contained us, that was kept before."""
+def _copy_to_keep(edit: Edit, state_dir: Path) -> tuple[Path, bytes] | None:
+    """Return where to keep the original of a file, and the original; None if nothing is to be kept.
+
+    If the file already contained us, its original was kept before. An undo keeps the file as others have
+    changed it since, only the last one per path.
+    """
     if edit.before is None or edit.after is None:
         return None
+    if edit.is_undo:
+        name = f"undone-{_digest(str(edit.path))}-{edit.path.name}"
+        return None if edit.copy else (state_dir / COPIES / name, edit.before.encode())
     kept, earlier = edit.before.encode(), _copy_of(edit.path, edit.before, state_dir)
     if earlier.exists():
         kept = earlier.read_bytes()
     elif edit.had_us:
         return None
-    return _write_copy(_copy_of(edit.path, edit.after, state_dir), kept)
-
-
-def _keep_undone(edit: Edit, state_dir: Path) -> Path | None:
-    """Keep a file that others changed since, as it was before our removal; only the last one per path."""
-    if edit.before is None or edit.after is None or edit.copy is not None:
-        return None
-    return _write_copy(
-        state_dir / COPIES / f"undone-{_digest(str(edit.path))}-{edit.path.name}", edit.before.encode()
-    )
-
-
-def _write_copy(copy: Path, data: bytes) -> Path:
-    make_private_folder(copy.parent)
-    replace_file(copy, data, survives="power cut")
-    return copy
+    return _copy_of(edit.path, edit.after, state_dir), kept
 
 
 def _copy_of(path: Path, text: str, state_dir: Path) -> Path:

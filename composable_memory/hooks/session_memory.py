@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from shutil import copymode
 from typing import TYPE_CHECKING, BinaryIO
 
 from composable_memory.config.settings import JudgeSettings, MemorySettings
@@ -16,9 +15,9 @@ from composable_memory.forget.tombstones import INSTEAD
 from composable_memory.hooks.session_state import SessionState, SessionStates
 from composable_memory.memory_fence import escaped, own_words
 from composable_memory.paths import MEMORY_FOLDER, end_of_file, resolve_memory_file
+from composable_memory.shared_file import replace_unchanged
 from composable_memory.transcripts import masked_line, messages_of
 from composable_memory_feedback.errors import FeedbackError
-from composable_memory_ops_logs.private_files import replacing
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -101,7 +100,8 @@ async def save_session(
         summary = await summarise(messages, settings.feedback.llm)
     except FeedbackError as problem:
         return SavedSession(path=path, problem=problem)
-    await asyncio.to_thread(partial(replace_by_summary, path, call, summary, written=written, now=now))
+    before, after = (text.encode("utf-8", "replace") for text in (written, page(call, [summary], now)))
+    await asyncio.to_thread(replace_unchanged, path, before, after)  # what a person saved meanwhile stays
     return SavedSession(path=path)
 
 
@@ -219,20 +219,6 @@ async def summarise(messages: Sequence[SavedMessage], settings: JudgeSettings) -
                 "no summary came", subject=f"the model {model.model}", advice="try another one"
             )
     return summary
-
-
-def replace_by_summary(path: Path, call: "HookCall", summary: str, *, written: str, now: datetime) -> bool:
-    """Put a summary in the place of the last messages; return False where the file is not as `written`.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    if path.read_text(encoding="utf-8") != written:
-        return False
-    with replacing(path, survives="power cut") as scratch:
-        scratch.write_text(page(call, [summary], now), encoding="utf-8", errors="replace")
-        copymode(path, scratch)
-    return True
 
 
 def slug_of(text: str) -> str:

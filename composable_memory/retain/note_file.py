@@ -6,23 +6,18 @@ was there then is looked at: what an editor has saved into it meanwhile becomes 
 """
 
 import asyncio
-import ctypes
 import errno
-import fcntl
 import os
-import shutil
-import signal
 import stat
-import sys
-import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, suppress
+from contextlib import AbstractAsyncContextManager, closing
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
 from composable_memory.errors import BackendUnavailable, MemoryPathError, NoteNotWritten
 from composable_memory.paths import UTF_16_MARKS, in_western, opened_file, resolve_memory_file
+from composable_memory.shared_file import SeenFile, exchange, remove_unchanged, written_beside
 from composable_memory.supervision.file_lock import file_lock
 from composable_memory.supervision.tasks import to_the_end
 from composable_memory_ops_logs.private_files import sync_folder
@@ -36,12 +31,8 @@ PATIENCE_S = 30.0
 ATTEMPTS, PATIENT_ATTEMPTS = 200, 3
 """How often a change is tried while others keep writing the note; after the first it is on the disk last."""
 MAX_NOTE_BYTES = 8 * 1024 * 1024
-SETTLE_S = 0.01
-SETTLE_STEPS = 200
-"""So long, and so often, an editor is waited for that has emptied a note and is about to write it."""
 LEFT_BEHIND = f".*.{'[0-9a-f]' * 12}.new"
 """What is left in the folder by a process that was killed while it wrote."""
-AT_CWD, EXCHANGE = -100, 2
 
 
 class NoteFile(AbstractAsyncContextManager["NoteFile"]):
@@ -65,7 +56,7 @@ class NoteFile(AbstractAsyncContextManager["NoteFile"]):
         self._extra_paths = extra_paths
         self._path = path
         self._patience_s = patience_s
-        self._replaced: list[_Seen] = []
+        self._replaced: list[SeenFile] = []
         self._saved: list[tuple[str, str]] = []
 
     async def __aexit__(self, *_: object) -> None:
@@ -126,148 +117,62 @@ class NoteFile(AbstractAsyncContextManager["NoteFile"]):
             left.unlink(missing_ok=True)
         is_synced = True
         for attempt in range(ATTEMPTS):
-            seen = self._read(target)
-            wanted = change(self._with_what_editors_saved(seen.text))
-            seen.close()
-            if wanted == seen.text:
+            data = self._read(target)
+            text = _text_of(data)
+            wanted = change(self._with_what_editors_saved(text))
+            if wanted == text:
                 if not is_synced:
                     _sync(target)
                 return wanted
             # Who waits for the disk is overtaken again by somebody who writes all the time.
             is_synced = attempt < PATIENT_ATTEMPTS
-            if (replaced := _replace(target, seen, wanted, is_synced=is_synced)) is not None:
-                self._replaced.append(replaced)
+            with written_beside(target, _with_text(data, wanted), is_synced=is_synced) as scratch:
+                if target.read_bytes() == data:
+                    replaced = exchange(scratch, target)
+                    replaced.data = data
+                    self._replaced.append(replaced)
+                    if is_synced:
+                        sync_folder(target.parent)
         raise NoteNotWritten(
             self._path, "something else keeps writing it", fix="close it there, and try again"
         )
 
     def _remove(self, target: Path, text: str) -> None:
         if target.is_file():
-            seen = self._read(target)
-            seen.close()
-            if seen.text == text:
-                target.unlink()
-                sync_folder(target.parent)
+            data = self._read(target)
+            if _text_of(data) == text:
+                remove_unchanged(target, data)
 
     def _with_what_editors_saved(self, text: str) -> str:
         """Return the text of the note with what was saved into files that are the note no more."""
         for saved, before in self._saved:  # an editor may have overwritten what was put back
             text = _joined(text, saved, before=before)
         for one in self._replaced:
-            before = one.text
+            before = _text_of(one.data)
             if one.was_saved():
-                text = _joined(one.text, text, before=before)
-                self._saved.append((one.text, before))
+                saved = _text_of(one.data)
+                text = _joined(saved, text, before=before)
+                self._saved.append((saved, before))
         return text
 
-    def _read(self, target: Path) -> "_Seen":
+    def _read(self, target: Path) -> bytes:
         is_made = False
         while True:
             try:
-                seen = _Seen(target)
+                seen = SeenFile(target, max_bytes=MAX_NOTE_BYTES)
             except FileNotFoundError:
                 os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
                 is_made = True
                 continue
-            if seen.is_being_written() or not (seen.data or is_made):
-                seen.settle()
-            if problem := seen.problem:
-                seen.close()
+            with closing(seen):
+                if seen.is_being_written() or not (seen.data or is_made):
+                    seen.settle()
+            problem = problem_with_encoding(seen.data)
+            if not seen.found.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
+                problem = ("it is read-only", "allow writing to it")
+            if problem:
                 raise NoteNotWritten(self._path, problem[0], fix=problem[1])
-            return seen
-
-
-class _Seen:
-    """A note as it was read; it stays open, to see what an editor writes to it when it is replaced."""
-
-    def __init__(self, target: Path) -> None:
-        self._open = ExitStack()
-        self._descriptor, self.found = self._open.enter_context(opened_file(target, max_bytes=MAX_NOTE_BYTES))
-        self.data = self._now()
-
-    @property
-    def text(self) -> str:
-        """Return its text, with letters of Windows-1252 in the place of bytes that are not UTF-8."""
-        return in_western(self.data.decode("utf-8", "surrogateescape"))
-
-    def with_text(self, text: str) -> bytes:
-        """Return what the file holds with another text: lines that stay keep their bytes."""
-        lines = self.data.decode("utf-8", "surrogateescape").split("\n")
-        kept = {in_western(line): line for line in lines}
-        changed = "\n".join(kept.get(line, line) for line in text.split("\n"))
-        return changed.encode("utf-8", "surrogateescape")
-
-    @property
-    def problem(self) -> tuple[str, str] | None:
-        """Return why the note is not to be changed, and what to do about it."""
-        if not self.found.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
-            return "it is read-only", "allow writing to it"
-        return problem_with_encoding(self.data)
-
-    def was_saved(self) -> bool:
-        """Return whether an editor has saved something into the file since it was read, which is read now."""
-        before = self.data
-        if not self.is_being_written() and self._now() == before:
-            return False
-        self.settle()
-        return self.data != before
-
-    def settle(self) -> None:
-        """Read the file when nobody writes it any more."""
-        for _ in range(SETTLE_STEPS):
-            before, self.data = self.data, self._now()
-            if self.data and self.data == before and not self.is_being_written():
-                break
-            time.sleep(SETTLE_S)
-
-    def is_being_written(self) -> bool:
-        """Return whether somebody has the file open to write it, where the system tells that (Linux)."""
-        if sys.platform != "linux":
-            return False
-        try:
-            # Whoever opens the file just then has the kernel send a signal, by default one that ends us.
-            fcntl.fcntl(self._descriptor, fcntl.F_SETSIG, signal.SIGURG)
-            fcntl.fcntl(self._descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-            fcntl.fcntl(self._descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-        except OSError as error:
-            return error.errno == errno.EAGAIN
-        return False
-
-    def close(self) -> None:
-        """Let the file go."""
-        self._open.close()
-
-    def _now(self) -> bytes:
-        size = os.fstat(self._descriptor).st_size
-        return os.pread(self._descriptor, size + 1, 0)
-
-
-def _replace(target: Path, seen: _Seen, text: str, *, is_synced: bool) -> _Seen | None:
-    """Put a text in the place of a note; return the file that was there, as if it held what was `seen`.
-
-    None is returned, and nothing is replaced, where the note holds something else by now.
-    """
-    scratch = target.with_name(f".{target.name}.{os.urandom(6).hex()}.new")
-    try:
-        with os.fdopen(os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600), "wb") as file:
-            with suppress(OSError):
-                shutil.copystat(target, scratch)  # who may read it, and the tags that a desktop gives files
-            file.write(seen.with_text(text))
-            os.fchmod(file.fileno(), stat.S_IMODE(seen.found.st_mode))
-            with suppress(OSError):  # only root may give files away
-                os.fchown(file.fileno(), seen.found.st_uid, seen.found.st_gid)
-            file.flush()
-            if is_synced:
-                os.fsync(file.fileno())
-        if target.read_bytes() != seen.data:
-            return None
-        replaced = _exchange(scratch, target)
-        replaced.data = seen.data
-        if is_synced:
-            sync_folder(target.parent)
-        return replaced
-    finally:
-        scratch.unlink(missing_ok=True)
+            return seen.data
 
 
 def _sync(target: Path) -> None:
@@ -277,16 +182,17 @@ def _sync(target: Path) -> None:
     sync_folder(target.parent)
 
 
-def _exchange(scratch: Path, target: Path) -> _Seen:
-    """Let two files change names in one step, as far as the system can; return what was the target."""
-    if sys.platform == "linux":
-        with suppress(AttributeError):  # a C library without it
-            rename = ctypes.CDLL(None).renameat2
-            if rename(AT_CWD, os.fsencode(scratch), AT_CWD, os.fsencode(target), EXCHANGE) == 0:
-                return _Seen(scratch)
-    replaced = _Seen(target)
-    scratch.replace(target)
-    return replaced
+def _text_of(data: bytes) -> str:
+    """Return the text of a note, with letters of Windows-1252 in the place of bytes that are not UTF-8."""
+    return in_western(data.decode("utf-8", "surrogateescape"))
+
+
+def _with_text(data: bytes, text: str) -> bytes:
+    """Return what a note holds with another text: lines that stay keep their bytes."""
+    lines = data.decode("utf-8", "surrogateescape").split("\n")
+    kept = {in_western(line): line for line in lines}
+    changed = "\n".join(kept.get(line, line) for line in text.split("\n"))
+    return changed.encode("utf-8", "surrogateescape")
 
 
 def _joined(text: str, other: str, *, before: str) -> str:
