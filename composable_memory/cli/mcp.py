@@ -97,8 +97,7 @@ async def _serve_http(server: "Server[Any]", port: int, state_dir: Path) -> None
     from composable_memory.http_server.mcp_app import mcp_app
 
     way_in = await access("127.0.0.1", port, state_dir)
-    with end_signals() as end:
-        async with listening(mcp_app(server), way_in) as url:
-            header = f"`Authorization: Bearer $(cat {way_in.token_file})`"
-            warn(f"serving at {url}mcp; clients send the header {header}")
-            await end.wait()
+    async with end_signals(state_dir) as end, listening(mcp_app(server), way_in) as url:
+        header = f"`Authorization: Bearer $(cat {way_in.token_file})`"
+        warn(f"serving at {url}mcp; clients send the header {header}")
+        await end.wait()

@@ -85,7 +85,8 @@ async def serve(
             if all(held):
                 if "" in named:
                     target = Target(workspace=named[""], state_dir=state_dir)
-                    await stay_open(target, as_json=as_json, beside=partial(_answering, addresses, way_in))
+                    beside = partial(_answering, addresses, way_in)
+                    await stay_open(target, as_json=as_json, beside=beside, needs=[*map(_lock_of, addresses)])
                 else:
                     await _serve_named(named, addresses, state, way_in)
                 return ExitCode.FINE
@@ -152,15 +153,17 @@ async def _serve_named(
         raise ConfigError("--workspace", "names are for --http; without it, start a server for each folder")
     from composable_memory.mcp_server.open_memories import open_service
 
-    with end_signals() as end:
-        async with open_service(named, state, None) as service:
-            for name, opened in service.workspaces.items():
-                if opened.problem:
-                    warn(f"{name}: {opened.problem}")
-            async with _answering(addresses, way_in, service, end):
-                await notify_service_manager("READY=1")
-                await end.wait()
-                await notify_service_manager("STOPPING=1")
+    async with (
+        end_signals(state, *map(_lock_of, addresses)) as end,
+        open_service(named, state, None) as service,
+    ):
+        for name, opened in service.workspaces.items():
+            if opened.problem:
+                warn(f"{name}: {opened.problem}")
+        async with _answering(addresses, way_in, service, end):
+            await notify_service_manager("READY=1")
+            await end.wait()
+            await notify_service_manager("STOPPING=1")
 
 
 def _inherited() -> socket.socket | None:
@@ -203,7 +206,11 @@ async def _over_http(memory: "Memory | Service", way_in: "Access") -> AsyncItera
 
 def _lock(address: Path, *, patience_s: float) -> AbstractAsyncContextManager[bool]:
     """Return the lock that the server of a workspace holds as long as it runs."""
-    return file_lock(address.with_suffix(".lock"), owner="serve", patience_s=patience_s)
+    return file_lock(_lock_of(address), owner="serve", patience_s=patience_s)
+
+
+def _lock_of(address: Path) -> Path:
+    return address.with_suffix(".lock")
 
 
 def _address(state: Path, workspace: Path) -> Path:

@@ -4,18 +4,22 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
+from pathlib import Path
 
 import typer
 
 from composable_memory.cli.command import Target, command
 from composable_memory.cli.options import AsJson
 from composable_memory.cli.output import counted, print_json, print_line, warn, warn_degraded, warn_if_empty
+from composable_memory.config.layers import default_state_dir
 from composable_memory.errors import BackendUnavailable, ConfigError
+from composable_memory.folder_identity import FolderIdentity
 from composable_memory.json_documents import document
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
+from composable_memory.state.folders import make_state_folder
 from composable_memory.types import JsonValue
 from composable_memory_ops_logs import (
     BackendDegraded,
@@ -27,6 +31,8 @@ from composable_memory_ops_logs import (
 )
 from composable_memory_ops_logs.line_format import event_to_wire
 
+LOOK_S = 2.0
+"""How often a process that stays open looks whether its folders are there."""
 WATCHING = frozenset({"starting", "active", "partial"})
 
 app = typer.Typer()
@@ -42,23 +48,29 @@ Beside = Callable[[Memory, asyncio.Event], AbstractAsyncContextManager[str]]
 """Does something with an open memory until the block is left; yields a word for what the process does."""
 
 
-async def stay_open(target: Target, *, as_json: bool, beside: Beside | None = None) -> None:
+async def stay_open(
+    target: Target, *, as_json: bool, beside: Beside | None = None, needs: Sequence[Path] = ()
+) -> None:
     """Keep a memory open and its index up to date until a signal comes, and tell of each sync.
 
-    Without anything `beside`, it is an error if nothing watches the notes.
+    It ends as well when the workspace, the state folder or what else it `needs` is gone. Without anything
+    `beside`, it is an error if nothing watches the notes.
     """
     printer = _Printer(as_json=as_json)
-    with end_signals() as end:
-        async with open_memory(target.workspace, target.state_dir) as memory:
-            if beside is None:
-                _require_watching(memory)
-            with _sync_events(memory.ops_log) as events:
-                async with beside(memory, end) if beside else nullcontext("Watching") as doing:
-                    await notify_service_manager("READY=1")
-                    await _until(end, _follow(memory, events, printer, doing))
-                while not events.empty():
-                    printer.print(events.get_nowait())
-            await notify_service_manager("STOPPING=1")
+    state = await asyncio.to_thread(make_state_folder, target.state_dir or default_state_dir(os.environ))
+    async with (
+        end_signals(state, target.workspace, *needs) as end,
+        open_memory(target.workspace, target.state_dir) as memory,
+    ):
+        if beside is None:
+            _require_watching(memory)
+        with _sync_events(memory.ops_log) as events:
+            async with beside(memory, end) if beside else nullcontext("Watching") as doing:
+                await notify_service_manager("READY=1")
+                await _until(end, _follow(memory, events, printer, doing))
+            while not events.empty():
+                printer.print(events.get_nowait())
+        await notify_service_manager("STOPPING=1")
 
 
 async def _until(end: asyncio.Event, work: Coroutine[None, None, None]) -> None:
@@ -206,9 +218,9 @@ def _sync_events(ops_log: OpsLog) -> Iterator["asyncio.Queue[OpsEvent]"]:
         unsubscribe()
 
 
-@contextmanager
-def end_signals() -> Iterator[asyncio.Event]:
-    """Yield the event that is set by Ctrl-C and by the signal to terminate."""
+@asynccontextmanager
+async def end_signals(*needs: Path) -> AsyncIterator[asyncio.Event]:
+    """Yield the event that is set by Ctrl-C, by the signal to terminate, and when a path is gone."""
     loop = asyncio.get_running_loop()
     end = asyncio.Event()
 
@@ -216,11 +228,37 @@ def end_signals() -> Iterator[asyncio.Event]:
         loop.call_soon_threadsafe(end.set)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    looking = asyncio.create_task(_end_without(needs, end))
     try:
         yield end
     finally:
+        looking.cancel()
+        await asyncio.wait([looking])
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+async def _end_without(paths: Sequence[Path], end: asyncio.Event) -> None:
+    """Set `end` when one of the paths is gone, or something else is in its place."""
+    known = await asyncio.to_thread(lambda: [FolderIdentity.at(one) for one in paths])
+    while not (gone := await asyncio.to_thread(_gone, known)):  # noqa: ASYNC110 - no disk tells
+        await asyncio.sleep(LOOK_S)
+    warn(f"ending, as this is gone: {', '.join(gone)}")
+    end.set()
+
+
+def _gone(known: Sequence[FolderIdentity]) -> list[str]:
+    found = []
+    for one in known:
+        try:
+            if one.is_same(FolderIdentity.at(one.path)):
+                continue
+        except FileNotFoundError:
+            pass
+        except OSError:  # a disk that does not answer now
+            continue
+        found.append(str(one.path))
+    return found
 
 
 async def notify_service_manager(state: str) -> None:

@@ -122,7 +122,10 @@ class FileSink:
         try:
             return os.open(path, _OPEN_FLAGS, 0o600)
         except FileNotFoundError:
-            make_private_folder(self._directory)
+            if self.files_begun:  # what it is in is not made again: whoever deleted that has no use for a log
+                self._directory.mkdir(mode=0o700, exist_ok=True)
+            else:
+                make_private_folder(self._directory)
             return os.open(path, _OPEN_FLAGS, 0o600)
 
 

@@ -455,6 +455,17 @@ def test_one_server_at_a_time_in_the_background_until_it_is_stopped(place: Place
     assert place.alone("serve", "stop")[0] == 1
 
 
+@pytest.mark.parametrize("name", ["state_dir", "workspace"])
+def test_a_server_ends_when_its_folder_is_gone_and_does_not_make_it_again(place: Place, name: str) -> None:
+    folder: Path = getattr(place, name)
+    with serving(place) as server:
+        folder.rename(folder.with_name("elsewhere"))
+        assert server.wait(LIMIT_S) == 0
+        assert str(folder) in server.rest()[1]
+
+    assert not folder.exists()
+
+
 @pytest.mark.thorough
 def test_a_background_server_that_cannot_start_says_why(place: Place) -> None:
     place.config.write_text("memory: {no_such_key: 1}", encoding="utf-8")

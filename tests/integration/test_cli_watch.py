@@ -91,6 +91,16 @@ def test_both_signals_end_it_well(place: list[str], with_signal: signal.Signals)
         assert watch.end(with_signal) == (0, "", "")
 
 
+def test_it_ends_when_the_state_folder_is_gone(place: list[str], state_dir: Path) -> None:
+    with watching(place, "--json") as watch:
+        watch.document()
+        state_dir.rename(state_dir.with_name("elsewhere"))
+        watch.write("memory/new.md", "The lighthouse is closed.")
+        assert watch.process.wait(LIMIT_S) == 0
+
+    assert not state_dir.exists()
+
+
 def test_every_document_stands_on_a_line(place: list[str]) -> None:
     with watching(place, "--json") as watch:
         boot = watch.document()

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 BACKEND_ID = "builtin"
 BACKGROUND_REASONS = frozenset({"search", "session-start", "watch", "interval"})
 """Reasons of syncs that start by themselves."""
+UNASKED = frozenset({"watch", "interval"})
+"""Those of them that start though nobody asks anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +204,10 @@ class IndexFile:
                 return SyncReport(reason="+".join(flight.reasons))
             await ensure_tables(self.current("sync").file)
         while (report := await self._run(flight, paths)) is None:
+            if UNASKED.issuperset(flight.reasons) and not await asyncio.to_thread(
+                self._services.state_dir.exists
+            ):  # somebody has deleted it, which is not undone because a note changes
+                raise IndexProblem(self.path, "the state folder is gone; open the memory again")
             await self.reopen_if_replaced()
             await ensure_tables(self.current("sync").file)
         return report
