@@ -3,7 +3,7 @@
     python benchmarks/retrieval.py --data DIR                               every set, every way
     python benchmarks/retrieval.py --data DIR --sets locomo --ways default rerank --state DIR
     python benchmarks/retrieval.py --data DIR --save now.json --against before.json
-    python benchmarks/retrieval.py --data DIR --fusions
+    python benchmarks/retrieval.py --data DIR --weights
 
 A set is a folder with `queries.jsonl`, one question a line (`conv`, `question`, `category_name`, `qrels`: a
 list of `[path, line]`, line 0 for the whole file), and one folder of Markdown notes for each `conv`. Each way
@@ -41,7 +41,6 @@ DEPTH = 10
 HALF_LIFE_DAYS = 30
 LAMBDA = 0.7
 WEIGHTS = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7]
-FUSIONS = ["absolute", "min-max", "rrf"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Place: TypeAlias = tuple[str, int, int]
@@ -95,14 +94,10 @@ def ways(embedding: Mapping[str, object]) -> dict[str, dict[str, object]]:
     }
 
 
-def fusions(embedding: Mapping[str, object]) -> dict[str, dict[str, object]]:
-    """Return the settings of every fusion with every weight of the vectors."""
+def weights(embedding: Mapping[str, object]) -> dict[str, dict[str, object]]:
+    """Return the settings of every weight of the vectors."""
     return {
-        f"{fusion} {weight:g}": settings(
-            embedding=embedding,
-            query={"hybrid": {"fusion": fusion, "vector_weight": weight, "text_weight": 1 - weight}},
-        )
-        for fusion in FUSIONS
+        f"vectors {weight:g}": settings(embedding=embedding, query={"hybrid": {"vector_weight": weight}})
         for weight in WEIGHTS
     }
 
@@ -298,10 +293,10 @@ async def run(arguments: argparse.Namespace, state: Path) -> Iterable[str]:
     embedding: dict[str, object] = {"provider": "wordllama"}
     if arguments.gguf:
         embedding = {"provider": "local", "local": {"model_path": str(arguments.gguf.resolve())}}
-    chosen = fusions(embedding) if arguments.fusions else ways(embedding)
+    chosen = weights(embedding) if arguments.weights else ways(embedding)
     if arguments.ways:
         chosen = {name: config for name, config in chosen.items() if name in arguments.ways}
-    with_grep = "grep" in arguments.ways if arguments.ways else not arguments.fusions
+    with_grep = "grep" in arguments.ways if arguments.ways else not arguments.weights
     former: dict[str, Results] = {}
     if arguments.against:
         former = json.loads(await asyncio.to_thread(arguments.against.read_text, encoding="utf-8"))
@@ -325,7 +320,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="*", default=[], help="names of the sets to use; all if not given")
     parser.add_argument("--ways", nargs="*", default=[], help="ways to rank; all if not given")
     parser.add_argument("--gguf", type=Path, help="embed with this model in place of the packaged one")
-    parser.add_argument("--fusions", action="store_true", help="compare ways and weights of fusion instead")
+    parser.add_argument("--weights", action="store_true", help="compare weights of the vectors instead")
     parser.add_argument("--state", type=Path, help="keep the indexes in this folder")
     parser.add_argument("--save", type=Path, help="write the metrics of every question to this file")
     parser.add_argument("--against", type=Path, help="compare with the metrics that another run saved")

@@ -1668,7 +1668,7 @@ REPORT = document(
             decided("search:hybrid-formula", "vectorWeight 0.5, textWeight 0.5",
                     "another document says 0.7/0.3; both are settings, the default is measured",
                     f"{HYBRID}a_score_is_the_weighted_sum_of_what_both_legs_say",
-                    f"{HYBRID}weights_need_not_sum_to_one"),
+                    "tests/unit/builtin/test_settings.py::test_weights_are_scaled_to_sum_to_one"),
             kept("cleanup:stale", "files that are gone lose chunks, vectors and full text",
                  f"{SYNC}a_removed_note_is_gone_after_a_sync",
                  f"{SOUND}a_note_that_is_gone_leaves_nothing_of_it_under_any_model",

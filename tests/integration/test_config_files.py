@@ -338,7 +338,6 @@ WORKSPACE_MAY_SET = {
     "memory.builtin.query.hybrid.enabled": "false",
     "memory.builtin.query.hybrid.vector_weight": "0.5",
     "memory.builtin.query.hybrid.text_weight": "0.5",
-    "memory.builtin.query.hybrid.fusion": "rrf",
     "memory.builtin.query.hybrid.candidate_multiplier": "3",
     "memory.builtin.query.rerank": "late-interaction",
     "memory.graphiti.enabled": "false",

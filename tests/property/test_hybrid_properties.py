@@ -9,7 +9,6 @@ from composable_memory_adapters.builtin.search.hybrid import (
     fuse,
     vector_weight_for,
 )
-from composable_memory_adapters.builtin.settings import FusionMethod
 
 IDS = st.integers(1, 40)
 KEYWORD = st.dictionaries(IDS, st.tuples(st.floats(0, 1e6), st.booleans()), max_size=20).map(
@@ -17,20 +16,14 @@ KEYWORD = st.dictionaries(IDS, st.tuples(st.floats(0, 1e6), st.booleans()), max_
 )
 VECTOR = st.dictionaries(IDS, st.floats(-1, 1), max_size=20)
 SCALES = st.floats(1e-3, 1e3)
-WEIGHTS = st.tuples(st.floats(0, 1), st.floats(0, 1)).filter(lambda pair: sum(pair) > 0)
-METHODS: st.SearchStrategy[FusionMethod] = st.sampled_from(["absolute", "min-max", "rrf"])
 LEGS = {"keyword": st.none() | KEYWORD, "vector": st.none() | VECTOR, "scale": SCALES}
 
 
-@given(**LEGS, weights=WEIGHTS, method=METHODS)
+@given(**LEGS, weight=st.floats(0, 1))
 def test_every_score_is_between_zero_and_one_and_in_order(
-    keyword: list[KeywordHit] | None,
-    vector: dict[int, float] | None,
-    scale: float,
-    weights: tuple[float, float],
-    method: FusionMethod,
+    keyword: list[KeywordHit] | None, vector: dict[int, float] | None, scale: float, weight: float
 ) -> None:
-    hits = fuse(keyword, vector, scale=scale, vector_weight=weights[0], text_weight=weights[1], method=method)
+    hits = fuse(keyword, vector, scale=scale, vector_weight=weight)
 
     scores = [hit.score for hit in hits]
     assert scores == sorted(scores, reverse=True)
@@ -38,32 +31,28 @@ def test_every_score_is_between_zero_and_one_and_in_order(
     assert all(0.0 <= score <= 1.0 + 1e-9 for score in scores + parts)
 
 
-@given(**LEGS, method=METHODS)
+@given(**LEGS)
 def test_every_passage_that_a_leg_named_is_there_once(
-    keyword: list[KeywordHit] | None, vector: dict[int, float] | None, scale: float, method: FusionMethod
+    keyword: list[KeywordHit] | None, vector: dict[int, float] | None, scale: float
 ) -> None:
-    hits = fuse(keyword, vector, scale=scale, method=method)
+    hits = fuse(keyword, vector, scale=scale)
 
     named = {hit.id for hit in keyword or ()}.union(vector or ())
     assert sorted(hit.id for hit in hits) == sorted(named)
     assert {hit.id for hit in hits if hit.exact} == {hit.id for hit in keyword or () if hit.exact}
 
 
-@given(keyword=KEYWORD, vector=VECTOR, scale=SCALES, method=METHODS, data=st.data())
+@given(keyword=KEYWORD, vector=VECTOR, scale=SCALES, data=st.data())
 def test_the_order_in_which_hits_come_does_not_matter(
-    keyword: list[KeywordHit],
-    vector: dict[int, float],
-    scale: float,
-    method: FusionMethod,
-    data: st.DataObject,
+    keyword: list[KeywordHit], vector: dict[int, float], scale: float, data: st.DataObject
 ) -> None:
     shuffled = data.draw(st.permutations(keyword)), dict(data.draw(st.permutations([*vector.items()])))
 
-    assert fuse(*shuffled, scale=scale, method=method) == fuse(keyword, vector, scale=scale, method=method)
+    assert fuse(*shuffled, scale=scale) == fuse(keyword, vector, scale=scale)
 
 
 @given(keyword=KEYWORD, vector=VECTOR.filter(bool), more=VECTOR, scale=SCALES)
-def test_what_else_was_found_changes_no_absolute_score(
+def test_what_else_was_found_changes_no_score(
     keyword: list[KeywordHit], vector: dict[int, float], more: dict[int, float], scale: float
 ) -> None:
     known = [hit for hit in keyword if hit.id in vector]

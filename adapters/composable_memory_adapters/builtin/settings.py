@@ -56,9 +56,6 @@ PathTemplate = Annotated[str, AfterValidator(_checked_template)]
 NotePath = Annotated[Path, BeforeValidator(_strip)]
 Sources = Annotated[tuple[Literal["memory", "sessions"], ...], AfterValidator(_some_source)]
 DocumentKinds = Annotated[tuple[DocumentKind, ...], AfterValidator(_once)]
-FusionMethod = Literal["absolute", "min-max", "rrf"]
-"""How the scores of keyword search and vector search become comparable."""
-
 Weight = Annotated[float, AfterValidator(lambda value: min(1.0, max(0.0, value)))]
 
 
@@ -109,9 +106,6 @@ class HybridSettings(SettingsModel):
     )
     text_weight: Weight | None = Field(
         default=None, description="Weight of keyword search, 0 to 1; the two weights are scaled to sum to 1."
-    )
-    fusion: FusionMethod = Field(
-        default="absolute", description="How the scores of the two lists become comparable."
     )
     candidate_multiplier: int = Field(
         default=4, ge=1, le=20, description="Candidates per leg for each wanted result."

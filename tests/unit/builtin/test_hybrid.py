@@ -13,9 +13,6 @@ from composable_memory_adapters.builtin.search.hybrid import (
     reranked,
     vector_weight_for,
 )
-from composable_memory_adapters.builtin.settings import FusionMethod
-
-METHODS: list[FusionMethod] = ["absolute", "min-max", "rrf"]
 
 
 def words(*hits: tuple[int, float], exact: Container[int] = ()) -> list[KeywordHit]:
@@ -31,26 +28,12 @@ def ids(hits: list[FusedHit]) -> list[int]:
 
 
 def test_a_score_is_the_weighted_sum_of_what_both_legs_say() -> None:
-    (hit,) = fuse(
-        words((1, 5.0), exact={1}), near((1, 0.5)), scale=10.0, vector_weight=0.25, text_weight=0.75
-    )
+    (hit,) = fuse(words((1, 5.0), exact={1}), near((1, 0.5)), scale=10.0, vector_weight=0.25)
 
     keyword = 1 - math.exp(-2.4 * 0.5)
     assert hit == FusedHit(
         id=1, score=0.75 * keyword + 0.25 * 0.5, keyword_score=keyword, vector_score=0.5, exact=True
     )
-
-
-def test_weights_need_not_sum_to_one() -> None:
-    legs = words((1, 5.0)), near((1, 0.5))
-
-    assert fuse(*legs, scale=10.0, vector_weight=3, text_weight=7) == fuse(*legs, scale=10.0)
-
-
-@pytest.mark.parametrize("weights", [(0.0, 0.0), (-0.1, 1.0), (1.0, -0.1)])
-def test_weights_that_make_no_sense_are_refused(weights: tuple[float, float]) -> None:
-    with pytest.raises(ValueError, match="weights"):
-        fuse([], {}, scale=1.0, vector_weight=weights[0], text_weight=weights[1])
 
 
 def test_a_full_match_scores_high_and_a_fifth_of_one_low() -> None:
@@ -69,18 +52,16 @@ def test_the_score_of_a_passage_does_not_depend_on_what_else_was_found() -> None
     assert alone[0] in among_others
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_without_keyword_search_the_vectors_decide(method: FusionMethod) -> None:
-    hits = fuse(None, near((1, 0.2), (2, 0.8)), scale=1.0, method=method)
+def test_without_keyword_search_the_vectors_decide() -> None:
+    hits = fuse(None, near((1, 0.2), (2, 0.8)), scale=1.0)
 
     assert ids(hits) == [2, 1]
     assert [hit.score for hit in hits] == [hit.vector_score for hit in hits]
 
 
-@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("vector", [None, {}], ids=["not asked", "no vectors yet"])
-def test_without_vectors_the_keywords_decide(method: FusionMethod, vector: dict[int, float] | None) -> None:
-    hits = fuse(words((1, 2.0), (2, 8.0)), vector, scale=10.0, method=method)
+def test_without_vectors_the_keywords_decide(vector: dict[int, float] | None) -> None:
+    hits = fuse(words((1, 2.0), (2, 8.0)), vector, scale=10.0)
 
     assert ids(hits) == [2, 1]
     assert [hit.score for hit in hits] == [hit.keyword_score for hit in hits]
@@ -92,10 +73,9 @@ def test_a_question_whose_words_nobody_wrote_scores_low() -> None:
     assert hit.score == pytest.approx(0.15)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_nothing_found_is_nothing(method: FusionMethod) -> None:
-    assert fuse([], {}, scale=1.0, method=method) == []
-    assert fuse(None, None, scale=1.0, method=method) == []
+def test_nothing_found_is_nothing() -> None:
+    assert fuse([], {}, scale=1.0) == []
+    assert fuse(None, None, scale=1.0) == []
 
 
 def test_a_passage_without_a_vector_yet_is_no_nearer_than_the_others() -> None:
@@ -119,30 +99,10 @@ def test_equal_scores_are_in_the_order_of_ids() -> None:
 
 def test_of_equal_scores_the_one_with_the_words_comes_first() -> None:
     keyword = 1 - math.exp(-2.4 * 0.25)
-    hits = fuse(words((9, 2.5)), near((1, keyword), (9, 0.0)), scale=10.0, vector_weight=1.0, text_weight=1.0)
+    hits = fuse(words((9, 2.5)), near((1, keyword), (9, 0.0)), scale=10.0, vector_weight=0.5)
 
     assert hits[0].score == hits[1].score
     assert ids(hits) == [9, 1]
-
-
-def test_min_max_stretches_each_list() -> None:
-    hits = fuse(words((1, 9.0), (2, 5.0), (3, 1.0)), near((3, 0.5), (2, 0.4)), scale=1.0, method="min-max")
-
-    assert {hit.id: hit.score for hit in hits} == pytest.approx({1: 0.7, 2: 0.35, 3: 0.3})
-
-
-def test_min_max_of_one_hit_is_full() -> None:
-    (hit,) = fuse(words((1, 0.001)), near((1, 0.1)), scale=1.0, method="min-max")
-
-    assert hit.score == pytest.approx(1.0)
-
-
-def test_reciprocal_ranks_only_see_the_order() -> None:
-    hits = fuse(words((1, 100.0), (2, 1.0)), near((2, 0.9), (1, 0.8)), scale=1.0, method="rrf")
-
-    assert {hit.id: hit.score for hit in hits} == pytest.approx(
-        {1: 0.7 + 0.3 * 61 / 62, 2: 0.7 * 61 / 62 + 0.3}
-    )
 
 
 @pytest.mark.parametrize(

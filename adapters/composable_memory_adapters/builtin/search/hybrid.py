@@ -1,21 +1,20 @@
 """Makes one ranking of what keyword search and vector search found.
 
-The default scores are absolute: they depend on the question and the passage, not on what else was found. So a
-threshold means the same for every question, nonsense scores low, and asking for more results never changes
-the first ones. docs/retrieval-measurements.md has the formulas and the measurements behind the constants.
+Scores are absolute: they depend on the question and the passage, not on what else was found. So a threshold
+means the same for every question, nonsense scores low, and asking for more results never changes the first
+ones. docs/retrieval-measurements.md has the formulas and the measurements behind the constants.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import inf, isfinite
+from math import inf
 from statistics import fmean
 
-from composable_memory_adapters.builtin.settings import FusionMethod
 from composable_memory_adapters.text.relevance import absolute_score
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 VECTOR_WEIGHT = 0.3
-TEXT_WEIGHT = 0.7
+"""What vectors count, of 1 for both legs."""
 
 MOST_VECTOR_WEIGHT = 0.6
 ENOUGH_WORDS = 0.8
@@ -38,8 +37,6 @@ RERANK_WEIGHT = 0.5
 
 TELLING_DISTANCE = 0.5
 """How far the ordinary candidate is behind the best, as a share, before a judgement counts in full."""
-
-RRF_K = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,28 +73,26 @@ def fuse(
     *,
     scale: float,
     vector_weight: float = VECTOR_WEIGHT,
-    text_weight: float = TEXT_WEIGHT,
-    method: FusionMethod = "absolute",
 ) -> list[FusedHit]:
     """Return every passage that a leg named, best first; equal ones by keyword score, then by id.
 
     A leg that was not asked is None, and the other one then decides alone. `scale` is the relevance that a
-    good answer to this question has (`Relevance.scale`); only the absolute method uses it. `vector` has the
-    cosines of passages, -1 to 1, and should also name the keyword hits. One that it does not name counts as
-    no nearer than the farthest it does. Where a passage is asked for by its name, its text says nothing more:
-    words decide alone, if that is better.
-
-    Raises:
-        ValueError: a weight is negative, or both are 0.
+    good answer to this question has (`Relevance.scale`). `vector` has the cosines of passages, -1 to 1, and
+    should also name the keyword hits. One that it does not name counts as no nearer than the farthest it
+    does. Where a passage is asked for by its name, its text says nothing more: words decide alone, if that is
+    better.
     """
-    if min(vector_weight, text_weight) < 0 or vector_weight + text_weight <= 0:
-        raise ValueError(f"weights {vector_weight} and {text_weight} have to be positive, one may be 0")
-    keyword_scores = _keyword_scores(keyword or (), method, scale)
-    vector_scores = _vector_scores(vector or {}, method)
-    share = _vector_share(keyword, vector, vector_weight / (vector_weight + text_weight))
+    keyword_scores = {hit.id: absolute_score(hit.bm25, scale=scale) for hit in keyword or ()}
+    # Nothing is nearer than 1; a cosine that is not finite is that of a damaged vector.
+    vector_scores = {
+        id_: cosine if 0.0 <= cosine <= 1.0 else float(1.0 < cosine < inf)
+        for id_, cosine in (vector or {}).items()
+    }
+    # Without a single vector the leg has nothing to say yet: the notes are still to be embedded.
+    share = 1.0 if keyword is None else vector_weight if vector else 0.0
     exact = {hit.id for hit in keyword or () if hit.exact}
     named = {hit.id for hit in keyword or () if hit.named}
-    unnamed = min(vector_scores.values(), default=0.0) if method == "absolute" else 0.0
+    unnamed = min(vector_scores.values(), default=0.0)
     order = []
     for id_ in keyword_scores.keys() | vector_scores.keys():
         by_words, by_meaning = keyword_scores.get(id_, 0.0), vector_scores.get(id_, unnamed)
@@ -154,39 +149,3 @@ def _separation(judged: Mapping[int, float]) -> float:
     if len(judged) < FEWEST_TO_COMPARE or best <= 0.0:
         return 1.0 if best > 0.0 else 0.0
     return min(1.0, (1.0 - fmean(judged.values()) / best) / TELLING_DISTANCE)
-
-
-def _vector_share(
-    keyword: Sequence[KeywordHit] | None, vector: Mapping[int, float] | None, share: float
-) -> float:
-    if keyword is None:
-        return 1.0
-    # Without a single vector the leg has nothing to say yet: the notes are still to be embedded.
-    return share if vector else 0.0
-
-
-def _keyword_scores(hits: Sequence[KeywordHit], method: FusionMethod, scale: float) -> dict[int, float]:
-    relevance = {hit.id: hit.bm25 for hit in hits}
-    if method == "absolute":
-        return {id_: absolute_score(value, scale=scale) for id_, value in relevance.items()}
-    return _relative(relevance, method)
-
-
-def _vector_scores(cosines: Mapping[int, float], method: FusionMethod) -> dict[int, float]:
-    if method == "absolute":
-        # Nothing is nearer than 1; a cosine that is not finite is that of a damaged vector.
-        return {
-            id_: cosine if 0.0 <= cosine <= 1.0 else float(1.0 < cosine < inf)
-            for id_, cosine in cosines.items()
-        }
-    return _relative({id_: cosine if isfinite(cosine) else 0.0 for id_, cosine in cosines.items()}, method)
-
-
-def _relative(values: Mapping[int, float], method: FusionMethod) -> dict[int, float]:
-    """Return scores that only say how hits of one list compare with each other."""
-    if method == "rrf":
-        order = sorted(values, key=lambda id_: (-values[id_], id_))
-        return {id_: (RRF_K + 1) / (RRF_K + place) for place, id_ in enumerate(order, start=1)}
-    lowest, highest = min(values.values(), default=0.0), max(values.values(), default=0.0)
-    spread = highest - lowest
-    return {id_: (value - lowest) / spread if spread else 1.0 for id_, value in values.items()}

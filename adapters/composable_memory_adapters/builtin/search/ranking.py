@@ -179,14 +179,12 @@ def _fused(
         known = reader.cosines(found.near.vector, [*{*sample, *named}])
     others = {id_: known[id_] for id_ in named if id_ in known}
     ordinary = [known[id_] for id_ in sample if id_ in known]
-    vector_weight, text_weight = _weights(nearest, ordinary, settings, _by_words(found.keyword, keywords))
+    vector_weight = _vector_weight(nearest, ordinary, settings, _by_words(found.keyword, keywords))
     return hybrid.fuse(
         found.keyword.hits if found.keyword else None,
         near | others if found.near else None,
         scale=found.keyword.scale if found.keyword else 1.0,
         vector_weight=vector_weight,
-        text_weight=text_weight,
-        method=settings.fusion,
     )
 
 
@@ -216,19 +214,18 @@ def _by_words(keyword: KeywordAnswer | None, keywords: KeywordQuery) -> float:
     return hybrid.best_keyword_score(keyword.hits, scale=keyword.scale)
 
 
-def _weights(
+def _vector_weight(
     nearest: float | None, ordinary: Sequence[float], settings: HybridSettings, by_words: float
-) -> tuple[float, float]:
-    """Return the weights of vectors and words: as configured, else as far as each tells texts apart.
+) -> float:
+    """Return the weight of the vectors: as configured, else as far as they tell texts apart.
 
     `ordinary` are the cosines of passages from all over the index, `by_words` is the best keyword score.
     """
-    if settings.vector_weight is not None and settings.text_weight is not None:
-        return settings.vector_weight, settings.text_weight
-    weight = hybrid.VECTOR_WEIGHT
-    if nearest is not None and ordinary:
-        weight = hybrid.vector_weight_for(nearest, ordinary, by_words=by_words)
-    return weight, 1.0 - weight
+    if settings.vector_weight is not None:
+        return settings.vector_weight
+    if nearest is None or not ordinary:
+        return hybrid.VECTOR_WEIGHT
+    return hybrid.vector_weight_for(nearest, ordinary, by_words=by_words)
 
 
 def _arranged(reader: PassageReader, hits: Sequence[FusedHit], policy: RankingPolicy) -> Sequence[FusedHit]:
