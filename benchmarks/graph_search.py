@@ -20,7 +20,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -131,11 +130,11 @@ async def take_turns(
 def ours(database: CypherDatabase, group: str, index: str, *, vectors: bool = True) -> Search:
     """Return our search."""
     settings = SearchSettings.model_validate({"vector_index": index})
-    graph_of = partial(GraphitiGraph, database, embedder=None, clock=lambda: NOW, search=settings)
+    graphs = {group: GraphitiGraph(database, group, embedder=None, clock=lambda: NOW, search=settings)}
 
     async def answer(asked: Asked) -> int:
         question = Question(text=asked.text, groups=(group,), limit=LIMIT, now=NOW)
-        found = await search(database, graph_of, question, asked.vector if vectors else None, settings)
+        found = await search(database, graphs, question, asked.vector if vectors else None, settings)
         assert not found.degraded, found.degraded
         return len(found.facts)
 

@@ -73,11 +73,9 @@ async def open_database_store(
     Raises:
         BackendUnavailable: what it needs is not installed.
     """
-    private = settings.private.model_copy(update={"dir": folder})
-    settings = settings.model_copy(update={"private": private})
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(settings, data_dir=folder))
-        yield DatabaseStore(database, settings, services, stack, replace_graph=replace_graph)
+        yield DatabaseStore(database, settings, services, folder, stack, replace_graph=replace_graph)
 
 
 class DatabaseStore(FactReader):
@@ -88,6 +86,7 @@ class DatabaseStore(FactReader):
         database: CypherDatabase,
         settings: GraphitiSettings,
         services: BackendServices,
+        folder: Path,
         stack: AsyncExitStack,
         *,
         replace_graph: ReplaceGraph,
@@ -95,6 +94,7 @@ class DatabaseStore(FactReader):
         super().__init__(database, services.clock)
         self._settings = settings
         self._services = services
+        self._folder = folder
         self._stack = stack
         self._embedder = services.embedder
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -110,9 +110,8 @@ class DatabaseStore(FactReader):
     async def search(self, question: Question) -> FactAnswer:
         """Return the facts that answer a question; by words alone where it cannot be embedded."""
         vector, space, degraded = await self._embedded(question.text)
-        answer = await search(
-            self._database, self._adapter, question, vector, self._settings.search, space=space
-        )
+        graphs = {group: self._adapter(group) for group in question.groups}
+        answer = await search(self._database, graphs, question, vector, self._settings.search, space=space)
         return replace(answer, degraded=(*answer.degraded, *degraded))
 
     async def _embedded(
@@ -240,16 +239,15 @@ class DatabaseStore(FactReader):
 
     async def scrub(self) -> str | None:
         """Have a private server write its journal anew; what another one keeps is its owner's."""
-        folder = self._settings.private.dir
-        if self._settings.url is None and isinstance(self._database, FalkorDatabase) and folder is not None:
-            journal = folder / JOURNAL_FOLDER
-            if await asyncio.to_thread(journal.exists):
-                await self._database.rewrite_journal()
-                async with deadline(BACKEND_ID, "remove its former journal", JOURNAL_LIMIT_S):
-                    while await asyncio.to_thread(_files_in, journal) > JOURNAL_FILES:  # noqa: ASYNC110
-                        await asyncio.sleep(JOURNAL_POLL_S)
-            return None
-        return "the journals, logs and backups of the graph server are its owner's"
+        if self._settings.url is not None or not isinstance(self._database, FalkorDatabase):
+            return "the journals, logs and backups of the graph server are its owner's"
+        journal = self._folder / JOURNAL_FOLDER
+        if await asyncio.to_thread(journal.exists):
+            await self._database.rewrite_journal()
+            async with deadline(BACKEND_ID, "remove its former journal", JOURNAL_LIMIT_S):
+                while await asyncio.to_thread(_files_in, journal) > JOURNAL_FILES:  # noqa: ASYNC110
+                    await asyncio.sleep(JOURNAL_POLL_S)
+        return None
 
     def copies(self) -> FalkorCopies | None:
         """Return what copies groups out and in; None for a server that belongs to others too."""
@@ -354,7 +352,7 @@ def _covered(draft: EpisodeDraft) -> Sequence[str]:
 async def open_database(settings: GraphitiSettings, *, data_dir: Path) -> AsyncIterator[CypherDatabase]:
     """Hold a database open for the time of the block; it is reached, or started, when it is first asked.
 
-    A private one lives in `data_dir`, unless the settings name another folder.
+    A private one lives in `data_dir`.
 
     Raises:
         BackendUnavailable: what it needs is not installed.
@@ -369,8 +367,7 @@ def _choose(settings: GraphitiSettings, data_dir: Path) -> CypherDatabase:
         what, _, fix = lacking.partition("; ")
         raise BackendUnavailable(BACKEND_ID, what, fix=fix)
     if settings.url is None:
-        server = PrivateServer(settings.private, settings.private.dir or data_dir)
-        return FalkorDatabase(PrivateServerHandle(server))
+        return FalkorDatabase(PrivateServerHandle(PrivateServer(settings.private, data_dir)))
     password = settings.password.get_secret_value() if settings.password else None
     address = ServerAddress(url=settings.url, username=settings.username, password=password)
     if requirements.is_neo4j(settings):

@@ -57,7 +57,6 @@ class PrivateServerSettings(SettingsModel):
         description="When a fact is on the disk: before it is acknowledged, or within about a second.",
     )
     start_timeout_ms: int = Field(default=30_000, ge=100, description="How long it may take to start.")
-    threads: int = Field(default=2, ge=1, le=64, description="How many queries it works on at once.")
 
 
 class LlmSettings(SettingsModel):
@@ -118,9 +117,6 @@ class SearchSettings(SettingsModel):
     )
     vector_weight: float = Field(
         default=0.5, ge=0, le=1, description="How much likeness counts; words count for the rest."
-    )
-    superseded_factor: float = Field(
-        default=0.5, ge=0, le=1, description="What the score of a fact that holds no more is multiplied by."
     )
 
 

@@ -18,6 +18,7 @@ from composable_memory.interfaces import Capability, SupportsSync
 from composable_memory.runtime.memory import Memory
 from composable_memory.runtime.opening import open_memory
 from composable_memory_adapters.graphiti.database import requirements
+from composable_memory_adapters.graphiti.database.falkor import FalkorDatabase
 from composable_memory_adapters.graphiti.database_store import open_database
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from tests.integration.graphiti.conftest import TcpServer
@@ -287,6 +288,7 @@ async def test_of_a_shared_graph_what_is_missing_is_told_and_stored_again_when_a
         before = await facts_of(memory)
     settings = GraphitiSettings.model_validate(shared)
     async with open_database(settings, data_dir=Path("unused")) as database:
+        assert isinstance(database, FalkorDatabase)
         await database.drop(group_id)
 
     async with opened(**shared) as memory:

@@ -111,6 +111,7 @@ async def test_a_group_can_be_removed_twice_and_made_again_with_its_indexes(
     add = "CREATE (:Entity {uuid: 'u', name: $name, summary: ''})"
     await graph_database.write(group_id, add, name="Ann")
     assert group_id in await graph_database.groups()
+    assert isinstance(graph_database, FalkorDatabase)
     await graph_database.drop(group_id)
     await graph_database.drop(group_id)
     assert group_id not in await graph_database.groups()
@@ -125,6 +126,7 @@ async def test_a_group_that_another_removed_is_made_again_with_its_indexes(
 ) -> None:
     await graph_database.write(group_id, "CREATE (:Entity {name: 'Ann'})")
     async with open_database(GraphitiSettings(), data_dir=shared_graph_dir) as another:
+        assert isinstance(another, FalkorDatabase)
         await another.drop(group_id)
 
     await graph_database.write(group_id, "CREATE (:Entity {name: 'Bob'})")

@@ -427,20 +427,6 @@ async def test_who_forgets_again_after_a_kill_at_any_moment_settles_everything(
     raise AssertionError("forgetting never came to its end")
 
 
-async def test_deleted_entities_go_with_their_facts(graph_database: CypherDatabase, group_id: str) -> None:
-    graph = graph_of(graph_database, group_id)
-    edges = (
-        fact("Zelda", "KEEPS", "Boat", "c1"),
-        fact("Ada", "KNOWS", "Dog", "c1"),
-        fact("Dog", "KNOWS", "Ada"),
-    )
-    await ingest(graph, group_id, "c1", *edges)
-
-    await graph.delete(["entity:zelda", edges[2].id, "never stored"])
-
-    assert [row["fact"] for row in await facts(graph_database, group_id)] == ["Ada knows Dog"]
-
-
 async def test_filters_keep_nodes_with_these_properties(
     graph_database: CypherDatabase, group_id: str
 ) -> None:

@@ -444,14 +444,6 @@ async def test_a_folder_with_a_long_path_has_a_server_too(tmp_path: Path) -> Non
         assert await count(database) == 1
 
 
-async def test_settings_may_name_another_folder(data_dir: Path, tmp_path: Path) -> None:
-    async with opened(data_dir, dir=tmp_path / "elsewhere") as database:
-        await count(database)
-
-        assert (tmp_path / "elsewhere" / "server.json").exists()
-        assert not data_dir.exists()  # noqa: ASYNC240
-
-
 def make_room(disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
 

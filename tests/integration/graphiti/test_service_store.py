@@ -23,7 +23,7 @@ from composable_memory_adapters.graphiti.episodes import EpisodeDraft, drafts_of
 from composable_memory_adapters.graphiti.fact_stores import Added, Counts, FactStore, Question
 from composable_memory_adapters.graphiti.service import GraphitiClient, open_service
 from composable_memory_adapters.graphiti.service.store import ServiceStore
-from composable_memory_adapters.graphiti.settings import GraphitiSettings, SearchSettings
+from composable_memory_adapters.graphiti.settings import GraphitiSettings
 from composable_memory_ops_logs import MemorySink
 from tests.integration.embedders.loopback import Received, Reply
 from tests.integration.graphiti.graph_service import GraphService, at, running
@@ -87,7 +87,6 @@ def store_of(service: GraphService, clock: Clock, *, timeout_ms: int = 10_000) -
     return ServiceStore(
         GraphitiClient(base_url=service.url, clock=clock, timeout_ms=timeout_ms),
         group=GROUP,
-        search=SearchSettings(),
         clock=clock,
     )
 

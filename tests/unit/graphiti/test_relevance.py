@@ -26,7 +26,6 @@ def relevance(question: str, *, facts: int = 10, **frequencies: int) -> Relevanc
         facts=facts,
         frequencies=frequencies or {word.text: 1 for word in question_words(question)},
         vector_weight=0.5,
-        superseded_factor=0.5,
         holds=lambda fact: fact.is_current(NOW),
     )
 

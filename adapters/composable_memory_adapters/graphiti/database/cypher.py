@@ -100,10 +100,6 @@ class CypherDatabase(Protocol):
         """Return the ids of all groups that have a graph."""
         ...
 
-    async def drop(self, group_id: str) -> None:
-        """Remove a group with everything in it; one that is not there is fine."""
-        ...
-
     def describe(self) -> Mapping[str, str]:
         """Return what is known of the server, such as its kind, version and address without secrets."""
         ...

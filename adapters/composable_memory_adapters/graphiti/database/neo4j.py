@@ -53,7 +53,6 @@ GROUPS = """
 MATCH (n:Entity|Episodic) WHERE n.group_id IS NOT NULL
 RETURN DISTINCT n.group_id AS group_id ORDER BY group_id
 """
-DROP = "MATCH (n:Entity|Episodic|Community|Saga|CmemMeta) WHERE n.group_id = $group_id DETACH DELETE n"
 
 INDEXES = (
     "CREATE INDEX entity_uuid IF NOT EXISTS FOR (n:Entity) ON (n.uuid)",
@@ -114,10 +113,6 @@ class Neo4jDatabase:
     async def groups(self) -> Sequence[str]:
         """Return the ids of all groups."""
         return [str(row["group_id"]) for row in await self._run(GROUPS, {}, is_write=False)]
-
-    async def drop(self, group_id: str) -> None:
-        """Remove what graphiti-core and we have stored for a group."""
-        await self._run(DROP, {"group_id": group_id}, is_write=True)
 
     def describe(self) -> Mapping[str, str]:
         """Return kind, place, database and, once it was asked for its health, version."""

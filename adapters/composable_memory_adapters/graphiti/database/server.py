@@ -31,6 +31,7 @@ LOG = "server.log"
 LONGEST_LOG = 1_000_000  # bytes, from which the log is begun anew at a start
 LONGEST_QUERY_MS = 600_000  # so that a server can always be stopped
 POLL_S = 0.01
+THREADS = 2  # queries that a server works on at once
 SHORTEN_S = 10.0
 START = "start the graph server"
 
@@ -151,8 +152,8 @@ class PrivateServer:
             "locale-collate": "C",  # or it refuses to start where the environment names an unknown locale
         }
         module = {
-            "THREAD_COUNT": self._settings.threads,
-            "OMP_THREAD_COUNT": self._settings.threads,
+            "THREAD_COUNT": THREADS,
+            "OMP_THREAD_COUNT": THREADS,
             "TIMEOUT_MAX": LONGEST_QUERY_MS,
             "CMD_INFO": "no",  # or the latest queries, with all they write, are kept beside each graph
         }

@@ -21,7 +21,7 @@ from composable_memory_adapters.graphiti.library.vectors import (
     wants_index,
 )
 from composable_memory_adapters.graphiti.reading.dialects import Statements, dialect_of, statements_for
-from composable_memory_adapters.graphiti.reading.fact_scoring import rarity
+from composable_memory_adapters.graphiti.reading.fact_scoring import SUPERSEDED, rarity
 from composable_memory_adapters.graphiti.reading.question_words import (
     QuestionWord,
     most_selective,
@@ -257,8 +257,7 @@ class _Search:
 
     async def _ask(self, statement: str, **parameters: object) -> list[Row]:
         window = self._request.query.window
-        superseded = self._request.settings.superseded_factor
-        given = {"now": iso(self._request.now), "count": self._count(), "superseded": superseded}
+        given = {"now": iso(self._request.now), "count": self._count(), "superseded": SUPERSEDED}
         times = {"start": iso(window.start), "end": iso(window.end)} if window else {}
         return await self._request.read(statement, **given, **times, **parameters)
 

@@ -32,6 +32,9 @@ SPAN = 0.5
 """A question never is its answer: half the way from the noise to 1 is as near as they come."""
 
 
+SUPERSEDED = 0.5
+"""What the score of a fact is multiplied by that does not hold at the time asked about."""
+
 ASKED_AS = {
     "LIVES_IN": "wohnt wohnen gewohnt lebt leben gelebt vive vivió",
     "WORKS_AT": "arbeitet arbeiten gearbeitet trabaja trabajó",
@@ -49,8 +52,7 @@ class Relevance:
 
     `frequencies` tell how many of the `facts` of a graph hold a word. `baseline` is the cosine of a fact that
     does not answer; embedders differ much in it. `vector_weight` is the share of likeness, in [0, 1], and
-    `superseded_factor` what the score of a fact is multiplied by that does not hold, by `holds`, at the time
-    asked about.
+    `holds` says whether a fact holds at the time asked about.
     """
 
     words: Sequence[QuestionWord]
@@ -58,7 +60,6 @@ class Relevance:
     frequencies: Mapping[str, int]
     baseline: float = BASELINE_COSINE
     vector_weight: float
-    superseded_factor: float
     holds: Callable[[Fact], bool]
     _rarities: Mapping[str, float] = field(init=False, repr=False)
     _expected: float = field(init=False, repr=False)
@@ -72,7 +73,7 @@ class Relevance:
     def of(self, fact: Fact, cosine: float | None = None) -> ScoredFact:
         """Return a fact with its score; `cosine` is between its vector and the question's, if both have one.
 
-        score = (share of words and likeness, weighed) * (0.5 + 0.5 * confidence) * superseded factor
+        score = (share of words and likeness, weighed) * (0.5 + 0.5 * confidence) * (1 if it holds, else 0.5)
         """
         share, is_exact = self._words_held(fact)
         score = share
@@ -81,7 +82,7 @@ class Relevance:
         if fact.confidence is not None:
             score *= 0.5 + 0.5 * min(1.0, max(0.0, fact.confidence))
         if not self.holds(fact):
-            score *= self.superseded_factor
+            score *= SUPERSEDED
         return ScoredFact(fact=fact, score=min(1.0, max(0.0, score)), exact=is_exact)
 
     def likeness(self, cosine: float) -> float:
@@ -149,13 +150,14 @@ HALF_PLACE = 10
 """The place, counted from 0, that is worth half of what the first is."""
 
 
-def score_by_place(fact: Fact, place: int, words: Sequence[QuestionWord], *, factor: float) -> ScoredFact:
+def score_by_place(fact: Fact, place: int, words: Sequence[QuestionWord], *, holds: bool) -> ScoredFact:
     """Return a fact that a service brought with its score in [0, 1], by its place in the list, from 0.
 
-    score = (0.4 / (1 + place / 10) + 0.6 * share of the words that it holds) * factor
+    score = (0.4 / (1 + place / 10) + 0.6 * share of its words in the fact) * (1 if it holds, else 0.5)
     """
     held_words = FactWords.of((fact.text, fact.relation))
     held = sum(map(held_words.hold, words))
     share = held / len(words) if words else 0.0
     score = PLACE_WEIGHT / (1 + place / HALF_PLACE) + (1 - PLACE_WEIGHT) * share
-    return ScoredFact(fact=fact, score=score * factor, exact=bool(words) and held == len(words))
+    score *= 1.0 if holds else SUPERSEDED
+    return ScoredFact(fact=fact, score=score, exact=bool(words) and held == len(words))

@@ -7,7 +7,7 @@ found by its own words too: its best sentence stands for it, where no fact says 
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from composable_memory.content import GraphQuery, GraphQueryResult
@@ -57,19 +57,19 @@ REBUILD = "`cmem index --force` makes its vectors anew"
 
 async def search(
     database: CypherDatabase,
-    graph_of: Callable[[str], GraphAdapter],
+    graphs: Mapping[str, GraphAdapter],
     question: Question,
     vector: Sequence[float] | None,
     settings: SearchSettings,
     *,
     space: str | None = None,
 ) -> FactAnswer:
-    """Return the facts of all groups that answer a question, best first, with their origins.
+    """Return the facts that answer a question, best first, with their origins.
 
-    What may answer is what the graphs of the groups return. `vector` is that of the question, None to go by
-    words alone; `space` names the embedder that made it, as the graph does. Facts that did not hold in the
-    window, or without one do not hold now, score less; those that began after the window, and those that have
-    expired, are left out.
+    What may answer is what the `graphs` return, which stand under their groups. `vector` is that of the
+    question, None to go by words alone; `space` names the embedder that made it, as the graph does. Facts
+    that did not hold in the window, or without one do not hold now, score less; those that began after the
+    window, and those that have expired, are left out.
     """
     words = question_words(question.text)
     query = GraphQuery(
@@ -85,18 +85,16 @@ async def search(
     )
     if question.limit < 1 or not (words or query.vector):
         return FactAnswer()
-    groups = [*dict.fromkeys(question.groups)]
     results, names = await all_of(
-        all_of(*(graph_of(group).query(query) for group in groups)),
-        all_of(*(_other_names(database, group, question.entities) for group in groups)),
+        all_of(*(graph.query(query) for graph in graphs.values())),
+        all_of(*(_other_names(database, group, question.entities) for group in graphs)),
     )
-    found = dict(zip(groups, map(_with_numbers, results), strict=True))
+    found = dict(zip(graphs, map(_with_numbers, results), strict=True))
     chosen = chosen_words(words, question.when, _total(one.frequencies for one in found.values()))
-    best = best_first(
-        _scored(question, chosen, settings, found, dict(zip(groups, names, strict=True))), question.limit
-    )
+    scored = _scored(question, chosen, settings, found, dict(zip(graphs, names, strict=True)))
+    best = best_first(scored, question.limit)
     facts = await add_origins(database, [one.fact for one in best])
-    passages = await find_passages(database, replace(question, groups=tuple(groups)), chosen or words)
+    passages = await find_passages(database, question, chosen or words)
     return FactAnswer(
         facts=tuple(replace(one, fact=fact) for one, fact in zip(best, facts, strict=True)),
         passages=tuple(passages),
@@ -153,7 +151,6 @@ def _scored(
         frequencies=_total({**one.part_frequencies, **one.frequencies} for one in found.values()),
         baseline=_baseline(found.values()),
         vector_weight=settings.vector_weight,
-        superseded_factor=settings.superseded_factor,
         holds=question.is_true_of,
     )
     facts = (one for group, part in found.items() for one in _facts(group, part))
@@ -251,7 +248,6 @@ async def find_passages(
         facts=sum(one.episodes for one in found),
         frequencies=_total(one.frequencies for one in found),
         vector_weight=0.0,
-        superseded_factor=1.0,
         holds=question.is_true_of,
     )
     best = (_best_of(row, one, relevance) for one in found for row in one.rows)

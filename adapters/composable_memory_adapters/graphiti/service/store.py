@@ -50,7 +50,7 @@ from composable_memory_adapters.graphiti.service.messages import (
     dated,
     message_key,
 )
-from composable_memory_adapters.graphiti.settings import GraphitiSettings, SearchSettings
+from composable_memory_adapters.graphiti.settings import GraphitiSettings
 
 CANDIDATES = 50
 """Least number of facts that are asked for: a smaller answer is the beginning of a larger one."""
@@ -81,12 +81,10 @@ class ServiceStore:
         client: GraphitiClient,
         *,
         group: str,
-        search: SearchSettings,
         clock: Clock,
     ) -> None:
         self._client = client
         self._group = group
-        self._superseded_factor = search.superseded_factor
         self._clock = clock
         self._origins = Origins(client)
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -260,12 +258,7 @@ class ServiceStore:
         words = question_words(question.text)
         found = await self._asked(group_id, question.text, max(CANDIDATES, question.limit))
         return [
-            score_by_place(
-                fact,
-                place,
-                words,
-                factor=1.0 if question.is_true_of(fact) else self._superseded_factor,
-            )
+            score_by_place(fact, place, words, holds=question.is_true_of(fact))
             for place, fact in enumerate(found)
             if question.admits(fact)
         ]
@@ -378,7 +371,6 @@ async def open_service(settings: GraphitiSettings, services: BackendServices) ->
     store = ServiceStore(
         client,
         group=group_of(settings, default_group(services.agent_id, services.workspace_id), None),
-        search=settings.search,
         clock=services.clock,
     )
     async with closing(store):

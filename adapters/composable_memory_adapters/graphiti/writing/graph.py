@@ -121,13 +121,6 @@ class GraphitiGraph:
         rows = await self._touching([uuid for uuid, _ in kept], query.limit)
         return GraphQueryResult(nodes=tuple(node for _, node in kept), edges=tuple(map(_edge, rows)))
 
-    async def delete(self, ids: Sequence[str]) -> None:
-        """Remove entities with all their facts, and facts, by our ids."""
-        uuids = [graph_id(self._group_id, one) for one in ids]
-        async with self._lock:
-            await self._repository.change(graph_statements.DELETE_FACTS, {"uuids": uuids})
-            await self._repository.change(graph_statements.DELETE_ENTITIES, {"uuids": uuids})
-
     async def health(self) -> Health:
         """Return whether the database answers."""
         return await self._database.health()
