@@ -316,7 +316,7 @@ def test_facts_are_told_with_their_time_their_origin_and_what_get_shows_them_und
         "Alice works at Beacon (since 2026-03-01)",
         "  from memory/2026-03-01.md#L2",
         "  remembering/main/f1",
-        "Alice works at Acme (2026-01-05 to 2026-03-01)",
+        "Alice works at Acme (2026-01-05 to 2026-03-01; no longer holds)",
         "  from memory/2026-01-05.md#L2",
         "  remembering/main/f0",
     ]
@@ -482,7 +482,7 @@ def test_export_as_mermaid_writes_a_diagram(told: Cmem) -> None:
     lines = told("graph", "export", "Alice", "--format", "mermaid").stdout.splitlines()
 
     assert lines[:2] == ["graph LR", '  n0["Alice"]']
-    assert '  n0 -.->|"works at<br/>2026-01-05 to 2026-03-01"| n1' in lines
+    assert '  n0 -.->|"works at<br/>2026-01-05 to 2026-03-01#59; no longer holds"| n1' in lines
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,4 @@
-"""Facts, entities and episodes as text: in which time a fact holds, and the lines that the terminal shows.
-
-Days are in UTC, as dates in notes are read.
-"""
+"""Facts, entities and episodes as the lines that the terminal shows; days are in UTC, as in notes."""
 
 import re
 from datetime import UTC, datetime
@@ -9,6 +6,8 @@ from datetime import UTC, datetime
 from composable_memory.cli.plugin_api import counted, one_line, print_line
 from composable_memory.facts import Episode, Fact, GraphEntity
 from composable_memory.types import Origin
+from composable_memory_adapters.graphiti.fact_results import format_validity
+from composable_memory_adapters.graphiti.fact_stores import STATES
 
 PREVIEW_CHARS = 160
 
@@ -19,20 +18,6 @@ _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 def format_day(moment: datetime | None) -> str:
     """Return the day of a moment as `2026-03-01`; empty for none."""
     return moment.astimezone(UTC).date().isoformat() if moment else ""
-
-
-def format_validity(fact: Fact, now: datetime) -> str:
-    """Return the time in which a fact holds, in words; empty where nothing is known of it."""
-    since, until = format_day(fact.valid_at), format_day(fact.invalid_at)
-    if until and fact.valid_at == fact.invalid_at:
-        return f"ended {until}"
-    if fact.valid_at is not None and fact.valid_at > now:
-        return f"{since} to {until}" if until else f"from {since}"
-    if since and until:
-        return f"{since} to {until}"
-    if not fact.is_current(now) and not until:
-        return f"since {since}, no longer" if since else "no longer"
-    return (since and f"since {since}") or (until and f"until {until}")
 
 
 def format_relation(relation: str) -> str:
@@ -89,8 +74,6 @@ def print_episode(episode: Episode, path: str) -> None:
 
 def _between(fact: Fact) -> str:
     """Return what a fact relates and how; nothing where its text says just that, or names are not known."""
-    from composable_memory_adapters.graphiti.fact_stores import STATES  # late, as above
-
     source, target = one_line(fact.source), one_line(fact.target)
     if _ID.fullmatch(source) or _ID.fullmatch(target):
         return ""

@@ -20,8 +20,8 @@ from composable_memory_adapters.graphiti.cli.fact_text import (
     format_day,
     format_origin,
     format_relation,
-    format_validity,
 )
+from composable_memory_adapters.graphiti.fact_results import format_validity
 
 Key = tuple[str, str]
 """What tells entities apart: the group, and the name in small letters."""
