@@ -20,6 +20,7 @@ from composable_memory_adapters.graphiti.outbox.entries import draft_from_json, 
 
 NOW = datetime(2026, 3, 9, 12, tzinfo=UTC)
 TEXTS = st.text(st.sampled_from("ab c\n\n#é"), max_size=400)
+SIZES = st.integers(32, 80)
 PATHS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 LINES = st.tuples(st.integers(1, 10**6), st.integers(0, 500)).map(lambda pair: (pair[0], sum(pair)))
 
@@ -50,7 +51,7 @@ def test_no_other_words_are_taken_for_an_origin(words: str) -> None:
     assert origin_of(description_of(None, words)) is None
 
 
-@given(text=TEXTS, max_chars=st.integers(10, 60))
+@given(text=TEXTS, max_chars=SIZES)
 def test_the_parts_of_a_text_are_all_of_it_in_order_and_none_is_too_long(text: str, max_chars: int) -> None:
     parts = list(pieces_of(text, None, max_chars))
 
@@ -58,7 +59,7 @@ def test_the_parts_of_a_text_are_all_of_it_in_order_and_none_is_too_long(text: s
     assert all(part.text.strip() and len(part.text) <= max_chars for part in parts)
 
 
-@given(text=TEXTS, max_chars=st.integers(10, 60), first=st.integers(1, 50))
+@given(text=TEXTS, max_chars=SIZES, first=st.integers(1, 50))
 def test_each_part_is_found_in_the_lines_that_it_names(text: str, max_chars: int, first: int) -> None:
     lines = text.split("\n")
     origin = Origin(path="x.md", start_line=first, end_line=first + len(lines) - 1)
