@@ -373,22 +373,6 @@ async def test_what_is_no_outbox_is_set_aside_and_named(tmp_path: Path, clock: C
     assert aside.read_bytes() == b"something else entirely" * 100
 
 
-async def test_a_outbox_that_was_emptied_is_named_and_a_first_use_is_not(
-    tmp_path: Path, clock: Clock
-) -> None:
-    async with Outbox.of(tmp_path, clock=clock) as outbox:
-        assert outbox.problem is None
-        await outbox.enqueue([draft(1)])
-    (tmp_path / FILE_NAME).write_bytes(b"")
-
-    async with Outbox.of(tmp_path, clock=clock) as outbox:
-        assert "emptied" in str(outbox.problem)
-        assert await outbox.enqueue([draft(1)]) == frozenset()
-    async with Outbox.of(tmp_path, clock=clock) as outbox:
-        assert outbox.problem is None
-        assert await asyncio.to_thread(lambda: [*tmp_path.glob(".*")]) == []
-
-
 def flip(data: bytearray) -> None:
     for at in range(0, len(data), 64):
         data[at] ^= 1 << at % 8

@@ -16,7 +16,6 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
-from uuid import uuid4
 
 from composable_memory.errors import BackendUnavailable, IndexDamaged, IndexProblem, IndexTooNew
 from composable_memory.interfaces import KeptStore
@@ -110,9 +109,6 @@ ASIDE = ".damaged-"
 """Part of the name of a damaged file that was set aside; the time follows it."""
 
 INGEST_AGAIN = "ingest again, so that none is missing (what the graph holds stays)"
-EMPTIED = (
-    f"the outbox of the graph was emptied, so nothing is known of what was handed in before; {INGEST_AGAIN}"
-)
 
 ID_PREFIXES = [f"{part:02x}" for part in range(256)]
 """Reading ends at a damaged page. So ids are read by their first two digits, each range from both ends."""
@@ -150,11 +146,8 @@ class OutboxFile:
         A damaged file is set aside, and what can be read of it goes into a new one.
         """
         path = folder / FILE_NAME
-        was_emptied = await _create(path)
         async with AsyncExitStack() as stack:
-            opened = cls(
-                await stack.enter_async_context(_connect(path)), problem=EMPTIED if was_emptied else None
-            )
+            opened = cls(await stack.enter_async_context(_connect(path)))
             try:
                 await opened._prepare()
             except BackendUnavailable as error:
@@ -230,36 +223,6 @@ def _sizes(path: Path) -> list[tuple[str, int]]:
             return [(str(workspace), int(size or 0)) for workspace, size in file.execute(SIZES)]
     except sqlite3.Error:  # of an earlier version, which knows no workspaces, or damaged
         return []
-
-
-# --- creating -------------------------------------------------------------------------------------------
-
-
-async def _create(path: Path) -> bool:
-    """Create the file with its tables if there is none; return whether there is one that is empty.
-
-    None ever is by itself: something emptied it.
-    """
-    if await asyncio.to_thread(path.exists):
-        return (await asyncio.to_thread(path.stat)).st_size == 0
-    scratch = path.with_name(f".{path.name}.{uuid4().hex}.new")
-    with suppress(IndexProblem, OSError):  # whoever opens it next reports why
-        try:
-            async with SqliteFile.open(scratch, readers=1) as new:
-                await new.write(lambda connection: ensure(connection, scratch))
-            await asyncio.to_thread(_link, scratch, path)
-        finally:
-            await asyncio.to_thread(scratch.unlink, missing_ok=True)
-    return False
-
-
-def _link(scratch: Path, path: Path) -> None:
-    try:
-        os.link(scratch, path)
-    except FileExistsError:
-        pass  # another process was faster
-    except OSError:  # a file system without hard links
-        scratch.rename(path)
 
 
 def _connect(path: Path) -> AbstractAsyncContextManager[SqliteFile]:
