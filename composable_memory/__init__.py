@@ -121,7 +121,7 @@ _MODULES = {
     "runtime.opening": "open_memory",
     "types": "MemorySearchResult QueryIntent QueryRequest QueryResponse SearchOptions",
 }
-"""All of it takes twice as long to import as all else that `cmem --help` does."""
+"""Imported on demand: importing everything takes twice as long as all else that `cmem --help` does."""
 
 if not TYPE_CHECKING:
     _imported, __dir__ = lazy_names(__name__, _MODULES)
@@ -135,5 +135,5 @@ def _installed_version() -> str:
 
     try:
         return version("composable-memory")
-    except PackageNotFoundError:  # a checkout that was never installed
+    except PackageNotFoundError:  # a checkout that is not installed
         return "0+unknown"

@@ -1,4 +1,4 @@
-"""Citations: where a passage stands, in a form that a reader can follow."""
+"""Citations: the place of a passage, in a form that a reader can follow."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,13 +19,13 @@ _CITATION = Pattern(
 )
 
 CitationMode = Literal["auto", "on", "off", "always", "never"]
-"""Whether results carry a citation; `always` and `never` are other words for `on` and `off`."""
+"""Whether results carry a citation; `always` and `never` are aliases of `on` and `off`."""
 
 
 def cite(
     results: Sequence[MemorySearchResult], mode: CitationMode, session_key: str | None = None
 ) -> tuple[MemorySearchResult, ...]:
-    """Return `results` with a citation each, or with none.
+    """Return `results`, each with a citation or without one.
 
     `auto` cites except in groups and channels, where others would read the paths of private notes.
     """
@@ -34,7 +34,7 @@ def cite(
 
 
 class Citation(NamedTuple):
-    """Lines of a file, or a piece of a long line, which begins at `start_char`."""
+    """Lines of a file, or a piece of a long line that begins at `start_char`."""
 
     path: str
     start_line: int
@@ -43,12 +43,11 @@ class Citation(NamedTuple):
 
 
 def read_citation(text: str, *, as_written: bool = False) -> Citation | None:
-    """Read a place as it is printed anywhere: `a.md#L3-L7`, `a.md#L3`, `a.md:3-7`, `a.md:3` or `a.md:3:7`.
+    """Parse a place in any format that we print: `a.md#L3-L7`, `a.md#L3`, `a.md:3-7`, `a.md:3` or `a.md:3:7`.
 
-    A page is read like a line: `a.pdf#p3`. After the lines a piece of a long line has its first character:
-    `a.md#L3:1280`, `a.md:3-3:1280`. None is returned for a bare path. Lines of 0, as in `a.md:0:0`, mean the
-    whole file. Where the last line comes before the first, it is taken for the first, unless the place is
-    wanted `as_written`.
+    A page counts as a line: `a.pdf#p3`. A piece of a long line is followed by its first character:
+    `a.md#L3:1280`, `a.md:3-3:1280`. Returns None for a bare path. Lines of 0, as in `a.md:0:0`, mean the
+    whole file. A last line before the first is replaced by the first, unless `as_written`.
     """
     found = _CITATION.fullmatch(text.strip())
     if found is None:
@@ -62,7 +61,7 @@ def read_citation(text: str, *, as_written: bool = False) -> Citation | None:
 
 
 def format_place(one: "MemorySearchResult | RankedHit | Judgement") -> str:
-    """Return `path:3-7`, `path:3-3:1280` for a piece of a line, and the path where there are no lines.
+    """Return `path:3-7`, `path:3-3:1280` for a piece of a line, or the path alone if there are no lines.
 
     Pages are cited as everywhere: `a.pdf#p3-p4`.
     """
@@ -73,7 +72,7 @@ def format_place(one: "MemorySearchResult | RankedHit | Judgement") -> str:
 
 
 def with_source_line(result: MemorySearchResult) -> MemorySearchResult:
-    """Return `result` with its citation, if it has one, below the snippet."""
+    """Return `result` with its citation, if it has one, appended to the snippet."""
     if result.citation is None:
         return result
     result = stripped(result)
@@ -81,7 +80,7 @@ def with_source_line(result: MemorySearchResult) -> MemorySearchResult:
 
 
 def is_wanted(mode: CitationMode, session_key: str | None) -> bool:
-    """Return whether whoever reads the conversation may see where things are written."""
+    """Return whether everyone who reads the session may see where things are written."""
     if mode != "auto":
         return mode in ("on", "always")
     return not is_shared(session_key)
@@ -91,8 +90,8 @@ def citation_of(result: MemorySearchResult) -> str:
     """Return the citation of a result.
 
     It is `path#L3-L7`, `path#L3` for a single line, `path#L3:1280` for a piece of it, and `path#p3` for a
-    page. A result that is no passage of a file is cited by its origin, or else as its backend cites it, or by
-    its path alone.
+    page. A result that is not a passage of a file is cited by its origin, or else as its backend cites it, or
+    by its path.
     """
     if result.origin is not None:
         return result.origin.citation

@@ -1,4 +1,4 @@
-"""Values of content, graph and vectors: what adapters below a memory exchange, and what ingesting reports."""
+"""Values of content, graphs and vectors: what adapters exchange, and what ingesting reports."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -43,14 +43,14 @@ __all__ = [
 
 
 MemoryContentKind = Literal["message", "document", "fact", "artifact", "summary", "event"] | str
-"""What a content object is; further kinds are allowed."""
+"""What a content object is; other kinds are allowed too."""
 
 MemoryArtifactKind = Literal["file", "image", "audio", "video", "link", "other"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryTemporalMetadata:
-    """When a content was made, seen and valid. Times are aware; `timezone` is an IANA name."""
+    """When a content was created, seen and valid. Times are aware; `timezone` is an IANA name."""
 
     created_at: datetime | None = None
     updated_at: datetime | None = None
@@ -78,7 +78,7 @@ class MemoryProvenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryArtifact:
-    """A file, picture, recording or link that belongs to a content."""
+    """A file, picture, recording or link attached to a content."""
 
     id: str
     kind: MemoryArtifactKind
@@ -134,12 +134,12 @@ class GraphEdge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphQuery:
-    """What to look for in a graph; at least one of `text` and `entity_ids` should be given.
+    """What to look up in a graph; at least one of `text` and `entity_ids` should be given.
 
-    `vector` is that of the text; `space` names the space it is in, since no others compare with it. With a
-    `window` only edges that held at some moment of it are wanted; `window_words` are the words that name it.
-    What has expired by `now` is left out; None is the present. `edges_only` says that nobody looks at the
-    nodes, which may then be missing.
+    `vector` is the embedding of the text, in the vector space named `space`; it must not be compared with
+    others. With a `window`, only edges that held at some moment in it are wanted; `window_words` are the
+    words that name it. Edges that have expired by `now` (default: the present) are left out. With
+    `edges_only` the nodes may be missing.
     """
 
     text: str | None = None
@@ -156,7 +156,7 @@ class GraphQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphQueryResult:
-    """The part of a graph that answers a query, best first."""
+    """The matching part of a graph, best first."""
 
     nodes: tuple[GraphNode, ...] = ()
     edges: tuple[GraphEdge, ...] = ()
@@ -164,7 +164,7 @@ class GraphQueryResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractedEntity:
-    """An entity that a text speaks of."""
+    """An entity mentioned in a text."""
 
     label: str
     id: str | None = None
@@ -174,14 +174,14 @@ class ExtractedEntity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractedRelation:
-    """What a text says of two entities, named by their labels.
+    """What a text says about two entities, named by their labels.
 
     `type` is in capitals with underscores, such as `WORKS_AT`; `fact` is the statement in words. `exclusive`
-    says that `source` can have one such relation at a time: a later one ends an earlier one; `one_holder`
-    that `target` can, as a company has one head. `valid_from` is None where the text gives no time of its
-    own; `confidence` is in [0, 1]. `mood` is that of a text which gives no start: it says that something
-    `ended` ("no longer lives in Kiel"), that all of this type is `over`, whatever the target was ("quit his
-    job"), or what was so in the `past` ("lived in Kiel until 2020").
+    says that `source` can have one such relation at a time, so that a later one ends an earlier one;
+    `one_holder` says the same of `target`, as a company has one head. `valid_from` is None if the text gives
+    no time of its own; `confidence` is in [0, 1]. `mood` is for a text that gives no start: something `ended`
+    ("no longer lives in Kiel"), everything of this type is `over`, whatever the target ("quit his job"), or
+    it was so in the `past` ("lived in Kiel until 2020").
     """
 
     source: str
@@ -198,7 +198,7 @@ class ExtractedRelation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemporalPolicyDecision:
-    """How long a content holds: seconds to live, validity, and how sure the policy is, in [0, 1]."""
+    """How long a content holds: seconds to live, validity, and the policy's confidence, in [0, 1]."""
 
     ttl_seconds: float | None = None
     valid_from: datetime | None = None
@@ -208,7 +208,7 @@ class TemporalPolicyDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestWarning:
-    """Something about a content that its owner should know; `code` reads `stage.what`."""
+    """Something about a content that its owner should know; `code` has the form `stage.problem`."""
 
     code: str
     message: str
@@ -228,10 +228,10 @@ class StageResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestReport:
-    """What became of the contents that were handed in: each is in exactly one of the first four counts.
+    """What became of the ingested contents: each is in exactly one of the first four counts.
 
-    `stored` are in the memory now, `known` were there before with the same text, `pending` are kept safely
-    and will be tried again, `failed` could not be taken; `problems` says why. `entities` and `facts` count
+    `stored` are in the memory now, `known` were already there with the same text, `pending` are queued safely
+    and will be retried, `failed` could not be accepted; `problems` says why. `entities` and `facts` count
     what was written to a graph.
     """
 
@@ -248,5 +248,5 @@ class IngestReport:
 
     @property
     def ok(self) -> bool:
-        """Return whether nothing failed and nothing has to be tried again."""
+        """Return whether nothing failed and nothing has to be retried."""
         return not (self.failed or self.pending or self.problems)

@@ -1,4 +1,4 @@
-"""Words, patterns and settings that are data: TOML files beside the module that uses them."""
+"""Words, patterns and settings kept as data: TOML files beside the module that uses them."""
 
 import tomllib
 from importlib import resources
@@ -6,5 +6,5 @@ from typing import Any
 
 
 def tables(package: str | None, name: str) -> dict[str, Any]:
-    """Return what the file `name` of a package holds; a module gives its `__package__`. Reads a file."""
+    """Return the content of file `name` in a package; a module passes its `__package__`. Reads a file."""
     return tomllib.loads(resources.files(package or "").joinpath(name).read_text(encoding="utf-8"))

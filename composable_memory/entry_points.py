@@ -1,4 +1,4 @@
-"""What installed packages offer by entry points."""
+"""The entry points of installed packages."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,20 +9,20 @@ from pathlib import Path
 
 OWN_DISTRIBUTION = "composable-memory"
 GROUPS = "composable_memory."
-"""How the names of our groups begin."""
+"""Prefix of the names of our groups."""
 
 
 def offered(group: str) -> Sequence[EntryPoint]:
-    """Return ours first, so that no other package takes their names; the rest in a fixed order.
+    """Return the entry points of a group: ours first, so that no package can take their names; fixed order.
 
-    Reads files: again only where a folder of packages has changed, since it takes some milliseconds.
+    Reads files, which takes some milliseconds; cached until a folder of packages changes.
     """
     return _by_group(tuple((folder, _changed_at(folder)) for folder in sys.path)).get(group, ())
 
 
 @cache
 def package_of(distribution: Distribution | None) -> tuple[str, str]:
-    """Return the name and the version of a package, which means to parse its metadata."""
+    """Return the name and version of a package, which requires parsing its metadata."""
     if distribution is None:
         return "", ""
     metadata = distribution.metadata
@@ -34,7 +34,7 @@ def _by_group(_folders: tuple[tuple[str, int], ...]) -> Mapping[str, Sequence[En
     found: dict[str, list[tuple[tuple[bool, str, str], EntryPoint]]] = {}
     owners: set[str] = set()
     for distribution in Distribution.discover():
-        # To parse what all packages offer, as `entry_points` does, takes as long again.
+        # Parsing the entry points of all packages, as `entry_points` does, takes twice as long.
         if GROUPS not in (distribution.read_text("entry_points.txt") or ""):
             continue
         owner, _ = package_of(distribution)

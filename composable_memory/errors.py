@@ -9,15 +9,15 @@
     │  ├─ BackendUnavailable    something it needs is missing, and how to get it
     │  ├─ BackendTimeout        it did not answer in time (also a TimeoutError)
     │  ├─ BackendRejected       it understood and refused
-    │  ├─ BackendGarbled        it answered what nobody can read
+    │  ├─ BackendGarbled        its answer is unreadable
     │  └─ UnsupportedOperation  it never promised this
     ├─ EmbeddingError           a text could not be embedded: by which provider and model
     │  ├─ EmbedderUnavailable   the provider cannot be used, and how to make it usable
-    │  ├─ EmbeddingPending      the provider has taken the texts and will have their vectors later
-    │  └─ DimensionMismatch     vectors of another length than the index holds
+    │  ├─ EmbeddingPending      the provider has accepted the texts and will have their vectors later
+    │  └─ DimensionMismatch     vectors have another length than those in the index
     └─ IndexProblem             an index file cannot be used: which file
        ├─ IndexTooNew           it was written by a later version
-       └─ IndexDamaged          it is not a sound database
+       ├─ IndexDamaged          it is not a valid database
 
 A message says what failed, which thing, and what to do next. Classes build the text from facts.
 """
@@ -28,7 +28,7 @@ from types import UnionType
 
 
 class ComposableMemoryError(Exception):
-    """Root of all errors of this library."""
+    """Base class of all errors of this library."""
 
 
 class ConfigError(ComposableMemoryError):
@@ -46,7 +46,7 @@ class ConfigError(ComposableMemoryError):
 
 
 class InvalidArgument(ComposableMemoryError, ValueError):
-    """A call was given something that it cannot take."""
+    """A call was given an invalid argument."""
 
     def __init__(self, argument: str, expected: str, got: object) -> None:
         shown = f"{got!r:.80}" if isinstance(got, str | int | float | None) else type(got).__name__
@@ -67,7 +67,7 @@ class MemoryPathError(ComposableMemoryError):
 
 
 class PathRefused(ComposableMemoryError):
-    """A file or folder that a command was given cannot be used for what it does."""
+    """A file or folder given to a command is unsuitable."""
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(f"{path} {problem}")
@@ -75,7 +75,7 @@ class PathRefused(ComposableMemoryError):
 
 
 class NoteNotWritten(ComposableMemoryError):
-    """A note could not be changed; it is as it was."""
+    """A note could not be changed; it is unchanged."""
 
     def __init__(self, path: str, problem: str, *, fix: str) -> None:
         super().__init__(f"cannot write {path!r}: {problem}; {fix}")
@@ -104,7 +104,7 @@ class BackendUnavailable(BackendError):
 
 
 class BackendTimeout(BackendError, TimeoutError):
-    """A backend did not answer within its limit."""
+    """A backend did not answer within its deadline."""
 
     def __init__(self, backend_id: str, operation: str, *, limit_s: float, elapsed_s: float) -> None:
         super().__init__(
@@ -118,7 +118,7 @@ class BackendTimeout(BackendError, TimeoutError):
 
 
 class BackendRejected(BackendError):
-    """A backend understood and refused."""
+    """A backend understood the request and refused it."""
 
     def __init__(self, backend_id: str, operation: str, *, status: str, body: str) -> None:
         super().__init__(backend_id, operation, f"refused with {status}: {body[:200]}")
@@ -126,7 +126,7 @@ class BackendRejected(BackendError):
 
 
 class BackendGarbled(BackendError):
-    """A backend answered something that cannot be read."""
+    """A backend's answer is unreadable."""
 
     def __init__(self, backend_id: str, operation: str, *, excerpt: str, expected: str) -> None:
         problem = f"expected {expected}, got {excerpt[:200]}"
@@ -137,7 +137,7 @@ class BackendGarbled(BackendError):
 
 
 class UnsupportedOperation(BackendError):
-    """A backend was asked for something that it never promised."""
+    """A backend was asked for something that it does not support."""
 
     def __init__(self, backend_id: str, operation: str) -> None:
         super().__init__(
@@ -164,7 +164,7 @@ class EmbedderUnavailable(EmbeddingError):
 
 
 class EmbeddingPending(EmbeddingError):
-    """A provider has taken the texts and will have their vectors later."""
+    """A provider has accepted the texts and will have their vectors later."""
 
     def __init__(self, provider: str, model: str, job: str) -> None:
         super().__init__(provider, model, f"job {job} is not finished; `cmem index` fetches it when it is")
@@ -207,7 +207,7 @@ class IndexTooNew(IndexProblem):
 
 
 class IndexDamaged(IndexProblem):
-    """An index file is not a sound database."""
+    """An index file is not a valid database."""
 
     def __init__(self, db_path: Path, problem: str) -> None:
         super().__init__(
@@ -219,7 +219,7 @@ class IndexDamaged(IndexProblem):
 
 
 def require(name: str, value: object, kind: type | UnionType, expected: str) -> None:
-    """Refuse `value` unless it is of a kind.
+    """Refuse `value` unless it is of a type.
 
     Raises:
         InvalidArgument: it is not.
@@ -229,13 +229,13 @@ def require(name: str, value: object, kind: type | UnionType, expected: str) -> 
 
 
 def require_text(name: str, value: object, *, optional: bool = False) -> None:
-    """Refuse what is no text; None passes where the argument is optional."""
+    """Refuse anything but text; None is accepted if the argument is optional."""
     if not (optional and value is None):
         require(name, value, str, "a text")
 
 
 def require_whole(name: str, value: object, *, optional: bool = False) -> None:
-    """Refuse what is no whole number of 1 or more; None passes where the argument is optional."""
+    """Refuse anything but a whole number of at least 1; None is accepted if the argument is optional."""
     if optional and value is None:
         return
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -243,7 +243,7 @@ def require_whole(name: str, value: object, *, optional: bool = False) -> None:
 
 
 def require_all(name: str, values: object, kind: type, expected: str) -> None:
-    """Refuse what is no list or tuple of a kind; a text is none of texts."""
+    """Refuse anything but a list or tuple of a type; a string is not a list of strings."""
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise InvalidArgument(name, expected, values)
     for value in values:

@@ -12,9 +12,10 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 class Fact:
     """One statement of a graph: `text` says it in words, about the entities `source` and `target`.
 
-    It held in the world from `valid_at` until before `invalid_at`; None is unknown, and not yet. It was
-    recorded at `created_at`; `expired_at` is when it was found to hold no more. After `expires_at` it is not
-    to be told any more. `confidence` is in [0, 1]. `episodes` are the ids of what it was taken from.
+    It held in the world from `valid_at` until before `invalid_at`; None means unknown, and still holding. It
+    was recorded at `created_at`; `expired_at` is when it was found to hold no longer. After `expires_at` it
+    must not be returned any more. `confidence` is in [0, 1]. `episodes` are the ids of what it was taken
+    from.
     """
 
     id: str
@@ -34,7 +35,7 @@ class Fact:
 
     @property
     def statement(self) -> str:
-        """Return what it says, behind its subject where the text names that by a pronoun, or not at all."""
+        """Return the text, preceded by its subject if it only has a pronoun for that, or nothing."""
         said, names = self.text.casefold(), self.source.casefold().split()
         is_named = any(name in said for name in names if len(name) > 2 or not name.isascii())
         return self.text if is_named or not names else f"{self.source}: {self.text}"
@@ -44,7 +45,7 @@ class Fact:
         return self.holds_within(TimeWindow(start=moment, end=moment))
 
     def holds_within(self, window: TimeWindow) -> bool:
-        """Return whether the fact held at some moment of `window`; one that ended as it began never did."""
+        """Return whether the fact held at some moment in `window`; one that ended as it began never did."""
         began = self.valid_at is None or self.valid_at <= window.end
         ended = self.invalid_at is not None and (
             self.invalid_at <= window.start or self.invalid_at == self.valid_at
@@ -56,13 +57,13 @@ class Fact:
         return self.expired_at is None and self.holds_at(now)
 
     def is_forgotten(self, now: datetime) -> bool:
-        """Return whether the time is over in which the fact may be told."""
+        """Return whether the fact has expired, so that it must not be returned."""
         return self.expires_at is not None and self.expires_at <= now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphEntity:
-    """Somebody or something that facts are about; `fact_count` counts those of it that the graph holds."""
+    """Somebody or something that facts are about; `fact_count` counts its facts in the graph."""
 
     id: str
     group_id: str
@@ -74,7 +75,7 @@ class GraphEntity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """A content as a graph keeps it: what facts were taken from.
+    """A content as kept in a graph: what facts were taken from.
 
     `id` is the graph's own, `content_id` that of the content. `observed_at` is when it was said or seen,
     `ingested_at` when it was written to the graph.
@@ -102,7 +103,7 @@ class Neighbourhood:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
-    """How many episodes from before workspaces were told apart were taken over, and how many are left."""
+    """How many episodes from before workspaces were told apart were adopted, and how many are left."""
 
     episodes: int
     left: int
@@ -110,7 +111,7 @@ class Adopted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgotten:
-    """What went with an episode: facts that nothing else supports, entities that no fact is left about."""
+    """What was removed with an episode: facts without other support, entities without facts."""
 
     episode_id: str
     facts: int

@@ -1,6 +1,6 @@
-"""Which folder a folder is: known again by its device, inode and birth time, though it was moved or renamed.
+"""Identifies a folder by its device, inode and birth time, even after it was moved or renamed.
 
-Looks at the disk, so call it in a thread where an event loop runs.
+Reads the disk: call it in a thread when an event loop is running.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class FolderIdentity(NamedTuple):
-    """A folder as the disk knows it; `birth` is None where the file system does not tell."""
+    """A folder as the file system knows it; `birth` is None if the file system does not report it."""
 
     path: Path
     device: str
@@ -21,7 +21,7 @@ class FolderIdentity(NamedTuple):
 
     @classmethod
     def at(cls, path: Path) -> "FolderIdentity":
-        """Return the folder at `path`.
+        """Return the identity of the folder at `path`.
 
         Raises:
             OSError: there is none.
@@ -31,7 +31,7 @@ class FolderIdentity(NamedTuple):
         return cls(real, str(found.st_dev), str(found.st_ino), _birth_of(real, found))
 
     def is_same(self, seen: "FolderIdentity") -> bool:
-        """Return whether a folder that was seen is this one, which is known."""
+        """Return whether `seen` is the same folder as this known one."""
         if self.birth is None or seen.birth is None:
             return self.path == seen.path
         is_same = (self.inode, self.birth) == (seen.inode, seen.birth)
@@ -39,15 +39,15 @@ class FolderIdentity(NamedTuple):
 
 
 def _birth_of(path: Path, found: os.stat_result) -> str | None:
-    """Return when a folder was made, as text; Python tells it on macOS and Windows, Linux by `statx`."""
+    """Return a folder's birth time as text; from Python on macOS and Windows, from `statx` on Linux."""
     told = getattr(found, "st_birthtime_ns", None) or getattr(found, "st_birthtime", None)
     if told is not None or sys.platform != "linux":
         return None if told is None else str(told)
-    # Of struct statx: the mask of what is told at 0, the inode at 32, the time of birth at 80.
+    # In struct statx: the mask of reported fields at 0, the inode at 32, the birth time at 80.
     at_cwd, wanted, room = -100, 0x800, ctypes.create_string_buffer(256)
     try:
         failed = ctypes.CDLL(None).statx(at_cwd, os.fsencode(path), 0, wanted, room)
-    except (OSError, AttributeError):  # a C library without it
+    except (OSError, AttributeError):  # a C library without statx
         return None
     (mask,), (inode,) = struct.unpack_from("=I", room, 0), struct.unpack_from("=Q", room, 32)
     seconds, nanoseconds = struct.unpack_from("=qI", room, 80)

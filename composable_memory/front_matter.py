@@ -1,6 +1,6 @@
-"""Reads the front matter of a note: what it says of itself at its head, between two lines of `---` (pure).
+"""Reads the front matter of a note: the fields at its head, between two lines of `---` (pure).
 
-It is no parser of YAML, so that a head which YAML refuses, such as `title: Plan: part two`, is still read.
+Not a YAML parser, so that invalid YAML such as `title: Plan: part two` is still read.
 """
 
 import re
@@ -12,7 +12,7 @@ from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 LONGEST = 32_000
-"""A head with more characters is text that happens to begin with a rule."""
+"""Anything longer is text that happens to begin with a horizontal rule."""
 
 _MARK = "---"
 _HEAD = Pattern(r"\ufeff?---[ \t\r]*\n((?:.*\n)*?)(?:---|\.\.\.)[ \t\r]*(?:\n|\Z)")
@@ -22,17 +22,18 @@ _QUOTED = re.compile(r"""["'](.*)["']""")
 _COMMENT = re.compile(r"(?:^|[ \t])#[ \t].*")
 _PART = re.compile(r""""[^"]*"|'[^']*'|[^,]+""")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?!\d)(?:[T ]\d{2}:\d{2}(?::\d{2})?)?")
-# A heading has a blank behind its marks, and a number alone is no tag but an issue. What stands before the
-# mark is looked at behind it: a pattern that begins with a character is searched for many times as fast.
+# A heading has a space after its marks, and a number alone is an issue, not a tag. What precedes the mark is
+# checked by a lookbehind after it: a pattern that begins with a fixed character is searched many times
+# faster.
 _TAG = re.compile(r"#(?<![\w#/&]#)(?=[\w/-]*[^\W\d])([\w/-]+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontMatter:
-    """What a note says of itself.
+    """The front matter of a note.
 
-    `tags` are in lower case and without `#`. `date` is when it was written, in UTC, the beginning of the day
-    where no time is given. `length` and `lines` count the characters and lines that the front matter takes.
+    `tags` are in lower case and without `#`. `date` is when it was written, in UTC, the start of the day if
+    no time is given. `length` and `lines` count the characters and lines of the front matter.
     """
 
     title: str | None = None
@@ -48,11 +49,11 @@ _NOTHING = FrontMatter()
 
 
 def front_matter(text: str) -> FrontMatter:
-    """Return the front matter of a note; `a`, `[a, b]` and lists of one item a line are read."""
+    """Parse the front matter of a note; supports `a`, `[a, b]` and lists with one item per line."""
     if not text.startswith((_MARK, f"\ufeff{_MARK}")) or not (head := _HEAD.match(text, 0, LONGEST)):
         return _NOTHING
     values = _values(head[1].split("\n"))
-    if not values:  # a text between two rules
+    if not values:  # text between two horizontal rules
         return _NOTHING
     tags = (part for key in ("tags", "tag") for value in values[key] for part in re.split(r"[\s,]+", value))
     return FrontMatter(
@@ -67,13 +68,13 @@ def front_matter(text: str) -> FrontMatter:
 
 
 def tags_in(text: str, head: FrontMatter | None = None) -> frozenset[str]:
-    """Return the tags of a text: those of its front matter, which may have been read, and each `#tag`."""
+    """Return the tags of a text: those of its front matter (`head`, if already parsed), and each `#tag`."""
     head = head or front_matter(text)
     return frozenset((*head.tags, *_distinct(_TAG.findall(text, head.length))))
 
 
 def has_tag(tags: Iterable[str], wanted: str) -> bool:
-    """Return whether a tag, or one below it, is among some; `work` is there where `work/alpha` is."""
+    """Return whether `tags` include a tag or one below it: `work/alpha` counts as `work`."""
     bare = wanted.strip().strip("#/").lower()
     return any(tag == bare or tag.startswith(f"{bare}/") for tag in tags)
 
@@ -93,7 +94,7 @@ def _dates(values: Mapping[str, Sequence[str]]) -> Iterator[datetime]:
 
 
 def _values(lines: Iterable[str]) -> Mapping[str, list[str]]:
-    """Return the values of each key, keys in lower case; what is nested is left out."""
+    """Return the values of each key, keys in lower case; nested values are left out."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     values: list[str] = []
     for line in lines:
@@ -106,9 +107,9 @@ def _values(lines: Iterable[str]) -> Mapping[str, list[str]]:
 
 
 def _listed(value: str) -> Iterator[str]:
-    """Yield what a value holds, without quotation marks and comments."""
+    """Yield the items of a value, without quotation marks and comments."""
     value = value.strip()
-    if value.startswith(("|", ">")):  # its text is in the lines below
+    if value.startswith(("|", ">")):  # a block scalar: its text is in the lines below
         return
     if not _QUOTED.fullmatch(value):
         value = _COMMENT.sub("", value).strip()

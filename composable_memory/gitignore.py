@@ -1,9 +1,9 @@
-"""Which files and folders of a tree its `.gitignore` files leave out, by the rules of git.
+"""Which files and folders of a tree are ignored by its `.gitignore` files, by git's rules.
 
-Of a repository `.git/info/exclude` counts as well, and the `.gitignore` files of the folders above the tree.
-Git itself is not asked: it need not be installed, a process for each scan takes longer than the scan of a
-thousand notes, and it runs commands that a repository's configuration names. What git tracks although it is
-ignored counts as ignored. Everything looks at the disk.
+In a repository, `.git/info/exclude` and the `.gitignore` files in the folders above the tree count too. Git
+itself is not called: it may not be installed, a process per scan takes longer than scanning a thousand notes,
+and it runs commands from a repository's configuration. Files that are tracked although ignored count as
+ignored. Everything reads the disk.
 """
 
 import os
@@ -19,7 +19,7 @@ from composable_memory_ops_logs.lazy import Pattern
 GITIGNORE = ".gitignore"
 MAX_BYTES = 2**20
 FOLDER = "\0"
-"""Stands behind the path of a folder; no name holds it."""
+"""Suffix for the path of a folder; no name contains it."""
 
 _WILD = re.compile(r"[*?\]\\]")
 _SPECIAL = re.compile(r"[/*?\[\\]")
@@ -33,9 +33,9 @@ _SETS = {
 
 
 class _Run(NamedTuple):
-    """Patterns in a row that all ignore, or all take back.
+    """Consecutive patterns that all ignore, or all re-include.
 
-    Most are names (`build`) or ends of names (`*.log`): no expression is as fast for those.
+    Most are names (`build`) or suffixes (`*.log`), which are checked faster without a regex.
     """
 
     ignores: bool
@@ -45,20 +45,20 @@ class _Run(NamedTuple):
 
 
 Runs = tuple[tuple[int, _Run], ...]
-"""Runs of patterns, what comes first decides, and where in a path the part begins that they are for."""
+"""Runs of patterns, the first match decides, each with the offset in a path at which they apply."""
 
 
 class Rules(NamedTuple):
-    """What decides on the entries of a folder; nothing does on files of which no pattern could be true."""
+    """The rules for the entries of a folder; files that no pattern could match are skipped."""
 
     files: Runs = ()
     folders: Runs = ()
 
 
 def is_ignored(runs: Runs, path: str, name: str) -> bool:
-    """Return what the rules of a folder say of `path` in it, whose last name is given as well.
+    """Apply the rules of a folder to `path` below it, whose last component is `name`.
 
-    That of a folder has `FOLDER` behind it, in both.
+    For a folder, both end with `FOLDER`.
     """
     if os.sep != "/":
         path = path.replace(os.sep, "/")
@@ -69,9 +69,9 @@ def is_ignored(runs: Runs, path: str, name: str) -> bool:
 
 
 class GitIgnore:
-    """The rules of a tree for files whose names end in `suffixes`, or all, and for folders.
+    """The rules of a tree, for folders and for files whose names end in `suffixes`, or all files.
 
-    What holds rules is read once; `unreadable` maps the path of what could not be read to the reason.
+    Each rule file is read once; `unreadable` maps paths that could not be read to the reason.
     """
 
     def __init__(self, root: str, suffixes: Set[str] = frozenset()) -> None:
@@ -81,7 +81,7 @@ class GitIgnore:
         self._rules: dict[str, Rules] = {}
 
     def rules_of(self, folder: str) -> Rules:
-        """Return what decides on the entries of a folder, the root or one below it."""
+        """Return the rules for the entries of a folder, the root or one below it."""
         if (known := self._rules.get(folder)) is not None:
             return known
         above = self._above_root() if folder == self._root else self.rules_of(os.path.dirname(folder))  # noqa: PTH120
@@ -102,7 +102,7 @@ class GitIgnore:
         return is_ignored(rules.files, path, name)
 
     def _above_root(self) -> Rules:
-        """Return the rules of the repository that holds the root, none where there is no repository."""
+        """Return the rules of the repository that contains the root, if any."""
         folders = [self._root]
         while not os.path.lexists(f"{folders[-1]}/.git"):
             folders.append(os.path.dirname(folders[-1]))  # noqa: PTH120 - see above
@@ -133,7 +133,7 @@ class GitIgnore:
 
 @lru_cache(maxsize=512)
 def _runs(text: str, suffixes: frozenset[str], *, is_folder: bool) -> tuple[_Run, ...]:
-    """Return the patterns of a file that may be true, the last ones first: the last that matches decides."""
+    """Return the relevant patterns of a file in reverse order: in git, the last match decides."""
     lines = [line for line in map(_without_blanks, text.split("\n")) if line and line[0] != "#"]
     wanted = [line for line in reversed(lines) if is_folder or _may_end(line, suffixes)]
     runs = groupby(wanted, key=lambda line: line[0] != "!")
@@ -165,7 +165,7 @@ def _run(ignores: bool, patterns: list[str], is_folder: bool) -> _Run:
 
 
 def _without_blanks(line: str) -> str:
-    """Return a line without blanks at its end, but for one behind a backslash."""
+    """Return a line without trailing spaces, except for one after a backslash."""
     line = line.removesuffix("\r")
     kept = line.rstrip(" ")
     backslashes = len(kept) - len(kept.rstrip("\\"))
@@ -173,23 +173,23 @@ def _without_blanks(line: str) -> str:
 
 
 def _expression(pattern: str) -> str | None:
-    """Return the expression of a pattern: for the last name of a path, or with a slash for all of it."""
+    """Return the regex of a pattern: for a path's last component, or if it has a slash, for all of it."""
     try:
         found = _path(pattern.removeprefix("/")) if "/" in pattern else f"(?:.*/)?+{_segment(pattern)}"
         if "[" in pattern:
             re.compile(found)
-    except re.error:  # git takes such a pattern for one that nothing fits
+    except re.error:  # git treats such a pattern as matching nothing
         return None
     return found
 
 
 def _path(pattern: str) -> str:
-    """Return the expression of a pattern of names with slashes between them, of which `**` is any number."""
+    """Return the regex of a pattern with slashes, in which `**` is any number of components."""
     first, *others = re.split(r"(?:^|/)\*\*+(?=/|$)", pattern)
     if not others:
         return _names(first)
     *between, last = others
-    # Each part is taken where it comes first, and never tried elsewhere: so no pattern takes long.
+    # Each part matches at its first possible place, without backtracking, so no pattern takes long.
     expression = f"{_names(first)}/" if first else ""
     expression += "".join(f"(?>(?:[^/]+/)*?{_names(part[1:])}/)" for part in between if part)
     return expression + (f"(?:[^/]+/)*{_names(last[1:])}" if last else f"[^{FOLDER}]+")
@@ -200,7 +200,7 @@ def _names(pattern: str) -> str:
 
 
 def _segment(glob: str) -> str:
-    """Return the expression of what stands between two slashes."""
+    """Return the regex of what is between two slashes."""
     fixed = [""]
     at = 0
     while at < len(glob):
@@ -224,7 +224,7 @@ def _segment(glob: str) -> str:
 
 
 def _set(members: str) -> str:
-    """Return what stands between the brackets of a set of characters."""
+    """Return the content of a character class."""
     characters = _CHARACTER.findall(_NAMED.sub("", members))
     plain = "".join(one if one == "-" else re.escape(one[-1]) for one in characters)
     return plain + "".join(_SETS.get(name, "") for name in _NAMED.findall(members))

@@ -1,4 +1,4 @@
-"""What of a snippet matches the query: checked, cut along with the snippet, and shown by lines (pure)."""
+"""Highlights, the parts of a snippet that match the query: validated, cut and split with it (pure)."""
 
 import re
 from collections import Counter
@@ -14,7 +14,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 ELLIPSIS = "…"
 STEM_CHARS = 5
-"""So much of a word is compared, without an s: enough for "kept" and "bicycle", and the same for "ports"."""
+"""How many characters of a word to compare, without an s: enough for "kept", "bicycle" and "ports"."""
 
 WIKI_LINK = Pattern(  # neither `a[[i]]` and `${x[[1]]}` nor `[[ -f x ]]`, which are code
     r"(?:(?<![\\\w])!|(?<![A-Za-z0-9_$\[{\\]))\[\["
@@ -26,13 +26,13 @@ CODE = Pattern(
     r"|(?<![`\\])(?P<ticks>`+)(?!`)(?:(?!\n[ \t>]*(?:\n|```|~~~)).)+?(?<!`)(?P=ticks)(?!`)",
     re.MULTILINE | re.DOTALL,
 )
-"""Blocks within fences, and code within a paragraph."""
+"""Fenced code blocks, and inline code."""
 
 _FIELD = re.compile(r"^([^\s:\[\]{}#-][^:\n]*):", re.MULTILINE)
 _NAMING = frozenset({"title", "alias", "aliases", "tag", "tags", "type"})
 
 Span: TypeAlias = tuple[int, int]
-"""Where a part of a text begins and ends, counted in characters from 0."""
+"""Begin and end of a part of a text, as 0-based offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class Line:
     text: str
     highlights: tuple[Span, ...] = ()
     code: tuple[Span, ...] | None = None
-    """What of it is code, where the lines around it were looked at for that."""
+    """The parts that are code, if the lines around it were taken into account."""
 
 
 def within(highlights: object, length: int) -> tuple[Span, ...]:
-    """Return those highlights that are within a text of this length; none of what is no list of spans."""
-    if are_within(highlights, length):  # as they nearly always are
+    """Return the highlights that are valid for a text of this length; none if it is not a list of spans."""
+    if are_within(highlights, length):  # nearly always
         return highlights
     if not highlights or not isinstance(highlights, list | tuple):
         return ()
@@ -64,7 +64,7 @@ def within(highlights: object, length: int) -> tuple[Span, ...]:
 
 
 def are_within(highlights: object, length: int) -> TypeGuard[tuple[Span, ...]]:
-    """Return whether all highlights are within a text of this length, and ascend."""
+    """Return whether all highlights are within a text of this length, and ascending."""
     if not isinstance(highlights, tuple):
         return False
     reached = 0
@@ -76,13 +76,13 @@ def are_within(highlights: object, length: int) -> TypeGuard[tuple[Span, ...]]:
             if not reached <= begin < end:
                 return False
             reached = end
-    except (TypeError, ValueError):  # it is no pair
+    except (TypeError, ValueError):  # not a pair
         return False
     return reached <= length
 
 
 def stripped(result: MemorySearchResult) -> MemorySearchResult:
-    """Return a result whose snippet neither begins nor ends with blanks."""
+    """Return a result whose snippet has no leading or trailing white space."""
     snippet = result.snippet.strip()
     if snippet == result.snippet:
         return result
@@ -93,7 +93,7 @@ def stripped(result: MemorySearchResult) -> MemorySearchResult:
 
 
 def snippet_of(result: MemorySearchResult) -> Line:
-    """Return the snippet of a result; the passage shows what of it is code."""
+    """Return the snippet of a result; what is code in it is found out from the whole passage."""
     snippet, place = Line(result.snippet, result.highlights), _place_of_snippet(result)
     if place is None:
         return snippet
@@ -101,7 +101,7 @@ def snippet_of(result: MemorySearchResult) -> Line:
 
 
 def whole_text(result: MemorySearchResult) -> Line:
-    """Return the passage of a result, marked where the snippet is; the snippet where there is no more."""
+    """Return the passage of a result with the snippet's highlights, or the snippet if there is no more."""
     shift = _place_of_snippet(result)
     if shift is None:
         return Line(result.text or result.snippet, () if result.text else result.highlights)
@@ -109,14 +109,14 @@ def whole_text(result: MemorySearchResult) -> Line:
 
 
 def _place_of_snippet(result: MemorySearchResult) -> int | None:
-    """Return where in the passage the snippet begins; None if it is not from there, or there is no more."""
+    """Return the offset of the snippet in the passage; None if it is not part of it, or is all of it."""
     shown = result.snippet.removeprefix(ELLIPSIS)
     begin = result.text.find(shown.removesuffix(ELLIPSIS)) if result.text else -1
     return begin - (len(result.snippet) - len(shown)) if begin >= 0 else None
 
 
 def lines_of(line: Line, width: int | None = None) -> list[Line]:
-    """Return the lines of a text, where `width` is given cut between words to at most so many characters."""
+    """Split a text into lines; with `width`, also between words to at most that many characters."""
     whole = replace(line, code=_code_of(line))
     pieces = ((begin, line.text[begin:end].rstrip("\r\n")) for begin, end in _breaks(line.text, width))
     return [_part(whole, begin, begin + len(piece)) for begin, piece in pieces if piece]
@@ -125,13 +125,12 @@ def lines_of(line: Line, width: int | None = None) -> list[Line]:
 def best_lines(
     result: MemorySearchResult, most: int = 1, *, width: int | None = None, marks_cuts: bool = False
 ) -> list[Line]:
-    """Return at most `most` neighbouring lines of the snippet: those that hold most of what was asked.
+    """Return up to `most` adjacent lines of the snippet: those that match most of the query.
 
-    Words that few of the lines hold count more, each of them once. Of equal runs the one is taken in which
-    the line with most of them is in the middle. With `width`, lines are cut between words to that length.
-    Front matter is passed over as long as the passage holds anything else, unless a field such as `birthday:`
-    holds what was asked, and nothing below it does. With `marks_cuts`, an ellipsis stands where lines before
-    or behind them are left out.
+    Words that are in few of the lines weigh more, and each counts once. Among equal runs, the one is chosen
+    whose best line is in the middle. With `width`, lines are split between words to that length. Front matter
+    is skipped as long as the passage has anything else, unless a field such as `birthday:` matches and
+    nothing below it does. With `marks_cuts`, an ellipsis shows where lines before or after are left out.
     """
     lines = lines_of(_without_front_matter(result), width)
     said = [set(_words_of(line)) for line in lines]
@@ -165,7 +164,7 @@ def _after_ellipsis(line: Line) -> Line:
 
 
 def _without_front_matter(result: MemorySearchResult) -> Line:
-    """Return what the snippet says below the front matter of its note, or else what the passage does."""
+    """Return the snippet without its note's front matter, or else the passage without it."""
     snippet, place = snippet_of(result), _place_of_snippet(result)
     passage = snippet if place is None else whole_text(result)
     head = front_matter(passage.text).length if result.start_line <= 1 else 0
@@ -178,28 +177,28 @@ def _without_front_matter(result: MemorySearchResult) -> Line:
 
 
 def _holds_an_answer(head: Line, body: Line) -> bool:
-    """Return whether a field of front matter has a word that is asked for, and nothing below it does."""
+    """Return whether a field of front matter has a word of the query, and nothing below it does."""
     telling = tuple(one for one in head.highlights if not _is_of_a_name(head.text, one[0]))
     return not {*_words_of(replace(head, highlights=telling))} <= {*_words_of(body)}
 
 
 def _is_of_a_name(text: str, at: int) -> bool:
-    """Return whether a place is in a field that names a note or sorts it, such as its tags."""
+    """Return whether a place is in a field that names or sorts a note, such as its tags."""
     fields = _FIELD.findall(text[:at] + text[at:].partition("\n")[0])
     return not fields or fields[-1].lower() in _NAMING
 
 
 def _words_of(line: Line) -> Iterator[str]:
-    """Yield the words of a line that match the query, as they are compared."""
+    """Yield the words of a line that match the query, normalised for comparison."""
     for begin, end in line.highlights:
         yield line.text[begin:end].casefold().rstrip("s")[:STEM_CHARS]
 
 
 def readable(line: Line) -> Line:
-    """Return a line in which links of a wiki read as text: "the licence" for `[[Boat licence|the licence]]`.
+    """Return a line with wiki links as text: "the licence" for `[[Boat licence|the licence]]`.
 
-    Where the name of the note is what matches, it comes before: "Boat licence (the licence)". Code stays as
-    it is.
+    If it is the name of the note that matches, it comes first: "Boat licence (the licence)". Code is
+    unchanged.
     """
     parts: list[str] = []
     moves: list[tuple[int, int]] = []
@@ -221,7 +220,7 @@ def readable(line: Line) -> Line:
 
 
 def _signs_of(link: re.Match[str], highlights: Sequence[Span]) -> Iterator[tuple[int, int, str]]:
-    """Yield the parts of a link that are not to be read, and what stands there instead."""
+    """Yield the parts of a link to replace, and their replacements."""
     name, alias = link.span("name"), link.span("alias")
     if alias[0] < 0:
         yield link.start(), name[0], ""
@@ -236,7 +235,7 @@ def _signs_of(link: re.Match[str], highlights: Sequence[Span]) -> Iterator[tuple
 
 
 def _shift(moves: Sequence[tuple[int, int]], at: int) -> int:
-    """Return by how much a character moves: as far as the last change before it says."""
+    """Return by how much the character at an offset moves: as given by the last change before it."""
     return next((shift for end, shift in reversed(moves) if end <= at), 0)
 
 
@@ -245,13 +244,13 @@ def _code_of(line: Line) -> tuple[Span, ...]:
 
 
 def _part(line: Line, begin: int, end: int) -> Line:
-    """Return a part of a line, with what of it matches and is code."""
+    """Return a part of a line, with its highlights and code."""
     code = _between(_code_of(line), begin, end)
     return Line(line.text[begin:end], _between(line.highlights, begin, end), code)
 
 
 def _between(highlights: Sequence[Span], begin: int, end: int) -> tuple[Span, ...]:
-    """Return the highlights of a part of a text, counted from where it begins."""
+    """Return the highlights of a part of a text, relative to its beginning."""
     inside = ((max(start, begin), min(stop, end)) for start, stop in highlights)
     return tuple((start - begin, stop - begin) for start, stop in inside if start < stop)
 

@@ -1,6 +1,6 @@
-"""Every promise that parts of a memory make to each other, and the capabilities a backend may declare.
+"""Every interface between the parts of a memory, and the capabilities that a backend may declare.
 
-A Protocol has no optional method. What a backend may leave out is a `Supports…` Protocol of its own; a
+A Protocol has no optional method. What a backend may leave out is in a `Supports…` Protocol of its own; the
 backend declares it as a `Capability` in its `BackendSpec`, and the declaration is checked once, when the
 backend opens.
 """
@@ -66,32 +66,32 @@ ProgressCallback = Callable[[MemorySyncProgressUpdate], None]
 
 
 class Capability(StrEnum):
-    """What a backend can do beyond the promises of `MemorySearchManager`."""
+    """What a backend can do beyond `MemorySearchManager`."""
 
     ANSWER = "answer"
-    """`SupportsAnswer`: says with each answer what is missing from it."""
+    """`SupportsAnswer`: reports with each answer what is missing from it."""
     BACKUP = "backup"
-    """`SupportsBackup`: it keeps what no source can bring back, and can copy it out and take it in again."""
+    """`SupportsBackup`: has data that no source can bring back, and can back it up and restore it."""
     CALIBRATED = "calibrated"
-    """Its scores are absolute in [0, 1] and need no calibration by the list they come in."""
+    """Its scores are absolute in [0, 1] and need no calibration."""
     CHECK = "check"
-    """`SupportsCheck`: it can look whether what it stores is still what was written."""
+    """`SupportsCheck`: can check its stored data for damage."""
     FACTS = "facts"
-    """`SupportsFacts`: it keeps statements about entities, which can be looked through and forgotten."""
+    """`SupportsFacts`: keeps statements about entities, which can be browsed and forgotten."""
     FORGET = "forget"
-    """`SupportsForget`: it can remove for good what it stores of lines that go from notes."""
+    """`SupportsForget`: can permanently remove what it stores of lines removed from notes."""
     INGEST = "ingest"
-    """`SupportsIngest`: contents can be handed to it."""
+    """`SupportsIngest`: accepts contents."""
     RAW_ANSWER = "raw-answer"
-    """`SupportsRawAnswer`: it can show what it was answered before that is read."""
+    """`SupportsRawAnswer`: can show the answer it gets before parsing it."""
     READ_FILE = "read-file"
     """It can read the files behind its results; without it `read_file` raises `UnsupportedOperation`."""
     REFRESH = "refresh"
-    """`SupportsRefresh`: one that stays open can serve the next command as if it was opened for that."""
+    """`SupportsRefresh`: can stay open and serve the next command as if newly opened."""
     RETAIN = "retain"
-    """`SupportsRetain`: what is remembered can be written to it as well."""
+    """`SupportsRetain`: remembered sentences can be written to it as well."""
     SYNC = "sync"
-    """`SupportsSync`: it keeps an index that has to follow its sources."""
+    """`SupportsSync`: keeps an index that has to follow its sources."""
 
 
 CAPABILITY_PROTOCOLS: Mapping[Capability, type]
@@ -99,10 +99,10 @@ CAPABILITY_PROTOCOLS: Mapping[Capability, type]
 
 @runtime_checkable
 class MemorySearchManager(Protocol):
-    """A memory that can be asked.
+    """A memory that can be searched.
 
     Scores are in [0, 1], higher is better. Lines are 1-based and inclusive. Results come best first, and the
-    first k of a larger answer are the answer for k. A blank query has no results. Cancelling a call leaves
+    first k of a longer answer are the answer for k. A blank query has no results. Cancelling a call leaves
     the memory usable. After `close` every call raises `BackendUnavailable`; closing twice is fine.
     """
 
@@ -128,7 +128,7 @@ class MemorySearchManager(Protocol):
         ...
 
     def status(self) -> MemoryProviderStatus:
-        """Return a snapshot; cheap, does no I/O that could block."""
+        """Return a snapshot; cheap, without blocking I/O."""
         ...
 
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
@@ -146,7 +146,7 @@ class MemorySearchManager(Protocol):
 
 @runtime_checkable
 class DeclaresCapabilities(Protocol):
-    """A memory that says itself what it can do, for those who hold it without its `BackendSpec`."""
+    """A memory that declares its own capabilities, for use without a `BackendSpec`."""
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -156,44 +156,44 @@ class DeclaresCapabilities(Protocol):
 
 @runtime_checkable
 class SupportsAnswer(Protocol):
-    """A memory that says with each answer what is missing from it."""
+    """A memory that reports with each answer what is missing from it."""
 
     async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
-        """Search, and report every way in which the answer is less than it could be."""
+        """Search, and report everything that limits the answer."""
         ...
 
 
 @runtime_checkable
 class SupportsRawAnswer(Protocol):
-    """A memory over another one, which can show what that answers, for those who set it up."""
+    """A memory that wraps another service and can show its raw answers, for whoever sets it up."""
 
     async def raw_answer(self, query: str) -> JsonValue:
-        """Return what is answered to `query`, as JSON, before results are made of it.
+        """Return the raw answer to `query`, as JSON, before it is parsed into results.
 
         Raises:
-            BackendError: it did not answer.
+            BackendError: the service did not answer.
         """
         ...
 
     async def found_settings(self, query: str) -> Mapping[str, JsonValue]:
-        """Return the settings that say outright what the answer to `query` let it find out by itself.
+        """Return settings that spell out what was detected automatically in the answer to `query`.
 
         Raises:
-            BackendError: it did not answer.
+            BackendError: the service did not answer.
         """
         ...
 
 
 @runtime_checkable
 class SupportsRetain(Protocol):
-    """A memory that is not ours, to which what is remembered can be written as well."""
+    """A foreign memory to which remembered sentences can be written as well."""
 
     def retains(self) -> bool:
-        """Return whether its settings want that."""
+        """Return whether its settings ask for that."""
         ...
 
     async def retain(self, text: str, place: str) -> None:
-        """Write a sentence that stands at a place of the notes to it; returns or raises before long.
+        """Write a sentence, which is at `place` in the notes, to the memory; must not take long.
 
         Raises:
             BackendError: it could not be written.
@@ -212,7 +212,7 @@ class SupportsSync(Protocol):
         force: bool = False,
         progress: ProgressCallback | None = None,
     ) -> SyncReport:
-        """Bring the index up to date; `force` rebuilds it. Concurrent calls are joined, no `force` is lost.
+        """Update the index, or with `force` rebuild it. Concurrent calls are joined, but no `force` is lost.
 
         Raises:
             BackendError: the sync stopped; what was indexed before stays.
@@ -222,60 +222,60 @@ class SupportsSync(Protocol):
 
 @runtime_checkable
 class SupportsRefresh(Protocol):
-    """A memory of short commands that may stay open between them."""
+    """A memory for short commands that may stay open between them."""
 
     async def refresh(self) -> bool:
-        """Forget how fresh things are, so that the next search looks for changes of its sources by itself.
+        """Forget that the index is fresh, so that the next search checks for changed sources.
 
-        Return False where the memory would not answer as one that is opened now, such as after a failure.
+        Return False if the memory would not answer like a newly opened one, for example after a failure.
 
         Raises:
-            BackendError: it cannot be told.
+            BackendError: that cannot be determined.
         """
         ...
 
 
 @runtime_checkable
 class SupportsCheck(Protocol):
-    """A memory that can look whether what it stores is still what was written."""
+    """A memory that can check its stored data for damage."""
 
     async def check(self) -> Sequence[str]:
-        """Read all that is stored; say what is damaged, each time with what to do about it.
+        """Read all stored data; return a message for each damage, saying what to do about it.
 
         Raises:
-            BackendError: it could not be read at all, for another reason than damage.
+            BackendError: the data could not be read for another reason than damage.
         """
         ...
 
 
 @runtime_checkable
 class SupportsIngest(Protocol):
-    """A memory that contents can be handed to."""
+    """A memory that accepts contents."""
 
     async def ingest(self, contents: Sequence[MemoryContentObject], *, wait: bool = True) -> IngestReport:
-        """Take `contents`; a content with a known id and the same text changes nothing.
+        """Ingest `contents`; a content with a known id and the same text changes nothing.
 
-        What cannot be stored now, for want of a server or a model, is kept and tried again. With `wait` false
-        the call returns as soon as the contents are safe.
+        What cannot be stored now, because a server or model is missing, is queued and retried. With `wait`
+        false the call returns as soon as the contents are safe.
 
         Raises:
-            BackendError: the contents could not even be kept.
+            BackendError: the contents could not even be queued.
         """
         ...
 
     async def ingest_source(
         self, path: str, contents: Sequence[MemoryContentObject], *, wait: bool = True
     ) -> IngestReport:
-        """Take `contents` as all that the source `path` says now.
+        """Ingest `contents` as everything that the source `path` now says.
 
-        What was taken from it before and is not among them holds no more; it stays in the history.
+        What was ingested from it before and is not among them no longer holds; it stays in the history.
         """
         ...
 
 
 @runtime_checkable
 class SupportsFacts(Protocol):
-    """A memory of facts about entities. Entities are named by name or id, cases do not matter."""
+    """A memory of facts about entities. Entities are given by name or id, ignoring case."""
 
     async def facts(
         self,
@@ -285,19 +285,19 @@ class SupportsFacts(Protocol):
         current_only: bool = False,
         limit: int = 20,
     ) -> Sequence[Fact]:
-        """Return facts, the newest first: about one entity, those that held at a time, or those that hold."""
+        """Return facts, newest first: about one entity, those that held at a time, or those that hold."""
         ...
 
     async def entities(self, *, named: str | None = None, limit: int = 50) -> Sequence[GraphEntity]:
-        """Return entities whose name holds `named`, those with most facts first."""
+        """Return entities whose names contain `named`, those with most facts first."""
         ...
 
     async def episodes(self, *, limit: int = 20) -> Sequence[Episode]:
-        """Return what was ingested, the latest observed first."""
+        """Return what was ingested, latest observed first."""
         ...
 
     async def timeline(self, entity: str, *, limit: int = 100) -> Sequence[Fact]:
-        """Return the facts about one entity in the order of the time they hold from."""
+        """Return the facts about one entity, ordered by the time from which they hold."""
         ...
 
     async def neighbourhood(
@@ -307,9 +307,9 @@ class SupportsFacts(Protocol):
         ...
 
     async def forget(self, episode_id: str) -> Forgotten:
-        """Remove an episode for good, with what only it supports.
+        """Permanently remove an episode, with everything that only it supports.
 
-        `episode_id` is the graph's id, the content's, or the path of the episode.
+        `episode_id` is the graph's id, the content's id, or the path of the episode.
 
         Raises:
             BackendRejected: there is no such episode.
@@ -319,25 +319,25 @@ class SupportsFacts(Protocol):
 
 @runtime_checkable
 class SupportsBackup(Protocol):
-    """A memory that keeps what cannot be rebuilt from its sources, such as facts that were told once.
+    """A memory with data that cannot be rebuilt from its sources, such as facts that were told once.
 
-    `cmem backup` and `cmem restore` open the memory as any command does (not long-lived) and call these on
-    the open backend; other processes may be reading and writing it at the same time. What an index can
-    rebuild from notes does not belong in a backup. Both concern this memory alone (its agent and its
-    workspace), also where a server or a file is shared with others.
+    `cmem backup` and `cmem restore` open the memory as any command does (not long-lived) and call these
+    methods; other processes may be reading and writing it at the same time. What an index can rebuild from
+    notes does not belong in a backup. Both only concern this memory (its agent and its workspace), even if a
+    server or a file is shared with others.
     """
 
     async def backup(self, folder: Path) -> Mapping[str, int]:
-        """Write a copy of one consistent moment into `folder`; return what is in it, as `{"facts": 12}`.
+        """Write a consistent snapshot into `folder`; return counts of its content, as `{"facts": 12}`.
 
-        `folder` exists (0700), is empty and belongs to this backend alone. Its files may have any names and
-        stand in folders of their own; no links, no sockets. The backend notes there itself by which version
-        of its format they are to be read. Nothing about places (host, port, absolute paths, the identity of
-        the workspace) may be needed to read them again: they may be restored on another machine. A SQLite
-        file is copied by `VACUUM INTO` or the backup API, never as a file, since others may be writing.
+        `folder` exists (mode 0700), is empty and belongs to this backend alone. Files may have any names and
+        be in subfolders; no links, no sockets. The backend itself must record the version of its format
+        there. Restoring must not depend on anything local (host, port, absolute paths, the identity of the
+        workspace), since it may happen on another machine. Copy a SQLite file by `VACUUM INTO` or the backup
+        API, never as a file, since others may be writing to it.
 
-        The caller flushes and hashes the files afterwards, and puts the whole backup in its place by one
-        rename; after an error or a cancellation it removes `folder`, so that nothing has to be tidied here.
+        The caller flushes and hashes the files afterwards, and moves the whole backup into place by one
+        rename; after an error or cancellation it removes `folder`, so no cleaning up is needed here.
 
         Raises:
             BackendError: no consistent copy could be made; the backup as a whole fails.
@@ -345,59 +345,60 @@ class SupportsBackup(Protocol):
         ...
 
     async def restore(self, folder: Path, *, replace: bool = False) -> Mapping[str, int]:
-        """Make what `backup` wrote into `folder` the data of this memory; return what is in it, likewise.
+        """Replace the data of this memory by what `backup` wrote into `folder`; return its counts.
 
-        The caller has compared every file with its hash; `folder` is only read. The data belong to this
-        memory from then on, whichever workspace or agent they were copied from: what names those (groups,
-        ids made from them) is made anew. Restoring the same backup twice is as good as once.
+        The caller has verified the hash of every file; `folder` is only read. The data belong to this memory
+        from now on, whichever workspace or agent they came from: identifiers derived from those (groups, ids)
+        must be recreated. Restoring the same backup twice is the same as once.
 
-        Where the memory holds data already, nothing happens without `replace`; with it they are gone, not
-        merged. All or nothing: the new data are made ready beside the old and put in their place at once,
-        so that a kill at any moment leaves either, and calling again completes it. On return they are on
-        the disk, this open backend answers from them, and other processes do from their next question on.
+        If the memory already has data, nothing happens without `replace`; with it they are replaced, not
+        merged. All or nothing: the new data are prepared beside the old and switched atomically, so that a
+        kill at any moment leaves one or the other, and calling again completes it. On return they are on
+        disk, this open backend answers from them, and other processes do from their next question on.
 
         Raises:
-            BackendRejected: the memory holds data and `replace` is false, or the files are of a version that
-                is not known, or are not of this kind of backend.
-            BackendError: it could not be done; the data are those of before.
+            BackendRejected: the memory has data and `replace` is false, or the files are of an unknown
+            version or
+                another kind of backend.
+            BackendError: it failed; the data are unchanged.
         """
         ...
 
 
 @runtime_checkable
 class SupportsForget(Protocol):
-    """A memory that can remove for good what it stores of lines that go from notes.
+    """A memory that can permanently remove what it stores of lines removed from notes.
 
-    Whatever it reads from notes and transcripts goes through `BackendServices.hide`, so that what was
-    forgotten does not come back with a copy of a note, or with what was said in a session.
+    Everything it reads from notes and transcripts must go through `BackendServices.hide`, so that forgotten
+    text does not come back with a copy of a note, or with what was said in a session.
     """
 
     async def holdings(self, wanted: Forgetting) -> Sequence[Holding]:
-        """Return what is stored of these lines, and so would go or would have to stay; nothing is changed.
+        """Return what is stored of these lines, and would be removed or have to stay; changes nothing.
 
         Raises:
-            BackendError: it cannot be told.
+            BackendError: that cannot be determined.
         """
         ...
 
     async def erase(self, wanted: Forgetting) -> Sequence[Holding]:
-        """Remove what is stored of these lines, which have gone from the notes; return what went.
+        """Remove what is stored of these lines, which are gone from the notes; return what was removed.
 
-        Afterwards their text is in no file of this memory any more: neither in free pages of a database nor
-        in a journal, a log or a copy. Erasing again is as good as once: a call that was cut off is repeated.
+        Afterwards their text is in no file of this memory: neither in free pages of a database nor in a
+        journal, a log or a copy. Erasing again does no harm: an interrupted call is repeated.
 
         Raises:
-            BackendError: it could not be done now; the caller repeats the call later.
+            BackendError: it failed; the caller repeats the call later.
         """
         ...
 
 
 @runtime_checkable
 class SupportsAdoption(Protocol):
-    """A memory that may hold what was taken in before workspaces were told apart, and belongs to none."""
+    """A memory that may have contents from before workspaces were told apart, which belong to none yet."""
 
     async def adopt(self, *, everything: bool = False) -> Adopted:
-        """Take over what the workspace's notes say as well or, on its owner's word, everything."""
+        """Adopt what the workspace's notes also say, or with `everything`, on the owner's word, all of it."""
         ...
 
 
@@ -417,10 +418,10 @@ CAPABILITY_PROTOCOLS = {
 
 @runtime_checkable
 class SupportsHealth(Protocol):
-    """An adapter whose service can be asked how it is."""
+    """An adapter whose service has a health check."""
 
     async def health(self) -> Health:
-        """Return whether the service answers; never raises for a service that is down."""
+        """Return whether the service answers; never raises if it is down."""
         ...
 
 
@@ -437,7 +438,7 @@ class GraphAdapter(Protocol):
         ...
 
     async def query(self, query: GraphQuery) -> GraphQueryResult:
-        """Return the part of the graph that answers `query`, at most `limit` nodes and as many edges."""
+        """Return the part of the graph that matches `query`, at most `limit` nodes and as many edges."""
         ...
 
 
@@ -463,13 +464,13 @@ class SupportsDelete(Protocol):
     """A store from which records can be removed."""
 
     async def delete(self, ids: Sequence[str]) -> None:
-        """Remove the records with these ids; unknown ids are fine."""
+        """Remove the records with these ids; unknown ids are ignored."""
         ...
 
 
 @runtime_checkable
 class SupportsIds(Protocol):
-    """A store of vectors that can list its records, so that an index hands it only what it lacks."""
+    """A vector store that can list its records, so that an index passes it only what it lacks."""
 
     async def ids(self) -> Sequence[str]:
         """Return the ids of all records, in any order."""
@@ -478,15 +479,15 @@ class SupportsIds(Protocol):
 
 @runtime_checkable
 class SupportsPackedVectors(Protocol):
-    """A store of vectors that takes thousands at once as packed numbers instead of records."""
+    """A vector store that takes thousands of vectors at once as packed numbers instead of records."""
 
     async def upsert_packed(self, ids: Sequence[str], numbers: bytes) -> None:
         """Store vectors without metadata, replacing those with the same ids; the ids are distinct.
 
-        `numbers` are the vectors one after the other as little-endian float32, each of unit length or zero.
+        `numbers` are the concatenated vectors as little-endian float32, each of unit length or zero.
 
         Raises:
-            DimensionMismatch: there are not as many numbers as the ids need.
+            DimensionMismatch: the numbers do not match the ids in count.
         """
         ...
 
@@ -495,8 +496,8 @@ class SupportsPackedVectors(Protocol):
 class EmbedderAdapter(Protocol):
     """Turns texts into vectors of one length.
 
-    `id` names the provider and `model` the model; together with `dimensions` they identify the space that
-    the vectors live in. Vectors are finite; a blank text has the zero vector.
+    `id` names the provider and `model` the model; together with `dimensions` they identify the vector space.
+    Vectors are finite; a blank text has the zero vector.
     """
 
     @property
@@ -529,36 +530,35 @@ class EmbedderAdapter(Protocol):
 
 @runtime_checkable
 class SupportsFingerprint(Protocol):
-    """An embedder whose vectors depend on more than its provider, its model and their length."""
+    """An embedder whose vectors depend on more than provider, model and dimensions."""
 
     @property
     def fingerprint(self) -> str:
-        """Return a text that changes with the endpoint, header or file that shapes the vectors; no secret."""
+        """Return a text that changes with the endpoint, header or file behind the vectors; not secret."""
         ...
 
 
 @runtime_checkable
 class SupportsJobs(Protocol):
-    """An embedder that can leave many texts with its provider at once and fetch the vectors later.
+    """An embedder that can submit many texts to its provider as a job and fetch the vectors later.
 
-    A job is cheaper and slower than ordinary requests. Those who embed fall back to `embed_batch` when a job
-    fails.
+    A job is cheaper and slower than ordinary requests. Callers fall back to `embed_batch` if a job fails.
     """
 
     @property
     def job_limit(self) -> int:
-        """Return how many texts `embed_job` takes at most."""
+        """Return how many texts `embed_job` accepts at most."""
         ...
 
     def takes_jobs(self, texts: int) -> bool:
-        """Return whether so many texts are worth a job, and jobs are on and have not failed too often."""
+        """Return whether this many texts are worth a job, and jobs are on and have not failed too often."""
         ...
 
     async def embed_job(self, inputs: Sequence[EmbedderInput]) -> Sequence[Sequence[float]]:
         """Return the vectors of the inputs, in their order; may take as long as an hour.
 
         Raises:
-            EmbeddingPending: the job goes on at the provider; ask again later with the same texts.
+            EmbeddingPending: the job continues at the provider; ask again later with the same texts.
             EmbeddingError: the job failed.
         """
         ...
@@ -571,27 +571,27 @@ class SupportsJobs(Protocol):
 async def embed_one_by_one(
     embedder: EmbedderAdapter, inputs: Sequence[EmbedderInput]
 ) -> list[Sequence[float]]:
-    """Embed `inputs` in turn: `embed_batch` for providers that know no batches."""
+    """Embed `inputs` one after another: `embed_batch` for providers without batches."""
     return [await embedder.embed(item) for item in inputs]
 
 
 @runtime_checkable
 class EntityExtractor(Protocol):
-    """Finds the entities that a content speaks of."""
+    """Finds the entities mentioned in a content."""
 
     async def extract(self, content: MemoryContentObject) -> Sequence[ExtractedEntity]:
-        """Return the entities in `content`, in the order of their first mention."""
+        """Return the entities in `content`, in order of first mention."""
         ...
 
 
 @runtime_checkable
 class SupportsRelations(Protocol):
-    """An extractor that also finds what a content says of its entities."""
+    """An extractor that also finds what a content says about its entities."""
 
     async def relate(
         self, content: MemoryContentObject, entities: Sequence[ExtractedEntity]
     ) -> Sequence[ExtractedRelation]:
-        """Return the relations between `entities` that `content` states, in the order of the text."""
+        """Return the relations between `entities` that `content` states, in text order."""
         ...
 
 
@@ -609,13 +609,13 @@ class QueryOrchestrator(Protocol):
     """Routes one question to several memories."""
 
     async def query(self, request: QueryRequest) -> QueryResponse:
-        """Ask, merge, and say how the answer came about. Backend failures are in `degraded`."""
+        """Ask, merge, and explain the answer. Backend failures are listed in `degraded`."""
         ...
 
     async def context_pack(
         self, request: QueryRequest, *, max_chars: int = 2000, max_tokens: int | None = None
     ) -> ContextPack:
-        """Return the best results as one text, at most so many characters long, or else so many tokens."""
+        """Return the best results as one text of at most `max_chars` characters, or `max_tokens` tokens."""
         ...
 
 
@@ -624,31 +624,30 @@ Clock = Callable[[], datetime]
 
 
 HideForgotten = Callable[[str, MemorySource], str]
-"""Returns a text of a source with what was forgotten blank, and as many lines as before; reads a file."""
+"""Returns a text with forgotten parts blanked, and the same number of lines; reads a file."""
 
 
 def hide_nothing(text: str, _source: MemorySource) -> str:
-    """Return the text as it is: nothing was forgotten."""
+    """Return the text unchanged: nothing was forgotten."""
     return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendServices:
-    """What the memory hands to a backend when it opens.
+    """What the memory provides to a backend when it opens.
 
-    `state_dir` is where the backend may keep files; `embedder` is None where no embedding is configured or
-    possible, and `embedder_problem` then says why. `embedder_fallback` is set when another provider stands in
-    for the one that was asked for. `embedder_is_local` says that embedding costs nothing and sends nothing
-    away. `backend_id` is the id of the backend that opens, the user's choice where settings name its kind.
-    `is_long_lived` is false for a single command: nothing has to be followed in the background then.
-    `load_extractor` returns what finds entities and relations in texts, by the name under which a package
-    offers it; it is not for the loop, may take a moment, and raises `ConfigError` for a name that nobody has.
-    What a backend keeps is kept under `workspace_id` as well as `agent_id`, so that no workspace
-    sees what is another's; the id stays the same when the folder is moved. `inherits` says that this
-    workspace alone used the state folder before workspaces were told apart. `hide` is what every text goes
-    through that a backend reads from notes and transcripts to store it; `forgotten` names what it blanks, so
-    that what was stored before can be told. Call both in a thread. `environ` is the environment of whoever
-    opens the memory, which need not be that of this process.
+    `state_dir` is where the backend may keep files. `embedder` is None if no embedding is configured or
+    possible, and `embedder_problem` then says why; `embedder_fallback` is set if another provider stands in
+    for the configured one; `embedder_is_local` says that embedding is free and sends nothing away.
+    `backend_id` is the backend's id, chosen by the user if the settings give it a kind. `is_long_lived` is
+    false for a single command: then nothing has to be watched in the background. `load_extractor` returns the
+    extractor of entities and relations that a package registered under a name; it blocks, and raises
+    `ConfigError` for an unknown name. Data must be stored under `workspace_id` as well as `agent_id`, so that
+    no workspace sees another's; the id is stable when the folder is moved. `inherits` says that this
+    workspace alone used the state folder before workspaces were told apart. Every text that a backend reads
+    from notes and transcripts to store it must go through `hide`; `forgotten` identifies what that blanks, so
+    that texts stored before can be recognised. Call both in a thread. `environ` is the environment of the
+    caller, which may differ from that of this process.
     """
 
     workspace_dir: Path
@@ -677,9 +676,9 @@ OpenBackend = Callable[[Any, BackendServices], AbstractAsyncContextManager[Memor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptStore:
-    """What is kept for a workspace at a path in the state folder.
+    """What is stored for a workspace at a path in the state folder.
 
-    `is_rebuildable` says that it can be made anew from the notes, `is_empty` that nothing is in it.
+    `is_rebuildable` says that it can be rebuilt from the notes, `is_empty` that it contains nothing.
     """
 
     workspace_id: str
@@ -692,10 +691,10 @@ class KeptStore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedbackServices:
-    """What is handed to a store of what is learnt: whose it is, and what it may look at.
+    """What is provided to a feedback store: whose it is, and what it may read.
 
-    `keep_traces` has the ops log of this machine keep its lines of these traces. It writes a file, and may be
-    told of a trace twice; call it before a judgement is stored.
+    `keep_traces` makes the ops log of this machine keep the lines of these traces. It writes a file, and may
+    be called twice for a trace; call it before storing a judgement.
     """
 
     backend_id: str
@@ -706,24 +705,24 @@ class FeedbackServices:
 
 
 OpenFeedback: TypeAlias = "Callable[[Any, FeedbackServices], FeedbackStore]"
-"""Opens a store of what is learnt: `(settings, services)`; it may connect when it is first asked."""
+"""Opens a feedback store: `(settings, services)`; it may connect on first use."""
 
 
 class LogStore(Protocol):
-    """Takes lines of the operations log that are shipped to it."""
+    """Receives shipped lines of the operations log."""
 
     @property
     def name(self) -> str:
-        """Return what tells this store from any other; it holds no secret."""
+        """Return a name that distinguishes this store from others; not secret."""
         ...
 
     async def add(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Store lines, as the objects that they are in JSON, in their order.
+        """Store lines, given as JSON objects, in order.
 
-        Some may be there already, by their `id`.
+        Some may already be there, with the same `id`.
 
         Raises:
-            BackendUnavailable: it cannot be reached; the caller sends these lines again another time.
+            BackendUnavailable: the store is unreachable; the caller sends these lines again later.
             BackendError: it refuses them.
         """
         ...
@@ -731,7 +730,7 @@ class LogStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogServices:
-    """What is handed to a store of log lines: whose they are, and the environment of whoever ships them."""
+    """What is provided to a log store: whose lines they are, and the environment of whoever ships them."""
 
     backend_id: str
     workspace_id: str
@@ -739,28 +738,27 @@ class LogServices:
 
 
 OpenLogStore = Callable[[Any, LogServices], AbstractAsyncContextManager[LogStore]]
-"""Opens a store of log lines: `(settings, services)`; it may connect when the first lines come."""
+"""Opens a log store: `(settings, services)`; it may connect when the first lines come."""
 
 TrustRule = Callable[[object, "Path"], str | None]
-"""Says why the settings file of a workspace, which anybody may have written, may not set a key to a value.
+"""Says why a workspace's settings file, which anyone may have written, may not set a key to a value.
 
 Called with the value and the folder of the workspace; None allows it. `composable_memory.config.trust` has
-rules for what is usual.
+the common rules.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendSpec:
-    """A kind of backend: the value behind an entry point of the group `composable_memory.backends`.
+    """A kind of backend: the value of an entry point in the group `composable_memory.backends`.
 
     Files, threads, processes and tasks of the backend live inside the context manager that `open` returns,
-    and end with it. `missing` returns what the backend lacks on this machine whatever its settings are, and
-    how to get it, or None; `lacks` the same for given settings. `condition` says for which queries it is
-    asked where its settings do not say that; None for all. `kept` lists what it keeps in a state folder, of
-    all workspaces; it reads files. `open_feedback` opens a store of what is learnt, `open_log_store`
-    one of log lines, if it has one. `trust` holds by key which of its settings the file of a workspace may
-    set: those that cannot start programs, reach hosts, read files elsewhere or cost money. `limits.*` is
-    everything under `limits`.
+    and end with it. `missing` returns what the backend lacks on this machine, whatever its settings, and how
+    to get it, or None; `lacks` does so for given settings. `condition` decides for which queries it is asked
+    if its settings do not; None means for all. `kept` lists its data in a state folder, of all workspaces; it
+    reads files. `open_feedback` opens a feedback store, `open_log_store` a log store, if it has one. `trust`
+    maps keys to rules for what a workspace's settings file may set: only what cannot start programs, reach
+    hosts, read files elsewhere or cost money. `limits.*` stands for everything under `limits`.
     """
 
     id: str
@@ -779,10 +777,9 @@ class BackendSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderServices:
-    """What the memory hands to an embedding provider when it opens.
+    """What the memory provides to an embedding provider when it opens.
 
-    `environ` is where keys may be found that the settings do not hold; `state_dir` is where the provider may
-    keep files.
+    `environ` may have keys that the settings lack; `state_dir` is where the provider may keep files.
     """
 
     state_dir: Path
@@ -800,14 +797,14 @@ Readiness = Callable[[Any, EmbedderServices], str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderSpec:
-    """A kind of embedding provider: the value behind an entry point of `composable_memory.embedders`.
+    """A kind of embedding provider: the value of an entry point in `composable_memory.embedders`.
 
-    `settings` is the model of `memory.embedding.providers.<id>`; it has to have the key `model`. `local` says
-    that it works without a network; only such providers are chosen by `provider: auto`. `missing` returns
-    what the machine lacks and how to get it, `lacks` what the settings and the environment lack. `trusted`
-    says that the settings file of a workspace may choose it: it starts no program, reads no file that is
-    named in settings, and loads nothing from elsewhere. `languages` are those that it reads, as ISO 639-1
-    codes; None where that depends on the model, or is not known.
+    `settings` is the model of `memory.embedding.providers.<id>`; it must have the key `model`. `local` says
+    that it works offline; only such providers are chosen by `provider: auto`. `missing` returns what the
+    machine lacks and how to get it, `lacks` what the settings and the environment lack. `trusted` says that a
+    workspace's settings file may choose it: it starts no program, reads no file named in settings, and loads
+    nothing from elsewhere. `languages` are those it reads, as ISO 639-1 codes; None if that depends on the
+    model, or is unknown.
     """
 
     id: str
@@ -823,10 +820,10 @@ class EmbedderSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorServices:
-    """What is handed to a store of vectors when it opens.
+    """What is provided to a vector store when it opens.
 
-    The records belong to `collection`, a name of letters, digits and `-` that only one index with one
-    embedder has; `dimensions` is the length of its vectors. `state_dir` is where the store may keep files.
+    The records belong to `collection`, a name of letters, digits and `-` that is unique to one index with one
+    embedder; `dimensions` is the length of its vectors. `state_dir` is where the store may keep files.
     """
 
     collection: str
@@ -835,16 +832,16 @@ class VectorServices:
 
 
 OpenVectors = Callable[[VectorServices], AbstractAsyncContextManager[VectorAdapter]]
-"""Opens a store of vectors: services to an async context manager that yields it."""
+"""Opens a vector store: services to an async context manager that yields it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorSpec:
-    """A kind of store of vectors: the value behind an entry point of `composable_memory.vectors`.
+    """A kind of vector store: the value of an entry point in `composable_memory.vectors`.
 
-    The builtin memory searches the store that `memory.builtin.store.vector.engine` names. It keeps every
-    vector in its own index as well, and hands the store what is new and, with `SupportsDelete`, what is gone.
-    A store that outlives the process should be a `SupportsIds`; others are handed everything when they open.
+    The builtin memory searches the store named by `memory.builtin.store.vector.engine`. It also keeps every
+    vector in its own index, and passes the store new vectors and, with `SupportsDelete`, the ids of removed
+    ones. A store that outlives the process should be a `SupportsIds`; others get all vectors when they open.
     `missing` returns what the machine lacks and how to get it, or None.
     """
 
@@ -856,9 +853,9 @@ class VectorSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RerankRequest:
-    """A query and the passages that were found for it.
+    """A query and the passages found for it.
 
-    `weights` say how much each word of the query tells, as far as that is known; words are in lower case and
+    `weights` say how significant each word of the query is, as far as known; words are in lower case and
     without accents.
     """
 
@@ -868,27 +865,27 @@ class RerankRequest:
 
 
 class Reranker(Protocol):
-    """Judges passages that were found for a query: late interaction, a cross-encoder, a service.
+    """Judges passages found for a query: late interaction, a cross-encoder, a service.
 
-    An error costs the answer nothing but this judgement: it then says that it was not reranked.
+    An error only costs the reranking, which the answer then reports as missing.
     """
 
     async def rerank(self, request: RerankRequest) -> Sequence[float] | None:
         """Return for each passage how well it answers, from 0 to 1 and comparable between queries.
 
-        None means that they cannot be judged yet, since too few of them were read ahead.
+        None means that they cannot be judged yet, since too few of them have been read ahead.
         """
         ...
 
 
 @runtime_checkable
 class SupportsReadingAhead(Protocol):
-    """A reranker that judges faster, or only then, when it has read the passages before."""
+    """A reranker that judges faster, or at all, once it has read the passages ahead of queries."""
 
     async def read_ahead(self, passages: AsyncIterable[Sequence[str]]) -> None:
-        """Read all passages of an index, in batches; what was kept of others goes when all were seen.
+        """Read all passages of an index, in batches; once all were seen, cached data of others is deleted.
 
-        Runs in the background while queries are answered. After it was cancelled, the next call goes on from
+        Runs in the background while queries are answered. After a cancellation, the next call continues from
         there.
         """
         ...
@@ -896,9 +893,9 @@ class SupportsReadingAhead(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RerankServices:
-    """What is handed to a reranker when it opens.
+    """What is provided to a reranker when it opens.
 
-    `collection` names the index whose passages it will judge, in letters, digits and `-`; `state_dir` is
+    `collection` identifies the index whose passages it will judge, in letters, digits and `-`; `state_dir` is
     where it may keep files.
     """
 
@@ -912,10 +909,10 @@ OpenReranker = Callable[[RerankServices], AbstractAsyncContextManager[Reranker]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RerankerSpec:
-    """A kind of reranker: the value behind an entry point of `composable_memory.rerankers`.
+    """A kind of reranker: the value of an entry point in `composable_memory.rerankers`.
 
-    The builtin memory asks the one that `memory.builtin.query.rerank` names. `missing` returns what the
-    machine lacks and how to get it, or None; it runs in a thread and imports nothing that takes long.
+    The builtin memory uses the one named by `memory.builtin.query.rerank`. `missing` returns what the machine
+    lacks and how to get it, or None; it runs in a thread and must not import anything slow.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""JSON documents: those of the library, with keys in camelCase; times in those of others, and faults."""
+"""JSON documents of the library, with keys in camelCase; and helpers for reading those of others."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -11,23 +11,23 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import to_jsonable_python
 
 MOST_SECONDS = 10**11
-"""A larger count since 1970 is one of milliseconds."""
+"""A larger number since 1970 is in milliseconds."""
 
 
 def document(value: Any = None, /, **named: object) -> dict[str, JsonValue]:
-    """Return a JSON document: the fields of a dataclass, if one is given, and those that are named.
+    """Return a JSON document: the fields of a dataclass, if one is given, and the named ones.
 
-    `document(took_ms=1.5, error=None)` is `{"tookMs": 1.5}`. A named field replaces that of the dataclass,
-    so that `document(result, exact=None)` leaves one out.
+    `document(took_ms=1.5, error=None)` is `{"tookMs": 1.5}`. A named field replaces that of the dataclass, so
+    `document(result, exact=None)` leaves one out.
     """
     own = {one.name: getattr(value, one.name) for one in fields(value)} if value is not None else {}
     return {json_name(name): to_json(part) for name, part in (own | named).items() if part is not None}
 
 
 def to_json(value: object) -> JsonValue:
-    """Return a value as plain JSON: dataclasses as documents, mappings with their keys as they are.
+    """Convert a value to plain JSON: dataclasses become documents, mappings keep their keys.
 
-    What JSON cannot hold becomes text, and a number that is not finite becomes null.
+    What JSON cannot represent becomes text, and non-finite numbers become null.
     """
     if is_dataclass(value) and not isinstance(value, type):
         return document(value)
@@ -41,9 +41,9 @@ def to_json(value: object) -> JsonValue:
 
 
 def moment_in(value: object) -> datetime | None:
-    """Return the time that a value gives: an ISO text, or seconds or milliseconds since 1970; else None.
+    """Parse a time: an ISO text, or seconds or milliseconds since 1970; None for anything else.
 
-    It is in UTC if it names no zone. One that is beyond the calendar in UTC is none.
+    Without a time zone it is in UTC. Times beyond the calendar in UTC are rejected.
     """
     try:
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -59,7 +59,7 @@ def moment_in(value: object) -> datetime | None:
 
 
 def problems_in(error: ValidationError, whole: str = "") -> list[str]:
-    """Return what is wrong with which part of a document, without quoting it; `whole` names all of it."""
+    """Return what is wrong with which part of a document, without quoting it; `whole` names the document."""
     told = error.errors(include_url=False, include_input=False, include_context=False)
     parts = (".".join(map(str, one["loc"])) or whole for one in told)
     reasons = (one["msg"].removeprefix("Value error, ") for one in told)
@@ -68,5 +68,5 @@ def problems_in(error: ValidationError, whole: str = "") -> list[str]:
 
 @cache
 def json_name(name: str) -> str:
-    """Return the key of a field: `took_ms` is `tookMs`, and `from_` is `from`."""
+    """Return the JSON key of a field: `took_ms` becomes `tookMs`, and `from_` becomes `from`."""
     return to_camel(name.rstrip("_"))

@@ -1,6 +1,6 @@
-"""Reads the lines that structure a Markdown text: headings and fenced code, as CommonMark has them (pure).
+"""Parses the structural lines of Markdown: headings and fenced code, as in CommonMark (pure).
 
-Each line is read in a number of steps that does not depend on its length.
+Each line takes a number of steps that does not depend on its length.
 """
 
 from typing import NamedTuple
@@ -20,8 +20,8 @@ class HeadingLine(NamedTuple):
 
 
 def heading_in(line: str) -> HeadingLine | None:
-    """Return the heading that a line is, such as `## Title ##`; None where it is none."""
-    if line[:1] not in _BEFORE_HEADING:  # as of nearly all lines
+    """Parse a heading line, such as `## Title ##`; None if it is not one."""
+    if line[:1] not in _BEFORE_HEADING:  # nearly all lines
         return None
     marked = _unindented(line)
     words = marked.lstrip("#")
@@ -34,7 +34,7 @@ def heading_in(line: str) -> HeadingLine | None:
 
 
 def opening_fence(line: str) -> str:
-    """Return the marks with which a line begins fenced code; nothing where it does not."""
+    """Return the marks that begin fenced code in this line, empty if it does not."""
     marked = _unindented(line)
     if not marked.startswith(("```", "~~~")):
         return ""
@@ -43,16 +43,16 @@ def opening_fence(line: str) -> str:
 
 
 def closes_fence(line: str, fence: str) -> bool:
-    """Return whether a line ends the code that began with `fence`."""
+    """Return whether a line ends the fenced code that began with `fence`."""
     marked = _unindented(line)
     return marked.startswith(fence) and not marked.lstrip(fence[0]).strip(" \t\r")
 
 
 class CodeReader:
-    """Reads the lines of a text in their order and tells fenced code from the rest.
+    """Reads the lines of a text in order and distinguishes fenced code from the rest.
 
-    `left_open` is the fence of the code that goes on below the last line, empty where none does. With
-    `comments`, what is commented out counts as code; `left_open` is then `COMMENT`.
+    `left_open` is the fence of code that is still open after the last line, or empty. With `comments`, HTML
+    comments count as code; `left_open` is then `COMMENT`.
     """
 
     def __init__(self, *, comments: bool = False) -> None:
@@ -60,7 +60,7 @@ class CodeReader:
         self._comments = comments
 
     def is_code(self, line: str) -> bool:
-        """Read the next line; return whether it is code, or the fence of some."""
+        """Read the next line; return whether it is code, or a fence."""
         before = self.left_open
         if not before and line[:1] not in _BEFORE_CODE:
             return False
@@ -74,5 +74,5 @@ class CodeReader:
 
 
 def _unindented(line: str) -> str:
-    """Return a line without the blanks before it; nothing where there are four, which make it code."""
+    """Return a line without leading spaces; empty if there are four, which make it code."""
     return "" if line.startswith("    ") else line.lstrip(" ")

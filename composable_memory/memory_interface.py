@@ -1,4 +1,4 @@
-"""What remembering, recalling and reflecting ask of an open memory, which uses them itself."""
+"""What remembering, recalling and reflecting need of an open memory, which calls them itself."""
 
 from pathlib import Path
 from typing import Protocol
@@ -16,12 +16,12 @@ class OpenMemory(Protocol):
 
     @property
     def manager(self) -> ComposableMemoryManager:
-        """Return what is searched."""
+        """Return the composite to search."""
         ...
 
     @property
     def context(self) -> LearningContext:
-        """Return where it keeps what it learns, with its log and its id."""
+        """Return the context of learning, with the log and the id of the memory."""
         ...
 
     @property
@@ -31,7 +31,7 @@ class OpenMemory(Protocol):
 
     @property
     def notes(self) -> RetainedNotes:
-        """Return what the notes retain."""
+        """Return the retained lines of the notes."""
         ...
 
     @property
@@ -40,7 +40,7 @@ class OpenMemory(Protocol):
         ...
 
     def status(self) -> MemoryProviderStatus:
-        """Return a snapshot of the primary."""
+        """Return the status of the primary."""
         ...
 
     def facts_of(self) -> SupportsFacts:
@@ -48,5 +48,5 @@ class OpenMemory(Protocol):
         ...
 
     async def text_of(self, path: str, start_line: int, end_line: int) -> str | None:
-        """Return lines of a note; None where there are none."""
+        """Return lines of a note; None if there are none."""
         ...

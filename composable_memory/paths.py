@@ -1,7 +1,7 @@
 """How memory files are named, and which paths may be read.
 
 A file is named by its path relative to the workspace, with `/`; one outside begins with `../`. Functions that
-look at the disk say so: call them from a thread.
+read the disk say so: call them in a thread.
 """
 
 import codecs
@@ -19,14 +19,14 @@ from composable_memory.errors import MemoryPathError
 
 UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 FEW_OTHERS = 8
-"""So many bytes that are no UTF-8 may be in any text; of more it is known that half of it is readable."""
+"""Any text may have this many bytes that are not UTF-8; beyond that, at least half of it must be readable."""
 NO_TEXT = "no text in UTF-8, UTF-16 or Windows-1252"
 _UNKNOWN_TO_WINDOWS = (0x81, 0x8D, 0x8F, 0x90, 0x9D)
 _WESTERN = {
     0xDC00 + byte: bytes([byte]).decode("latin-1" if byte in _UNKNOWN_TO_WINDOWS else "cp1252")
     for byte in range(0x80, 0x100)
 }
-"""What a text in UTF-16 begins with."""
+"""Byte order marks of UTF-16."""
 
 MAIN_FILES = ("MEMORY.md", "memory.md")
 """Memory files directly in the workspace."""
@@ -35,19 +35,19 @@ MEMORY_FOLDER = "memory"
 """The folder in the workspace that holds the notes of the days."""
 
 BANK_FOLDER = "bank"
-"""The folder of the pages that sum up what was retained: one for each type, one for each entity."""
+"""The folder of pages that summarise what was retained: one for each type, one for each entity."""
 
 MEMORY_FOLDERS = (MEMORY_FOLDER, BANK_FOLDER)
 """The folders in the workspace whose notes are memory files, at any depth."""
 
 BANK_PAGES = ("world.md", "experience.md", "opinions.md", "entities")
-"""What shows that a folder of that name is one of pages; others have a folder `bank` as well."""
+"""What shows that a folder named `bank` has our pages; other people have such a folder too."""
 
 FOREIGN = "://"
-"""Stands between the id of a foreign memory and the name of what is in it; no path of a file has it."""
+"""Separates the id of a foreign memory from a name in it; no file path contains it."""
 
 NOTE_SUFFIXES = frozenset({".md", ".markdown", ".mdx", ".txt", ".rst", ".org"})
-"""What the name of a note ends in, in small or capital letters."""
+"""File endings of notes, in any case."""
 
 TOOL_FOLDERS = frozenset(
     {
@@ -68,7 +68,7 @@ NOTES = (
     "MEMORY.md, those in memory/ and bank/, and what memory.builtin.extra_paths names; where there is none of"
     f" them, all of the folder: files that end in {', '.join(sorted(NOTE_SUFFIXES))}"
 )
-"""What a note is, for people."""
+"""What counts as a note, for messages."""
 
 MAX_PATH_CHARS = 4096
 MAX_NAME_BYTES = 255
@@ -78,25 +78,25 @@ CHUNK_BYTES = 1 << 20
 READ_FLAGS = (
     os.O_RDONLY
     | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_NONBLOCK", 0)  # a pipe in the place of the file must not hold us
+    | getattr(os, "O_NONBLOCK", 0)  # do not hang on a pipe in place of the file
     | getattr(os, "O_BINARY", 0)
 )
 FOLDER_FLAGS = (
     getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_DIRECTORY", 0)
 )
 NO_LINKS_AT_ALL = getattr(os, "O_NOFOLLOW_ANY", 0)
-"""Of macOS: refuses a link anywhere in a path."""
+"""macOS only: refuse a link anywhere in a path."""
 
 
 def canonical_key(path: str) -> str:
-    """Return the one spelling of a relative path: `/` between names, no `.`, no doubled separator."""
+    """Return the canonical spelling of a relative path: `/` between names, no `.`, no doubled separator."""
     return posixpath.normpath(path.replace("\\", "/")) if path else ""
 
 
 def relative_key(path: Path, workspace: Path) -> str:
     """Return the name of the absolute `path`: relative to `workspace`, `../…` outside, with `/`.
 
-    On another drive, where no relative path exists, the absolute path is the name.
+    On another drive, where no relative path exists, it is the absolute path.
     """
     try:
         return Path(os.path.relpath(path, workspace)).as_posix()
@@ -105,7 +105,7 @@ def relative_key(path: Path, workspace: Path) -> str:
 
 
 def leads_outside(name: str) -> bool:
-    """Return whether a name is not that of a file in the workspace: absolute, or with `..` in it."""
+    """Return whether a name may lead outside the workspace: absolute, or with `..` in it."""
     if ".." not in name and name[:1] not in "/\\" and name[1:2] != ":":
         return False
     names = name.replace("\\", "/").split("/")
@@ -113,30 +113,30 @@ def leads_outside(name: str) -> bool:
 
 
 def is_note(name: str, suffixes: Set[str] = NOTE_SUFFIXES) -> bool:
-    """Return whether a file name ends as that of a note does."""
+    """Return whether a file name has the ending of a note."""
     return name[name.rfind(".") :].lower() in suffixes
 
 
 def encoding_of(data: bytes) -> str:
-    """Return the name of a note's encoding by its first bytes: UTF-16 where they are its mark, else UTF-8."""
+    """Return a note's encoding by its first bytes: UTF-16 if they are a byte order mark, else UTF-8."""
     return "utf-16" if data.startswith(UTF_16_MARKS) else "utf-8-sig"
 
 
 class Reading(IntEnum):
-    """How the bytes of a note were read; the index keeps the numbers."""
+    """How the bytes of a note were decoded; the index stores the numbers."""
 
     IN_PART = 0
     WHOLE = 1
     AS_WESTERN = 2
-    """Some are no UTF-8, and were taken for Windows-1252, which holds Latin-1."""
+    """Some bytes were not UTF-8, and were decoded as Windows-1252, a superset of Latin-1."""
     NO_TEXT = 3
 
 
 def decoded(data: bytes) -> tuple[str, Reading]:
-    """Return the text of a note, and how it was read.
+    """Decode a note; also return how.
 
-    What is no UTF-8 is Windows-1252, byte by byte: a file with both is read too. Where that would be most of
-    it, or there are NUL bytes as well, it is no text. Of UTF-16 what cannot be read is replaced.
+    Bytes that are not UTF-8 are decoded as Windows-1252, one by one, so a file with both is readable too. If
+    that concerns most of them, or there are NUL bytes, the file is not text. Invalid UTF-16 is replaced.
     """
     if data.startswith(UTF_16_MARKS):
         try:
@@ -155,28 +155,28 @@ def decoded(data: bytes) -> tuple[str, Reading]:
 
 
 def in_western(text: str) -> str:
-    """Return a text with letters in the place of what `surrogateescape` makes of bytes that are no UTF-8."""
+    """Replace what `surrogateescape` makes of bytes that are not UTF-8 by letters of Windows-1252."""
     return text.translate(_WESTERN)
 
 
 def is_left_out(name: str) -> bool:
-    """Return whether a file or folder is no part of a workspace that is all notes: hidden, or of a tool."""
+    """Return whether a file or folder is not part of an all-notes workspace: hidden, or a tool's."""
     return name[:1] == "." or name in TOOL_FOLDERS
 
 
 def has_memory_files(workspace: Path) -> bool:
     """Return whether a folder has a `memory/`, `MEMORY.md`, `memory.md`, or pages in `bank/`.
 
-    Looks at the disk.
+    Reads the disk.
     """
     pages = (f"{BANK_FOLDER}/{page}" for page in BANK_PAGES)
     return any(os.path.lexists(workspace / one) for one in (*MAIN_FILES, MEMORY_FOLDER, *pages))
 
 
 def extra_root(path: Path, workspace: Path) -> Path:
-    """Return where an extra path, absolute or relative to `workspace`, really is; looks at the disk.
+    """Return the real place of an extra path, absolute or relative to `workspace`; reads the disk.
 
-    Links on the way are followed; a link at its end is not, so that `is_symlink` still tells.
+    Links on the way are followed, but not one at the end, so that `is_symlink` can still detect it.
     """
     absolute = Path(os.path.normpath(workspace / path))
     return Path(os.path.realpath(absolute.parent)) / absolute.name
@@ -189,12 +189,12 @@ def resolve_memory_file(
     extra_paths: Sequence[Path] = (),
     suffixes: Set[str] = NOTE_SUFFIXES,
 ) -> Path:
-    """Return the real path of the memory file named `rel_path`; looks at the disk.
+    """Return the real path of the memory file named `rel_path`; reads the disk.
 
     Allowed are `MEMORY.md`, `memory.md`, everything under `memory/` and `bank/`, and the extra folders and
-    files, as long as the name is that of a note and no symbolic link lies on the way. Of a workspace that is
-    itself an extra folder, hidden files and folders of tools are not allowed. An absolute path to such a file
-    is fine. The file need not exist. The name of a note ends in one of `suffixes`.
+    files, if the name has the ending of a note, one of `suffixes`, and there is no symbolic link on the way.
+    If the workspace itself is an extra folder, hidden files and folders of tools are not allowed. An absolute
+    path to such a file is accepted. The file need not exist.
 
     Raises:
         MemoryPathError: the path is not a memory file; the message says why and what is readable.
@@ -224,7 +224,7 @@ def _shown(extra: Path, root: Path) -> str:
 
 
 def problem_with_text(text: str) -> str | None:
-    """Return why `text` can be no path, wherever it leads; None where it can."""
+    """Return why `text` cannot be a path at all; None if it can."""
     if len(text) <= MAX_NAME_BYTES and text.isascii() and "\0" not in text and not text.isspace() and text:
         return None
     if not text.strip():
@@ -241,7 +241,7 @@ def problem_with_text(text: str) -> str | None:
 
 
 def _place(text: str, root: Path, real: Mapping[Path, Path]) -> Path:
-    """Return `text` as an absolute path without `..`, and with the real root for the one as written."""
+    """Return `text` as an absolute path without `..`, its root replaced by the real path of that."""
     absolute = Path(os.path.normpath(root / text))
     for written, actual in real.items():
         if written.is_absolute() and absolute.is_relative_to(written):
@@ -258,7 +258,7 @@ def _problem_with_place(target: Path, root: Path, extras: Sequence[Path], suffix
         return "the extra path that holds it is a symbolic link"
     try:
         is_real = Path(os.path.realpath(target)) == target
-    except OSError as error:  # of a link that changes meanwhile
+    except OSError as error:  # a link is being changed
         return f"it cannot be looked at ({error.strerror})"
     return None if is_real else "a symbolic link lies on the way to it"
 
@@ -274,7 +274,7 @@ def _is_covered(target: Path, root: Path, extras: Sequence[Path]) -> bool:
 
 
 def problem_with_file(target: Path) -> str | None:
-    """Return why `target` cannot be read as a file; None where it can, or is not there. Looks at the disk."""
+    """Return why `target` cannot be read as a file; None if it can, or does not exist. Reads the disk."""
     try:
         mode = os.lstat(target).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -290,14 +290,14 @@ def problem_with_file(target: Path) -> str | None:
 
 @contextmanager
 def opened_file(path: str | Path, *, max_bytes: int = MAX_FILE_BYTES) -> Iterator[tuple[int, os.stat_result]]:
-    """Open the regular file at the absolute real `path`; yield its descriptor, and how it looked then.
+    """Open the regular file at the absolute real `path`; yield its descriptor and stat result.
 
-    Paths are checked before they are opened, and a folder can become a link in between: so no link is
-    followed, neither at the end of the path nor on the way. All files of a user are read through here.
+    Paths are checked before they are opened, and a folder may become a link in between: so no link is
+    followed, neither at the end of the path nor on the way. All user files are read through here.
 
     Raises:
-        FileNotFoundError: it is not there, or a link has taken the place of it or of a folder on the way.
-        OSError: it cannot be read, is no regular file, or is larger than `max_bytes`.
+        FileNotFoundError: it does not exist, or it or a folder on the way was replaced by a link.
+        OSError: it cannot be read, is not a regular file, or is larger than `max_bytes`.
     """
     descriptor = _open_real(str(path))
     try:
@@ -312,10 +312,10 @@ def opened_file(path: str | Path, *, max_bytes: int = MAX_FILE_BYTES) -> Iterato
 
 
 def end_of_file(path: Path, most_bytes: int) -> tuple[int, str]:
-    """Return how many lines of a file stand before its last bytes, and these as text. Reads the file.
+    """Return the last bytes of a file as text, and the number of lines before them. Reads the file.
 
     Raises:
-        OSError: it cannot be read, or is no regular file, such as a pipe that would never end.
+        OSError: it cannot be read, or is not a regular file, such as a pipe that would never end.
     """
     with opened_file(os.path.realpath(path), max_bytes=sys.maxsize) as (file, found):
         above, start = 0, max(0, found.st_size - most_bytes)
@@ -338,7 +338,7 @@ def _open_real(path: str) -> int:
 
 
 def _open_and_ask(path: str) -> int | None:
-    """Open, in a quarter of the time; None where the kernel does not say that the file is at this path."""
+    """Open a file in a quarter of the time; None unless the kernel confirms that it is at this path."""
     descriptor = os.open(path, READ_FLAGS)
     with suppress(OSError):
         if os.readlink(f"/proc/self/fd/{descriptor}") == path:  # noqa: PTH115 - path objects are slow
@@ -348,7 +348,7 @@ def _open_and_ask(path: str) -> int | None:
 
 
 def _open_step_by_step(path: str) -> int:
-    """Open each folder on the way from within the one above it: what was looked at is what is opened."""
+    """Open each folder relative to the one above it: what was checked is then what is opened."""
     *folders, name = path.strip("/").split("/")
     folder = os.open("/", FOLDER_FLAGS)
     try:
@@ -362,7 +362,7 @@ def _open_step_by_step(path: str) -> int:
 
 
 def _open_and_compare(path: str) -> int:
-    """Where folders cannot be opened (Windows): open, then see whether the path leads to that file."""
+    """Without descriptors of folders (Windows): open, then check that the path leads to that file."""
     descriptor = os.open(path, READ_FLAGS)
     try:
         if os.path.realpath(path) == path and os.path.samestat(os.lstat(path), os.fstat(descriptor)):

@@ -1,7 +1,7 @@
-"""Finds the backends and embedding providers that installed packages offer, and those handed over directly.
+"""Finds the backends and embedding providers of installed packages, and those passed in directly.
 
-A package offers one through an entry point whose value is a `BackendSpec` or an `EmbedderSpec` and whose
-name is the spec's id. One that cannot be imported is listed with its reason and does not stop the others.
+A package offers one through an entry point whose value is a `BackendSpec` or an `EmbedderSpec` and whose name
+is the spec's id. One that cannot be imported is listed with the reason and does not affect the others.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,12 +25,12 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 BACKEND_GROUP = "composable_memory.backends"
 KIND_GROUP = "composable_memory.backend_kinds"
-"""Entry points of backends that have no section of their own: settings name one as the `kind` of theirs."""
+"""Entry points of backends without a section of their own: settings name one as the `kind` of a section."""
 
 EMBEDDER_GROUP = "composable_memory.embedders"
 EXTRACTOR_GROUP = "composable_memory.extractors"
 ORDER_GROUP = "composable_memory.embedder_orders"
-"""Entry points whose values are ids of embedding providers, in the order in which they are asked."""
+"""Entry points whose values are ids of embedding providers, in order of preference."""
 
 RERANKER_GROUP = "composable_memory.rerankers"
 VECTOR_GROUP = "composable_memory.vectors"
@@ -41,12 +41,12 @@ class Spec(Protocol):
 
     @property
     def id(self) -> str:
-        """Return the id under which it is asked for."""
+        """Return the id of the spec."""
         ...
 
     @property
     def missing(self) -> Callable[[], str | None]:
-        """Return the function that says what is lacking on this machine and how to get it."""
+        """Return the function that says what is missing on this machine and how to get it."""
         ...
 
 
@@ -57,8 +57,8 @@ SpecT = TypeVar("SpecT", bound=Spec)
 class Found(Generic[SpecT]):
     """One offer, usable or not.
 
-    `origin` names the distribution, its version and the object, or says that the spec was registered
-    directly. `problem` says why there is no `spec`; `missing` what a sound one lacks on this machine.
+    `origin` names the distribution, its version and the object, or says that the spec was passed in directly.
+    `problem` says why there is no `spec`; `missing` what a valid one lacks on this machine.
     """
 
     id: str
@@ -73,8 +73,8 @@ FoundEmbedder: TypeAlias = Found[EmbedderSpec]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Unseen(Generic[SpecT]):
-    """The offer of an installed package that nobody has imported yet."""
+class _NotImported(Generic[SpecT]):
+    """The offer of an installed package that was not imported yet."""
 
     kind: type[SpecT]
     entry: EntryPoint
@@ -90,31 +90,31 @@ class _Unseen(Generic[SpecT]):
 
     def imported(self) -> Found[SpecT]:
         try:
-            return _inspected(self.kind, self.id, self.origin, self.entry.load())
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the module of a stranger may raise anything
+            return _inspect(self.kind, self.id, self.origin, self.entry.load())
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a third-party module may raise anything
             return Found(id=self.id, origin=self.origin, problem=f"{type(error).__name__}: {error}")
 
 
 class Offers(Generic[SpecT]):
-    """What is on offer, in the order of precedence; one is imported when it is looked at for the first time.
+    """The available offers, in order of precedence; each is imported on first access.
 
-    So who looks at all of them imports them all, and a command that needs one does not pay for the others.
+    So iterating over all of them imports all, and a command that needs one does not pay for the others.
     """
 
-    def __init__(self, offers: Iterable[Found[SpecT] | _Unseen[SpecT]] = ()) -> None:
+    def __init__(self, offers: Iterable[Found[SpecT] | _NotImported[SpecT]] = ()) -> None:
         self._offers = list(offers)
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Return the ids, each once; imports nothing."""
+        """Return the distinct ids; imports nothing."""
         return tuple(dict.fromkeys(offer.id for offer in self._offers))
 
     def preceded_by(self, made: Iterable[Found[SpecT]]) -> "Offers[SpecT]":
-        """Return these offers behind others that are known already; imports nothing."""
+        """Return these offers after others that are already known; imports nothing."""
         return Offers([*made, *self._offers])
 
     def of(self, id_: str) -> Found[SpecT] | None:
-        """Return what counts as the offer of this id, or None; imports no other."""
+        """Return the first offer with this id, or None; imports no other."""
         places = (place for place, offer in enumerate(self._offers) if offer.id == id_)
         place = next(places, None)
         return None if place is None else self[place]
@@ -124,7 +124,7 @@ class Offers(Generic[SpecT]):
 
     def __getitem__(self, place: int) -> Found[SpecT]:
         offer = self._offers[place]
-        if isinstance(offer, _Unseen):
+        if isinstance(offer, _NotImported):
             offer = self._offers[place] = offer.imported()
         return offer
 
@@ -134,9 +134,9 @@ class Offers(Generic[SpecT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
-    """Everything on offer, in the order of precedence. Of several with one id the first counts.
+    """All available offers, in order of precedence. Of several with one id the first counts.
 
-    `orders` are the words, such as `auto`, that stand for providers to be asked one after another.
+    `orders` are words, such as `auto`, that stand for providers in order of preference.
     """
 
     backends: Offers[BackendSpec] = field(default_factory=Offers)
@@ -145,43 +145,43 @@ class Registry:
     orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def with_kinds(self, kinds: Mapping[str, str]) -> "Registry":
-        """Return what is on offer, with the backends that settings make of a kind: `{"wiki": "mcp"}`.
+        """Return a registry that adds the backends that settings make of a kind: `{"wiki": "mcp"}`.
 
-        Imports the kinds, so call it in a thread where an event loop runs.
+        Imports the kinds: call it in a thread when an event loop is running.
         """
-        made = [self._made_of(id_, kind) for id_, kind in kinds.items()]
+        made = [self._of_kind(id_, kind) for id_, kind in kinds.items()]
         return replace(self, backends=self.backends.preceded_by(made)) if made else self
 
-    def _made_of(self, id_: str, kind: str) -> FoundBackend:
+    def _of_kind(self, id_: str, kind: str) -> FoundBackend:
         found = self.kinds.of(kind) or self.backends.of(kind)
         if found is None:
             known = ", ".join([*self.kinds.ids, *self.backends.ids])
             problem = f"no installed package offers the kind {kind!r}; there are {known}"
             return Found(id=id_, origin="the settings", problem=problem)
-        # What is kept of all its sections, the kind itself lists already.
+        # The kind itself already lists the stored data of all its sections.
         spec = found.spec and replace(found.spec, id=id_, kept=lambda _state_dir: ())
         return replace(found, id=id_, spec=spec)
 
     def backend(self, id_: str) -> FoundBackend | None:
-        """Return what counts as the backend of this id, or None if nobody offers one."""
+        """Return the backend with this id, or None."""
         return self.backends.of(id_)
 
     def backend_specs(self) -> list[BackendSpec]:
-        """Import all backends and return those that can be used. Blocks."""
+        """Import all backends and return those that are usable. Blocks."""
         return [found.spec for found in self.backends if found.spec is not None]
 
     def embedder(self, id_: str) -> FoundEmbedder | None:
-        """Return what counts as the embedding provider of this id, or None if nobody offers one."""
+        """Return the embedding provider with this id, or None."""
         return self.embedders.of(id_)
 
 
 def discover_backends(
     extra: Iterable[BackendSpec] = (), *, embedders: Iterable[EmbedderSpec] = ()
 ) -> Registry:
-    """Find everything on offer: first what is handed over here, then ours, then that of other packages.
+    """Find everything available: first what is passed in, then ours, then other packages'.
 
-    Reads files, so call it in a thread where an event loop runs. A backend or a provider is imported when
-    somebody looks at it; there are many, and a memory has few.
+    Reads files: call it in a thread when an event loop is running. A backend or provider is only imported on
+    first access; there are many, and a memory has few.
     """
     return Registry(
         backends=_found(BackendSpec, extra, BACKEND_GROUP),
@@ -192,7 +192,7 @@ def discover_backends(
 
 
 def check_capabilities(manager: MemorySearchManager, spec: BackendSpec) -> None:
-    """Compare what an opened backend has with what its spec declares.
+    """Check that an opened backend has what its spec declares.
 
     Raises:
         BackendError: a method is missing.
@@ -211,11 +211,11 @@ def _require(manager: object, protocol: type, backend_id: str, claim: str) -> No
 
 
 def _found(kind: type[SpecT], extra: Iterable[SpecT], group: str) -> Offers[SpecT]:
-    offers: list[Found[SpecT] | _Unseen[SpecT]] = [
-        _inspected(kind, spec.id, "registered directly", spec) for spec in extra
+    offers: list[Found[SpecT] | _NotImported[SpecT]] = [
+        _inspect(kind, spec.id, "registered directly", spec) for spec in extra
     ]
-    offers += [_Unseen(kind=kind, entry=entry) for entry in offered(group)]
-    first: dict[str, Found[SpecT] | _Unseen[SpecT]] = {}
+    offers += [_NotImported(kind=kind, entry=entry) for entry in offered(group)]
+    first: dict[str, Found[SpecT] | _NotImported[SpecT]] = {}
     for offer in offers:
         first.setdefault(offer.id, offer)
     return Offers(
@@ -224,17 +224,17 @@ def _found(kind: type[SpecT], extra: Iterable[SpecT], group: str) -> Offers[Spec
 
 
 def _orders() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield every order that can be loaded, ours last, so that nobody replaces them."""
+    """Yield every order that can be loaded, ours last, so that nobody can override them."""
     for entry in reversed(offered(ORDER_GROUP)):
-        with suppress(Exception):  # the module of a stranger may raise anything
+        with suppress(Exception):  # a third-party module may raise anything
             yield entry.name, tuple(entry.load())
 
 
-def _shadowed(offer: Found[SpecT] | _Unseen[SpecT], first: str) -> Found[SpecT]:
+def _shadowed(offer: Found[SpecT] | _NotImported[SpecT], first: str) -> Found[SpecT]:
     return Found(id=offer.id, origin=offer.origin, problem=f"the id is taken ({first})")
 
 
-def _inspected(kind: type[SpecT], id_: str, origin: str, spec: object) -> Found[SpecT]:
+def _inspect(kind: type[SpecT], id_: str, origin: str, spec: object) -> Found[SpecT]:
     if not isinstance(spec, kind):
         problem = f"expected a {kind.__name__}, found a {type(spec).__name__}"
     elif spec.id != id_:
@@ -245,10 +245,10 @@ def _inspected(kind: type[SpecT], id_: str, origin: str, spec: object) -> Found[
 
 
 def find_extractor(name: str) -> EntryPoint:
-    """Return where an installed package offers an extractor; nothing of it is imported.
+    """Return the entry point of an extractor without importing it.
 
     Raises:
-        ConfigError: no installed package offers one of this name.
+        ConfigError: no installed package offers one with this name.
     """
     installed = offered(EXTRACTOR_GROUP)
     for entry in installed:
@@ -259,17 +259,17 @@ def find_extractor(name: str) -> EntryPoint:
 
 
 def load_extractor(name: str = "heuristic") -> EntityExtractor:
-    """Return the extractor that an installed package offers under this name; imports it.
+    """Import the extractor with this name and return it.
 
     Raises:
-        ConfigError: no installed package offers one of this name.
+        ConfigError: no installed package offers one with this name.
     """
     extractor: EntityExtractor = find_extractor(name).load()()
     return extractor
 
 
 def load_vectors(id_: str) -> VectorSpec:
-    """Import the store of vectors that an installed package offers under this id; reads files.
+    """Import the vector store with this id; reads files.
 
     Raises:
         ConfigError: no package offers one, or it cannot be used here.
@@ -278,7 +278,7 @@ def load_vectors(id_: str) -> VectorSpec:
 
 
 def load_reranker(id_: str) -> RerankerSpec:
-    """Import the reranker that an installed package offers under this id; reads files.
+    """Import the reranker with this id; reads files.
 
     Raises:
         ConfigError: no package offers one, or it cannot be used here.

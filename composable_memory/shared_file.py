@@ -35,7 +35,7 @@ class SeenFile:
         self._descriptor, self.found = self._open.enter_context(opened_file(target, max_bytes=max_bytes))
         self.data = self._now()
 
-    def was_saved(self) -> bool:
+    def has_changed(self) -> bool:
         """Return whether somebody has saved the file since it was read; if so, read it again."""
         before = self.data
         if not self.is_being_written() and self._now() == before:
@@ -56,7 +56,8 @@ class SeenFile:
         if sys.platform != "linux":
             return False
         try:
-            # Whoever opens the file just then has the kernel send a signal, by default one that ends us.
+            # If someone opens the file right now, the kernel sends us a signal, by default one that would
+            # kill us.
             fcntl.fcntl(self._descriptor, fcntl.F_SETSIG, signal.SIGURG)
             fcntl.fcntl(self._descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
             fcntl.fcntl(self._descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
@@ -103,7 +104,7 @@ def remove_unchanged(target: Path, before: bytes) -> bool:
     target.rename(aside)
     try:
         with closing(SeenFile(aside)) as seen:
-            is_as_before = seen.data == before and not (seen.was_saved() or seen.is_being_written())
+            is_as_before = seen.data == before and not (seen.has_changed() or seen.is_being_written())
         if is_as_before:
             aside.unlink()
     finally:
@@ -120,10 +121,10 @@ def written_beside(target: Path, content: bytes, *, is_synced: bool) -> Iterator
     try:
         with os.fdopen(os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600), "wb") as file:
             with suppress(OSError):
-                shutil.copystat(target, scratch)  # who may read it, and the tags that a desktop gives files
+                shutil.copystat(target, scratch)  # permissions, and tags set by desktop programs
             file.write(content)
             os.fchmod(file.fileno(), stat.S_IMODE(found.st_mode))
-            with suppress(OSError):  # only root may give files away
+            with suppress(OSError):  # only root may change the owner
                 os.fchown(file.fileno(), found.st_uid, found.st_gid)
             file.flush()
             if is_synced:
@@ -136,7 +137,7 @@ def written_beside(target: Path, content: bytes, *, is_synced: bool) -> Iterator
 def exchange(scratch: Path, target: Path) -> SeenFile:
     """Swap the names of two files, atomically where the system can; return the former target."""
     if sys.platform == "linux":
-        with suppress(AttributeError):  # a C library without it
+        with suppress(AttributeError):  # not in every C library
             rename = ctypes.CDLL(None).renameat2
             if rename(AT_CWD, os.fsencode(scratch), AT_CWD, os.fsencode(target), EXCHANGE) == 0:
                 return SeenFile(scratch)
@@ -162,7 +163,7 @@ def _exchanged(scratch: Path, target: Path, expected: bytes) -> bytes:
     """Swap the names of two files; return what the former target contains, once nobody is writing it."""
     with closing(exchange(scratch, target)) as there:
         there.data = expected
-        there.was_saved()
+        there.has_changed()
         return there.data
 
 

@@ -1,4 +1,4 @@
-"""Reads transcripts of sessions, lines of JSON: who said what, and when (pure)."""
+"""Parses transcripts of sessions, JSON lines: who said what, and when (pure)."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -12,14 +12,14 @@ from composable_memory_ops_logs.redaction.redactor import redact
 MESSAGE_TYPES = ("message", "user", "assistant", "response_item")
 TEXT_TYPES = ("text", "input_text", "output_text")
 SPEAKERS = {"user": "User", "assistant": "Assistant"}
-"""Whose messages count, by the role in a record, and how they are called."""
+"""Display names of the roles whose messages count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptMessage:
-    """What somebody said, in which 1-based line it stands, and when it was said if the record tells.
+    """What somebody said, its 1-based line, and its time if the record has one.
 
-    `is_inserted` says that the agent put it there, or said it to a helper of its own.
+    `is_inserted` says that the agent inserted it, or said it to a subagent.
     """
 
     line: int
@@ -30,9 +30,9 @@ class TranscriptMessage:
 
 
 def messages_of(text: str, *, above: int = 0) -> Iterator[TranscriptMessage]:
-    """Yield the messages with words; other records, and lines that are no JSON, are passed over.
+    """Yield the messages with words; other records, and lines that are not JSON, are skipped.
 
-    `above` is how many lines of the transcript stand before `text`.
+    `above` is the number of transcript lines before `text`.
     """
     for number, line in enumerate(text.split("\n"), start=above + 1):
         record = record_of(line)
@@ -47,7 +47,7 @@ def messages_of(text: str, *, above: int = 0) -> Iterator[TranscriptMessage]:
 
 
 def record_of(line: str) -> Mapping[str, object]:
-    """Return the record in a line of JSON; an empty one where it can be no message."""
+    """Return the record in a line of JSON; empty if it cannot be a message."""
     try:
         record = json.loads(line) if '"role"' in line else None
     except (ValueError, RecursionError):
@@ -65,13 +65,13 @@ def message_in(record: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def said_at(record: Mapping[str, object]) -> datetime | None:
-    """Return when the message of a record was said, if the message or the record tells."""
+    """Return when the message of a record was said, if the message or the record says so."""
     moment = moment_in(message_in(record).get("timestamp")) or moment_in(record.get("timestamp"))
     return moment and moment.astimezone(UTC)
 
 
 def texts_in(content: object) -> Iterator[str]:
-    """Yield the texts of a message; images, calls of tools, thoughts and recalled memories are left out."""
+    """Yield the texts of a message, without images, tool calls, thoughts and recalled memories."""
     if isinstance(content, str):
         yield without_memories(content)
     elif isinstance(content, list):
@@ -83,10 +83,10 @@ def texts_in(content: object) -> Iterator[str]:
 
 
 def masked_line(text: str) -> str:
-    """Mask secrets, then put all on one line.
+    """Mask secrets, then put everything on one line.
 
-    Masking comes first because a private key is known by its lines, and once more where lines were joined,
-    because a name and its value may only now be neighbours.
+    Masking comes first because a private key is recognised by its lines, and again after joining lines,
+    because a name and its value may only then be adjacent.
     """
     # A lone surrogate could not be stored, and a NUL would end the text for SQLite.
     masked = redact(text.encode("utf-8", "replace").decode().replace("\0", " "))

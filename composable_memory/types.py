@@ -1,4 +1,4 @@
-"""Values of search, sync and status: what goes into a memory and what comes out of it."""
+"""Values of search, sync and status: the input and output of a memory."""
 
 from collections.abc import Mapping
 from dataclasses import field, replace
@@ -10,27 +10,27 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from pydantic import JsonValue as JsonValue
-else:  # to import pydantic takes longer than a search
+else:  # importing pydantic takes longer than a search
     JsonValue = Any
 
 DEFAULT_MAX_RESULTS = 6
 MAX_SNIPPET_CHARS = 700
 
 MemorySource = Literal["memory", "sessions"]
-"""Where a text was written: a memory file, or the transcript of a session."""
+"""Where a text was written: in a memory file, or in the transcript of a session."""
 
 SyncReason = Literal["search", "watch", "session-start", "session-delta", "interval", "manual", "cli", "boot"]
 """Why a sync was asked for."""
 
 PAGED = (".pdf", ".epub")
-"""Endings of files whose lines are numbered by their pages or chapters."""
+"""Endings of files whose lines are numbered by pages or chapters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where something was taken from: a file as results name it, and its lines, 0 where unknown.
+    """Where something was taken from: a file as named in results, and its lines, 0 if unknown.
 
-    `gone` is true where the file is known to be there no more.
+    `gone` is true if the file is known not to exist any more.
     """
 
     path: str
@@ -40,7 +40,7 @@ class Origin:
 
     @property
     def citation(self) -> str:
-        """Return `path#L3-L7`, `path#L3` for a single line, and the path alone where lines are not known.
+        """Return `path#L3-L7`, `path#L3` for a single line, or the path alone if the lines are unknown.
 
         What has pages or chapters instead of lines is cited by these: `report.pdf#p3-p4`.
         """
@@ -48,7 +48,7 @@ class Origin:
 
     @property
     def shown(self) -> str:
-        """Return the citation for people, who are told if it leads nowhere any more."""
+        """Return the citation for people, saying so if the file no longer exists."""
         return f"{self.citation} (gone)" if self.gone else self.citation
 
 
@@ -63,10 +63,10 @@ def format_citation(path: str, start_line: int, end_line: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupportingFact:
-    """A fact with the time in which it holds, as a result says it or is supported by it.
+    """A fact with the time in which it holds, in or supporting a result.
 
-    It held in the world from `valid_from` until before `valid_to`; None is unknown, and not yet. `holds` says
-    whether it held at `as_of`, the time that the question is about, which is the present unless it names one.
+    It held in the world from `valid_from` until before `valid_to`; None means unknown, and still holding.
+    `holds` says whether it held at `as_of`, the time that the question is about, by default the present.
     `origin` is where the fact was taken from.
     """
 
@@ -79,9 +79,9 @@ class SupportingFact:
 
     @property
     def validity(self) -> str:
-        """Return the time in which it holds, in words; nothing where nothing is known of it."""
+        """Return the time in which it holds, in words; empty if nothing is known about it."""
         since, until = _day(self.valid_from), _day(self.valid_to)
-        if until and self.valid_from == self.valid_to:  # the text says that something ended then
+        if until and self.valid_from == self.valid_to:  # the text only says that something ended then
             return f"ended {until}"
         if self.holds:
             return " ".join(part for part in (since and f"since {since}", until and f"until {until}") if part)
@@ -105,18 +105,17 @@ class MemorySearchResult:
     """One passage that answers a query.
 
     `path` is relative to the workspace, with `/`. Lines are 1-based and inclusive; a hit without lines (a
-    fact of a graph) has 0 for both. `score` is in [0, 1], higher is better. `snippet` holds at most
-    `MAX_SNIPPET_CHARS` characters, `text` the whole passage; where a backend gives no text, the composite
-    returns its snippet. `citation` says where it stands, as in `memory/plan.md#L3-L7`; a memory whose
-    settings want no citations returns None. `exact` says that the text holds every content word of the
-    query; such a hit is never cut by a minimum score. `origin` is where a result that is no passage of a
-    file was taken from, such as the note behind a fact; its citation leads there. `metadata` is what else
-    the backend knows of it. `start_char` counts from 0: where in its first line a passage begins that is a
-    piece of it. `highlights` are the parts of the snippet that match the query, as pairs of begin and end,
-    counted in characters from 0, ascending. `facts` are what a memory of facts knows of it, each with its
-    time: what was taken from a passage, or what the result says itself and after it what else was said of
-    the same matter and does not hold at the time asked about. `title` is that of its note; `headings` are
-    those that it stands under, outermost first.
+    fact of a graph) has 0 for both. `score` is in [0, 1], higher is better. `snippet` has at most
+    `MAX_SNIPPET_CHARS` characters, `text` the whole passage; if a backend gives no text, the composite uses
+    the snippet. `citation` is its place, as in `memory/plan.md#L3-L7`, or None if the settings want no
+    citations. `exact` says that the text contains every content word of the query; such a hit is never cut by
+    a minimum score. `origin` is where a result that is not a passage of a file was taken from, such as the
+    note behind a fact; its citation leads there. `metadata` is what else the backend knows. `start_char` is
+    the 0-based offset in its first line of a passage that is a piece of that line. `highlights` are the parts
+    of the snippet that match the query, as ascending pairs of begin and end, in 0-based characters. `facts`
+    are related facts, each with its time: those taken from a passage, or the one that the result states,
+    followed by others about the same matter that do not hold at the time asked about. `title` is that of its
+    note; `headings` are those above it, outermost first.
     """
 
     path: str
@@ -139,16 +138,16 @@ class MemorySearchResult:
 
     @property
     def key(self) -> str:
-        """Return `path:start_line:end_line`, which names the passage across backends.
+        """Return `path:start_line:end_line`, which identifies the passage across backends.
 
-        For a piece of a line that begins within it, `:start_char` follows.
+        For a piece of a line that does not begin it, `:start_char` follows.
         """
         within = f":{self.start_char}" if self.start_char else ""
         return f"{self.path}:{self.start_line}:{self.end_line}{within}"
 
     @property
     def outdated(self) -> tuple[Origin, ...]:
-        """Return the places that say of the matter of a fact, which holds, what does not hold."""
+        """Return the places that, on the matter of a fact that holds, say what no longer does."""
         if self.origin is None or not self.facts or not self.facts[0].holds:
             return ()
         return tuple(one.origin for one in self.facts if one.origin and not one.holds)
@@ -180,7 +179,7 @@ DegradationCode = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Degradation:
-    """One way in which an answer is less than it could be: whose, which kind, why, and what to do."""
+    """One limitation of an answer: whose, which kind, why, and what to do."""
 
     backend_id: str
     code: DegradationCode
@@ -188,7 +187,7 @@ class Degradation:
 
 
 LEGS = ("by_words", "by_meaning")
-"""Keys of a result's metadata: what each way of searching gave to its score, from 0 to 1."""
+"""Metadata keys for the contribution of each leg to a result's score, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,9 +195,9 @@ class SearchAnswer:
     """Results together with what is known to be missing from them.
 
     `engines` names the engines that answered, for example `{"vector": "exact", "keyword": "fts5"}`.
-    `is_filtered` says that every filter of the options was applied; otherwise whoever asked applies those
-    that results tell enough for. `legs` says of each step within, such as `keyword` or `embed`, when it began
-    after the backend was asked, and how long it took, in milliseconds.
+    `is_filtered` says that every filter was applied; otherwise the caller applies those that it can check on
+    the results. `legs` has for each step, such as `keyword` or `embed`, when it began after the backend was
+    asked and how long it took, in milliseconds.
     """
 
     results: tuple[MemorySearchResult, ...]
@@ -216,21 +215,21 @@ def _require_aware(name: str, moment: object) -> None:
 TimeUnit = Literal["day", "week", "month", "year"]
 TimeHintType = Literal["day", "week", "month", "year", "absolute"]
 TimeRelation = Literal["during", "as-of", "since", "until", "before", "after"]
-"""How a question stands to a time it names; `as-of` asks for what was known to hold at its end."""
+"""How a question relates to a time in it; `as-of` asks for what was known to hold at its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeHint:
-    """A time that a query speaks of.
+    """A time mentioned in a query.
 
     `offset` counts `unit`s from now: -1 is yesterday, last week, last month. More than one without a
-    `relation` is all the time from then on, as in "the last 5 days"; "5 days ago" is `during` that one day.
+    `relation` is all the time since then, as in "the last 5 days"; "5 days ago" is `during` that one day.
 
-    `date` is set for an absolute hint: an ISO date, or its beginning, as in 2026 and 2026-03, a quarter,
-    2026-Q1, or a week, 2026-W21. Where the query names no year it starts with `-`: `--03`, `--03-01`, `--Q1`,
-    and `-W-1` for a Monday. Beside these an `offset` of -1 means "last Monday", which is never today, 1 the
-    next that has not begun, and 0 the next that is not over, as in "what is planned for May". `until` is the
-    last time of a stretch that begins at `date`.
+    `date` is set for an absolute time: an ISO date, or a prefix of one, as in 2026 and 2026-03, a quarter,
+    2026-Q1, or a week, 2026-W21. Without a year in the query it starts with `-`: `--03`, `--03-01`, `--Q1`,
+    and `-W-1` for a Monday. With these, an `offset` of -1 means the last, as in "last Monday", which is never
+    today, 1 the next that has not begun, and 0 the next that is not over, as in "what is planned for May".
+    `until` is the end of a range that begins at `date`.
     """
 
     phrase: str
@@ -244,7 +243,7 @@ class TimeHint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeWindow:
-    """A stretch of time that a question asks for; both ends are aware. A single moment has equal ends."""
+    """A range of time that a question asks for; both ends are aware. A single moment has equal ends."""
 
     start: datetime
     end: datetime
@@ -252,7 +251,7 @@ class TimeWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryIntent:
-    """What a query is about, as far as its words tell."""
+    """What a query is about, as far as its words show."""
 
     entities: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
@@ -261,17 +260,16 @@ class QueryIntent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchFilters:
-    """What a result has to be; a filter that is empty lets everything pass.
+    """Conditions that results must meet; an empty filter accepts everything.
 
-    `since` and `until` are aware times, both inclusive, for the day a note is of: that in its name or its
-    folder's, else `date:` in its front matter, else its last change; or for the times at which the messages
-    of a transcript were said. A path passes if one of `paths` matches:
-    `*` and `?` stay within a folder, `**` does not, a pattern without `/` matches in any folder, and one that
-    names a folder matches all that is in it. A note passes that has all `tags`, in its front matter or as
-    `#tag`; `a` includes `a/b`. `types` are `note`, `transcript`, `fact`, endings of files such as `md`,
-    or what notes give as `type:` in their front matter; `world`, `experience`, `opinion` and `observation`
-    let passages with a retained line of that type pass as well.
-    Of passages those pass that have all `phrases`, whatever the case, and none of the words in `without`.
+    `since` and `until` are aware and inclusive. They apply to the day of a note: the date in its name or its
+    folder's, else `date:` in its front matter, else its last change; or to the times of messages in a
+    transcript. A path passes if one of `paths` matches: `*` and `?` stay within a folder, `**` does not, a
+    pattern without `/` matches in any folder, and one that names a folder matches everything in it. A note
+    passes if it has all `tags`, in its front matter or as `#tag`; `a` includes `a/b`. `types` are `note`,
+    `transcript`, `fact`, file endings such as `md`, or values of `type:` in the front matter of notes;
+    `world`, `experience`, `opinion` and `observation` also accept passages with a retained line of that type.
+    Passages pass if they contain all `phrases`, ignoring case, and none of the words in `without`.
     """
 
     since: datetime | None = None
@@ -301,7 +299,7 @@ class SearchFilters:
 
     @property
     def narrow(self) -> bool:
-        """Return whether they say what a result has to be, rather than only what it must not have."""
+        """Return whether there are positive conditions, not only words to exclude."""
         return bool(self) and bool(replace(self, without=()))
 
 
@@ -312,11 +310,11 @@ NO_FILTERS = SearchFilters()
 class SearchOptions:
     """How much to return, and of what.
 
-    `max_results` is at least 1. `min_score` in [0, 1] acts on calibrated scores and never cuts an exact
-    hit. `session_key` names the conversation that asks. `intent` is what the query is about, as whoever asks
-    several memories has read it; None where nobody has. `now` is the clock of whoever asks, which "yesterday"
-    is counted from; None is the present. `by_word` asks a backend that knows it to say in the metadata what
-    each word gave: `words`, a list of `{"word": …, "score": …}`, which add up to `by_words`.
+    `max_results` is at least 1. `min_score` in [0, 1] acts on calibrated scores and never cuts an exact hit.
+    `session_key` names the session that asks. `intent` is what the query is about, as parsed by the
+    composite, or None. `now` is the caller's clock, from which "yesterday" is counted; None means the
+    present. `by_word` asks a backend that supports it for the contribution of each word, in the metadata as
+    `words`: a list of `{"word": …, "score": …}` that adds up to `by_words`.
     """
 
     max_results: int = DEFAULT_MAX_RESULTS
@@ -338,10 +336,10 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryRequest:
-    """A question to all memories; `backends` narrows it to the named ones.
+    """A question to all memories, or only to the named `backends`.
 
-    `query` may hold filters: `path:`, `tag:`, `type:`, `after:`, `before:`, each with a value, `"a phrase"`
-    that has to be there, and `-word` that may not; they are added to those of the options. `now` goes before
+    `query` may contain filters, which are added to those of the options: `path:`, `tag:`, `type:`, `after:`,
+    `before:`, each with a value, `"a phrase"` that is required, and `-word` that is excluded. `now` overrides
     that of the options.
     """
 
@@ -363,7 +361,7 @@ SkipReason = Literal["condition", "breaker-open", "not-asked"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendAnswer:
-    """What one backend said: its results as it scored them, or why there are none."""
+    """The answer of one backend: its results with its own scores, or why there are none."""
 
     backend_id: str
     results: tuple[MemorySearchResult, ...] = ()
@@ -377,13 +375,13 @@ class BackendAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution:
-    """How one result came to its place.
+    """How one result got its place.
 
-    `raw_score` is the backend's own, `calibrated_score` that score on the common scale [0, 1], `weight`
-    the backend's weight, `backend_rank` the 1-based place in the backend's list. `merged_with` names the
-    other candidates that said the same, as `backend path:start:end`. `support` is the part of the final
-    score that facts added which were taken from this passage, or what a fact lost because its passage was
-    searched and did not come up; then it is below 0.
+    `raw_score` is the backend's own, `calibrated_score` that score on the common scale [0, 1], `weight` the
+    backend's weight, `backend_rank` the 1-based rank in the backend's list. `merged_with` names the other
+    candidates that said the same, as `backend path:start:end`. `support` is the part of the final score from
+    facts taken from this passage; or, negative, what a fact lost because its passage was searched and not
+    found.
     """
 
     backend_id: str
@@ -400,7 +398,7 @@ DropReason = Literal["duplicate", "overlap", "near-duplicate", "min-score", "wei
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedCandidate:
-    """A candidate that was found and ruled out; `detail` says against what it lost."""
+    """A candidate that was dropped; `detail` says what it lost against."""
 
     backend_id: str
     result: MemorySearchResult
@@ -412,10 +410,10 @@ class DroppedCandidate:
 class QueryResponse:
     """The merged answer and everything needed to see why it is what it is.
 
-    `attributions` runs parallel to `results`. `dropped` lists what was found and ruled out, `overflow` what
-    came after the last result, in order. `weak` says that no result matches the question well: they are the
-    nearest there are; where a least score or a filter was given, that decides instead. `narrowed` says that
-    a filter told what a result has to be. `latency_ms` is wall time of the whole query.
+    `attributions` is parallel to `results`. `dropped` lists the candidates that were ruled out, `overflow`
+    those after the last result, in order. `weak` says that no result matches the question well, so these are
+    only the nearest; it is never set if a minimum score or a filter was given. `narrowed` says that a filter
+    set a positive condition. `latency_ms` is wall time of the whole query.
     """
 
     trace_id: str
@@ -434,7 +432,7 @@ class QueryResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextPack:
-    """A text made of the best results under a budget of characters, and the results in it."""
+    """A text of the best results within a budget of characters, and the results in it."""
 
     pack: str
     sources: tuple[MemorySearchResult, ...]
@@ -451,7 +449,7 @@ class MemoryFileSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySyncProgressUpdate:
-    """How far a sync is: `completed` of `total` steps, and what it is doing."""
+    """Progress of a sync: `completed` of `total` steps, and what it is doing."""
 
     completed: int
     total: int
@@ -462,8 +460,8 @@ class MemorySyncProgressUpdate:
 class SyncReport:
     """What a sync did.
 
-    `embedded` counts texts that were embedded, cached ones not included. `passed_over` counts files and
-    folders among the notes that are none, by the reason.
+    `embedded` counts embedded texts, except cached ones. `passed_over` counts files and folders that do not
+    count as notes, by reason.
     """
 
     reason: str
@@ -554,8 +552,8 @@ class BatchStatus:
 class MemoryProviderStatus:
     """A snapshot of a memory for people and programs; None means unknown or not applicable.
 
-    `custom` holds what a backend says besides, under names of its own: `cmem status` shows it line by line.
-    What commands and tools read from it has a property here, which says under which name.
+    `custom` has what else a backend reports, under its own names: `cmem status` shows it line by line. What
+    commands and tools read from it has a property here, whose docstring gives the name.
     """
 
     backend: str
@@ -591,7 +589,7 @@ class MemoryProviderStatus:
 
     @property
     def note_paths(self) -> tuple[str, ...]:
-        """Return the extra paths, with the workspace itself where all of its folder is notes: `scope`."""
+        """Return the extra paths, plus the workspace itself if its whole folder counts as notes: `scope`."""
         match self.custom.get("scope"):
             case {"notes": "folder"}:
                 return (*self.extra_paths, ".")
@@ -599,13 +597,13 @@ class MemoryProviderStatus:
 
     @property
     def watch(self) -> Mapping[str, JsonValue] | None:
-        """Return how its sources are followed, by `state`, `roots`, `reason`, `intervalMinutes`: `watch`."""
+        """Return how its sources are watched, by `state`, `roots`, `reason`, `intervalMinutes`: `watch`."""
         watch = self.custom.get("watch")
         return watch if isinstance(watch, Mapping) else None
 
     @property
     def rebuild(self) -> Mapping[str, JsonValue] | None:
-        """Return what a rebuild that is due costs, in `tokens` and `passages`: `rebuild`."""
+        """Return the cost of a pending rebuild, in `tokens` and `passages`: `rebuild`."""
         cost = self.custom.get("rebuild")
         return cost if isinstance(cost, Mapping) else None
 

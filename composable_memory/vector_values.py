@@ -1,4 +1,4 @@
-"""What embedding providers and stores of vectors are given, and what they give back."""
+"""The input and output of embedding providers and vector stores."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -19,7 +19,7 @@ class VectorRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorQuery:
-    """Ask for the `top_k` nearest; `filter` keeps records whose metadata equals every given value."""
+    """Asks for the `top_k` nearest; `filter` keeps records whose metadata equals every given value."""
 
     vector: Sequence[float]
     top_k: int
@@ -43,12 +43,12 @@ class VectorQueryResult:
 
 
 MAX_QUESTION_CHARS = 8_000
-"""How much of a question is embedded; to split a megabyte into tokens takes seconds."""
+"""How much of a question is embedded; splitting a megabyte into tokens takes seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderInput:
-    """A text to embed; `kind` lets a provider tell a question from a stored passage."""
+    """A text to embed; `kind` distinguishes a question from a stored passage."""
 
     text: str
     id: str | None = None

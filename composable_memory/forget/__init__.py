@@ -1,1 +1,1 @@
-"""Forgetting: what would go, removing it everywhere, and keeping it from coming back."""
+"""Forgetting: planning it, removing text everywhere, and keeping it from coming back."""

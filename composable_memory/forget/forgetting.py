@@ -1,8 +1,8 @@
-"""Forgets lines of notes everywhere: plans, removes in an order that survives a kill, and goes on after one.
+"""Forgets lines of notes everywhere: plans, removes in an order that survives a kill, and resumes after one.
 
-First the tombstones and a journal are on the disk, so that nothing brings the lines back. While the notes
-still hold them, their text tells what else quotes them; then they are cut out, and the backends follow. The
-journal names places and keyed hashes. It stays until every backend is done.
+First, tombstones and a journal are written, so that nothing brings the lines back. While the notes still have
+the lines, their text is used to find what else quotes them; then they are cut out, and the backends follow.
+The journal has places and keyed hashes, no text. It stays until every backend is done.
 """
 
 import asyncio
@@ -55,14 +55,14 @@ from composable_memory_ops_logs.private_files import replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 PATIENCE_S = 60.0
-"""How long to wait for another process that forgets something of the same workspace."""
+"""How long to wait for another process that is forgetting something in the same workspace."""
 NEAREST = 5
-"""In so many passages candidates are looked for where no line has the words of a query."""
+"""How many passages to search for candidates if no line has the words of a query."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgettingScope:
-    """What forgetting works on: the notes, the stores and the caches of one open memory.
+    """What forgetting works on: the notes, stores and caches of one open memory.
 
     `able` are the backends that can forget, `lost` those that could if they were open, with the reasons.
     """
@@ -79,11 +79,11 @@ class ForgettingScope:
 
 
 async def plan_forgetting(memory: ForgettingScope, target: str, *, everything: bool = False) -> ForgetPlan:
-    """Return what would be forgotten; with `everything` all lines that fit a query, not only a single one.
+    """Return what would be forgotten; with `everything` all lines that match a query, not just a single one.
 
     Raises:
         InvalidArgument: the target is blank, or an id that no line has.
-        MemoryPathError: it is a place in which there is nothing.
+        MemoryPathError: there is nothing at the place.
     """
     require_text("target", target)
     if not target.strip():
@@ -98,12 +98,12 @@ async def plan_forgetting(memory: ForgettingScope, target: str, *, everything: b
 
 
 async def forget(memory: ForgettingScope, plan_or_token: ForgetPlan | str) -> ForgetReport:
-    """Forget what a plan shows, if it is still so; else return what would go now.
+    """Forget what a plan shows if nothing has changed; otherwise return what would go now.
 
     Raises:
-        InvalidArgument: it is no token, or the plan's candidates have to be chosen from.
+        InvalidArgument: the token is invalid, or one of the plan's candidates has to be chosen.
         NoteNotWritten: a note cannot be written; nothing was forgotten then.
-        BackendUnavailable: another process is forgetting something, and does not end.
+        BackendUnavailable: another process is forgetting something, and does not finish.
     """
     token = plan_or_token.token if isinstance(plan_or_token, ForgetPlan) else plan_or_token
     require_text("token", token)
@@ -122,7 +122,7 @@ async def forget(memory: ForgettingScope, plan_or_token: ForgetPlan | str) -> Fo
 
 
 async def continue_forgetting(memory: ForgettingScope) -> None:
-    """Go on with what a process that was killed, or a backend that was down or off, has left."""
+    """Resume what was left undone because a process was killed, or a backend was down or disabled."""
     async with file_lock(memory.forgotten.lock_path, owner="forget", patience_s=0) as is_ours:
         if not is_ours:
             return
@@ -135,9 +135,9 @@ async def continue_forgetting(memory: ForgettingScope) -> None:
 
 
 async def apply_forgetting(memory: ForgettingScope) -> None:
-    """Take out of every store what was forgotten and has come back to it, as by a backup of before.
+    """Remove forgotten text that has come back to a store, as after restoring an old backup.
 
-    A backend that cannot follow now does when the memory is opened next.
+    A backend that cannot do so now will when the memory is opened next.
 
     Raises:
         BackendError: the log or the feedback store cannot be changed now.
@@ -150,13 +150,13 @@ async def apply_forgetting(memory: ForgettingScope) -> None:
         before = await asyncio.to_thread(_read_journal, memory.forgotten)
         journal = _Journal(lines=before.lines if before else (), is_cut=before is None or before.is_cut)
         await asyncio.to_thread(_write_journal, memory.forgotten, journal)
-        await asyncio.to_thread(memory.forgotten.call_all)
+        await asyncio.to_thread(memory.forgotten.require_all_to_follow)
         await _mask_with(memory, stones.hide_in_excerpt, words=("",), is_rehearsal=False)
         await _carry_out(memory, await asyncio.to_thread(_notes_of, memory), journal)
 
 
 async def lift(forgotten: Forgotten, text: str, entities: Sequence[str] = ()) -> bool:
-    """Let a text be remembered again, alone or of some entities; return whether it was forgotten."""
+    """Allow a text to be remembered again, alone or with entities; return whether it was forgotten."""
     if not await asyncio.to_thread(forgotten.now):
         return False
     async with _alone(forgotten):
@@ -172,7 +172,7 @@ def _notes_of(memory: ForgettingScope) -> Notes:
 
 
 async def _nearest(memory: ForgettingScope, notes: Notes, query: str) -> list[NoteLine]:
-    """Return the lines of the passages that answer a query in other words than it has."""
+    """Return the lines of the passages that answer a query in other words."""
     response = await memory.manager.query(query, max_results=NEAREST)
     found = [one for one in response.results if one.start_line] if not response.weak else []
     await _add_documents(memory, notes, found)
@@ -183,7 +183,7 @@ async def _nearest(memory: ForgettingScope, notes: Notes, query: str) -> list[No
             line
             for one in found
             for line in target_lines.lines_in(notes, one.path, one.start_line, one.end_line)
-            if line.statement.is_telling
+            if line.statement.is_recognisable
             and (notes.has(one.path) or notes.is_document(one.path) or notes.transcript(one.path))
         ]
         return sorted(dict.fromkeys(near), key=lambda line: -len(asked.intersection(line.statement.words)))
@@ -194,11 +194,11 @@ async def _nearest(memory: ForgettingScope, notes: Notes, query: str) -> list[No
 async def _add_documents(
     memory: ForgettingScope, notes: Notes, places: Iterable[Citation | Marked | MemorySearchResult]
 ) -> None:
-    """Read the places that are in documents, such as pages of a PDF, so that their lines are known."""
+    """Read those places that are in documents, such as pages of a PDF, so that their lines are known."""
     for path, first, last in dict.fromkeys((one.path, one.start_line, one.end_line) for one in places):
         if is_note(path.rpartition("/")[2]) or path.endswith(".jsonl") or not 1 <= first <= last:
             continue
-        with suppress(ComposableMemoryError):  # it is no place, or gone: there is nothing to be forgotten
+        with suppress(ComposableMemoryError):  # not a place, or gone: there is nothing to forget
             part = await memory.manager.read_file(path, from_line=first, lines=last - first + 1)
             notes.add_document(path, first, last, part.text)
 
@@ -210,7 +210,7 @@ async def _plan(
     chosen: Sequence[NoteLine],
     candidates: Sequence[NoteLine],
 ) -> ForgetPlan:
-    """Return the plan for lines that were chosen, or else with the candidates to choose from."""
+    """Return the plan for chosen lines, or one with the candidates to choose from."""
 
     def write() -> tuple[str, list[ForgetLine], list[ForgetLine]]:
         hashing = memory.forgotten.hashing()
@@ -242,13 +242,13 @@ def _unread(notes: Notes) -> Iterator[Holding]:
 async def _holdings(memory: ForgettingScope, lines: Sequence[ForgetLine]) -> list[Holding]:
     found, wanted = await _mask_records(memory, lines, is_rehearsal=True), Forgetting(lines=lines)
     found += await _each(memory, lambda backend: backend.holdings(wanted), otherwise="unknown")
-    return [*found, *_given_away(memory, lines)]
+    return [*found, *_foreign_copies(memory, lines)]
 
 
 async def _each(
     memory: ForgettingScope, ask: Callable[[SupportsForget], Awaitable[Sequence[Holding]]], *, otherwise: str
 ) -> list[Holding]:
-    """Return what every backend answers; `otherwise` is what is pending at one that cannot."""
+    """Ask every backend; the reason for one that fails begins with `otherwise`."""
     stores: list[Holding] = []
     for backend_id, backend in memory.able.items():
         try:
@@ -258,8 +258,8 @@ async def _each(
     return stores
 
 
-def _given_away(memory: ForgettingScope, lines: Sequence[ForgetLine]) -> Iterator[Holding]:
-    """Yield the foreign memories that what is remembered is written to: nothing can be removed from them."""
+def _foreign_copies(memory: ForgettingScope, lines: Sequence[ForgetLine]) -> Iterator[Holding]:
+    """Yield other memories to which remembered lines are written: nothing can be removed from them."""
     for backend_id, one in memory.manager.backends_with(Capability.RETAIN).items():
         if isinstance(one, SupportsRetain) and one.retains():
             stays = "it is not ours; remove there what it has of this"
@@ -271,7 +271,7 @@ def _given_away(memory: ForgettingScope, lines: Sequence[ForgetLine]) -> Iterato
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Journal:
-    """What is being forgotten: the lines, and whether they have gone from the notes."""
+    """What is being forgotten: the lines, and whether they are already gone from the notes."""
 
     lines: tuple[Marked, ...]
     is_cut: bool = False
@@ -279,7 +279,7 @@ class _Journal:
 
 @asynccontextmanager
 async def _alone(forgotten: Forgotten) -> AsyncIterator[None]:
-    await asyncio.to_thread(forgotten.key)  # makes the folder
+    await asyncio.to_thread(forgotten.key)  # creates the folder
     async with file_lock(forgotten.lock_path, owner="forget", patience_s=PATIENCE_S) as is_ours:
         if not is_ours:
             problem = "another process has been forgetting something for a long time"
@@ -309,12 +309,12 @@ async def _carry_out(memory: ForgettingScope, notes: Notes, journal: _Journal) -
         try:
             for path in await asyncio.to_thread(_paths_to_cut, notes, journal.lines):
                 await _cut(memory, notes, path, journal.lines, hashing)
-        except NoteNotWritten as error:  # in spite of what was tried before; the next opening goes on
+        except NoteNotWritten as error:  # despite the check before; the next opening resumes
             forgotten.pending = {error.path: str(error)}
             raise
         memory.recent.clear()
         await asyncio.to_thread(_write_journal, forgotten, _Journal(lines=journal.lines, is_cut=True))
-    stores += [*await _erase(memory, Forgetting(lines=lines)), *_given_away(memory, lines)]
+    stores += [*await _erase(memory, Forgetting(lines=lines)), *_foreign_copies(memory, lines)]
     forgotten.pending = pending = {one.store: one.pending for one in stores if one.pending}
     rest = _Journal(lines=journal.lines, is_cut=True) if pending else None
     await asyncio.to_thread(forgotten.follow, memory.able.keys() - pending.keys())
@@ -337,7 +337,7 @@ async def _carry_out(memory: ForgettingScope, notes: Notes, journal: _Journal) -
 async def _mask_records(
     memory: ForgettingScope, lines: Sequence[ForgetLine], *, is_rehearsal: bool = False
 ) -> list[Holding]:
-    """Mask what quotes the lines in the log and in the feedback store; what happened stays told there."""
+    """Mask what quotes the lines in the log and the feedback store; the events themselves stay."""
     quotations = Quotations(one for line in lines for one in statements_of(line.text))
     if not quotations:
         return []
@@ -370,7 +370,7 @@ async def _mask_with(
 
 
 async def _require_writable(memory: ForgettingScope, notes: Notes, lines: Sequence[Marked]) -> None:
-    """Try what cutting needs, before anything is done that lasts.
+    """Check that the notes can be cut, before anything permanent is done.
 
     Raises:
         NoteNotWritten: a note cannot be changed.
@@ -412,12 +412,12 @@ async def _cut(
         return
     async with NoteFile(memory.workspace_dir, path, extra_paths=notes.extra_paths) as note:
         left = await note.change(change)
-        if left.strip() == RETAIN_HEADING and path not in MAIN_FILES:  # `remember` had made it
+        if left.strip() == RETAIN_HEADING and path not in MAIN_FILES:  # the heading was written by `remember`
             await note.remove(left)
 
 
 async def _erase(memory: ForgettingScope, wanted: Forgetting) -> list[Holding]:
-    """Have every backend forget; one that cannot now is pending, and so is one that could not be opened."""
+    """Make every backend forget; those that cannot now, or could not be opened, are pending."""
     stores = await _each(memory, lambda backend: backend.erase(wanted), otherwise="everything")
     lost = (Holding(store=id_, what="everything", count=0, pending=why) for id_, why in memory.lost.items())
     return [*stores, *lost]
@@ -433,7 +433,7 @@ def _read_journal(forgotten: Forgotten) -> _Journal | None:
         return _Journal(lines=tuple(Marked(*line) for line in wire["lines"]), is_cut=wire["isCut"])
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (LookupError, TypeError, ValueError):  # damaged: the tombstones still tell what is to go
+    except (LookupError, TypeError, ValueError):  # damaged: the tombstones still know what has to go
         return _Journal(lines=(), is_cut=True)
 
 

@@ -1,4 +1,4 @@
-"""What forgetting hands around: what would go, what went, and what is left to others."""
+"""The values of forgetting: what would go, what went, and what others still have to do."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,8 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 class ForgetLine:
     """Lines of a note: one statement. `is_copy` says that it is another line that says the same.
 
-    `token` lets this one alone be forgotten. `stays` says why it is hidden but not cut out of its file, and
-    what to do about that.
+    `token` allows forgetting only this one. `stays` says why it is hidden but not cut out of its file, and
+    how to fix that.
     """
 
     path: str
@@ -30,10 +30,10 @@ class ForgetLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What a store holds of something: so many of a kind, such as 2 passages or 1 fact.
+    """What a store has of something: a count of a kind, such as 2 passages or 1 fact.
 
-    `examples` are some of them, as short texts or places. `stays` says why it cannot be removed; `pending`
-    why it was not yet.
+    `examples` are some of them, as short texts or places. `stays` says why it cannot be removed, `pending`
+    why it has not been yet.
     """
 
     store: str
@@ -46,22 +46,23 @@ class Holding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgetting:
-    """What a backend is to forget: lines that go from notes, or have gone from them.
+    """What a backend has to forget: lines that will be removed from notes, or have been.
 
-    After a program was killed their text may not be known any more. They are without it then, and the sources
-    have to be read again: what was forgotten is hidden in what is read.
+    After a crash their text may no longer be known. Then they have none, and the sources have to be read
+    again:
+    forgotten text is hidden in what is read.
     """
 
     lines: Sequence[ForgetLine]
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Return the notes that the lines are of, as results name them."""
+        """Return the notes of the lines, as named in results."""
         return tuple(dict.fromkeys(line.path for line in self.lines))
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Return the texts that are still known, each once."""
+        """Return the distinct texts that are still known."""
         return tuple(dict.fromkeys(line.text for line in self.lines if line.text))
 
     @property
@@ -74,8 +75,9 @@ class Forgetting:
 class ForgetPlan:
     """What would be forgotten, line by line and store by store; nothing is removed yet.
 
-    `token` confirms exactly this: it is bound to the text of the lines. It is empty where a choice has to be
-    made first: `candidates` are then all lines to choose from, the best with tokens of their own.
+    `token` confirms exactly this: it is bound to the text of the lines. It is empty if a choice has to be
+    made first:
+    `candidates` are then the lines to choose from, the best ones with tokens of their own.
     """
 
     target: str
@@ -87,10 +89,9 @@ class ForgetPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetReport:
-    """What was forgotten. `is_done` is false where nothing was removed, a line stays in its file, or a store
-    has yet to follow.
+    """What was forgotten. `is_done` is false if nothing was removed, a line stays, or a store is pending.
 
-    `plan` is set where the notes had changed since the plan was made: nothing was removed, and this is what
+    `plan` is set if the notes had changed since the plan was made: nothing was removed, and this is what
     would go now.
     """
 
@@ -101,5 +102,5 @@ class ForgetReport:
 
     @property
     def pending(self) -> tuple[Holding, ...]:
-        """Return the stores that follow as soon as they can."""
+        """Return the stores that will follow as soon as they can."""
         return tuple(one for one in self.stores if one.pending)

@@ -1,8 +1,8 @@
-"""What two texts have to have in common to say the same: their words, whatever stands between them (pure).
+"""Compares what texts say by their words, whatever is in between (pure).
 
-A note is read as lines that can be forgotten: a retained line with what goes on below it, or any other line.
-The words of a retained line are those of its entities and its sentence; type, confidence, tags and id may
-change. Chinese, Japanese and Korean characters are words of their own.
+A note is read as lines that can be forgotten: a retained line with its continuation, or any other line. The
+words of a retained line are those of its entities and its sentence; type, confidence, tags and id may change.
+Chinese, Japanese and Korean characters are words of their own.
 """
 
 import re
@@ -26,14 +26,14 @@ _YEAR = re.compile(r"(?:19|20)\d{2}")
 _YEAR_OF_A_DAY = re.compile(r"(?<!\d)(?:19|20)\d{2}(?=-\d{2}-\d{2}(?!\d))")
 _STRUCTURE = re.compile(r"#{1,6}\s|`{3}|~{3}|[-*_=|: ]+$")
 
-TELLING = 4
-"""So many words in a row are somebody's statement; fewer may stand anywhere by chance."""
+MIN_QUOTED_WORDS = 4
+"""This many words in a row are a quotation; fewer may occur anywhere by chance."""
 EDGES = (2, 3)
-"""So many words at the end of a text that was cut are a quotation too."""
+"""This many words at the end of a text that was cut are a quotation too."""
 
 
 class Word(NamedTuple):
-    """A word of a text, as it is compared, and where it stands."""
+    """A word of a text, folded for comparison, and its place."""
 
     word: str
     start: int
@@ -42,7 +42,7 @@ class Word(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """A line of a note that can be forgotten; `words` are all it says, `said` its sentence alone.
+    """A line of a note that can be forgotten; `words` are all its words, `said` those of its sentence.
 
     `id` is the block id of a retained line. Headings and the like are lines, but state nothing.
     """
@@ -55,15 +55,15 @@ class Statement:
     id: str | None = None
 
     @property
-    def is_telling(self) -> bool:
-        """Return whether it says enough to be known again: a heading or a single plain word does not."""
+    def is_recognisable(self) -> bool:
+        """Return whether it says enough to be recognised: a heading or a single plain word does not."""
         if _STRUCTURE.match(self.text.lstrip()):
             return False
         return len(self.words) > 1 or any(map(_has_digits, self.words))
 
 
 def words_with_places(text: str) -> Iterator[Word]:
-    """Yield the words of a text in their order."""
+    """Yield the words of a text in order."""
     for found in _WORD.finditer(text):
         yield Word(normalize("NFKC", found[0]).casefold(), found.start(), found.end())
 
@@ -74,7 +74,7 @@ def words_of(text: str) -> Words:
 
 
 def statements_of(note: str) -> Iterator[Statement]:
-    """Yield the lines of a note that are not blank, each retained line as one."""
+    """Yield the non-blank lines of a note, each retained line as one."""
     note = note.replace("\r\n", "\n")
     lines = note.split("\n")
     retained = {line.start_line: line for line in retained_lines(note, everywhere=True)}
@@ -96,27 +96,27 @@ def statements_of(note: str) -> Iterator[Statement]:
 
 
 def can_be_quoted(said: Words) -> bool:
-    """Return whether these words, in a row within a longer text, are known to be a quotation."""
+    """Return whether these words, in a row within a longer text, count as a quotation."""
     weight = sum(0.5 if _IS_CJK.match(word) else 1 for word in said)
-    return weight >= TELLING or (len(said) > 1 and any(map(_has_digits, said)))
+    return weight >= MIN_QUOTED_WORDS or (len(said) > 1 and any(map(_has_digits, said)))
 
 
 def contains(words: Words, said: Words) -> bool:
-    """Return whether some words stand in a row among others."""
+    """Return whether words occur in a row among others."""
     joined, wanted = "\0".join(words), "\0".join(said)
     return f"\0{wanted}\0" in f"\0{joined}\0"
 
 
 class Quotations:
-    """Finds what quotes statements, also in part: at least `TELLING` of their words in a row, or a number.
+    """Finds quotations of statements, even partial: `MIN_QUOTED_WORDS` of their words in a row, or a number.
 
-    The year of a day or a month is no such number: it stands in most texts and questions about that year.
-    Where a text begins or ends, it may be cut: fewer words count there. So they do beside what was taken out
-    of it before, and a piece of a statement that is left between is a quotation whatever its length.
+    The year of a date is not such a number: it occurs in most texts about that year. At the start or end of a
+    text, which may have been cut, fewer words suffice. So they do next to a place from which something was
+    removed, and a piece of a statement left between two such places is a quotation of any length.
     """
 
     def __init__(self, statements: Iterable[Statement]) -> None:
-        telling = [one for one in statements if one.is_telling]
+        telling = [one for one in statements if one.is_recognisable]
         said = {words for one in telling for words in (one.said, words_of(one.text))}
         self._said = said
         self._runs = {run for words in said for run in _runs(words)}
@@ -126,13 +126,13 @@ class Quotations:
         self._marks = {word for one in telling for word in _marks_in(one)}
         every = frozenset(word for words in said for word in words)
         self.words = frozenset(one for one in every if len(one) > 3 or _IS_CJK.match(one)) or every
-        """Every text that quotes has one of these words."""
+        """Every text with a quotation has one of these words."""
 
     def __bool__(self) -> bool:
         return bool(self._runs)
 
     def masked(self, text: str, instead: str) -> str:
-        """Return a text with something else in the place of what quotes."""
+        """Return a text with its quotations replaced."""
         pieces = text.split(instead)
         return instead.join(self._masked(one, instead, is_piece=len(pieces) > 1) for one in pieces)
 
@@ -150,12 +150,12 @@ class Quotations:
                 quoted[:size] = [True] * size
             if words[-size:] in self._beginnings:
                 quoted[-size:] = [True] * size
-        del quoted[len(words) :]  # a text may be shorter than a run or an edge
+        del quoted[len(words) :]  # the text may be shorter than a run or an edge
         return without(text, joined_spans(places, quoted), instead) if any(quoted) else text
 
 
 def joined_spans(words: list[Word], chosen: list[bool]) -> list[tuple[int, int]]:
-    """Return where the chosen words stand, neighbours as one."""
+    """Return the spans of the chosen words, neighbours joined."""
     spans: list[tuple[int, int]] = []
     for at, (word, is_chosen) in enumerate(zip(words, chosen, strict=True)):
         if is_chosen and at and chosen[at - 1]:
@@ -166,7 +166,7 @@ def joined_spans(words: list[Word], chosen: list[bool]) -> list[tuple[int, int]]
 
 
 def without(text: str, spans: Iterable[tuple[int, int]], instead: str) -> str:
-    """Return a text with something else in the place of some parts of it."""
+    """Return a text with some spans replaced."""
     reached, parts = 0, []
     for begin, end in spans:
         parts += [text[reached:begin], instead]
@@ -175,19 +175,19 @@ def without(text: str, spans: Iterable[tuple[int, int]], instead: str) -> str:
 
 
 def _runs(words: Words) -> Iterator[Words]:
-    size = min(TELLING, len(words))
+    size = min(MIN_QUOTED_WORDS, len(words))
     if size > 1 or can_be_quoted(words):
         yield from (words[at : at + size] for at in range(len(words) - size + 1))
 
 
 def _marks_in(statement: Statement) -> set[str]:
-    """Return the numbers of a statement, without those that it has only as the year of a day or a month."""
+    """Return the numbers in a statement, except those that only occur as the year of a date."""
     text, rest = statement.text, statement.text
     for mention in reversed(time_mentions(text)):
         if "-" in (mention.hint.date or ""):
             days = _YEAR.sub("", text[mention.start : mention.end])
             rest = f"{rest[: mention.start]}{days}{rest[mention.end :]}"
-    rest = _YEAR_OF_A_DAY.sub("", rest)  # also in paths, where it is no time
+    rest = _YEAR_OF_A_DAY.sub("", rest)  # also in paths, where it is not a time
     return {word for word in words_of(rest) if len(word) > 3 and _has_digits(word)}
 
 

@@ -1,7 +1,7 @@
-"""Finds the lines that a target means: a place, the id of a retained line, or a query (reads notes).
+"""Finds the lines that a target refers to: a place, the id of a retained line, or a query (reads notes).
 
-A plan's token names the lines by their places and by keyed hashes of what they say, so that it confirms
-exactly what was shown, and holds nothing of it.
+A plan's token names the lines by place and by keyed hashes of their words, so that it confirms exactly what
+was shown, and contains none of it.
 """
 
 import base64
@@ -23,17 +23,17 @@ from composable_memory.paths import is_note
 from composable_memory.reflect.entity_pages import is_own_line, own_lines
 
 MOST_CANDIDATES = 20
-"""So many have a token of their own; the others are chosen by their place."""
+"""How many candidates get a token of their own; the others can be chosen by place."""
 ENOUGH = 0.5
-"""The share of a query's words, by their length, that a candidate has at least."""
+"""The share of a query's words, weighted by length, that a candidate must have."""
 NEARLY_AS_GOOD = 0.75
-"""How near to the best candidate another one has to come."""
+"""The share of the best candidate's score that another one must reach."""
 _BEGINNING = "forget1."
 _ID = re.compile(r"\^?([A-Za-z0-9-]{2,64})")
 
 
 class Marked(NamedTuple):
-    """A line of a note by its place and the keyed hash of its words, as tokens and journals name it."""
+    """A line of a note by its place and the keyed hash of its words, as in tokens and journals."""
 
     path: str
     start_line: int
@@ -41,23 +41,23 @@ class Marked(NamedTuple):
     words: str
 
     def is_at(self, one: Statement) -> bool:
-        """Return whether a statement stands at this place."""
+        """Return whether a statement is at this place."""
         return (one.start_line, one.end_line) == (self.start_line, self.end_line)
 
 
 class Found(NamedTuple):
-    """The lines that a target means, or those to choose from."""
+    """The lines that a target refers to, or those to choose from."""
 
     chosen: Sequence[NoteLine] = ()
     candidates: Sequence[NoteLine] = ()
 
 
 def look_up(notes: Notes, target: str, *, everything: bool) -> Found:
-    """Return what a target means; with `everything` all that fits it.
+    """Return what a target refers to; with `everything`, all lines that match.
 
     Raises:
         InvalidArgument: it is an id that no line has.
-        MemoryPathError: it is a place in which there is nothing.
+        MemoryPathError: there is nothing at the place.
     """
     if placed := _at_place(notes, target):
         return Found(placed)
@@ -76,7 +76,7 @@ def look_up(notes: Notes, target: str, *, everything: bool) -> Found:
 
 
 def lines_in(notes: Notes, path: str, first: int, last: int) -> list[NoteLine]:
-    """Return the statements that have a line between two lines of a note, these included."""
+    """Return the statements of a note that overlap lines `first` to `last`."""
     return [
         NoteLine(path, one)
         for one in notes.statements(path, first, last)
@@ -87,10 +87,8 @@ def lines_in(notes: Notes, path: str, first: int, last: int) -> list[NoteLine]:
 def copies_of(
     notes: Notes, chosen: Sequence[NoteLine], among: Iterable[NoteLine] | None = None
 ) -> list[NoteLine]:
-    """Return the other lines, of all or `among` some, that say the same as those that were chosen, or repeat
-    them in pages.
-    """
-    wanted = {line.statement.words for line in chosen if line.statement.is_telling}
+    """Return other lines, of all or `among` some, that say the same as chosen ones, or are their copies."""
+    wanted = {line.statement.words for line in chosen if line.statement.is_recognisable}
     telling = {max(words, key=len) for words in wanted}
     ids = {line.statement.id for line in chosen if line.statement.id}
     clues = [*telling, *map(str.casefold, ids)]
@@ -106,7 +104,7 @@ def copies_of(
 
 
 def _repeats(one: Statement, chosen: Iterable[NoteLine], ids: Iterable[str]) -> bool:
-    """Return whether a line that a reflection wrote is made from one that was chosen."""
+    """Return whether a line written by a reflection was copied from a chosen one."""
     if not is_own_line(one.text):
         return any(re.search(rf"\^{re.escape(id_)}-[0-9a-f]{{4}}\s*$", one.text) for id_ in ids)
     is_cited = any(re.search(rf"\^{re.escape(id_)}(?![A-Za-z0-9])", one.text) for id_ in ids)
@@ -128,7 +126,7 @@ def _at_place(notes: Notes, target: str) -> list[NoteLine]:
     found = lines_in(notes, cited.path, cited.start_line, cited.end_line)
     if not found:
         raise MemoryPathError(target, "there is nothing in these lines to forget")
-    # What a reflection wrote goes with the line that it is from, or the next one writes it again.
+    # What a reflection has copied goes together with its source, or the next one would write it again.
     keys = own_lines("\n".join(line.statement.text for line in found)).keys()
     sources = notes.saying([*map(str.casefold, keys)], lambda one: one.id in keys) if keys else ()
     return [*found, *sources]
@@ -142,7 +140,7 @@ def _one_or_choice(found: Sequence[NoteLine], everything: bool) -> Found:
 
 
 def _matching(notes: Notes, query: str) -> tuple[bool, list[NoteLine]]:
-    """Return the lines that fit a query, best first, and whether they have all of its words."""
+    """Return the lines that match a query, best first, and whether they have all of its words."""
     asked = words_of(query)
     weight = sum(map(len, asked))
     if not asked:
@@ -151,10 +149,10 @@ def _matching(notes: Notes, query: str) -> tuple[bool, list[NoteLine]]:
     def share(one: Statement) -> float:
         return sum(len(word) for word in asked if word in one.words) / weight
 
-    found = [*notes.saying(asked, lambda one: one.is_telling and share(one) >= ENOUGH)]
+    found = [*notes.saying(asked, lambda one: one.is_recognisable and share(one) >= ENOUGH)]
     ids = {line.statement.id for line in found if line.statement.id}
     own = [line for line in found if not is_own_line(line.statement.text)]
-    # What a reflection wrote is no line to choose beside its source, with which it goes.
+    # What a reflection has copied is no separate candidate: it goes together with its source.
     found = [line for line in found if line in own or not _repeats(line.statement, own, ids)]
     exact = [line for line in found if asked in (line.statement.words, line.statement.said)]
     best = max((share(line.statement) for line in found), default=0.0)
@@ -167,7 +165,7 @@ def _matching(notes: Notes, query: str) -> tuple[bool, list[NoteLine]]:
 
 
 def marked(lines: Iterable[NoteLine], hashing: Tombstones) -> list[Marked]:
-    """Return lines as tokens and journals name them."""
+    """Return lines as named in tokens and journals."""
     return [
         Marked(path, one.start_line, one.end_line, hashing.hash(one.words or (one.text,)))
         for path, one in lines
@@ -175,17 +173,17 @@ def marked(lines: Iterable[NoteLine], hashing: Tombstones) -> list[Marked]:
 
 
 def token_of(notes: Notes, lines: Sequence[Marked], hashing: Tombstones) -> str:
-    """Return the token that confirms that these lines are to go as they stand now; it has our seal."""
+    """Return a signed token that confirms forgetting these lines as they are now."""
     wire = json.dumps([digest_of(notes, lines, hashing), *lines], separators=(",", ":"))
     body = base64.urlsafe_b64encode(wire.encode()).decode().rstrip("=")
     return f"{_BEGINNING}{body}.{hashing.hash([body])}"
 
 
 def read_token(token: str, hashing: Tombstones) -> tuple[str, list[Marked]]:
-    """Return the digest and the lines of a token.
+    """Return the digest and the lines in a token.
 
     Raises:
-        InvalidArgument: it is none, or of another workspace, or was changed.
+        InvalidArgument: it is not a token, or of another workspace, or was changed.
     """
     body, _, seal = token.strip().removeprefix(_BEGINNING).rpartition(".")
     if not compare_digest(seal.encode(errors="replace"), hashing.hash([body]).encode()):
@@ -196,7 +194,7 @@ def read_token(token: str, hashing: Tombstones) -> tuple[str, list[Marked]]:
 
 
 def standing_lines(notes: Notes, lines: Sequence[Marked], hashing: Tombstones) -> list[NoteLine]:
-    """Return those of the lines of a token or journal that still stand in their notes, wherever by now."""
+    """Return the lines of a token or journal that are still in their notes, wherever they are now."""
     return [
         NoteLine(path, one)
         for path in dict.fromkeys(line.path for line in lines)
@@ -207,16 +205,20 @@ def standing_lines(notes: Notes, lines: Sequence[Marked], hashing: Tombstones) -
 def standing(
     every: Sequence[Statement], path: str, lines: Sequence[Marked], hashing: Tombstones
 ) -> list[Statement]:
-    """Return which statements of a note, which may have been edited since, are lines that were chosen.
+    """Return the statements of a note, which may have been edited since, that are chosen lines.
 
-    What says nothing, such as a heading, is only where it stood; what says something wherever it is by now,
-    but never more often than it was chosen.
+    A line that says nothing, such as a heading, is only recognised at its old place; any other wherever it is
+    now, but never more often than it was chosen.
     """
     names = marked([NoteLine(path, one) for one in every], hashing)
     found, left = dict[int, Statement](), [line for line in lines if line.path == path]
     for is_exact in (True, False):
         for at, (one, name) in enumerate(zip(every, names, strict=True)):
-            fits = name in left if is_exact else one.is_telling and any(name.words == it.words for it in left)
+            fits = (
+                name in left
+                if is_exact
+                else one.is_recognisable and any(name.words == it.words for it in left)
+            )
             if fits and at not in found:
                 found[at] = one
                 left.remove(
@@ -226,7 +228,7 @@ def standing(
 
 
 def digest_of(notes: Notes, lines: Sequence[Marked], hashing: Tombstones) -> str:
-    """Return a hash of what stands at some places now."""
+    """Return a hash of the present content of some places."""
     first = min((one.start_line for one in lines), default=1)
     last = max((one.end_line for one in lines), default=1)
     said = {path: notes.statements(path, first, last) for path in dict.fromkeys(line.path for line in lines)}
@@ -237,7 +239,7 @@ def digest_of(notes: Notes, lines: Sequence[Marked], hashing: Tombstones) -> str
 def forget_lines(
     notes: Notes, lines: Iterable[NoteLine], tokens: Iterable[str] = (), *, is_copy: bool = False
 ) -> list[ForgetLine]:
-    """Return lines as a plan shows them; the first of them have tokens."""
+    """Return lines as shown in a plan; the first of them have tokens."""
     shown = [*lines]
     stays = {path: notes.why_uncut(path) for path in dict.fromkeys(line.path for line in shown)}
     return [

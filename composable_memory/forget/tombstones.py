@@ -1,8 +1,8 @@
-"""What was forgotten of a workspace, kept as keyed hashes: it is known again, and cannot be read.
+"""What was forgotten in a workspace, as keyed hashes: it can be recognised, but not read.
 
-The key is a file beside them that no backup, export or log holds, so whoever has the hashes alone cannot try
-out short texts; who has the whole state folder can only confirm a guess. Of the words that a statement begins
-with two bytes are kept as well, which tell nobody anything and spare most comparisons.
+The key is a file beside them that is in no backup, export or log, so the hashes alone do not allow guessing
+short texts; with the whole state folder one can only confirm a guess. For the first words of a statement, two
+bytes of hash are kept as well, which reveal nothing and save most comparisons.
 """
 
 import json
@@ -29,19 +29,19 @@ from composable_memory_ops_logs.private_files import make_private_folder, replac
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 FOLDER = "forgotten"
-"""In the state folder, with a folder for each workspace."""
+"""In the state folder, with a subfolder for each workspace."""
 INSTEAD = "[forgotten]"
 CHECKSUM = "checksum"
-"""In the first line of the file: a hash of the rest, with the key, so that damage to either is seen."""
+"""In the first line of the file: a keyed hash of the rest, which reveals damage to either."""
 KEY_BYTES = 32
 KEPT_CHARS = 4000
 BEGINNING = 2
-"""Of so many words the first hash is; no quotation is shorter."""
+"""How many words the short hash covers; no quotation is shorter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
-    """The hashes of one statement: of all its words, and of the `length` words that it quotes, if any."""
+    """Hashes of one statement: of all its words, and of the `length` words of its sentence, if quotable."""
 
     words: str
     said: str = ""
@@ -61,14 +61,14 @@ class Tombstones:
         for one in stones:
             if one.said:
                 self._lengths.setdefault(one.beginning, set()).add(one.length)
-        # The same passages are found again and again; whole notes and transcripts are not kept.
+        # The same passages are found again and again; whole notes and transcripts are not cached.
         self._hidden: Callable[[str, MemorySource], str] = lru_cache(maxsize=2048)(self._hide)
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Tombstones":
-        """Return tombstones of texts that are known, to use while they are and then throw away."""
+        """Return tombstones for known texts, for temporary use."""
         bare = cls(b"", ())
-        found = (one for text in texts for one in statements_of(text) if one.is_telling)
+        found = (one for text in texts for one in statements_of(text) if one.is_recognisable)
         return cls(b"", [bare.stone_of(one) for one in found])
 
     def __bool__(self) -> bool:
@@ -76,20 +76,20 @@ class Tombstones:
 
     @property
     def digest(self) -> str:
-        """Return what tells these tombstones from others; empty where nothing was forgotten."""
+        """Return a hash that identifies this set of tombstones; empty if there are none."""
         return self.hash((one.words for one in self.stones), size=4) if self.stones else ""
 
     def hide(self, text: str, source: MemorySource) -> str:
-        """Return a text with what was forgotten blank, and as many lines as before.
+        """Return a text with forgotten parts blanked, and the same number of lines.
 
-        Of notes, whole lines are; of what was said in a session, also words within a line.
+        In notes, whole lines are blanked; in what was said in a session, also words within a line.
         """
         if not self.stones:
             return text
         return self._hidden(text, source) if len(text) <= KEPT_CHARS else self._hide(text, source)
 
     def hide_in_excerpt(self, text: str) -> str:
-        """Return what may be cut off at its end without what was forgotten, also where that is cut off."""
+        """Return a text whose end may be cut off, without forgotten parts, even if those are cut off too."""
         if not self.stones:
             return text
         return self._without_quotations(self._hide(text, "memory"), is_excerpt=True)
@@ -99,7 +99,7 @@ class Tombstones:
         return self.hash(one.words) in self._words
 
     def stone_of(self, one: Statement) -> Tombstone:
-        """Return the tombstone of a statement."""
+        """Return the tombstone for a statement."""
         if not can_be_quoted(one.said):
             return Tombstone(words=self.hash(one.words))
         return Tombstone(
@@ -130,7 +130,7 @@ class Tombstones:
             quoted = [False] * len(words)
             for at in range(len(words) - BEGINNING + 1):
                 for size in self._lengths.get(self._beginning(words[at : at + BEGINNING]), ()):
-                    # The last word may be cut as well, so that even as many words are not the same.
+                    # The last word may be cut too, so equal length does not mean equal words.
                     is_cut = is_excerpt and number == len(lines) - 1 and at + size >= len(words)
                     if is_cut or self._said.get(self.hash(words[at : at + size])) == size:
                         end = min(at + size, len(words))
@@ -147,9 +147,9 @@ _NONE = Tombstones(b"", ())
 
 
 class Forgotten:
-    """The tombstones in the state folder of a workspace; reads and writes files, so call it in a thread.
+    """The tombstones in the state folder of a workspace; reads and writes files: call it in a thread.
 
-    Whoever writes holds `lock_path`. What another process wrote is noticed.
+    Writers must hold `lock_path`. Changes by other processes are noticed.
     """
 
     def __init__(self, state_dir: Path, workspace_id: str) -> None:
@@ -165,14 +165,14 @@ class Forgotten:
 
     @property
     def known(self) -> Tombstones:
-        """Return the tombstones as of the last look, without looking."""
+        """Return the tombstones as last read, without reading."""
         return self._now
 
     def now(self) -> Tombstones:
-        """Return the tombstones there are.
+        """Return the present tombstones.
 
         Raises:
-            BackendUnavailable: their file, or the key that they are made with, is damaged.
+            BackendUnavailable: their file, or their key, is damaged.
         """
         try:
             found = self._stones_path.stat()
@@ -185,13 +185,13 @@ class Forgotten:
                 key, data = self.key(), self._stones_path.read_bytes()
                 head, _, rest = data.partition(b"\n")
                 written = json.loads(head)
-                if CHECKSUM not in written:  # as earlier versions wrote it
+                if CHECKSUM not in written:  # written by an earlier version
                     rest = data
                 elif written[CHECKSUM] != _checksum(rest, key):
                     raise ValueError("it, or the key beside it, is not what was written")
                 stones = [Tombstone(**json.loads(line)) for line in rest.splitlines()]
             except (TypeError, ValueError) as error:
-                # Without them what was forgotten would come back, so nothing goes on without them.
+                # Without tombstones forgotten text would come back, so refuse to go on.
                 problem = f"{self._stones_path}, which says what was forgotten, is damaged ({error})"
                 fix = "take it back from a backup, or delete it and forget again what comes back"
                 raise BackendUnavailable("forget", problem, fix=fix, operation="read") from error
@@ -199,62 +199,62 @@ class Forgotten:
         return self._now
 
     def hide(self, text: str, source: MemorySource) -> str:
-        """Return a text with what was forgotten blank, and as many lines as before."""
+        """Return a text with forgotten parts blanked, and the same number of lines."""
         return self.now().hide(text, source)
 
     def digest(self) -> str:
-        """Return what tells all that was forgotten from what was before; empty where nothing was."""
+        """Return a hash that identifies everything forgotten so far; empty if nothing was."""
         return self.now().digest
 
     def holds(self, text: str) -> bool:
-        """Return whether a text says what was forgotten."""
+        """Return whether a text contains something forgotten."""
         return self.hide(self.hide(text, "memory"), "sessions") != text
 
     def hashing(self) -> Tombstones:
-        """Return tombstones that can hash, also where nothing was forgotten yet."""
+        """Return tombstones that can hash, even if nothing was forgotten yet."""
         return Tombstones(self.key(), self.now().stones)
 
     def bury(self, statements: Iterable[Statement]) -> Sequence[Tombstone]:
-        """Keep tombstones of these statements, as far as they can be known again; return those."""
+        """Store tombstones for those statements that can be recognised; return these tombstones."""
         before = self.hashing()
-        stones = [before.stone_of(one) for one in statements if one.is_telling]
-        self.call_all()
+        stones = [before.stone_of(one) for one in statements if one.is_recognisable]
+        self.require_all_to_follow()
         self._write([*dict.fromkeys((*before.stones, *stones))])
         return stones
 
     def is_unfinished(self, backend_ids: Iterable[str]) -> bool:
-        """Return whether something has yet to be forgotten, by one of some backends or in the notes."""
+        """Return whether something has yet to be forgotten, in the notes or by one of these backends."""
         return self.journal_path.exists() or bool(self.behind(backend_ids))
 
     def behind(self, backend_ids: Iterable[str]) -> frozenset[str]:
-        """Return who has not followed: the memory was open without them when something was forgotten."""
+        """Return the backends that are behind: something was forgotten while they were not open."""
         calls, followed = self._followers()
         return frozenset(one for one in backend_ids if followed.get(one, 0) < calls)
 
-    def call_all(self) -> None:
-        """Have all backends follow anew, also those that the memory is open without."""
+    def require_all_to_follow(self) -> None:
+        """Make all backends follow again, including those not open now."""
         calls, followed = self._followers()
         self._write_followers(calls + 1, followed)
 
     def follow(self, backend_ids: Iterable[str]) -> None:
-        """Keep that some backends have followed."""
+        """Record that some backends have followed."""
         calls, followed = self._followers()
         self._write_followers(calls, {**followed, **dict.fromkeys(backend_ids, calls)})
 
     def _followers(self) -> tuple[int, Mapping[str, int]]:
-        """Return how often there was something to follow, and how far each backend has come."""
+        """Return the number of times there was something to follow, and how far each backend has come."""
         try:
             wire = json.loads(self._followers_path.read_bytes())
             return int(wire["calls"]), {one: int(calls) for one, calls in wire["followed"].items()}
         except (AttributeError, FileNotFoundError, LookupError, NotADirectoryError, TypeError, ValueError):
-            return int(bool(self.now())), {}  # whoever may have followed does so once more
+            return int(bool(self.now())), {}  # unknown who has followed: all do so again
 
     def _write_followers(self, calls: int, followed: Mapping[str, int]) -> None:
         wire = {"calls": calls, "followed": followed}
         replace_file(self._followers_path, json.dumps(wire).encode(), survives="power cut")
 
     def lift(self, text: str) -> bool:
-        """Let the lines of a text be remembered again; return whether one of them was forgotten."""
+        """Allow the lines of a text to be remembered again; return whether one of them was forgotten."""
         before = self.now()
         said = {before.hash(one.words) for one in statements_of(text)} if before else set()
         kept = [one for one in before.stones if not said & {one.words, one.said}]
@@ -264,7 +264,7 @@ class Forgotten:
         return True
 
     def key(self) -> bytes:
-        """Return the key of this workspace; the first call makes it."""
+        """Return the key of this workspace; the first call creates it."""
         path = self.folder / "key"
         with suppress(FileNotFoundError):
             if len(known := path.read_bytes()) == KEY_BYTES:
@@ -273,7 +273,7 @@ class Forgotten:
         fresh = path.with_name(f"key.{os.urandom(6).hex()}")
         replace_file(fresh, os.urandom(KEY_BYTES), survives="power cut")
         try:
-            os.link(fresh, path)  # whoever comes second uses the first one's
+            os.link(fresh, path)  # fails if another process was first, whose key is then used
         except FileExistsError:
             pass
         finally:

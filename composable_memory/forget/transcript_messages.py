@@ -1,7 +1,7 @@
-"""The messages of transcripts as lines that can be forgotten, and blanking them in their file.
+"""Transcript messages as lines that can be forgotten, and blanking them in their file.
 
-An agent may append to its transcript at any moment, and keep it open: so bytes are overwritten in their
-place, as many as there were. Nothing moves, no line goes, and what is appended meanwhile is not touched.
+An agent may append to its transcript at any moment, and keep it open: so bytes are overwritten in place.
+Nothing moves, no line is removed, and what is appended meanwhile is not touched.
 """
 
 import json
@@ -13,32 +13,32 @@ from itertools import product
 from pathlib import Path
 
 from composable_memory.errors import NoteNotWritten
-from composable_memory.forget.statement_matching import TELLING, Statement, statements_of, words_of
+from composable_memory.forget.statement_matching import MIN_QUOTED_WORDS, Statement, statements_of, words_of
 from composable_memory.forget.tombstones import INSTEAD
 from composable_memory.paths import opened_file
 from composable_memory.transcripts import masked_line, message_in, messages_of, record_of, texts_in
 
 _NAME = re.compile(r"sessions/([^/\\\0]+\.jsonl)")
 _STRING = re.compile(rb'("(?:[^"\\]++|\\.)*+")(\s*:)?')
-"""A string in a line of JSON, and what shows that it is the name of a field."""
+"""A string in a line of JSON, and what shows that it is a field name."""
 _SPOKEN = (b'"text"', b'"content"', b'"message"')
-"""The fields of what was said. In others, a string without a space may be an id, a path or a kind."""
+"""The fields with what was said. In others, a string without a space may be an id, a path or a kind."""
 _EDGE = "(?!(?<=[A-Za-z0-9])(?=[A-Za-z0-9]))"
-"""No place within a word."""
+"""Matches except within a word."""
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
 
 
 def transcript_file(path: str, folder: Path | None) -> Path | None:
-    """Return where a transcript in a folder is that results name by `path`; None for anything else."""
+    """Return the file of the transcript that results name by `path`; None for any other path."""
     found = _NAME.fullmatch(path)
     return folder / found[1] if found and folder else None
 
 
 def statements_in(file: Path, first: int = 1, last: int | None = None) -> Iterator[Statement]:
-    """Yield the messages of a transcript that say enough to be known again, each as one statement.
+    """Yield the messages of a transcript that say enough to be recognised, each as one statement.
 
-    With `first` and `last` those between two of its lines, these included. None where it cannot be read.
-    Reads the file, so call it in a thread.
+    `first` and `last` restrict them to these lines, inclusive. Yields none if it cannot be read. Reads the
+    file: call it in a thread.
     """
     try:
         with opened_file(file) as (descriptor, _), os.fdopen(descriptor, "rb", closefd=False) as source:
@@ -47,21 +47,21 @@ def statements_in(file: Path, first: int = 1, last: int | None = None) -> Iterat
         return
     for message in messages_of("\n".join(text.split("\n")[first - 1 : last]), above=first - 1):
         for one in statements_of(masked_line(message.text)):
-            if one.is_telling:
+            if one.is_recognisable:
                 yield replace(one, start_line=message.line, end_line=message.line)
 
 
 def blank_messages(path: str, file: Path, lines: Collection[int]) -> None:
-    """Overwrite the messages in some lines of a transcript, and what else in it has the same text.
+    """Overwrite the messages in some lines of a transcript, and everything else in it with the same text.
 
-    With no lines it only tries whether that can be done. Writes the file, so call it in a thread.
+    Without lines it only checks whether that is possible. Writes the file: call it in a thread.
 
     Raises:
-        NoteNotWritten: it cannot be written, or whoever writes it has put another file in its place.
+        NoteNotWritten: it cannot be written, or its writer has replaced the file.
     """
     fix = "end the session that writes it, and see that this user may write there"
     try:
-        # Unbuffered, so that what is compared right before it is overwritten is what the file holds then.
+        # Unbuffered, so that each comparison right before overwriting sees the present content.
         with opened_file(file) as (_, found), file.open("r+b", buffering=0) as target:
             if not os.path.samestat(os.fstat(target.fileno()), found):
                 raise NoteNotWritten(path, "another file has taken its place", fix=fix)
@@ -70,9 +70,8 @@ def blank_messages(path: str, file: Path, lines: Collection[int]) -> None:
                 rows.append((number in lines, at, line))
                 at += len(line) + 1
             texts = {text for is_meant, _, line in rows if is_meant for text in _texts_of(line)}
-            telling = {text for text in texts if any(one.is_telling for one in statements_of(text))}
-            # The messages that are meant go last: by them a process that goes on after another one was killed
-            # knows the texts.
+            telling = {text for text in texts if any(one.is_recognisable for one in statements_of(text))}
+            # The given messages come last: if we are killed, they are how the next attempt knows the texts.
             for is_meant, at, line in sorted(rows):
                 if (blank := _without(line, texts if is_meant else telling)) != line:
                     target.seek(at)
@@ -88,7 +87,7 @@ def blank_messages(path: str, file: Path, lines: Collection[int]) -> None:
 
 
 def _texts_of(line: bytes) -> set[str]:
-    """Return the texts of the message in a line, as they stand and without what was recalled."""
+    """Return the texts of the message in a line, both raw and without recalled parts."""
     content = message_in(record_of(line.decode("utf-8-sig", "replace"))).get("content")
     blocks = content if isinstance(content, list) else [{"text": content}]
     as_written = [block.get("text") for block in blocks if isinstance(block, dict)]
@@ -97,7 +96,7 @@ def _texts_of(line: bytes) -> set[str]:
 
 
 def _without(line: bytes, texts: Collection[str]) -> bytes:
-    """Return a line of as many bytes in which no string has one of some texts."""
+    """Return a line of the same length in which no string contains one of some texts."""
     clues = [max(_ASCII_WORD.findall(text), key=len, default="").encode() for text in texts]
     if not any(clue in line for clue in clues):
         return line
@@ -119,7 +118,7 @@ def _without(line: bytes, texts: Collection[str]) -> bytes:
         for text in sorted(texts, key=len, reverse=True):
             if value.strip() == text:
                 kept = INSTEAD
-            elif len(words_of(text)) >= TELLING:  # fewer words stand in other texts by chance
+            elif len(words_of(text)) >= MIN_QUOTED_WORDS:  # fewer words occur in other texts by chance
                 kept = re.sub(_EDGE + re.escape(text) + _EDGE, INSTEAD, kept)
         if kept == value:
             return found[0]

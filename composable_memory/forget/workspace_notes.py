@@ -1,6 +1,6 @@
-"""The notes of a workspace as forgetting sees them: which say something, and cutting lines out of one.
+"""The notes of a workspace for forgetting: finding statements in them, and cutting out lines.
 
-Reads files, so call it in a thread.
+Reads files: call it in a thread.
 """
 
 import os
@@ -18,17 +18,17 @@ from composable_memory.retain.note_file import problem_with_encoding
 
 
 class NoteLine(NamedTuple):
-    """A statement, and the note it stands in."""
+    """A statement, and the note it is in."""
 
     path: str
     statement: Statement
 
 
 class Notes:
-    """The notes of a workspace, Markdown and text files, the documents that were added, and transcripts.
+    """The notes of a workspace (Markdown and text files), the documents that were added, and transcripts.
 
-    Only notes are searched; what transcripts in the folder `transcripts` say is known by its place. `unread`
-    are notes and folders that could not be read, with the reasons.
+    Only notes are searched; messages in the folder `transcripts` are found by their place. `unread` are notes
+    and folders that could not be read, with the reasons.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Notes:
         self.unread: dict[str, str] = {}
 
     def saying(self, words: Sequence[str], is_wanted: Callable[[Statement], bool]) -> Iterator[NoteLine]:
-        """Yield the statements that are wanted, from notes that hold one of some words in whatever case."""
+        """Yield the wanted statements in notes that contain one of some words, in any case."""
         for path, *_ in note_files(self._root, map(str, self.extra_paths), self.unread):
             text = self.text(path)
             folded = text.casefold()
@@ -51,7 +51,7 @@ class Notes:
                 yield from (NoteLine(path, one) for one in statements_of(text) if is_wanted(one))
 
     def text(self, path: str) -> str:
-        """Return the text of a note; none where it cannot be read."""
+        """Return the text of a note; empty if it cannot be read."""
         try:
             return note_text(self.file(path))
         except FileNotFoundError:
@@ -61,9 +61,9 @@ class Notes:
             return ""
 
     def statements(self, path: str, first: int = 1, last: int | None = None) -> Sequence[Statement]:
-        """Return what a note or a transcript says, or what was read of a document.
+        """Return the statements of a note or transcript, or of the parts of a document that were added.
 
-        Of a transcript, which may be long, no more is read than the lines from `first` to `last`.
+        Of a transcript, which may be long, only the lines from `first` to `last` are read.
         """
         if transcript := self.transcript(path):
             return [*statements_in(transcript, first, last)]
@@ -72,20 +72,20 @@ class Notes:
         return [*statements_of(self.text(path))]
 
     def is_document(self, path: str) -> bool:
-        """Return whether something of a document was added."""
+        """Return whether parts of a document with this path were added."""
         return path in self._documents
 
     def transcript(self, path: str) -> Path | None:
-        """Return where a transcript is; None if the path is none of a transcript."""
+        """Return the file of a transcript; None if the path is not one."""
         return transcript_file(path, self._transcripts)
 
     def add_document(self, path: str, first: int, last: int, text: str) -> None:
-        """Add the text of some pages of a document; all it says stands at these."""
+        """Add the text of some pages of a document; its statements are located by these pages."""
         said = (replace(one, start_line=first, end_line=last) for one in statements_of(text))
         self._documents.setdefault(path, []).extend(said)
 
     def why_uncut(self, path: str) -> str | None:
-        """Return why lines cannot be cut out of a file, and what to do instead; None where they can."""
+        """Return why lines cannot be cut out of a file, and what to do instead; None if they can."""
         if self.transcript(path):
             return None
         if not is_note(self.file(path).name):
@@ -97,7 +97,7 @@ class Notes:
         return problem and f"{problem[0]}; {problem[1]} and forget this again, or edit the file yourself"
 
     def has(self, path: str) -> bool:
-        """Return whether a path is that of a note, in one of the places of notes."""
+        """Return whether a path is a note, in one of the places for notes."""
         try:
             resolve_memory_file(path, workspace=self._root, extra_paths=self.extra_paths)
         except MemoryPathError:
@@ -105,12 +105,12 @@ class Notes:
         return True
 
     def file(self, path: str) -> Path:
-        """Return where a note is."""
+        """Return the file of a note."""
         return Path(os.path.normpath(self._root / path))
 
 
 def without_lines(text: str, spans: Iterable[tuple[int, int]]) -> str:
-    """Return a text without some of its lines, given as pairs of first and last, from 1."""
+    """Return a text without some of its lines, given as 1-based pairs of first and last."""
     gone = {number for first, last in spans for number in range(first, last + 1)}
     lines = text.split("\n")
     kept = [line for number, line in enumerate(lines, 1) if number not in gone]

@@ -1,4 +1,4 @@
-"""What is served: MCP, the JSON API, and for each workspace the routes of its pages."""
+"""The HTTP application: MCP, the JSON API, and the page routes of each workspace."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ from composable_memory.tools.tool import Tool
 
 BASE = "/api/v1"
 NAMES = {"memory_context": "pack"}
-"""Of tools whose command has another name."""
+"""Tools whose API path differs from their name."""
 JSON = "application/json"
 PROBLEM = {
     "type": "object",
@@ -39,14 +39,14 @@ PROBLEM = {
 }
 
 PAGES: tuple[Callable[[Memory], Sequence[BaseRoute]], ...] = (inspector_routes,)
-"""Each returns the routes of pages about an open workspace: whoever makes pages adds a function here.
+"""Functions that return the page routes of an open workspace; add one here to add pages.
 
 They are mounted at `/`, or at `/w/NAME` if the server has several workspaces.
 """
 
 
 def api_routes(service: Service) -> list[Route]:
-    """Return the routes of the API, the last of which describes the others."""
+    """Return the routes of the API; the last one describes the others."""
     described = _openapi(service)
 
     async def openapi(_: Request) -> JSONResponse:
@@ -64,7 +64,7 @@ def _methods(tool: Tool) -> list[str]:
     return ["POST"] if tool.writes else ["GET", "POST"]
 
 
-# --- answering ----------------------------------------------------------------------------------------------
+# --- calls --------------------------------------------------------------------------------------------------
 
 
 async def _call(service: Service, tool: Tool, request: Request) -> JSONResponse:
@@ -75,10 +75,10 @@ async def _call(service: Service, tool: Tool, request: Request) -> JSONResponse:
 
 
 async def _arguments(request: Request) -> dict[str, object]:
-    """Return what a request asks for: of its address, or of the JSON in it.
+    """Return the arguments in the URL of a request, or in its JSON body.
 
     Raises:
-        HTTPException: it is no JSON object.
+        HTTPException: the body is not a JSON object.
     """
     if request.method != "POST":
         asked = request.query_params
@@ -94,11 +94,11 @@ async def _arguments(request: Request) -> dict[str, object]:
     return given
 
 
-# --- describing ---------------------------------------------------------------------------------------------
+# --- OpenAPI ------------------------------------------------------------------------------------------------
 
 
 def _openapi(service: Service) -> dict[str, Any]:
-    """Return the description of the API, of what the tools declare."""
+    """Return the description of the API, generated from the tools."""
     schemas: dict[str, Any] = {"Problem": PROBLEM}
     names = [*filter(None, service.workspaces)]
     paths = {_path(tool): _operations(tool, schema_for(tool, names), schemas) for tool in SERVED}
@@ -140,11 +140,11 @@ def _content(description: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _answer_schema(tool: Tool, schemas: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of what a tool answers, and put those that it refers to among `schemas`."""
+    """Return the schema of a tool's reply, adding the schemas it refers to to `schemas`."""
     model = tool.run.__annotations__.get("return")
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         return {"type": "object"}
-    # As for what comes in: what has a default may be missing, since what is not set is left out.
+    # In validation mode, so that fields with a default are optional: unset values are left out.
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas.update(schema.pop("$defs", {}))
     schemas[model.__name__] = schema
@@ -166,10 +166,10 @@ class TraceRequest(Document):
 
 
 async def list_traces(memory: Memory, request: TracesRequest) -> ValueReply:
-    """List the searches of this memory that the log still has.
+    """List the searches of this memory that are still in the log.
 
     Raises:
-        InvalidArgument: the time is none.
+        InvalidArgument: the time is invalid.
         OpsLogError: the log cannot be read.
     """
     rows = await logged_searches(memory, request)
@@ -180,7 +180,7 @@ async def show_trace(memory: Memory, request: TraceRequest) -> Reply:
     """Show the events of a search of this memory, and its time line, as `cmem logs show --json` does.
 
     Raises:
-        OpsLogError: the beginning of the trace id is not unique, or the log cannot be read.
+        OpsLogError: the prefix of the trace id is not unique, or the log cannot be read.
     """
     events = await events_of_search(memory, request.trace_id)
     if isinstance(events, ErrorReply):
@@ -209,7 +209,7 @@ SERVED = (*TOOLS, *TRACE_TOOLS)
 
 
 def build_app(service: Service) -> Starlette:
-    """Return the application for workspaces that are open and stay so meanwhile."""
+    """Return the application for workspaces that stay open while it runs."""
     pages: list[BaseRoute] = []
     for name, opened in service.workspaces.items():
         routes = [one for made in PAGES for one in made(opened.memory)] if opened.memory else []
@@ -223,7 +223,7 @@ def build_app(service: Service) -> Starlette:
 
 
 class _McpOnDemand:
-    """MCP for those who ask for it: what it takes to import is half of what a server for browsers weighs."""
+    """MCP, imported on first use: the import is half of what a server for browsers weighs."""
 
     def __init__(self, service: Service) -> None:
         self._server = LazyResource(partial(_mcp, service))

@@ -1,4 +1,4 @@
-"""The one way in: who may ask, from which page, how much, and what every answer forbids to a browser."""
+"""Guards every request: who may ask, from which page, and how much; adds security headers to every answer."""
 
 import asyncio
 import hmac
@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 MCP_PATH = "/mcp"
 MAX_REQUEST_BYTES = 1024 * 1024
 SEND_S = 30.0
-"""A client that takes nothing of its answer for so long is left."""
+"""A client that accepts none of its answer for this long is dropped."""
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
 READS = ("GET", "HEAD")
 HEADERS = {
@@ -25,10 +25,10 @@ HEADERS = {
     "content-security-policy": (
         "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     ),
-    "referrer-policy": "same-origin",  # without one, browsers send `Origin: null` with a form
+    "referrer-policy": "same-origin",  # otherwise browsers send `Origin: null` with a form
     "x-content-type-options": "nosniff",
 }
-"""Of every answer, unless a handler sets others."""
+"""Headers of every answer, unless a handler sets others."""
 ENTRANCE = """<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>composable-memory</title>
@@ -41,18 +41,18 @@ ENTRANCE = """<!DOCTYPE html>
 
 
 class Guard:
-    """An application that is asked only by programs that know the token, and by pages of its own.
+    """Passes requests to an application only from programs that know the token, and from its own pages.
 
-    What it does for a client is cancelled when the client goes: nobody would get the answer.
-    A program sends the token in each request; a browser once, in the address, and gets a cookie for it.
-    `host` is where others can reach the server, None if none can: then it answers to local names alone.
+    A request is cancelled when its client disconnects: nobody would get the answer. A program sends the token
+    with each request; a browser once, in the URL, and gets a cookie for it. `host` is the name under which
+    others can reach the server; None if they cannot: then only local names are accepted.
     """
 
     def __init__(self, app: ASGIApp, *, token: str, port: int, host: str | None = None) -> None:
         self._app, self._token = app, token
         self._hosts = {f"{name}:{port}" for name in LOCAL}
         self._names = {host, socket.gethostname()} if host else None
-        # Programs on other ports get a browser's cookies as well: this one does not tell them the token.
+        # Browsers also send cookies to programs on other ports: this one does not reveal the token to them.
         self._cookie = f"cmem-{port}"
         self._secret = hmac.digest(token.encode(), b"cookie", "sha256").hex()
 
@@ -60,17 +60,17 @@ class Guard:
         """Answer a request, or refuse it."""
         request = Request(scope)
         answer = self._refusal(request) or self._app
-        received = _Bounded(receive, is_whole=request.method in READS)
+        received = _BoundedBody(receive, is_whole=request.method in READS)
         try:
             async with asyncio.TaskGroup() as tasks:
                 leaving = tasks.create_task(received.until_gone())
-                await answer(scope, received, partial(_sent, send))
+                await answer(scope, received, partial(_send, send))
                 leaving.cancel()
         except* ClientDisconnect:
             pass
 
     def _refusal(self, request: Request) -> Response | None:
-        """Return what a request is answered that may not come in."""
+        """Return the response to a request that is refused, else None."""
         hosts, origin = request.headers.getlist("host"), request.headers.get("origin")
         if len(hosts) != 1 or not self._is_own(hosts[0]):
             return problem(421, "this server is not known by the name in `Host`")
@@ -80,7 +80,7 @@ class Guard:
             return _too_large(request)
         given = request.query_params.get("token") if request.method in READS else None
         if given is not None and _same(given, self._token):
-            return self._let_in(request)
+            return self._set_cookie(request)
         if not _same(request.cookies.get(self._cookie, ""), self._secret):
             return _stopped(request)
         if request.headers.get("sec-fetch-site") not in (None, "same-origin", "none"):
@@ -90,16 +90,16 @@ class Guard:
         return _too_large(request)
 
     def _is_own(self, host: str) -> bool:
-        """Return whether a name is one of ours: what a page makes its name lead to is not."""
+        """Return whether a host name is ours, not one that a web page has pointed at us (DNS rebinding)."""
         if self._names is None or host in self._hosts:
             return host in self._hosts
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-        with suppress(ValueError):  # nobody else decides where a number leads to
+        with suppress(ValueError):  # an IP address cannot be rebound
             return bool(ip_address(name.strip("[]")))
         return name in self._names
 
-    def _let_in(self, request: Request) -> Response:
-        """Give a browser its cookie, and take the token out of its address."""
+    def _set_cookie(self, request: Request) -> Response:
+        """Give a browser its cookie, and redirect it to the URL without the token."""
         there = request.url.remove_query_params("token")
         answer = RedirectResponse(f"{there.path}{'?' if there.query else ''}{there.query}", 303)
         answer.set_cookie(self._cookie, self._secret, httponly=True, samesite="strict")
@@ -107,12 +107,12 @@ class Guard:
 
 
 def problem(status: int, error: str, **headers: str) -> JSONResponse:
-    """Return why a request is not answered, as JSON."""
+    """Return a JSON response that says why a request failed."""
     return JSONResponse({"error": error}, status_code=status, headers=headers)
 
 
 async def refused(_: Request, refusal: HTTPException) -> Response:
-    """Answer what a route refuses."""
+    """Return the response for a request that a route refuses."""
     return problem(refusal.status_code, refusal.detail, **(refusal.headers or {}))
 
 
@@ -134,8 +134,8 @@ def _too_large(request: Request) -> Response | None:
     return None
 
 
-class _Bounded:
-    """What a client sends, as long as it is not too much; a request that only reads is whole by its head."""
+class _BoundedBody:
+    """The request body, within a limit; `is_whole` says that there is none."""
 
     def __init__(self, receive: Receive, *, is_whole: bool) -> None:
         self._receive, self._bytes, self._whole = receive, 0, asyncio.Event()
@@ -143,10 +143,10 @@ class _Bounded:
             self._whole.set()
 
     async def until_gone(self) -> None:
-        """Wait until the client is gone, or has its answer.
+        """Wait until the client disconnects, or has its answer.
 
         Raises:
-            ClientDisconnect: it is, or has.
+            ClientDisconnect: always.
         """
         await self._whole.wait()
         while (await self._receive())["type"] != "http.disconnect":
@@ -163,8 +163,8 @@ class _Bounded:
         return message
 
 
-async def _sent(send: Send, message: Message) -> None:
-    """Send a client something, with the headers of every answer, as long as it takes it."""
+async def _send(send: Send, message: Message) -> None:
+    """Send a message with the common headers, and give up on a client that does not read it."""
     if message["type"] == "http.response.start":
         headers = MutableHeaders(scope=message)
         for name, value in {**HEADERS, "date": formatdate(usegmt=True)}.items():

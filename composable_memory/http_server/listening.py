@@ -1,4 +1,4 @@
-"""Listening: on which socket, with which token, how long a client may take, and how it all ends."""
+"""Listening: the socket, the token, timeouts for clients, and shutting down."""
 
 import asyncio
 import logging
@@ -22,18 +22,18 @@ from composable_memory.http_server.guard import Guard
 from composable_memory.state.folders import make_state_folder
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
-TOKEN_FILE = "mcp-token"  # noqa: S105 - its name
+TOKEN_FILE = "mcp-token"  # noqa: S105 - a file name
 TOKEN_BYTES = 32
 MAX_CONNECTIONS = 500
 REQUEST_S = 10.0
-"""A request has to come as a whole in this time; a connection without one is closed."""
+"""A request must arrive completely within this time; a connection without one is closed."""
 GRACE_S = 3
-"""So long may requests go on that are under way at the end."""
+"""How long running requests may take at shutdown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Where to listen, and what clients have to know."""
+    """Where to listen, and what clients need to know."""
 
     host: str
     port: int
@@ -49,12 +49,12 @@ async def access(
     token_file: Path | None = None,
     bound: socket.socket | None = None,
 ) -> Access:
-    """Return how clients come in; without a file of its own, the token is that of the state folder.
+    """Return how clients connect; without a token file, the token is in the state folder.
 
-    A socket that is `bound` already is listened on instead of a host and a port.
+    A `bound` socket is used instead of host and port.
 
     Raises:
-        ConfigError: others could reach the server, and nobody chose a token; or it cannot be used.
+        ConfigError: others could reach the server but no token was chosen; or the token is unusable.
     """
     if bound is not None:
         if bound.family not in (socket.AF_INET, socket.AF_INET6):
@@ -70,10 +70,10 @@ async def access(
 
 @asynccontextmanager
 async def listening(app: Starlette, access: Access) -> AsyncIterator[str]:
-    """Answer requests until the block is left, when those under way have some seconds left; yields the URL.
+    """Serve until the block ends, then give running requests a few seconds; yields the URL.
 
     Raises:
-        ConfigError: the port is taken.
+        ConfigError: the port is in use.
     """
     with await asyncio.to_thread(_bound, access) as bound:
         port = bound.getsockname()[1]
@@ -81,13 +81,13 @@ async def listening(app: Starlette, access: Access) -> AsyncIterator[str]:
             Guard(
                 app, token=access.token, port=port, host=None if _is_loopback(access.host) else access.host
             ),
-            http=_Impatient,
+            http=_TimedConnection,
             ws="none",
             lifespan="off",  # it would exit the process
             log_config=None,
             log_level="error",
             server_header=False,
-            date_header=False,  # it costs a tick every tenth of a second
+            date_header=False,  # costs a timer tick ten times a second
             limit_concurrency=MAX_CONNECTIONS,
             timeout_graceful_shutdown=GRACE_S,
         )
@@ -107,12 +107,12 @@ async def listening(app: Starlette, access: Access) -> AsyncIterator[str]:
 
 
 def _is_trouble(record: logging.LogRecord) -> bool:
-    """Return whether the library tells of an error: that requests end with the server is as it should be."""
+    """Return whether the library logs a real error: requests that end with the server are expected."""
     return "graceful shutdown" not in str(record.msg)
 
 
-class _Impatient(H11Protocol):
-    """A connection that is closed unless a request comes as a whole in time."""
+class _TimedConnection(H11Protocol):
+    """A connection that is closed unless a complete request arrives in time."""
 
     _waiting: asyncio.TimerHandle | None = None
 
@@ -124,17 +124,17 @@ class _Impatient(H11Protocol):
         self._wait()
         super().data_received(data)
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
-            self._wait_no_longer()
+            self._cancel_timeout()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._wait_no_longer()
+        self._cancel_timeout()
         super().connection_lost(exc)
 
     def _wait(self) -> None:
         if self._waiting is None:
             self._waiting = self.loop.call_later(REQUEST_S, self.transport.abort)
 
-    def _wait_no_longer(self) -> None:
+    def _cancel_timeout(self) -> None:
         if self._waiting is not None:
             self._waiting.cancel()
             self._waiting = None
@@ -147,7 +147,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _token(file: Path, *, may_make: bool) -> str:
-    """Return the token in a file that its owner alone can read; without the file, make one. Blocks."""
+    """Return the token in a file that only its owner can read, creating it if missing. Blocks."""
     try:
         if may_make:
             with suppress(FileExistsError):

@@ -1,1 +1,1 @@
-"""Takes in what other memories have exported: their memories, notes and conversations, each once."""
+"""Imports what other memories have exported: their memories, notes and conversations, each once."""

@@ -1,7 +1,7 @@
-"""The files of an export: a file, a folder or a ZIP archive, read with limits and never unpacked.
+"""The files of an export: a file, a folder or a ZIP archive, read within limits and never unpacked.
 
-Reads the disk: call it from a thread. A large JSON document is read element by element, as far as a
-damaged one goes: of its text there is one element in memory, and a piece of what follows it.
+Reads the disk: call it in a thread. A large JSON document is streamed element by element, up to where it is
+damaged: only one element and part of the following text are in memory.
 """
 
 import io
@@ -22,28 +22,28 @@ from composable_memory.paths import MAX_FILE_BYTES, is_left_out, opened_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_ARCHIVE_BYTES = 1024 * 1024 * 1024
-"""So much of an archive is read in all; it is counted as it is unpacked, whatever the archive claims."""
+"""Limit for reading an archive, counted while unpacking, whatever the archive claims."""
 MAX_MEMBERS = 100_000
 MAC_FOLDER = "__MACOSX"
 BROKEN_MEMBER = (zipfile.BadZipFile, BadData, EOFError, RuntimeError, NotImplementedError)
-"""What a damaged member of an archive raises."""
+"""The exceptions of reading a damaged archive member."""
 
 PIECE = 2**20
-"""Characters that are read at once, or as many as there are already of an element that goes on."""
+"""Minimum characters per read; for a long element, as many as are already in memory."""
 NEAR_END = 16
-"""What is wrong so near to the end of a piece may be right with the next one, as `tru` or `\\u00e`."""
+"""What looks wrong this close to the end of a piece may be right with the next one, as `tru` or `\\u00e`."""
 
 _DECODER = json.JSONDecoder()
 _BLANK = re.compile(r"[ \t\n\r]*")
 _NO_TEXT = re.compile("[\udc80-\udcff]")
-"""Bytes that are not in the encoding of the file, as `surrogateescape` decodes them."""
+"""Bytes that are invalid in the encoding of the file, as decoded by `surrogateescape`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedFile:
-    """A file of an export; `name` is its path in there, which may be hostile.
+    """A file of an export; `name` is its path there, which may be hostile.
 
-    `opened` gives its bytes; opening and reading may raise `OSError`.
+    `opened` opens it in binary; opening and reading may raise `OSError`.
     """
 
     name: str
@@ -51,13 +51,13 @@ class ExportedFile:
     opened: Callable[[], AbstractContextManager[io.BufferedReader]]
 
     def read(self) -> bytes:
-        """Return all of it."""
+        """Return the whole content."""
         with self.opened() as file:
             return file.read()
 
 
 def files_of(export: Path) -> Iterator[ExportedFile]:
-    """Yield the files of an export by name, each to be read before the next; no links, nothing hidden.
+    """Yield the files of an export by name, each to be read before the next; skips links and hidden files.
 
     Raises:
         OSError: there is no such file or folder, or it cannot be read.
@@ -111,7 +111,7 @@ def _unpacked(
 
 
 class _Unpacking(io.RawIOBase):
-    """The bytes of a member of an archive, of which `left` are read at most, in all members together."""
+    """The content of an archive member; at most `left` bytes are read from all members together."""
 
     def __init__(self, packed: IO[bytes], left: list[int]) -> None:
         self._packed = packed
@@ -119,11 +119,11 @@ class _Unpacking(io.RawIOBase):
         self._most = self._room = min(MAX_FILE_BYTES, left[0])
 
     def readable(self) -> bool:
-        """Return that it can be read."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:  # its type has a name from Python 3.12 on
-        """Unpack some more into a buffer."""
+        """Unpack more bytes into a buffer."""
         view = memoryview(buffer).cast("B")
         try:
             data = self._packed.read(min(len(view), self._room + 1))
@@ -142,7 +142,7 @@ class _Unpacking(io.RawIOBase):
 def _packed_at(member: zipfile.ZipInfo) -> datetime:
     try:
         return datetime(*member.date_time, tzinfo=UTC)
-    except ValueError:  # an archive may hold any numbers
+    except ValueError:  # an archive may contain any numbers
         return datetime.fromtimestamp(0, UTC)
 
 
@@ -151,17 +151,17 @@ def _is_wanted(name: str) -> bool:
 
 
 class Unreadable(ValueError):
-    """A document, or an element of it, that cannot be read; says from where on, never what stands there."""
+    """A document, or an element of it, that cannot be parsed; names the position, quotes nothing."""
 
 
 def elements(file: TextIO, *names: str) -> Iterator[object]:
-    """Yield the elements of a list; of an object those of the lists with these names, or else itself.
+    """Yield the elements of a list; of an object those of the lists with these names, or else the object.
 
-    An element that is no text is yielded as the `Unreadable` that says so. The file is to be opened with
+    An element that is not valid text is yielded as an `Unreadable`. The file must be opened with
     `errors="surrogateescape"`.
 
     Raises:
-        Unreadable: what follows is no JSON, or the document ends too early.
+        Unreadable: what follows is not JSON, or the document is truncated.
     """
     text = _Text(file)
     match text.next():
@@ -171,25 +171,25 @@ def elements(file: TextIO, *names: str) -> Iterator[object]:
             yield from text.members(names)
         case _:
             value = text.value()
-            # some agent files are packed twice
+            # some agent files are JSON within JSON
             yield from elements(io.StringIO(value), *names) if isinstance(value, str) else [value]
     if text.next():
         raise text.wrong("more follows behind its end")
 
 
 class _Text:
-    """The text of a document from a place on, of which more is read as it is needed."""
+    """The rest of a document's text, read as needed."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
         self._text = ""
         self._at = 0
         self._before = 0
-        """Characters before the text."""
+        """Number of characters before the present text."""
         self._is_over = False
 
     def next(self) -> str:
-        """Return the next character that is not blank; empty at the end."""
+        """Return the next character that is not white space; empty at the end."""
         while True:
             blank = _BLANK.match(self._text, self._at)
             self._at = blank.end() if blank else self._at
@@ -198,14 +198,14 @@ class _Text:
             self._read_on()
 
     def take(self, *expected: str) -> str:
-        """Pass over the next character, which is one of these, and return it."""
+        """Consume the next character, which must be one of these, and return it."""
         if (found := self.next()) not in expected or not found:
             raise self.wrong(f"{' or '.join(expected)} is missing" if found else "it ends too early")
         self._at += 1
         return found
 
     def value(self) -> object:
-        """Return the next value; an `Unreadable` in its place where it is no text."""
+        """Return the next value; an `Unreadable` if it is not valid text."""
         while True:
             self.next()
             try:
@@ -220,7 +220,7 @@ class _Text:
                 raise self.wrong(error.msg, error.pos) from None
             if end + NEAR_END < len(self._text) or self._is_over:
                 break
-            self._read_on()  # a number may go on
+            self._read_on()  # a number may continue
         if end == len(self._text) and isinstance(value, (int, float)):
             raise self.wrong("it ends too early", end)
         begin, self._at = self._at, end
@@ -239,7 +239,7 @@ class _Text:
             yield self.value()
 
     def members(self, names: tuple[str, ...]) -> Iterator[object]:
-        """Yield the items of the lists of an object that have these names; itself where there are none."""
+        """Yield the items of the lists with these names in an object; the object itself if there are none."""
         self.take("{")
         rest, is_found = dict[object, object](), False
         while self.next() != "}":
@@ -258,7 +258,7 @@ class _Text:
             yield next((rest[name] for name in names if name in rest), rest)
 
     def wrong(self, why: str, at: int | None = None) -> Unreadable:
-        """Return the problem with what stands at a place of the text, by default where it is read on."""
+        """Return the error for a position in the text, by default the present one."""
         return Unreadable(f"{why} (character {self._before + (self._at if at is None else at):,})")
 
     def _read_on(self) -> None:

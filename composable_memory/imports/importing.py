@@ -1,7 +1,7 @@
-"""Makes notes and transcripts of what another memory has exported, each once, and keeps what people edit.
+"""Turns another memory's export into notes and transcripts, each item once, and keeps people's edits.
 
 Memories become retained lines in `memory/imported/ORIGIN/DAY.md`, notes files in that folder, conversations
-transcripts beside those of the agent. Keyed hashes of what was written tell an edit here from one there.
+transcripts beside those of the agent. Keyed hashes of what was written distinguish edits made here and there.
 """
 
 import asyncio
@@ -38,20 +38,20 @@ IMPORTED = f"{MEMORY_FOLDER}/imported"
 SESSIONS = "sessions"
 EXAMPLES, EXAMPLE_CHARS = 3, 200
 LOCK_PATIENCE_S = 10.0
-"""How long another import is waited for."""
+"""How long to wait for another import."""
 MAX_PART_CHARS = 50
-"""Of a name in a path, so that its bytes fit any disk."""
+"""Maximum length of a name in a path, so that its bytes fit any file system."""
 
 _NOT_IN_NAMES = re.compile(r'[\x00-\x1f\x7f-\x9f<>:"|?*\\\ud800-\udfff]+')
 _NOT_IN_TAGS = re.compile(r"[^\w/-]+")
 
 Outcome = Literal["new", "changed", "known", "forgotten", "conflict"]
-"""Known is also what was edited or removed here alone; a conflict was changed on both sides, and stays."""
+"""Known includes what was edited or removed only here; a conflict was changed on both sides, and is left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportReport:
-    """How many of each kind an export holds, and what became of them; a rehearsal has written nothing."""
+    """How many items of each kind an export has, and what became of them; a dry run has written nothing."""
 
     origin: str
     found: Mapping[str, int]
@@ -63,10 +63,10 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Item:
-    """A line or a file to be written; `was` is what there is of it now, at `was_at`.
+    """A line or a file to write; `was` is its present content, at `was_at`.
 
-    Its record is without the text, and of what is not to be written only the hash is kept, so that an export
-    is in memory once at most.
+    To keep at most one copy of the export in memory, the record has no text, and of an item that will not be
+    written only the hash is kept.
     """
 
     key: str
@@ -81,19 +81,19 @@ class _Item:
 
     @property
     def is_due(self) -> bool:
-        """Return whether it is to be written."""
+        """Return whether it has to be written."""
         return self.outcome in ("new", "changed")
 
 
 async def import_export(memory: Memory, origin: str, export: Path, *, dry_run: bool = False) -> ImportReport:
-    """Take in an export, and have it indexed; with `dry_run` only tell what would be done.
+    """Import an export and index it; with `dry_run` only report what would be done.
 
     Raises:
         PathRefused: the export cannot be read, or its notes are notes of this workspace.
-        BackendError: it was imported, and no index could be synced; or another import is under way.
+        BackendError: it was imported but no index could be synced; or another import is running.
     """
     run = _Import(memory, origin, export, is_rehearsal=dry_run)
-    items = await asyncio.to_thread(run.plan) if dry_run else await run.take_in()
+    items = await asyncio.to_thread(run.plan) if dry_run else await run.run()
     return ImportReport(
         origin=origin,
         found=run.found,
@@ -105,11 +105,11 @@ async def import_export(memory: Memory, origin: str, export: Path, *, dry_run: b
 
 
 class _Import:
-    """One run; what reads or writes files without `async` is for a thread."""
+    """One import; methods that read or write files without `async` must be called in a thread."""
 
     def __init__(self, memory: Memory, origin: str, export: Path, *, is_rehearsal: bool) -> None:
         self.found = Counter[str]()
-        """How many there are of each kind."""
+        """Counts by kind."""
         self.problems: list[Problem] = []
         self._memory = memory
         self._origin = origin
@@ -120,11 +120,11 @@ class _Import:
         agent = file_name_of(memory.settings.memory.agent_id)
         self._transcripts = memory.state_dir / "agents" / agent / SESSIONS
         self._searched = Path(memory.status().transcripts_folder or self._transcripts)
-        if self._searched.is_relative_to(memory.state_dir):  # elsewhere are those of another program
+        if self._searched.is_relative_to(memory.state_dir):  # any other folder belongs to another program
             self._transcripts = self._searched
 
     def plan(self) -> list[_Item]:
-        """Return what is to be written, and what is here already.
+        """Return what has to be written, and what is here already.
 
         Raises:
             PathRefused: the export cannot be read, or its notes are notes of this workspace.
@@ -154,7 +154,7 @@ class _Import:
         return [*items.values()]
 
     def _records(self) -> Iterator[Record]:
-        """Yield what the export holds, and count it; adds to `problems`."""
+        """Yield and count the records of the export; adds to `problems`."""
         export = self._export
         try:
             root, workspace = export.expanduser().resolve(strict=True), self._memory.workspace_dir.resolve()
@@ -178,12 +178,12 @@ class _Import:
         except OSError as error:
             raise PathRefused(export, f"cannot be read: {error.strerror or error}") from error
 
-    async def take_in(self) -> list[_Item]:
-        """Plan and write while nobody else imports here; return what was planned.
+    async def run(self) -> list[_Item]:
+        """Plan and write while holding the lock for imports; return the plan.
 
         Raises:
-            PathRefused: as `plan` does.
-            BackendError: another import is under way, or no index could be synced.
+            PathRefused: as for `plan`.
+            BackendError: another import is running, or no index could be synced.
         """
         lock = self._ledger.with_suffix(".lock")
         await asyncio.to_thread(make_private_folder, lock.parent)
@@ -197,17 +197,17 @@ class _Import:
         return items
 
     async def write(self, items: Sequence[_Item]) -> None:
-        """Write what is new or changed, note what was imported, and have it indexed."""
+        """Write what is new or changed, record what was imported, and index it."""
         folder = self._memory.workspace_dir
         if not await asyncio.to_thread((folder / MEMORY_FOLDER).is_dir):
-            await self._memory.sync(reason="import")  # what the notes are is chosen before there is a folder
+            await self._memory.sync(reason="import")  # before the folder exists: it affects what is a note
         notes: dict[str, list[_Item]] = defaultdict(list)
         for one in (one for one in items if one.is_due):
             if one.record.turns:
                 await asyncio.to_thread(self._write_transcript, one)
                 continue
             notes[one.path].append(one)
-            if one.was_at not in ("", one.path):  # the day of a line has changed
+            if one.was_at not in ("", one.path):  # the line has moved to another day
                 notes[one.was_at].append(replace(one, text=""))
         lost = set[str]()
         for path, several in notes.items():
@@ -224,18 +224,20 @@ class _Import:
         await self._memory.sync(reason="import")
 
     def _item(self, record: Record) -> _Item:
-        item = self._worded(record)
+        item = self._as_line(record)
         last = tuple((role, "", at) for role, _, at in record.turns[-1:])
         return replace(item, record=replace(record, text="", turns=last))
 
-    def _worded(self, record: Record) -> _Item:
+    def _as_line(self, record: Record) -> _Item:
         own = record.id or sha256(record.text.encode("utf-8", "replace")).hexdigest()
         key = sha256(f"{self._origin}\0{record.kind}\0{own}".encode("utf-8", "replace")).hexdigest()
         day = f"{record.at:%Y-%m-%d}" if record.at else ""
         folder = f"{IMPORTED}/{self._origin}"
         if record.turns:
             name = "-".join(filter(None, (self._origin, day, key[:8])))
-            return _Item(key=key, record=record, path=f"{SESSIONS}/{name}.jsonl", text=self._spoken(record))
+            return _Item(
+                key=key, record=record, path=f"{SESSIONS}/{name}.jsonl", text=self._as_transcript(record)
+            )
         if record.kind == "note" or len(record.text) > MAX_CHARS:
             name = "-".join(filter(None, (day, slug_of(record.title), key[:8])))
             path = f"{folder}/{_inside(record.path, key) if record.path else f'{name}.md'}"
@@ -247,7 +249,7 @@ class _Import:
         return _Item(key=key, record=record, path=path, text=text, line_id=f"{line.id}")
 
     def _page(self, record: Record) -> str:
-        text = _sound(record.text).removeprefix("\ufeff")
+        text = _replace_surrogates(record.text).removeprefix("\ufeff")
         head = ["---", f"imported_from: {self._origin}"]
         if not record.path:
             head += [f"title: {json.dumps(record.title, ensure_ascii=False)}"] if record.title else []
@@ -255,10 +257,10 @@ class _Import:
         body = text.partition("\n")[2] if front_matter(text).length else f"---\n\n{text}"
         return redact("\n".join([*head, body.rstrip("\n"), ""]))
 
-    def _spoken(self, record: Record) -> str:
+    def _as_transcript(self, record: Record) -> str:
         rows = []
         for role, said, at in record.turns:
-            text = self._memory.forgotten.hide(redact(_sound(said)), "sessions")
+            text = self._memory.forgotten.hide(redact(_replace_surrogates(said)), "sessions")
             time = {"timestamp": at.isoformat()} if at else {}
             rows.append({"type": "message", **time, "message": {"role": role, "content": text}})
         return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
@@ -288,7 +290,7 @@ class _Import:
         return self._memory.forgotten.hashing().hash([text])
 
     def _remove_what_was_left(self) -> None:
-        """Remove what an import that was killed had begun to write: nobody would forget what it says."""
+        """Remove the partial files of a killed import: nothing would remove forgotten text from them."""
         for one in self._transcripts.glob(LEFT_BEHIND):
             one.unlink(missing_ok=True)
 
@@ -306,7 +308,7 @@ class _Import:
 
 
 def _changed(items: Sequence[_Item], text: str) -> str:
-    """Return a note with some lines written anew, or the page in its place where nobody has edited it."""
+    """Return a note with some lines rewritten, or the page in its place if nobody has edited it."""
     if not items[0].line_id:
         return items[0].text if text == items[0].was else text
     ids = {one.line_id for one in items}
@@ -319,12 +321,12 @@ def _changed(items: Sequence[_Item], text: str) -> str:
 
 
 def _inside(path: str, key: str) -> str:
-    """Return the path of a note in an export as one that leads nowhere else and fits any disk."""
+    """Return a safe path for an exported note, which stays inside and fits any file system."""
     stem, suffix = splitext(path)
     clean = (_NOT_IN_NAMES.sub("-", part).strip(" .")[:MAX_PART_CHARS] for part in stem.split("/"))
     same = "/".join(filter(None, clean))
     return f"{same if same == stem else f'{same}-{key[:8]}'}{suffix}"
 
 
-def _sound(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", " ")

@@ -1,7 +1,7 @@
-"""Reads the exports of other memories: whose an export is, and its memories, notes and conversations.
+"""Reads the exports of other memories: detects the origin, and reads memories, notes and conversations.
 
-What an export says is parsed by models of its shape. A record that does not fit is a problem with its place,
-and the others are read. Call it from a thread.
+The parts of an export are parsed by pydantic models. A record that does not fit is reported with its place,
+and the others are read. Call it in a thread.
 """
 
 import io
@@ -28,14 +28,14 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 T = TypeVar("T", bound=pydantic.BaseModel)
 ROLES = {"user": "user", "human": "user", "assistant": "assistant"}
 NOBODY = frozenset({"", "default", "default_user", "user"})
-"""Ids of users that name nobody."""
+"""User ids that name nobody."""
 SHOWN = ("text", "multimodal_text")
 BROKEN = (ValueError, LookupError, TypeError, AttributeError)
-"""What a record raises that is not of the shape that is expected."""
+"""What a record with an unexpected structure may raise."""
 
 
 class Problem(NamedTuple):
-    """What could not be read: where it stands, and why."""
+    """What could not be read: its place and the reason."""
 
     where: str
     why: str
@@ -43,10 +43,10 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """Something that an export holds: a sentence, a note, which may be a file there, or what was said.
+    """An item of an export: a sentence, a note, which may be a file there, or a conversation.
 
-    `id` is the origin's own, blank where it has none, and `at` when it was said or written. A turn of a
-    conversation is a role, what was said, and when.
+    `id` is the origin's own, blank if it has none; `at` is when it was said or written. A turn of a
+    conversation has a role, a text, and a time.
     """
 
     kind: Literal["memory", "note", "conversation"]
@@ -65,7 +65,7 @@ Found = Iterator[Record | Problem]
 
 
 def read_export(origin: str, files: Iterable[ExportedFile]) -> Found:
-    """Yield what the files of an origin hold, and what in them cannot be read."""
+    """Yield the records in the files of an origin, and the problems."""
     for file in files:
         for pattern, read in READERS[origin].items():
             if re.search(pattern, file.name, re.IGNORECASE):
@@ -79,7 +79,7 @@ def _reason(error: Exception) -> str:
     match error:
         case pydantic.ValidationError():
             return problems_in(error)[0]
-        case UnicodeDecodeError():  # which would repeat all that the file holds
+        case UnicodeDecodeError():  # its message would contain the whole file
             return f"it is no text in UTF-8, from byte {error.start} on; save it as UTF-8"
         case UnicodeEncodeError():
             return "it is no text in UTF-8; save it as UTF-8"
@@ -93,7 +93,7 @@ def _field(default: object, *names: str | AliasPath) -> Any:
 
 
 def _aware(moment: datetime) -> datetime | None:
-    if moment.year == 1:  # how Go and .NET write that there is no time
+    if moment.year == 1:  # the zero time of Go and .NET
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
@@ -102,7 +102,7 @@ Moment = Annotated[datetime, pydantic.AfterValidator(_aware)] | None
 
 
 class _Shape(pydantic.BaseModel):
-    """A part of an export; what is null is as if it were not there, and ids may be numbers."""
+    """A part of an export; null counts as missing, and ids may be numbers."""
 
     model_config = pydantic.ConfigDict(coerce_numbers_to_str=True)
 
@@ -112,8 +112,8 @@ class _Shape(pydantic.BaseModel):
         return {key: one for key, one in data.items() if one is not None} if isinstance(data, dict) else data
 
 
-class _Writing(_Shape):
-    """A memory of mem0, a passage or block of Letta, a document of a project of Claude."""
+class _Entry(_Shape):
+    """A memory of mem0, a passage or block of Letta, a document of a Claude project."""
 
     id: str = _field("", "id", "uuid")
     text: str = _field(..., "memory", "text", "content", "data", "value")
@@ -138,7 +138,7 @@ class _Message(_Shape):
 
     @property
     def words(self) -> str:
-        """Return what was said; who calls tools says only what it sends, and the rest is thought."""
+        """Return what was said; a message that calls tools only says what it sends, the rest is thought."""
         if self.calls:
             sent = (one.get("function", {}) for one in self.calls)
             texts = (one["arguments"] for one in sent if one.get("name") == "send_message")
@@ -149,7 +149,7 @@ class _Message(_Shape):
 
 
 class _Talk(_Shape):
-    """A conversation: a list of messages; of ChatGPT a tree, where an edited question is a new branch."""
+    """A conversation: a list of messages; in ChatGPT a tree, in which an edited question is a new branch."""
 
     id: str = _field("", "uuid", "conversation_id", "id")
     title: str = _field("", "name", "title")
@@ -160,16 +160,16 @@ class _Talk(_Shape):
 
     @property
     def shown(self) -> list[Any]:
-        """Return the messages; of a tree those on the branch that was shown last."""
+        """Return the messages; of a tree those of the branch shown last."""
         at, branch = self.current_node or next(reversed(self.mapping), ""), dict[str, Any]()
-        while at in self.mapping and at not in branch:  # a broken tree may lead in a circle
+        while at in self.mapping and at not in branch:  # a broken tree may have a cycle
             branch[at] = self.mapping[at].get("message")
             at = str(self.mapping[at].get("parent"))
         return [*self.messages, *(one for one in reversed(branch.values()) if one)]
 
 
 def _unpacked(text: str) -> str:
-    """Return the words in what Letta hands its agents as JSON, blank for heartbeats; else the text."""
+    """Return the words in Letta's JSON for agents, blank for heartbeats; any other text as it is."""
     try:
         said = json.loads(text) if text.startswith("{") else None
     except ValueError:
@@ -183,7 +183,7 @@ def _unpacked(text: str) -> str:
 
 
 def _each(items: Iterable[object], where: str, shape: type[T], read: Callable[[T], Found]) -> Found:
-    """Yield what is read from items of a shape, which do not have it, and where they break off."""
+    """Yield what is read from items, problems for those with a wrong structure, and where they break off."""
     number = -1
     try:
         for number, item in enumerate(items):
@@ -200,18 +200,18 @@ def _each(items: Iterable[object], where: str, shape: type[T], read: Callable[[T
 
 
 def text_of(file: ExportedFile) -> str:
-    """Return a file as a text.
+    """Return a file as text.
 
     Raises:
         OSError: it cannot be read.
-        UnicodeDecodeError: it is none.
+        UnicodeDecodeError: it is not text.
     """
     data = file.read()
     return data.decode(encoding_of(data))  # PowerShell writes UTF-16
 
 
 def json_of(file: ExportedFile, *parts: str) -> Iterator[Any]:
-    """Yield the elements of a document, or of some parts of it; of JSON lines each, yet to be parsed."""
+    """Yield the elements of a document, or of parts of it; of JSON lines each line, unparsed."""
     with file.opened() as data:
         encoding = encoding_of(data.peek(2))
         with io.TextIOWrapper(data, encoding, errors="surrogateescape", newline="\n") as text:
@@ -223,10 +223,10 @@ def json_of(file: ExportedFile, *parts: str) -> Iterator[Any]:
 
 def _memories(file: ExportedFile) -> Found:
     items = json_of(file, "results", "memories", "passages")
-    yield from _each(items, file.name, _Writing, partial(_written, "memory"))
+    yield from _each(items, file.name, _Entry, partial(_written, "memory"))
 
 
-def _written(kind: Literal["memory", "note"], one: _Writing) -> Found:
+def _written(kind: Literal["memory", "note"], one: _Entry) -> Found:
     about = (one.user_id,) if one.user_id.lower() not in NOBODY else ()
     own, tags = one.id or one.title, tuple(one.tags)
     yield Record(kind=kind, id=own, title=one.title, text=one.text, at=one.at, about=about, tags=tags)
@@ -237,7 +237,7 @@ def _talks(file: ExportedFile) -> Found:
 
 
 def _talk(talk: _Talk) -> Found:
-    """Yield a conversation, what ChatGPT kept in it as memories, and messages that cannot be read."""
+    """Yield a conversation, the memories that ChatGPT saved in it, and messages that cannot be read."""
     turns: list[tuple[str, str, datetime | None]] = []
     for found in _each(talk.shown, talk.title or talk.id, _Message, _said):
         if isinstance(found, Record) and found.kind == "conversation":
@@ -250,7 +250,7 @@ def _talk(talk: _Talk) -> Found:
 
 def _said(one: _Message) -> Found:
     role, words = ROLES.get(one.role), one.words
-    if one.recipient == "bio":  # ChatGPT writes its memories so, one a line
+    if one.recipient == "bio":  # this is how ChatGPT saves memories, one per line
         for number, line in enumerate(words.split("\n")):
             yield Record(kind="memory", id=f"{one.id}/{number}", text=line, at=one.at)
     elif role and words and one.recipient == "all" and one.kind in SHOWN and not one.is_hidden:
@@ -258,17 +258,17 @@ def _said(one: _Message) -> Found:
 
 
 def _claude_notes(file: ExportedFile) -> Found:
-    """Yield what Claude keeps in mind, and the documents of projects."""
+    """Yield what Claude remembers, and the documents of projects."""
     for one in json_of(file):
         texts = {"conversations_memory": one.get("conversations_memory"), **one.get("project_memories", {})}
         for name, text in texts.items():
             yield Record(kind="note", id=name, title=f"Memory of Claude: {name}", text=text or "")
-        yield from _each(one.get("docs", []), file.name, _Writing, partial(_written, "note"))
+        yield from _each(one.get("docs", []), file.name, _Entry, partial(_written, "note"))
 
 
 def _agents(file: ExportedFile) -> Found:
-    """Yield what an agent file of Letta holds, of today's form or the first one; its ids are only its own."""
-    blocks = _each(json_of(file, "blocks", "core_memory"), file.name, _Writing, partial(_written, "note"))
+    """Yield the content of a Letta agent file in the current or first format; its ids are local to it."""
+    blocks = _each(json_of(file, "blocks", "core_memory"), file.name, _Entry, partial(_written, "note"))
     for one in chain(blocks, _talks(file)):
         yield replace(one, id=f"{file.name}/{one.id}") if isinstance(one, Record) else one
 
@@ -298,15 +298,15 @@ READERS: Mapping[str, Mapping[str, Callable[[ExportedFile], Found]]] = {
     "openclaw": {WORKSPACE: _note, r"(^|/)sessions/[^/]+\.jsonl$": _transcript},
     "letta": {r"\.af$": _agents, r"\.jsonl?$": _memories},
 }
-"""For each origin what reads the files whose names hold a pattern."""
+"""For each origin, the readers for files by patterns of their names."""
 
 
-# --- which memory an export comes from, by what only that one writes ----------------------------------------
+# --- detecting the origin of an export, by what only that origin writes -------------------------------------
 
 MOST_LOOKED_AT = 20
-"""Files that are opened; of each the first element is read."""
+"""How many files to open; of each the first element is read."""
 OF_NOTES = ("basic-memory", "obsidian")
-"""What comes as a folder of notes, in which JSON says nothing."""
+"""Origins that export a folder of notes, in which JSON files prove nothing."""
 
 _OPENCLAW = re.compile(r"^([^/]+/)?(MEMORY\.md|openclaw\.json)$|(^|/)sessions/[^/]+\.jsonl$")
 _BASIC_MEMORY = ("title:", "type:", "permalink:")
@@ -314,9 +314,9 @@ _OWNERS = ("user_id", "agent_id", "run_id", "app_id", "hash")
 
 
 def origins_of(export: Path, wanted: str) -> frozenset[str]:
-    """Return the origins that an export looks like one of; none where nothing says so.
+    """Return the origins that an export looks like; empty if there is no evidence.
 
-    Where there are files that would be read of an export of `wanted`, only these are opened.
+    If there are files that an export of `wanted` would have, only these are opened.
 
     Raises:
         OSError: it cannot be read.
@@ -356,7 +356,7 @@ def _signs(file: ExportedFile) -> Iterator[str]:
 
 
 def _origin_of(item: object) -> str:
-    """Return the origin of an element of a document of JSON; empty where it may be anybody's."""
+    """Return the origin of an element of a JSON document; empty if it could be anyone's."""
     match item:
         case {"mapping": dict()}:
             return "chatgpt"

@@ -1,5 +1,5 @@
-"""Takes contents in: cleans them, extracts entities and relations, and stores them in vectors and a graph.
+"""Ingests contents: cleans them, extracts entities and relations, and stores them in vectors and a graph.
 
-`pipeline` runs the stages; `records` turns what was found into nodes, edges and vector records; `lifetimes`
-decides how long a content holds; `note_reader` makes contents of notes and transcripts.
+`pipeline` runs the stages; `records` turns the results into nodes, edges and vector records; `lifetimes`
+decides how long a content holds; `note_reader` turns notes and transcripts into contents.
 """

@@ -1,4 +1,4 @@
-"""Finds what a content says: its text, its entities and relations; hooks rewrite contents before (pure)."""
+"""Extracts text, entities and relations from contents; before that, hooks may rewrite them (pure)."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from composable_memory.types import JsonValue
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 RETAINED = "retained"
-"""The metadata of a content that is a retained line: its `type`, `entities`, `tags` and `id`."""
+"""Metadata of a content that is a retained line: its `type`, `entities`, `tags` and `id`."""
 
 READ = ("ocrText", "ocr_text", "text", "extractedText")
 HEARD = ("transcript", "asrText", "asr_text", "subtitle")
@@ -31,15 +31,15 @@ KEYS: Mapping[str, Sequence[Sequence[str]]] = {
     "link": (CAPTION,),
     "other": (CAPTION,),
 }
-"""Where the words of an artifact are kept, by its kind; of each group the first key that has some."""
+"""The keys with the words of an artifact, by its kind; the first key of each group that has any is used."""
 
 
 def extract_texts(contents: Sequence[MemoryContentObject]) -> "Enriched":
-    """Return the contents that have a text; those that have none are left out with a warning."""
+    """Return the contents with text; those without are dropped with a warning."""
     found: list[MemoryContentObject] = []
     warnings: list[IngestWarning] = []
     for content in contents:
-        own = _sound(content.text or "")
+        own = _replace_surrogates(content.text or "")
         text = (
             own
             if own.strip()
@@ -58,18 +58,18 @@ def extract_texts(contents: Sequence[MemoryContentObject]) -> "Enriched":
 
 
 def texts_of(artifact: MemoryArtifact) -> Iterator[str]:
-    """Yield what was read in an artifact, heard in it, and said of it."""
+    """Yield the text read in an artifact, heard in it, and written about it."""
     for keys in KEYS[artifact.kind]:
         words = [artifact.metadata.get(key) for key in keys]
         if keys is CAPTION:
             words.append(artifact.description)
         text = next((word for word in words if isinstance(word, str) and word.strip()), None)
         if text:
-            yield _sound(text).strip()
+            yield _replace_surrogates(text).strip()
 
 
-def _sound(text: str) -> str:
-    """Replace halves of surrogate pairs, which no store takes."""
+def _replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, which no store accepts."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -84,15 +84,15 @@ class Extraction:
 
 @runtime_checkable
 class SupportsExtraction(Protocol):
-    """An extractor that finds entities and relations in one go, and says if it could not do its best."""
+    """An extractor that finds entities and relations in one pass, and says if its result is degraded."""
 
     async def read(self, content: MemoryContentObject) -> Extraction:
-        """Return what `content` says."""
+        """Return the entities and relations in `content`."""
         ...
 
 
 async def extract_from(extractor: EntityExtractor, content: MemoryContentObject) -> Extraction:
-    """Return all that `extractor` finds in `content`, by the shortest way that it offers."""
+    """Extract everything from `content`, in one pass if the extractor supports that."""
     if isinstance(extractor, SupportsExtraction):
         found = await extractor.read(content)
     else:
@@ -101,13 +101,13 @@ async def extract_from(extractor: EntityExtractor, content: MemoryContentObject)
         if isinstance(extractor, SupportsRelations):
             found = replace(found, relations=tuple(await extractor.relate(content, entities)))
     retained = content.metadata.get(RETAINED)
-    return _as_retained(content.text or "", retained, found) if isinstance(retained, dict) else found
+    return _of_retained_line(content.text or "", retained, found) if isinstance(retained, dict) else found
 
 
-def _as_retained(text: str, line: Mapping[str, JsonValue], found: Extraction) -> Extraction:
-    """Return what a retained line says: its own entities, and a fact of its type about them.
+def _of_retained_line(text: str, line: Mapping[str, JsonValue], found: Extraction) -> Extraction:
+    """Return the extraction of a retained line: its own entities, and a fact of its type about them.
 
-    What an opinion says is that somebody thinks so: it is never a fact of the world, nor ends one.
+    An opinion only says that somebody thinks so: it is never a fact about the world, and never ends one.
     """
     given = line.get("entities")
     named = [one for one in given if isinstance(one, str)] if isinstance(given, list) else []
@@ -132,22 +132,22 @@ def _as_retained(text: str, line: Mapping[str, JsonValue], found: Extraction) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enriched:
-    """The contents to go on with, and what was odd about them or was done to them."""
+    """The contents to continue with, and warnings about them and what was done to them."""
 
     contents: tuple[MemoryContentObject, ...]
     warnings: tuple[IngestWarning, ...] = ()
 
 
 EnrichHook: TypeAlias = Callable[[Sequence[MemoryContentObject]], Awaitable[Enriched]]
-"""Takes all contents of a run and returns those to go on with."""
+"""Takes all contents of a run and returns those to continue with."""
 
 
 async def resolve_coreferences(contents: Sequence[MemoryContentObject]) -> Enriched:
-    """Put the proper name in the place of the aliases in `metadata.coreferences.aliases`.
+    """Replace the aliases in `metadata.coreferences.aliases` by the proper names.
 
-    An alias counts as a whole word, in any case; where several fit, the longest. Ids stay as they are.
+    An alias must match a whole word, in any case; if several match, the longest wins. Ids are unchanged.
     """
-    resolved = [_resolved(content) for content in contents]
+    resolved = [_resolve(content) for content in contents]
     changed = [new for old, new in zip(contents, resolved, strict=True) if new.text != old.text]
     return Enriched(
         contents=tuple(resolved),
@@ -163,11 +163,11 @@ async def resolve_coreferences(contents: Sequence[MemoryContentObject]) -> Enric
 
 
 async def drop_duplicates(contents: Sequence[MemoryContentObject]) -> Enriched:
-    """Keep the first of those that say the same, but for cases and white space, and come from one source."""
+    """Keep the first of several contents from one source that differ only in case and white space."""
     kept: dict[tuple[str, ...], MemoryContentObject] = {}
     warnings: list[IngestWarning] = []
     for content in contents:
-        first = kept.setdefault(_said(content), content)
+        first = kept.setdefault(_identity(content), content)
         if first is not content:
             warnings.append(
                 IngestWarning(
@@ -182,7 +182,7 @@ async def drop_duplicates(contents: Sequence[MemoryContentObject]) -> Enriched:
 STANDARD_HOOKS: tuple[EnrichHook, ...] = (resolve_coreferences, drop_duplicates)
 
 
-def _resolved(content: MemoryContentObject) -> MemoryContentObject:
+def _resolve(content: MemoryContentObject) -> MemoryContentObject:
     names = _aliases(content.metadata)
     if not names or not content.text:
         return content
@@ -202,13 +202,13 @@ def _aliases(metadata: Mapping[str, JsonValue]) -> dict[str, str]:
 
 
 def _whole_word(alias: str) -> str:
-    """Return a pattern for an alias; no edge is asked for where a script puts no space between words."""
+    """Return a pattern for an alias, without word boundaries if its script has no spaces between words."""
     before = r"(?<!\w)" if alias[0].isascii() and alias[0].isalnum() else ""
     after = r"(?!\w)" if alias[-1].isascii() and alias[-1].isalnum() else ""
     return f"{before}{re.escape(alias)}{after}"
 
 
-def _said(content: MemoryContentObject) -> tuple[str, ...]:
+def _identity(content: MemoryContentObject) -> tuple[str, ...]:
     """Return what makes two contents the same: the words, who said them, where, and on which day."""
     provenance = content.provenance
     return (

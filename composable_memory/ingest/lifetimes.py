@@ -1,4 +1,4 @@
-"""How long contents hold: a policy by what they say themselves, and what follows from a decision (pure)."""
+"""How long contents hold: a policy based on what they say, and the effect of its decision (pure)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field
@@ -12,7 +12,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifetime:
-    """When a content holds in the world, and until when it may be told; None is open."""
+    """When a content holds in the world, and until when it may be returned; None is open-ended."""
 
     valid_from: datetime | None = None
     valid_to: datetime | None = None
@@ -20,16 +20,16 @@ class Lifetime:
     confidence: float | None = None
 
     def is_over(self, now: datetime) -> bool:
-        """Return whether the content may no longer be told."""
+        """Return whether the content has expired and may no longer be returned."""
         return self.expires_at is not None and self.expires_at <= now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandardTemporalPolicy:
-    """Believes what a content says of itself, and gives the rest a time to live by kind.
+    """Uses what a content says about itself, and gives the rest a time to live by kind.
 
-    A content says so in its times and in its metadata: `ttlSeconds` or `ttl_seconds`, and `confidence`.
-    Without a time to live a content never expires.
+    A content says it in its times and its metadata: `ttlSeconds` or `ttl_seconds`, and `confidence`. Without
+    a time to live it never expires.
     """
 
     ttl_seconds: float | None = None
@@ -50,9 +50,9 @@ class StandardTemporalPolicy:
 
 
 def lifetime_of(content: MemoryContentObject, decision: TemporalPolicyDecision | None) -> Lifetime:
-    """Return what a decision means for a content: it expires at its own time or with its time to live.
+    """Return the lifetime of a content under a decision: until its own end, or the end of its time to live.
 
-    The time to live counts from when the content was observed; the earlier end is the one that holds.
+    The time to live counts from when the content was observed; whichever end is earlier applies.
     """
     times, decided = _times(content), decision or TemporalPolicyDecision()
     ends = [times.expires_at, _after(observed_at(content), decided.ttl_seconds)]
@@ -65,13 +65,13 @@ def lifetime_of(content: MemoryContentObject, decision: TemporalPolicyDecision |
 
 
 def observed_at(content: MemoryContentObject) -> datetime | None:
-    """Return when a content was said or seen, else when it was made."""
+    """Return when a content was said or seen, or else created."""
     times = _times(content)
     return times.observed_at or times.created_at
 
 
 def _times(content: MemoryContentObject) -> MemoryTemporalMetadata:
-    """Return a content's own times, else those of its provenance."""
+    """Return a content's own times, or else those of its provenance."""
     provided = content.provenance.temporal if content.provenance else None
     return content.temporal or provided or MemoryTemporalMetadata()
 
@@ -81,7 +81,7 @@ def _after(start: datetime | None, seconds: float | None) -> datetime | None:
         return None
     try:
         return start + timedelta(seconds=seconds)
-    except OverflowError:  # longer than the calendar is as good as never
+    except OverflowError:  # beyond the end of the calendar is as good as never
         return None
 
 

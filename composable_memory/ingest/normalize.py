@@ -1,4 +1,4 @@
-"""Turns items into contents with ids, times and a source, and citations into places (pure)."""
+"""Turns items into contents with ids, times and a source, and citations into origins (pure)."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -34,9 +34,9 @@ LIFTED = ("temporal", "artifacts")
 
 
 def normalize(request: IngestRequest, *, now: datetime) -> Enriched:
-    """Return a content for each item; of several with one id the last counts.
+    """Return a content for each item; of several with the same id the last wins.
 
-    What has no time of its own was observed `now`.
+    Items without a time of their own count as observed `now`.
     """
     warnings: list[IngestWarning] = []
     contents: dict[str, MemoryContentObject] = {}
@@ -125,7 +125,7 @@ def _clean_artifact(artifact: MemoryArtifact) -> MemoryArtifact:
 def _clean(metadata: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     return cast(
         "Mapping[str, JsonValue]", redact_value(metadata)
-    )  # JSON stays JSON; the log has a type of its own
+    )  # JSON in, JSON out; redaction returns the log's own type
 
 
 def _complete(content: MemoryContentObject, request: IngestRequest, now: datetime) -> MemoryContentObject:
@@ -146,7 +146,7 @@ def _complete(content: MemoryContentObject, request: IngestRequest, now: datetim
 
 
 def _id(content: MemoryContentObject, source: str) -> str:
-    """Return an id that the same words from the same source always get."""
+    """Return an id that is the same for the same words from the same source."""
     artifacts = "\n".join(f"{one.id} {one.uri} {dict(one.metadata)}" for one in content.artifacts)
     said = "\0".join((source, content.title or "", content.text or "", artifacts))
     return sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -162,15 +162,15 @@ def _text(entry: Mapping[str, JsonValue], *keys: str) -> str | None:
 
 
 def origin_of(content: MemoryContentObject) -> Origin | None:
-    """Return the file that a content stands in; None if it is in no file that anybody named.
+    """Return the file that a content comes from; None if none is named.
 
-    Read are `path`, `start_line` and `end_line` of its metadata, else its first citation.
+    Uses `path`, `start_line` and `end_line` of its metadata, or else its first citation.
     """
     return origin_in(content.metadata) or origin_of_provenance(content.provenance)
 
 
 def origin_in(metadata: Mapping[str, JsonValue]) -> Origin | None:
-    """Return the file and the lines that metadata name; None if they name none."""
+    """Return the file and lines named in metadata; None if there are none."""
     path = metadata.get("path")
     if not isinstance(path, str) or not path.strip():
         return None
@@ -179,18 +179,18 @@ def origin_in(metadata: Mapping[str, JsonValue]) -> Origin | None:
 
 
 def origin_of_provenance(provenance: MemoryProvenance | None) -> Origin | None:
-    """Return what the first citation leads to."""
+    """Return the origin that the first citation refers to."""
     return origin_of_citation(provenance.citations[0]) if provenance and provenance.citations else None
 
 
 def origin_of_citation(citation: str) -> Origin:
-    """Return what `path#L3-L7`, `path#L3`, `path#L3:1280` or a plain path leads to."""
+    """Parse `path#L3-L7`, `path#L3`, `path#L3:1280` or a plain path."""
     cited = read_citation(citation)
     if cited is None or not cited.start_line:
         return Origin(path=citation)
     origin = Origin(path=cited.path, start_line=cited.start_line, end_line=cited.end_line)
     first = replace(origin, end_line=origin.start_line).citation
-    # An address may end with an anchor that only looks like a page: `viewtopic.php#p120`.
+    # A URL may end with a fragment that only looks like a page: `viewtopic.php#p120`.
     return origin if citation.startswith(first) else Origin(path=citation)
 
 

@@ -1,4 +1,4 @@
-"""Cuts what people wrote down into contents to ingest: notes into sections, talks into messages (pure)."""
+"""Splits written text into contents to ingest: notes into sections, talks into messages (pure)."""
 
 import re
 from collections import Counter
@@ -23,14 +23,14 @@ from composable_memory.types import JsonValue, Origin, TimeWindow
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_SECTION_CHARS = 1200
-"""The longest section; a longer paragraph is cut between lines, a longer line between words."""
+"""Maximum length of a section; a longer paragraph is split between lines, a longer line between words."""
 
 TRANSCRIPT_SUFFIX = ".jsonl"
 LINE = timedelta(microseconds=100)
-"""So much later a line counts as written than the one above it; sentences follow by microseconds."""
+"""A line counts as written this much later than the one above it; sentences differ by microseconds."""
 DAY, NO_TIME = timedelta(days=1), timedelta()
 LEAST_WORDS = 3
-"""A turn of a talk in which nobody speaks twice has so many words; less is rather `Port: 8080`."""
+"""The least words per turn in a talk where nobody speaks twice; with fewer it is rather `Port: 8080`."""
 
 _DATE = r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2}(?::\d{2})?))?"
 _DATED_HEADING = re.compile(rf"(?:\w+[:,]\s*)?{_DATE}")
@@ -55,10 +55,10 @@ LABELS = frozenset(tables(__package__, "labels.toml")["labels"].split())
 class WrittenSource:
     """A text and where it came from.
 
-    `path` is how results are to name the file; None for a text that is in no file, which gets no citations.
-    `written_at` is when it was written, in the time zone of whoever wrote it: the time of what has no date of
-    its own, and the order of what is of one day. With `observed_at` everything in it was seen then, whatever
-    dates it holds. `session_key` is the conversation that it belongs to.
+    `path` is the file name for results; None for a text that is in no file, which gets no citations.
+    `written_at` is when it was written, in the writer's time zone: the time of whatever has no date of its
+    own, and the order within one day. With `observed_at`, everything in it was observed then, whatever dates
+    it contains. `session_key` is the conversation that it belongs to.
     """
 
     text: str
@@ -80,7 +80,7 @@ class WrittenSource:
 
 
 def contents_of(source: WrittenSource) -> list[MemoryContentObject]:
-    """Return what a text says, in its order; nothing for one without words."""
+    """Return the contents of a text, in order; none if it has no words."""
     if source.is_transcript:
         source = replace(source, session_key=source.session_key or source.stem)
         passages = _messages(source)
@@ -99,7 +99,7 @@ def contents_of(source: WrittenSource) -> list[MemoryContentObject]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Passage:
-    """Some lines of a source; `key` tells apart what may say the same at several places."""
+    """Some lines of a source; `key` distinguishes passages in different places that say the same."""
 
     text: str
     first: int
@@ -134,9 +134,9 @@ def _content(source: WrittenSource, passage: _Passage, seen: Counter[str]) -> Me
 
 
 def _times(source: WrittenSource, passage: _Passage) -> MemoryTemporalMetadata:
-    """Return the day or time of a passage, and when it was written: later than what stands above it.
+    """Return the day or time of a passage, and when it was written: later than what is above it.
 
-    A day of the writer's calendar may begin in UTC after he has written what is of it.
+    A day in the writer's time zone may start in UTC after its entries were written.
     """
     written_at, observed_at = source.written_at, in_zone(passage.observed_at)
     if observed_at.time() == time() and written_at.date() == observed_at.date():
@@ -146,8 +146,8 @@ def _times(source: WrittenSource, passage: _Passage) -> MemoryTemporalMetadata:
 
 
 def _digest(source: WrittenSource, passage: _Passage) -> str:
-    # The same words said on another day are another thing to remember, but only if somebody says which day:
-    # a file that is merely saved again must not become new.
+    # The same words on another day are a new content, but only if the caller says which day:
+    # saving a file again must not make its contents new.
     said = source.observed_at.isoformat() if source.observed_at else ""
     parts = (passage.title or "", passage.text, passage.speaker or "", passage.key, said)
     return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
@@ -164,7 +164,7 @@ _Lines = list[tuple[int, str]]
 
 
 class _Part(NamedTuple):
-    """What stands between two headings of a note, with those above it, outermost first."""
+    """The text between two headings of a note, with the headings above it, outermost first."""
 
     headings: list[str]
     observed_at: datetime
@@ -174,8 +174,9 @@ class _Part(NamedTuple):
 def _parts(source: WrittenSource) -> Iterator[_Part]:
     """Yield the parts of a note with their times.
 
-    What has no date is of when the note was written or, where other parts have dates, of the day before the
-    first: nobody knows what of it is new, and it must not end what is dated.
+    An undated part has the time of the note or, if other parts have dates, of the day before the first of
+    them:
+    how new it is is unknown, and it must not end what is dated.
     """
     lines = [line.rstrip("\r") for line in source.text.removeprefix("\ufeff").split("\n")]
     head, path, latest = front_matter(source.text), source.path or "", moved(in_zone(source.written_at), DAY)
@@ -189,10 +190,10 @@ def _parts(source: WrittenSource) -> Iterator[_Part]:
 
 
 def _sections(source: WrittenSource, parts: Iterable[_Part], taken: Collection[int]) -> Iterator[_Passage]:
-    """Cut what is between two headings at paragraphs; lines that are `taken` are read by themselves."""
+    """Split what is between two headings at paragraphs, without lines that are `taken`."""
     name = source.title or front_matter(source.text).title or source.stem
     for headings, observed_at, body in parts:
-        # What a line of a page says, its source says, on its own day.
+        # Lines of our pages are copies: their source has its own day.
         lines = [(n, "" if n in taken or is_own_line(line) else line) for n, line in body]
         title = " > ".join(([source.title] if source.title else []) + headings) or name
         for part in _packed(_paragraphs(lines)):
@@ -203,7 +204,7 @@ def _sections(source: WrittenSource, parts: Iterable[_Part], taken: Collection[i
 
 
 def _named_in_path(path: str, latest: datetime) -> TimeWindow | None:
-    """Return the day, week, month or quarter that a path names last; what is longer than a day has begun."""
+    """Return the last day, week, month or quarter named in a path; one longer than a day must have begun."""
     found = (named_window(name.upper(), latest) for name in reversed(_DATED_NAME.findall(path)))
     return next((one for one in found if one and (one.start <= latest or one.end - one.start < DAY)), None)
 
@@ -211,7 +212,7 @@ def _named_in_path(path: str, latest: datetime) -> TimeWindow | None:
 def _dated(
     headings: Sequence[str], told: TimeWindow | None, path: str, latest: datetime
 ) -> TimeWindow | None:
-    """Return the time that the nearest heading begins or ends with; `told` where none of them has one."""
+    """Return the time at the start or end of the nearest heading that has one, else `told`."""
     above = path
     for heading in headings:
         told = _time_of(heading, told, above, latest) or told
@@ -220,11 +221,11 @@ def _dated(
 
 
 def _time_of(heading: str, near: TimeWindow | None, above: str, latest: datetime) -> TimeWindow | None:
-    """Return the time of a heading; one in words, or at its end, is not ahead of when it was written.
+    """Return the time in a heading; one in words, or at its end, must not be later than when it was written.
 
-    One without a year is the nearest to what stands above, or of the year that is named there, or else the
-    last. A year has to be all of the heading, and so has a month or a week of a year that is named above. A
-    time that holds what stands above tells no more than that.
+    One without a year is the nearest to the time above, or in the year named there, or else the last. A year
+    must be the whole heading, and so must a month or week of a year named above. A time that includes the
+    time above says nothing more precise.
     """
     match = _DATED_HEADING.match(heading)
     if match and (said := _window(latest, *match.groups())):
@@ -256,7 +257,7 @@ def _window(latest: datetime, date: str, clock: str | None) -> TimeWindow | None
 
 
 def _moment(date: str, time: str | None = None) -> datetime | None:
-    """Return a day's beginning, or a time of it, in UTC; None where the calendar has no such day."""
+    """Return the start of a day, or a time on it, in UTC; None if the calendar has no such day."""
     try:
         return datetime.fromisoformat(f"{date}T{time or '00:00'}").replace(tzinfo=UTC)
     except ValueError:
@@ -264,7 +265,7 @@ def _moment(date: str, time: str | None = None) -> datetime | None:
 
 
 def _under_headings(lines: Sequence[str], start: int) -> Iterator[tuple[list[str], _Lines]]:
-    """Yield the headings above each part of a note, outermost first, with the part's lines."""
+    """Yield the headings above each part of a note, outermost first, with the lines of the part."""
     path: list[tuple[int, str]] = []
     body: _Lines = []
     code = CodeReader()
@@ -292,7 +293,7 @@ def _paragraphs(body: _Lines) -> Iterator[_Lines]:
 
 
 def _packed(paragraphs: Iterable[_Lines]) -> Iterator[_Lines]:
-    """Join neighbours as long as they fit into a section; the blank line between them stays."""
+    """Join neighbours as long as they fit into one section, keeping the blank line between them."""
     held: _Lines = []
     for paragraph in paragraphs:
         for piece in _cut(paragraph):
@@ -307,7 +308,7 @@ def _packed(paragraphs: Iterable[_Lines]) -> Iterator[_Lines]:
 
 
 def _cut(paragraph: _Lines) -> Iterator[_Lines]:
-    """Cut a paragraph that is too long between lines."""
+    """Split a paragraph that is too long between lines."""
     piece: _Lines = []
     for number, line in paragraph:
         for part in _split(line):
@@ -320,7 +321,7 @@ def _cut(paragraph: _Lines) -> Iterator[_Lines]:
 
 
 def _split(line: str) -> Iterator[str]:
-    """Cut a line that is too long between words, or anywhere if it has none."""
+    """Split a line that is too long between words, or anywhere if it has none."""
     while len(line) > MAX_SECTION_CHARS:
         at = line.rfind(" ", 1, MAX_SECTION_CHARS + 1)
         at = at if at > 0 else MAX_SECTION_CHARS
@@ -334,7 +335,7 @@ def _length(lines: _Lines) -> int:
 
 
 def _retained(source: WrittenSource, line: RetainedLine, observed_at: datetime) -> _Passage:
-    """Return a retained line as its sentence; what else it says is metadata."""
+    """Return a retained line as a passage: its sentence, with everything else as metadata."""
     head = front_matter(source.text)
     said: dict[str, JsonValue] = {"type": line.type, "entities": [*line.entities], "tags": [*line.tags]}
     sure: dict[str, JsonValue] = {} if line.confidence is None else {"confidence": line.confidence}
@@ -352,7 +353,7 @@ def _retained(source: WrittenSource, line: RetainedLine, observed_at: datetime) 
 
 
 def _talk(section: _Passage) -> list[_Passage]:
-    """Return the messages of a section that consists of lines `Name: text`; nothing for any other."""
+    """Return the messages of a section that consists of lines `Name: text`, else nothing."""
     turns: list[_Passage] = []
     for number, line in enumerate(section.text.split("\n"), start=section.first):
         if match := _TURN.fullmatch(line.rstrip()):
@@ -380,7 +381,7 @@ def _turn(section: _Passage, number: int, match: re.Match[str]) -> _Passage:
 
 
 def _is_talk(turns: Sequence[_Passage]) -> bool:
-    """Return whether people talk here, rather than that names have values."""
+    """Return whether this is a conversation, not a list of names and values."""
     names = {turn.speaker.casefold() for turn in turns if turn.speaker}
     if len(names) < 2 or names & LABELS:
         return False

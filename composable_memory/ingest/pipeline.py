@@ -1,4 +1,4 @@
-"""Runs contents through the stages of ingesting. Every part is optional, and none takes the others down."""
+"""Runs contents through the stages of ingesting. Every part is optional, and none stops the others."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -62,7 +62,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 T = TypeVar("T")
 
 EXTRACTIONS_AT_ONCE = 4
-"""How many contents an extractor reads at the same time; one that asks a model waits most of it."""
+"""How many contents are extracted concurrently; an extractor that asks a model mostly waits for it."""
 
 NEEDS: Mapping[Stage, Stage] = {
     "extract": "normalize",
@@ -72,12 +72,12 @@ NEEDS: Mapping[Stage, Stage] = {
     "graph": "entity_extract",
     "index": "embed",
 }
-"""Which stage has to have worked for another to make sense: the graph and the vectors need not each other."""
+"""The stage that must have succeeded for another to run: graph and vectors do not need each other."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """What a run knows so far: the contents as the stages leave them, and how the stages went."""
+    """The state of a run: the contents as the stages leave them, and how the stages went."""
 
     id: str
     request: IngestRequest
@@ -98,24 +98,24 @@ class _Run:
 
     @property
     def status(self) -> Status:
-        """Return whether all went well, and if not, whether anything was stored."""
+        """Return whether everything succeeded, and if not, whether anything was stored."""
         if not self.errors:
             return "success"
         return "partial" if self.indexed or self.nodes else "failure"
 
     @property
     def batch_id(self) -> str:
-        """Return an id that the same contents always have together."""
+        """Return an id that is the same for the same set of contents."""
         ids = "\0".join(content.id for content in self.contents)
         return sha256(ids.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
-    def go_on(self, done: Enriched) -> None:
-        """Take over what a stage has made of the contents."""
+    def continue_with(self, done: Enriched) -> None:
+        """Continue with the output of a stage."""
         self.contents = done.contents
         self.warnings += done.warnings
 
     def skip(self, code: str, message: str) -> str:
-        """Warn that a part is missing; what has nothing to do needs no part."""
+        """Warn that a part is missing, unless there is nothing for it to do."""
         if self.contents:
             self.warnings.append(IngestWarning(code=code, message=message))
         return message
@@ -126,11 +126,11 @@ class _Run:
 
 
 class IngestPipeline:
-    """Takes contents in, with the parts there are: without an embedder no vectors, without a graph no facts.
+    """Ingests contents with the available parts: no vectors without an embedder, no facts without a graph.
 
-    `enrich` are hooks over all contents of a run, in order; by default other names are resolved and what was
-    said twice is dropped. A part that is missing is a warning, one that fails an error of its stage; stages
-    that do not need what failed still run. Running the same contents again changes nothing.
+    `enrich` are hooks that transform all contents of a run, in order; by default they resolve aliases and
+    drop duplicates. A missing part is a warning, a failing one an error of its stage; stages that do not
+    depend on what failed still run. Running the same contents again changes nothing.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class IngestPipeline:
         self._make_id = make_id
 
     async def run(self, request: IngestRequest) -> IngestResult:
-        """Take in the items of `request`, and say how each stage went; what fails is in the result."""
+        """Ingest the items of `request`, and report how each stage went; failures are in the result."""
         run_id = self._make_id()
         with trace(request.trace_id, session_key=request.session_key, run_id=run_id) as trace_id:
             run = _Run(
@@ -183,7 +183,7 @@ class IngestPipeline:
             return self._complete(run)
 
     async def _stage(self, run: _Run, stage: Stage, work: Callable[[_Run], Awaitable[str | None]]) -> None:
-        """Run one stage, unless what it needs is lost; its work returns why there was nothing to do."""
+        """Run one stage if its dependency succeeded; `work` returns why it was skipped, if so."""
         needed = NEEDS.get(stage)
         if needed in run.lost:
             run.lost.add(stage)
@@ -220,14 +220,14 @@ class IngestPipeline:
     # --- the stages -----------------------------------------------------------------------------------------
 
     async def _normalize(self, run: _Run) -> None:
-        run.go_on(normalize(run.request, now=run.now))
+        run.continue_with(normalize(run.request, now=run.now))
 
     async def _extract(self, run: _Run) -> None:
-        run.go_on(extract_texts(run.contents))
+        run.continue_with(extract_texts(run.contents))
 
     async def _enrich(self, run: _Run) -> None:
         for hook in self._hooks:
-            run.go_on(await hook(run.contents))
+            run.continue_with(await hook(run.contents))
         if self._policy is not None:
             for content in run.contents:
                 run.decisions[content.id] = await self._policy.evaluate(content)
@@ -258,7 +258,7 @@ class IngestPipeline:
     async def _embed(self, run: _Run) -> str | None:
         if self._embedder is None:
             return run.skip("embed.missing_adapter", "there is no embedder, so there are no vectors")
-        if self._vectors is None:  # which the next stage but one will say
+        if self._vectors is None:  # a later stage will warn
             return "nothing keeps vectors"
         inputs = [
             EmbedderInput(id=content.id, text=content.text or "", kind="document") for content in run.contents
@@ -362,10 +362,10 @@ class IngestPipeline:
 
 
 async def attempt(work: Callable[[], Awaitable[T]]) -> T | PipelineError:
-    """Do `work`; whatever it raises becomes a value. Cancelling goes through."""
+    """Return the result of `work`, or whatever it raises as a value, except cancellation."""
     try:
         return await work()
-    except Exception as error:  # noqa: BLE001 - a stranger's part may raise anything, and others go on
+    except Exception as error:  # noqa: BLE001 - a third-party part may raise anything; the others must go on
         return error_of(error)
 
 

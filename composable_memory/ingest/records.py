@@ -1,4 +1,4 @@
-"""Turns what was found in a content into graph nodes, edges and vector records with stable ids (pure)."""
+"""Turns what was extracted from contents into graph nodes, edges and vector records; stable ids (pure)."""
 
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphPart:
-    """Nodes and edges; both ends of every edge are among the nodes."""
+    """Nodes and edges; both ends of every edge are included in the nodes."""
 
     nodes: tuple[GraphNode, ...] = ()
     edges: tuple[GraphEdge, ...] = ()
@@ -41,12 +41,13 @@ def graph_of(
     relations: Sequence[ExtractedRelation],
     decision: TemporalPolicyDecision | None = None,
 ) -> GraphPart:
-    """Return the part of a graph that a content stands for.
+    """Return the part of a graph that a content represents.
 
-    A node is an entity, by its label, with the episodes that name it; an edge a statement, by its two
-    entities, its type and its words. What the content says of its own validity holds for a statement that has
-    no time of its own. Among the properties of an edge, `told` has since when each episode says that it
-    holds, and when that was written; `ends` says that the same relation, stated before, holds no more.
+    A node is an entity, identified by its label, with the episodes that mention it; an edge is a statement,
+    identified by its two entities, type and words. The content's own validity applies to statements without a
+    time of their own. In the properties of an edge, `told` maps each episode to the time since which it says
+    that the statement holds, and when that was written; `ends` says that the same relation, stated earlier,
+    no longer holds.
     """
     lifetime = lifetime_of(content, decision)
     relations = [one for one in relations if one.source.strip() and one.target.strip()]
@@ -56,7 +57,7 @@ def graph_of(
 
 
 def joined(parts: Iterable[GraphPart]) -> GraphPart:
-    """Return several parts as one: an edge that several contents state has the episodes of all of them."""
+    """Merge parts: an edge stated by several contents gets the episodes of all of them."""
     nodes: dict[str, GraphNode] = {}
     edges: dict[str, GraphEdge] = {}
     for part in parts:
@@ -71,7 +72,7 @@ def joined(parts: Iterable[GraphPart]) -> GraphPart:
 
 
 def node_id(label: str) -> str:
-    """Return the id of the entity with a label; cases and white space do not matter."""
+    """Return the id of the entity with a label, ignoring case and white space."""
     return f"entity:{_plain(label)}"
 
 
@@ -86,7 +87,7 @@ def _nodes(
     entities: Sequence[ExtractedEntity],
     relations: Sequence[ExtractedRelation],
 ) -> Iterable[GraphNode]:
-    """Return a node for each entity, and for each end of a relation that is none of them."""
+    """Return a node for each entity, and for each end of a relation that is not one of them."""
     ends = [ExtractedEntity(label=label) for one in relations for label in (one.source, one.target)]
     nodes: dict[str, GraphNode] = {}
     for entity in (*entities, *ends):
@@ -112,7 +113,7 @@ def _edge(
 ) -> GraphEdge:
     since = relation.valid_from or lifetime.valid_from or observed_at(content)
     written_at = content.temporal.created_at if content.temporal else None
-    if place and (moment := written_at or since):  # what a text says further down, it says later
+    if place and (moment := written_at or since):  # what is further down in a text was said later
         written_at = moved(moment, timedelta(microseconds=place))
     times = (since, written_at)
     properties: dict[str, JsonValue] = {
@@ -125,7 +126,7 @@ def _edge(
     if relation.one_holder:
         properties["one_holder"] = True
     if relation.valid_to is not None and relation.valid_from is None:
-        # Nobody says since when it held: not since this was said, which is when it was over.
+        # Its start is unknown; it is not when this was said, which is when it was over.
         properties |= {"ends": True, "told": {}, **({"mood": relation.mood} if relation.mood else {})}
     return GraphEdge(
         id=edge_id(relation.source, relation.type, relation.target, relation.fact),
@@ -145,7 +146,7 @@ def _edge(
 
 
 def _provenance(content: MemoryContentObject) -> MemoryProvenance:
-    """Return where a content is from, with the place it stands at among the citations."""
+    """Return the provenance of a content, with its place among the citations."""
     provenance = content.provenance or MemoryProvenance(source="memory")
     origin = origin_of(content)
     if provenance.citations or origin is None:
@@ -154,14 +155,14 @@ def _provenance(content: MemoryContentObject) -> MemoryProvenance:
 
 
 def _with_episodes(edge: GraphEdge, other: GraphEdge) -> GraphEdge:
-    """Return an edge with the episodes of another, and since when each of them says so."""
+    """Return an edge with the episodes of another, and since when each of them says that it holds."""
     episodes = dict.fromkeys([*_episodes(edge), *_episodes(other)])
     told = {**_told(edge), **_told(other)}
     return replace(edge, properties={**edge.properties, "episodes": list(episodes), "told": told})
 
 
 def _mentioned_in(node: GraphNode, *others: GraphNode) -> GraphNode:
-    """Return a node with the episodes of all that stand for the same."""
+    """Return a node with the episodes of all nodes for the same entity."""
     episodes = dict.fromkeys(episode for one in others for episode in _episodes(one))
     return replace(node, properties={**node.properties, "episodes": list(episodes)})
 
@@ -187,7 +188,7 @@ def _least(*values: float | None) -> float | None:
 def record_of(
     content: MemoryContentObject, values: Sequence[float], decision: TemporalPolicyDecision | None = None
 ) -> VectorRecord:
-    """Return a content as a record: its vector, and its text, place and times as metadata."""
+    """Return a content as a vector record, with its text, place and times as metadata."""
     lifetime, origin = lifetime_of(content, decision), origin_of(content)
     provenance = content.provenance
     known: dict[str, JsonValue] = {

@@ -46,7 +46,7 @@ STAGES: tuple[Stage, ...] = (
     "index",
     "audit",
 )
-"""The stages in the order in which they run."""
+"""The stages in execution order."""
 
 PipelineErrorCode = Literal[
     "not_configured",
@@ -62,7 +62,7 @@ PipelineErrorCode = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineError:
-    """Why a stage failed; `retryable` says that the same may work later, without anything being changed."""
+    """Why a stage failed; `retryable` says that it may succeed later without any change."""
 
     code: PipelineErrorCode
     message: str
@@ -72,10 +72,10 @@ class PipelineError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestItem:
-    """Something to take in, as far as it is known; what is left out is filled in.
+    """Something to ingest, as far as it is known; the rest is filled in.
 
-    Without an `id` it gets one made of the source and the text, so that taking it in twice changes nothing.
-    `metadata` may hold `temporal` and `artifacts`, which are read from there if not given as such.
+    Without an `id` it gets one derived from source and text, so that ingesting it twice changes nothing.
+    `metadata` may contain `temporal` and `artifacts`, which are used if they are not given as fields.
     """
 
     id: str | None = None
@@ -89,7 +89,7 @@ class IngestItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestRequest:
-    """Items to take in together, and where they come from; without a trace id the active one is used."""
+    """Items to ingest together, and their source; without a trace id the active trace is used."""
 
     items: Sequence[IngestItem | MemoryContentObject]
     source: str = "memory.ingest"
@@ -101,9 +101,8 @@ class IngestRequest:
 class IngestResult:
     """How a run went, stage by stage.
 
-    `received` counts the items. `contents` are those that were to be stored: neither empty, nor expired, nor
-    said twice.
-    `batch_id` is the same for the same contents, `run_id` another each time. `errors` holds the error of each
+    `received` counts the items. `contents` are those to be stored: not empty, expired, or duplicates.
+    `batch_id` is the same for the same contents, `run_id` differs each time. `errors` has the error of each
     stage that failed. `nodes`, `edges` and `vectors` count what was written.
     """
 
@@ -123,14 +122,14 @@ class IngestResult:
 
     @property
     def ok(self) -> bool:
-        """Return whether no stage failed."""
+        """Return whether every stage succeeded."""
         return not self.errors
 
     def report(self) -> IngestReport:
-        """Return the result in the terms of `SupportsIngest`.
+        """Return the result as a report of `SupportsIngest`.
 
-        A content that no store took, or that has no text, has failed. One that was said before in the same
-        run, or has expired, changes nothing, as if it were known.
+        A content that no store took, or without text, counts as failed. A duplicate within the run, or an
+        expired one, counts as unchanged.
         """
         wanted = len(self.contents)
         empty = sum(warning.code == "extract.no_text" for warning in self.warnings)
@@ -151,7 +150,7 @@ class IngestResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEvent:
-    """Who did what, for those who have to account for it."""
+    """Who did what, for an audit."""
 
     id: str
     ts: datetime
@@ -174,7 +173,7 @@ class MetricEvent:
 
 
 def error_of(error: Exception) -> PipelineError:
-    """Describe an exception: what kind of failure it is, and whether trying again may help."""
+    """Describe an exception: the kind of failure, and whether retrying may help."""
     code, retryable = _code(error)
     return PipelineError(
         code=code,
@@ -191,7 +190,7 @@ def _code(error: Exception) -> tuple[PipelineErrorCode, bool]:
 
 
 def _refused(error: BackendRejected | EmbeddingError) -> tuple[PipelineErrorCode, bool]:
-    """Tell apart what a service did not take, by the status in its own or in its message's words."""
+    """Return why a service rejected something, by the status in the error or in its message."""
     status = error.status if isinstance(error, BackendRejected) else str(error)
     if "429" in status or "rate limit" in status.lower():
         return "rate_limited", True
@@ -204,7 +203,7 @@ def _refused(error: BackendRejected | EmbeddingError) -> tuple[PipelineErrorCode
     return "upstream_error", isinstance(error, EmbeddingPending)
 
 
-# The first that fits: `BackendTimeout` is a `TimeoutError`, and this an `OSError`.
+# The first match counts: `BackendTimeout` is a `TimeoutError`, which is an `OSError`.
 _CODES: tuple[tuple[tuple[type[Exception], ...], tuple[PipelineErrorCode, bool]], ...] = (
     ((TimeoutError,), ("timeout", True)),
     ((ConfigError, UnsupportedOperation), ("not_configured", False)),

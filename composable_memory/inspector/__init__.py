@@ -1,1 +1,1 @@
-"""The inspector: pages that show why a memory was found or not, and the same view as a file."""
+"""The inspector: pages that show why something was found or not, and the same view as a file."""

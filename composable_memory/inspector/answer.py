@@ -1,6 +1,6 @@
 """How an answer came about, as HTML: its results, what made each score, the steps, what was left out.
 
-All of it is made of what `memory_explain` says of a search as a whole; it can be written as a page to attach.
+Everything is made from the output of `memory_explain` with `whole`; it can be written as a standalone page.
 """
 
 import asyncio
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
 
 
 Row = Mapping[str, Any]
-"""A part of what is said of a search, as JSON."""
+"""A JSON object in the output."""
 
 More = Callable[[Row], Child]
 Place = Callable[[str, int], str | None]
-"""Returns the link that opens a file at a line; None for none."""
+"""Returns a link that opens a file at a line, or None."""
 
 THIN = "\N{NARROW NO-BREAK SPACE}"
-"""Keeps a number and its unit on one line."""
+"""Keeps a number and its unit on the same line."""
 NAMES = {"start": "asked", "merged": "the whole search", "delivered": "shown"}
-"""What the steps of a search are called."""
+"""Display names of the steps of a search."""
 SLIMMEST = 0.004
-"""A bar is never narrower, as a share of its line."""
+"""Minimum width of a bar, as a share of its line."""
 BEST = 4
-"""So many lines of a result are shown at first."""
+"""How many lines of a result to show at first."""
 FEW = 5
-"""So many of what was left out are shown at once."""
+"""How many of the results left out to show at first."""
 
 POLICY = "default-src 'none'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
-"""No network and no script: whatever a note says, it cannot run."""
+"""No network and no script: whatever a note contains, it cannot run."""
 TEXTS = ("title", "headings", "snippet", "snippetPreview", "text", "highlights", "facts", "matched", "words")
 LEFT_OUT = "(left out)"
 LONGEST = 2000
-"""So many characters of a passage are shown that had a secret in it."""
+"""How many characters of a passage to show if it contained a secret."""
 
 
 def answer_view(
@@ -73,12 +73,12 @@ def answer_view(
 
 
 def score(value: object) -> str:
-    """Return a score with three digits; a dash where there is none."""
+    """Format a score with three digits; a dash if there is none."""
     return f"{value:.3f}" if isinstance(value, int | float) else "–"
 
 
 def milliseconds(value: object) -> str:
-    """Return a time in milliseconds, or in seconds from 10 s on."""
+    """Format a time in milliseconds, or in seconds from 10 s on."""
     if not isinstance(value, int | float) or not value:
         return ""
     if value >= 10_000:
@@ -87,17 +87,17 @@ def milliseconds(value: object) -> str:
 
 
 def moment(at: datetime) -> str:
-    """Return a moment to the minute, in local time."""
+    """Format a time to the minute, in local time."""
     return at.astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def facts_of(pairs: Sequence[tuple[str, Child]]) -> Markup:
-    """Return a list of names and values; what has no value is left out."""
+    """Return a list of names and values, without empty values."""
     return el("dl", [el("div", el("dt", name), el("dd", value)) for name, value in pairs if value])
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Child]], *, caption: str) -> Markup:
-    """Return a table that can be scrolled sideways on a narrow screen; `caption` is for screen readers."""
+    """Return a table that scrolls sideways on narrow screens; `caption` is for screen readers."""
     cells = [el("tr", [el("td", cell) for cell in row]) for row in rows]
     named = el("thead", el("tr", [el("th", one, scope="col") if one else el("td") for one in head]))
     whole = el("table", el("caption", caption, class_="unseen"), named, el("tbody", cells))
@@ -193,7 +193,7 @@ def _fact(one: Row) -> Markup:
 
 
 def text_of(row: Row) -> Markup:
-    """Return the best lines of a result with what matches marked, and behind them all that is shown of it."""
+    """Return the best lines of a result with the matches marked, followed by the whole snippet."""
     text = str(row.get("snippet") or row.get("snippetPreview") or "")
     spans = within(row.get("highlights"), len(text)) if row.get("snippet") else ()
     first, last = int(row.get("startLine", 0)), int(row.get("endLine", 0))
@@ -222,7 +222,7 @@ def _marked(line: Line) -> Iterator[Child]:
 
 
 def _score_of(row: Row) -> Markup:
-    """Return what made a score, from the words that match to the weight of the backend."""
+    """Return what made a score, from the matching words to the weight of the backend."""
     words, backend = row.get("matched", ()), row.get("backend")
     given = row.get("words") or ()
     steps: list[tuple[Child, object, str]] = [
@@ -256,7 +256,7 @@ def _score_of(row: Row) -> Markup:
 
 
 def waterfall(told: Row) -> Markup:
-    """Return the steps of a trace, those of a backend below it, each with a bar for when it ran."""
+    """Return the steps of a trace, with those of a backend below it, each with a bar for when it ran."""
     steps: list[Row] = sorted(told.get("steps", ()), key=lambda one: (one["startMs"], -one["durationMs"]))
     total = float(told.get("totalMs") or 1.0)
     answers = {one["backend"]: one for one in steps if one["action"] == "query.backend_result"}
@@ -303,13 +303,13 @@ def _left_out(told: Row) -> Markup:
     return el("section", el("details", el("summary", title), left, said, open=len(dropped) <= FEW))
 
 
-# --- the page to attach -------------------------------------------------------------------------------------
+# --- the standalone page ------------------------------------------------------------------------------------
 
 
 def report_page(told: Row, *, with_texts: bool = True) -> str:
-    """Return the page for what `memory_explain` says of a search as a whole, or for a trace that is none.
+    """Return the page for the output of `memory_explain` with `whole`, or for a trace that is not a search.
 
-    Secrets are masked. Without texts neither the question nor what notes say is in it; their paths are.
+    Secrets are masked. Without texts, it contains neither the question nor text from notes, but their paths.
     """
     masked: dict[str, Any] = dict(redact_value(told))
     if "results" in told:
@@ -329,13 +329,13 @@ def report_page(told: Row, *, with_texts: bool = True) -> str:
 async def write_report(
     memory: "Memory", trace_id: str, file: Path, *, with_texts: bool = True, trace: Row | None = None
 ) -> None:
-    """Write the page about a search into a file that only its owner may read.
+    """Write the page about a search to a file that only its owner may read.
 
-    What it found is looked up in the notes. `trace` is written where it is no search of this memory.
+    Its results are looked up in the notes. `trace` is written if it is not a search of this memory.
 
     Raises:
         ComposableMemoryError: the file cannot be written.
-        OpsLogError: the log cannot be read, or does not tell of the search.
+        OpsLogError: the log cannot be read, or does not have the search.
     """
     reply = await memory_explain(memory, MemoryExplainRequest(trace_id=trace_id, whole=True))
     told = trace if isinstance(reply, ErrorReply) else reply.as_json()
@@ -354,7 +354,7 @@ async def write_report(
 
 
 def _masked(was: Row, now: Row) -> Row:
-    """Return a result whose passage is masked as a whole: a secret that is cut may not be known for one."""
+    """Return a result with its passage masked as a whole: a secret that was cut may not be recognised."""
     passage = str(was.get("text") or was.get("snippet") or "")
     masked = redact(passage)
     if masked == passage and now.get("snippet") == was.get("snippet"):
@@ -372,6 +372,6 @@ def _masked(was: Row, now: Row) -> Row:
 
 
 def _spans(text: str, words: Sequence[str]) -> list[list[int]]:
-    """Return where any of these words stand."""
+    """Return where any of these words are."""
     wanted = "|".join(re.escape(word) for word in words if word)
     return [[*found.span()] for found in re.finditer(wanted, text, re.IGNORECASE)] if wanted else []

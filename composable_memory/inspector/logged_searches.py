@@ -1,4 +1,4 @@
-"""The searches that the log tells of, one by one: how long they took, and how sound they were."""
+"""The searches in the log, one by one: how long they took, and whether they were degraded."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
 
 FAR = 20_000
-"""So many events are looked at for a page at most."""
+"""How many events to read for a page, at most."""
 TOGETHER = "together"
 
 
 @dataclass(slots=True)
 class Search:
-    """One search; `took_ms` has each backend and all `together`, `degraded` says of whom and why."""
+    """One search; `took_ms` has each backend and all `together`, `degraded` each backend's problem."""
 
     trace_id: str
     at: datetime
@@ -37,11 +37,11 @@ class Search:
     failed: set[str] = field(default_factory=set)
     results: int = 0
     hidden: int | None = None
-    """How many results were not shown; None if none were given to anybody."""
+    """How many results were hidden as too weak; None if nobody was given results."""
 
     @property
     def all_ms(self) -> float:
-        """Return how long it took, all in all."""
+        """Return how long it took in total."""
         return self.took_ms.get(TOGETHER, 0.0)
 
 
@@ -58,7 +58,7 @@ class TracesRequest(Document):
     limit: Annotated[int, Field(ge=1, le=500)] = 50
 
     def has(self, one: Search) -> bool:
-        """Return whether a search is wanted; those from before `since` are not read at all."""
+        """Return whether a search matches; those before `since` are not even read."""
         took = one.took_ms.get(self.backend or TOGETHER)
         return (
             took is not None
@@ -71,10 +71,10 @@ class TracesRequest(Document):
 
 
 async def logged_searches(memory: "Memory", wanted: TracesRequest) -> list[Search]:
-    """Return the latest searches of a memory that are wanted, newest first.
+    """Return the latest matching searches of a memory, newest first.
 
     Raises:
-        InvalidArgument: the time is none.
+        InvalidArgument: the time is invalid.
         OpsLogError: the log cannot be read.
     """
     since = parse_since(wanted.since, memory.manager.asked_at()) if wanted.since else None
@@ -85,7 +85,7 @@ async def logged_searches(memory: "Memory", wanted: TracesRequest) -> list[Searc
 
 
 def searches(events: Iterable[OpsEvent], memory_id: str) -> Iterator[Search]:
-    """Yield the searches of one memory, newest first; `events` come newest first as well."""
+    """Yield the searches of one memory, newest first, from events in the same order."""
     known: dict[str, Search] = {}
     for event in islice(events, FAR):
         told = event.logged
@@ -102,7 +102,7 @@ def searches(events: Iterable[OpsEvent], memory_id: str) -> Iterator[Search]:
                 one.failed |= {event.backend} if event.status == "failure" else set()
             case "query.start":
                 one.at, one.query, one.session = event.ts, str(told.get("query", "")), event.session_key
-                del known[event.trace_id]  # a trace may have another, earlier search
+                del known[event.trace_id]  # the trace may have another, earlier search
                 is_probe = one.query == PROBE_QUERY and one.hidden is None
                 if told.get("memory") == memory_id and not is_probe:
                     yield one
@@ -114,7 +114,7 @@ def _rows(told: Mapping[str, object], name: str) -> list[dict[str, object]]:
 
 
 def percentiles(rows: Iterable[Search], name: str) -> tuple[float, float] | None:
-    """Return the median and the 95th percentile of how long somebody took; None where nobody knows."""
+    """Return the median and the 95th percentile of the times of `name`; None if there are none."""
     took = [row.took_ms[name] for row in rows if name in row.took_ms]
     if len(took) < 2:
         return (took[0], took[0]) if took else None
@@ -123,7 +123,7 @@ def percentiles(rows: Iterable[Search], name: str) -> tuple[float, float] | None
 
 
 def in_parts(rows: Sequence[Search], parts: int) -> list[list[Search]]:
-    """Return searches, newest first, as so many parts of equal time, oldest first."""
+    """Split searches, newest first, into this many periods of equal length, oldest first."""
     first = rows[-1].at
     length = (rows[0].at - first) / parts
     found: list[list[Search]] = [[] for _ in range(parts)]

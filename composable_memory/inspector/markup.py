@@ -1,4 +1,4 @@
-"""HTML and SVG that are escaped because they are made of elements; charts, and the frame of pages (pure)."""
+"""HTML and SVG built from elements, which escape their content; charts, and the frame of pages (pure)."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,26 +7,26 @@ from importlib import resources
 
 VOID = frozenset({"br", "hr", "input", "link", "meta"})
 UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\x7e\xa0-\U0010ffff]|[\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Also what turns the direction of the text around it, and halves of characters."""
+"""Includes characters that change the text direction around them, and lone surrogates."""
 
 HEIGHT = 100.0
 COLOURS = 6
 
 
 class Markup(str):
-    """Text that is markup already."""
+    """Text that is already markup."""
 
     __slots__ = ()
 
 
 Child = str | int | float | None | Iterable["Child"]
-"""Text is escaped, markup is not; None is nothing."""
+"""Text is escaped, markup is not; None is skipped."""
 
 
 def el(tag: str, *children: Child, **attributes: object) -> Markup:
     """Return an element: `el("a", "Notes", href=url, class_="here", aria_current=None)`.
 
-    An attribute that is None or False is left out; True has no value. `data_path` is `data-path`.
+    An attribute that is None or False is left out; True has no value. `data_path` becomes `data-path`.
     """
     given = "".join(_attribute(name, value) for name, value in attributes.items())
     end = "" if tag in VOID else f"{join(children)}</{tag}>"
@@ -62,7 +62,7 @@ def page(title: str, body: Child, *, head: Child = None) -> str:
 
 
 def asset(name: str) -> str:
-    """Return a style sheet or a script of the inspector. Reads a file."""
+    """Return a style sheet or script of the inspector. Reads a file."""
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
@@ -81,7 +81,7 @@ def line_chart(
     ends: tuple[str, str],
     most: float,
 ) -> Markup:
-    """Return lines over the same time, which go from 0 to `most`: places in it, from 0 to 1, and values."""
+    """Return lines over a common time axis with values from 0 to `most`; times are fractions from 0 to 1."""
     lines = [
         el("polyline", points=_points(points, most), class_=f"line k{number % COLOURS}")
         for number, points in enumerate(series.values())
@@ -100,5 +100,5 @@ def line_chart(
 
 def _points(points: Sequence[tuple[float, float]], most: float) -> str:
     places = [(1000 * at, HEIGHT * (1 - min(value / most, 1.0))) for at, value in points]
-    ends = [(places[0][0] + 2, places[0][1])] if len(places) == 1 else []  # a point alone would not be seen
+    ends = [(places[0][0] + 2, places[0][1])] if len(places) == 1 else []  # a single point would be invisible
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in places + ends)

@@ -1,4 +1,4 @@
-"""The pages of the inspector: each is made anew of what the tools, the log and the learning part say."""
+"""The pages of the inspector, rendered on each request from the tools, the log and learning."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -35,25 +35,25 @@ if TYPE_CHECKING:
 
 
 Form = Mapping[str, str]
-"""What was filled in, by name."""
+"""Form fields by name."""
 
 LATELY = 8
 CHARTED = 500
-"""So many of the latest searches are drawn."""
+"""How many of the latest searches to chart."""
 SINCE = (("", "any time"), ("1h", "the last hour"), ("1d", "the last day"), ("7d", "the last week"))
 RATINGS = (("1", "Answers", 1.0), ("2", "Helps", 0.5), ("3", "Does not", 0.0))
-"""The key that says so, the word, and the relevance."""
+"""The keyboard key, the label, and the relevance."""
 NO_LOG = "Nothing can be shown without a log: set memory.ops_log.enabled to true."
 TRIED = "The candidates of this search, ranked again. The memories are asked only for another day."
 KEYS = "Keys: j and k go through the results, 1 answers, 2 helps, 3 does not, / goes to the first field."
 
 PARTS = 40
-"""Into so many parts of equal time the searches are divided."""
+"""Into how many periods of equal length to divide the searches."""
 INDEX, DEEP = el("code", "cmem index"), el("code", "cmem status --deep")
 
 
 class Inspector:
-    """The pages of one open memory, whose addresses begin with `base`."""
+    """The pages of one open memory; `base` is the prefix of their URLs."""
 
     def __init__(self, memory: "Memory", base: str = "") -> None:
         self.memory = memory
@@ -80,7 +80,7 @@ class Inspector:
     # --- search and why ---------------------------------------------------------------------------------
 
     async def search(self, form: Form) -> str:
-        """Return the search page, with the answer if something is asked."""
+        """Return the search page, with the answer if there is a question."""
         asked, weak = form.get("q", "").strip(), form.get("weak")
         field = el("input", type="search", name="q", value=asked, required=True, autofocus=not asked)
         ask = el(
@@ -152,14 +152,14 @@ class Inspector:
         )
 
     def _link(self, path: str, line: int) -> str | None:
-        """Return the link that opens lines of a note in an editor; what has no lines has none."""
+        """Return a link that opens a note at a line in an editor, if it has lines."""
         root = self.memory.workspace_dir.absolute().as_posix().lstrip("/")
         return f"vscode://file/{quote(f'{root}/{path}')}:{line}" if line else None
 
     # --- traces -----------------------------------------------------------------------------------------
 
     async def traces(self, form: Form) -> str:
-        """Return the list of searches that pass the filters, newest first."""
+        """Return the list of searches that match the filters, newest first."""
         listed = el("div", self._rows(await logged_searches(self.memory, _wanted(form))), id="rows")
         if form.get("part") == "rows":
             return listed
@@ -198,7 +198,7 @@ class Inspector:
     # --- tuning and backends ----------------------------------------------------------------------------
 
     async def tuning(self, said: Child = None) -> str:
-        """Return the page on which weights are tried on all judged queries, and adopted; with its history."""
+        """Return the page to try weights on all judged queries, and adopt them; with their history."""
         learning = self.memory.learning
         report, changes = await learning.weights.report(), await learning.weights.history()
         weights = {one: report.table.of(one) for one in learning.backends}
@@ -216,7 +216,7 @@ class Inspector:
         )
 
     async def backends(self, form: Form) -> str:
-        """Return the status of every backend with what mends its problems, and how fast and sound it was."""
+        """Return the status of every backend with fixes for its problems, its speed and its failures."""
         is_deep = bool(form.get("deep"))
         reply = await memory_status(self.memory, MemoryStatusRequest(deep=is_deep))
         told: dict[str, Any] = reply.as_json()
@@ -227,7 +227,7 @@ class Inspector:
 
 
 def _ratings(here: str, row: Row) -> Markup:
-    """Return the buttons that say how good a result is."""
+    """Return the buttons for judging a result."""
     char = f":{row['startChar']}" if row.get("startChar") else ""
     place = f"{row.get('path')}:{row.get('startLine', 0)}:{row.get('endLine', 0)}{char}"
     buttons = [
@@ -261,11 +261,11 @@ def _check(name: str, words: str, form: Form) -> Markup:
     return el("label", given, words, class_="check")
 
 
-# --- the page of the backends -------------------------------------------------------------------------------
+# --- the backends page --------------------------------------------------------------------------------------
 
 
 def backend_cards(told: Row) -> Markup:
-    """Return a card for each backend of what `memory_status` says, and for those that are not open."""
+    """Return a card for each backend in the output of `memory_status`, and for those that are not open."""
     whole: Row = told["status"].get("custom", {})
     cards = [_card(name, one, whole) for name, one in told["backends"].items()]
     lost = [
@@ -296,7 +296,7 @@ def _card(name: str, one: Row, whole: Row) -> Markup:
 
 
 def _problems(one: Row, custom: Row, breaker: str) -> Iterator[tuple[str, Child]]:
-    """Yield what is wrong with a backend, and what mends it."""
+    """Yield the problems of a backend, with fixes."""
     done: Row = custom.get("embedding", {})
     pending = done.get("total", 0) - done.get("embedded", 0)
     yield from ((str(problem), "Mend the file, or leave it out.") for problem in custom.get("problems", ()))
@@ -313,7 +313,7 @@ def _problems(one: Row, custom: Row, breaker: str) -> Iterator[tuple[str, Child]
 
 
 def probe_view(told: Row) -> Markup:
-    """Return what came of trying everything."""
+    """Return the outcome of the deep probe."""
     embedding, search = told["embedding"], told["search"]
     works, fails = f"works, in {milliseconds(search.get('tookMs'))}", str(search.get("error"))
     rows = [
@@ -326,7 +326,7 @@ def probe_view(told: Row) -> Markup:
 
 
 def course(rows: Sequence[Search]) -> Markup:
-    """Return how fast and how sound searches were over time; they come newest first."""
+    """Return charts of speed and failures over time, from searches newest first."""
     if not rows:
         return el("p", "Nothing was asked yet, so there is nothing to draw.", class_="soft")
     names = [*sorted({name for row in rows for name in row.took_ms} - {TOGETHER}), TOGETHER]

@@ -1,4 +1,4 @@
-"""The addresses of the inspector over HTTP; `starlette`, of the extra `mcp`, is known here alone."""
+"""The routes of the inspector; the only module here that needs `starlette`, of the extra `mcp`."""
 
 import asyncio
 import re
@@ -39,22 +39,22 @@ POLICY = (
 )
 
 Handler = Callable[[Inspector, Request, dict[str, str]], Awaitable[str | Response | None]]
-"""Answers with a page, or with None for what is not there; the form is that of the address or of the body."""
+"""Returns a page, or None for "not found"; the form comes from the URL or the body."""
 
 
 def routes(memory: "Memory") -> Sequence[BaseRoute]:
-    """Return the pages about one open memory."""
+    """Return the routes of the pages of an open memory."""
     pages: dict[str, Handler] = {
         "/": lambda page, _, form: page.search(form),
         "/traces": lambda page, _, form: page.traces(form),
         "/trace/{id}": lambda page, request, form: page.trace(request.path_params["id"], form),
-        "/trace/{id}/replay": _ranked_again,
+        "/trace/{id}/replay": _rank_again,
         "/tuning": lambda page, *_: page.tuning(),
-        "/tuning/replay": _tried,
+        "/tuning/replay": _try_weights,
         "/backends": lambda page, _, form: page.backends(form),
         "/graph": _graph,
     }
-    changes: dict[str, Handler] = {"/trace/{id}/judge": _judged, "/tuning/adopt": _adopted}
+    changes: dict[str, Handler] = {"/trace/{id}/judge": _judge, "/tuning/adopt": _adopt}
     return [
         Route("/assets/{name}", _asset),
         *(Route(path, partial(_answer, memory, handler)) for path, handler in pages.items()),
@@ -81,7 +81,7 @@ async def _answer(memory: "Memory", handler: Handler, request: Request) -> Respo
 
 
 def _is_part(request: Request) -> bool:
-    """Return whether the script of the page asks, which puts the answer into the page."""
+    """Return whether the page's script is asking, which inserts the answer into the page."""
     return request.headers.get("x-part") == "1"
 
 
@@ -92,7 +92,7 @@ def _asset(request: Request) -> Response:
     return Response(asset(name), media_type=ASSETS[name], headers={"cache-control": "no-cache"})
 
 
-async def _ranked_again(page: Inspector, request: Request, form: dict[str, str]) -> str:
+async def _rank_again(page: Inspector, request: Request, form: dict[str, str]) -> str:
     learning, trace_id = page.memory.learning, request.path_params["id"]
     change, depth = change_of(form), learning.settings.depth
     if days := days_of(form):
@@ -102,14 +102,14 @@ async def _ranked_again(page: Inspector, request: Request, form: dict[str, str])
     return _part(page, request, ranking_view(run, depth))
 
 
-async def _tried(page: Inspector, request: Request, form: dict[str, str]) -> str:
+async def _try_weights(page: Inspector, request: Request, form: dict[str, str]) -> str:
     learning, latest = page.memory.learning, form.get("latest", "")
     change = change_of(form, (await learning.weights.report()).table)
     run = await learning.replay(change, latest_judged=int(latest) if latest.isdecimal() else None, keep=5)
     return _part(page, request, judged_view(run, page.base))
 
 
-async def _adopted(page: Inspector, request: Request, form: dict[str, str]) -> str:
+async def _adopt(page: Inspector, request: Request, form: dict[str, str]) -> str:
     table = await page.memory.learning.weights.set(
         weights_of(form), reason="tried in the inspector", actor=ACTOR
     )
@@ -117,7 +117,7 @@ async def _adopted(page: Inspector, request: Request, form: dict[str, str]) -> s
     return said if _is_part(request) else await page.tuning(said)
 
 
-async def _judged(page: Inspector, request: Request, form: dict[str, str]) -> Response:
+async def _judge(page: Inspector, request: Request, form: dict[str, str]) -> Response:
     trace_id = request.path_params["id"]
     relevance = float(form.get("relevance", "nan"))
     one = await page.memory.learning.judging.judge(
@@ -130,7 +130,7 @@ async def _judged(page: Inspector, request: Request, form: dict[str, str]) -> Re
 
 
 async def _graph(page: Inspector, _: Request, form: dict[str, str]) -> Response | None:
-    """Return the page that the package of the backend with the facts draws; it has a policy of its own."""
+    """Return the page drawn by the package of the backend with facts; it sets its own security policy."""
     about = form.get("about")
     near = await page.memory.facts_of().neighbourhood(about)
 

@@ -1,4 +1,4 @@
-"""What if: candidates ranked otherwise, a question asked on another day, and the history of weights."""
+"""What if: rank candidates differently, ask a question on another day; and the history of the weights."""
 
 import asyncio
 import shutil
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 PREFIX = "weight."
-"""How the names of the sliders for weights begin."""
+"""Prefix of the names of the weight sliders."""
 MOST = 2.0
 JUDGED = (50, 200, 1000)
 DAYS = 365
-"""How far the slider for the day reaches, both ways."""
+"""Range of the day slider, in both directions."""
 
 
 def sliders(
@@ -44,9 +44,9 @@ def sliders(
     adopt: str | None = None,
     asked_on: str | None = None,
 ) -> Markup:
-    """Return the form that says how to rank again; with `adopt`, also over how many queries.
+    """Return the form for ranking again; with `adopt`, also for choosing how many queries.
 
-    With `asked_on`, a day, also as if it were another one.
+    With `asked_on`, a day, also for asking as if on another day.
     """
     parts = [
         _slider(f"Weight of {name}", f"{PREFIX}{name}", value, max(MOST, value))
@@ -71,10 +71,10 @@ def sliders(
 
 
 def change_of(form: Mapping[str, str], now: WeightTable | None = None) -> PolicyChange:
-    """Return what the form asks for; what it says nothing of is as in the weights `now`, if they are given.
+    """Return the change in the form; what it leaves out is as in the weights `now`, if given.
 
     Raises:
-        ValueError: a number is none.
+        ValueError: a number is invalid.
     """
     given = weights_of(form)
     return PolicyChange(
@@ -87,10 +87,10 @@ def change_of(form: Mapping[str, str], now: WeightTable | None = None) -> Policy
 
 
 def days_of(form: Mapping[str, str]) -> int:
-    """Return how many days later the question is to be asked.
+    """Return how many days later to ask the question.
 
     Raises:
-        ValueError: it is no number, or further than the slider goes.
+        ValueError: it is not a number, or out of the slider's range.
     """
     days = int(form.get("days", 0))
     if abs(days) > DAYS:
@@ -106,7 +106,7 @@ def weights_of(form: Mapping[str, str]) -> dict[str, float]:
 
 
 def ranking_view(report: ReplayReport, k: int) -> Markup:
-    """Return what becomes of one search."""
+    """Return how the ranking of one search changes."""
     if not report.total:
         return el("p", "The log does not tell enough of this search to rank it again.", class_="problem")
     if not report.queries:
@@ -128,7 +128,7 @@ def _row(now: str, hit: RankedHit, before: int | None) -> Sequence[Child]:
 
 
 def judged_view(report: ReplayReport, base: str) -> Markup:
-    """Return what judged queries say of a change."""
+    """Return what judged queries say about a change."""
     judged = report.judged
     changed = f"{report.changed} of {report.total} rankings change in their first {report.k}."
     if judged is None:
@@ -162,7 +162,7 @@ def _gain(one: QueryReplay) -> str:
 
 
 def weights_history(changes: Sequence[WeightChange], base: WeightTable, backends: Sequence[str]) -> Markup:
-    """Return the weights over time, the heaviest as 1, and who changed them; `changes` come latest first."""
+    """Return the weights over time, scaled to 1 for the heaviest, and who changed them; latest first."""
     if not changes:
         return el("p", "The weights were never changed: those of the settings are active.", class_="soft")
     lines: dict[str, list[tuple[float, float]]] = {name: [] for name in backends}
@@ -194,7 +194,7 @@ def _slider(label: str, name: str, value: float, most: float) -> Markup:
 
 
 def choice(label: str, name: str, options: Sequence[tuple[str, str]], form: Mapping[str, str]) -> Markup:
-    """Return a field in which one of several is chosen; `options` are the values and their words."""
+    """Return a select field; `options` are values and labels."""
     chosen = form.get(name, "")
     every = [el("option", word, value=one, selected=one == chosen) for one, word in options]
     return el("label", label, el("select", every, name=name))
@@ -203,12 +203,12 @@ def choice(label: str, name: str, options: Sequence[tuple[str, str]], form: Mapp
 async def asked_on_another_day(
     memory: "Memory", trace_id: str, change: PolicyChange, *, days: int, k: int
 ) -> ReplayReport:
-    """Return what becomes of a logged question that is asked `days` later, or earlier, under a change.
+    """Replay a logged question as if asked `days` later, or earlier, under a change.
 
-    The first `k` results are compared with those of the log, as they were ranked then.
+    The first `k` results are compared with the logged ones.
     """
     before = (await queries_of(memory.context, traces=[trace_id])).queries
-    after = await _asked(memory, trace_id, timedelta(days=days)) if before else None
+    after = await _ask(memory, trace_id, timedelta(days=days)) if before else None
     if after is None:
         return ReplayReport(change=change, k=k, total=0, changed=0, queries=())
     ranker = Replayer()
@@ -218,7 +218,7 @@ async def asked_on_another_day(
     return ReplayReport(change=change, k=k, total=1, changed=len(shown), queries=shown)
 
 
-async def _asked(memory: "Memory", trace_id: str, later: timedelta) -> LoggedQuery | None:
+async def _ask(memory: "Memory", trace_id: str, later: timedelta) -> LoggedQuery | None:
     events = await asyncio.to_thread(OpsLogReader(memory.ops_log_dir).trace, trace_id)
     start = next(one for one in events if one.action == "query.start")
     told: dict[str, Any] = {**start.logged}

@@ -1,4 +1,4 @@
-"""The memory as an MCP server: the tools of an agent over a transport. All that imports `mcp` is in here.
+"""The memory as an MCP server: the tools of an agent over a transport. Everything that imports `mcp` is here.
 
-`open_memories` does not, since what is served over HTTP needs `mcp` only when a client of it comes.
+`open_memories` does not import it: an HTTP server needs `mcp` only once an MCP client connects.
 """

@@ -1,4 +1,4 @@
-"""What is served: the memories that are open, by the names of their workspaces."""
+"""The open memories that are served, by workspace name."""
 
 import asyncio
 import logging
@@ -28,18 +28,18 @@ class Opened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """The workspaces by their names, or the only one without a name, and the conversation that is served."""
+    """The workspaces by name, or a single one without a name, and the session that is served."""
 
     workspaces: Mapping[str, Opened]
     session_key: str | None
 
     @property
     def memories(self) -> list[Memory]:
-        """Return those that are open."""
+        """Return the open memories."""
         return [one.memory for one in self.workspaces.values() if one.memory is not None]
 
     def workspace(self, name: object) -> Opened:
-        """Return the workspace of a name.
+        """Return the workspace with a name.
 
         Raises:
             InvalidArgument: there is none.
@@ -50,7 +50,7 @@ class Service:
         return found
 
     async def call(self, tool: Tool, arguments: Mapping[str, object]) -> Reply:
-        """Return the reply of a tool; where there are several workspaces, `workspace` names one."""
+        """Call a tool; if there are several workspaces, the argument `workspace` names one."""
         given = dict(arguments)
         try:
             workspace = self.workspace("" if "" in self.workspaces else given.pop("workspace", None))
@@ -62,7 +62,7 @@ class Service:
 
 
 def schema_for(tool: Tool, workspaces: Sequence[str]) -> dict[str, Any]:
-    """Return the JSON schema of the arguments of a tool, with the workspace where several have names."""
+    """Return the JSON schema of a tool's arguments, with the workspace if there are several."""
     schema = tool.input_schema
     if not workspaces:
         return schema
@@ -74,24 +74,24 @@ def schema_for(tool: Tool, workspaces: Sequence[str]) -> dict[str, Any]:
 async def open_service(
     workspaces: Mapping[str, Path], state_dir: Path | None, session_key: str | None
 ) -> AsyncIterator[Service]:
-    """Open the memories of all workspaces; one that cannot be opened is there with the reason."""
+    """Open the memories of all workspaces; for one that cannot be opened, keep the reason."""
     async with AsyncExitStack() as stack:
-        opened = {name: await _opened(stack, folder, state_dir) for name, folder in workspaces.items()}
+        opened = {name: await _open(stack, folder, state_dir) for name, folder in workspaces.items()}
         yield Service(workspaces=opened, session_key=session_key)
 
 
-async def _opened(stack: AsyncExitStack, workspace: Path, state_dir: Path | None) -> Opened:
+async def _open(stack: AsyncExitStack, workspace: Path, state_dir: Path | None) -> Opened:
     try:
         memory = await stack.enter_async_context(open_memory(workspace, state_dir))
-        await stack.enter_async_context(_syncing(memory))
+        await stack.enter_async_context(_sync_in_background(memory))
     except ComposableMemoryError as error:
         return Opened(problem=str(error))
     return Opened(memory=memory)
 
 
 @asynccontextmanager
-async def _syncing(memory: Memory) -> AsyncIterator[None]:
-    """Bring the index up to date behind the requests; leaving stops it."""
+async def _sync_in_background(memory: Memory) -> AsyncIterator[None]:
+    """Sync the index in the background until the block ends."""
     task = asyncio.create_task(_sync(memory))
     try:
         yield

@@ -1,4 +1,4 @@
-"""The MCP server: opens the memories, and offers the tools of an agent, notes as resources, and prompts."""
+"""The MCP server: opens the memories, and offers an agent's tools, notes as resources, and prompts."""
 
 import asyncio
 import json
@@ -83,11 +83,11 @@ def build_server(
     session_key: str | None = None,
     read_only: bool = False,
 ) -> Server[Service]:
-    """Return the server of one workspace, whose name is empty, or of several.
+    """Return a server for one workspace, whose name is empty, or for several.
 
-    It opens the memories when it starts, and brings their indexes up to date meanwhile. A memory that cannot
-    be opened does not keep the server from starting: its tools then say why. Those of a `Service` are open
-    already, and stay so. With `read_only` the tools that change something are left out.
+    It opens the memories when it starts, and syncs their indexes in the background. A memory that cannot be
+    opened does not keep the server from starting: its tools then say why. The memories of a `Service` are
+    already open, and stay open. With `read_only`, tools that change something are left out.
     """
     names = [*filter(None, workspaces.workspaces if isinstance(workspaces, Service) else workspaces)]
     tools = {tool.name: tool for tool in TOOLS if not (read_only and tool.writes)}
@@ -130,7 +130,7 @@ def build_server(
 
 
 def _result(document: Reply, notice: str = "") -> CallToolResult:
-    """Return the document as JSON in text, which every client gives to its model, and nothing twice."""
+    """Return the document as JSON in a text block only, which every client passes to its model."""
     content = document.as_json()
     if notice and not (document.is_error or content.get("unavailable")):
         content = {"notice": notice, **content}
@@ -155,7 +155,7 @@ def _listed_tool(tool: Tool, workspaces: Sequence[str]) -> ListedTool:
 
 
 async def _in_the_callers_trace(ctx: ServerRequestContext[Any], call_next: CallNext) -> HandlerResult:
-    """Log under the trace of the caller, if it names one: in `_meta`, or in the header of HTTP."""
+    """Log under the caller's trace, if it names one in `_meta` or in an HTTP header."""
     headers = getattr(ctx.request, "headers", None) or {}
     given = (ctx.meta or {}).get("traceparent") or headers.get("traceparent")
     named = _TRACEPARENT.fullmatch(given) if isinstance(given, str) else None
@@ -166,7 +166,7 @@ async def _in_the_callers_trace(ctx: ServerRequestContext[Any], call_next: CallN
 
 
 async def list_resources(ctx: Request, _: PaginatedRequestParams | None) -> ListResourcesResult:
-    """List the recap, the core memory and the notes of the last days, of each workspace."""
+    """List the recap, the core memory and the recent daily notes of each workspace."""
     listed: list[Resource] = []
     for name, opened in ctx.lifespan_context.workspaces.items():
         if opened.memory is not None:
@@ -177,7 +177,7 @@ async def list_resources(ctx: Request, _: PaginatedRequestParams | None) -> List
 
 
 async def list_templates(ctx: Request, _: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
-    """List how any note of each workspace is named."""
+    """List the URI template for the notes of each workspace."""
     templates = [
         ResourceTemplate(
             uri_template=f"{_base(name)}{NOTES}{{+path}}",
@@ -194,7 +194,7 @@ async def read_resource(ctx: Request, params: ReadResourceRequestParams) -> Read
     """Return a note, or the recap.
 
     Raises:
-        MCPError: there is none of this name, or it is no note.
+        MCPError: there is no such resource, or it is not a note.
     """
     service, uri = ctx.lifespan_context, str(params.uri)
     try:
@@ -209,7 +209,7 @@ async def read_resource(ctx: Request, params: ReadResourceRequestParams) -> Read
 
 
 async def recap_of(memory: Memory, session_key: str | None) -> str:
-    """Return the core memory and the last days, fenced; empty where there is nothing to tell."""
+    """Return the core memory and the recent days, fenced; empty if there is nothing to tell."""
     settings, now = memory.settings.memory.hooks, memory.manager.asked_at()
     recap = await session_recap(
         memory.workspace_dir,
@@ -238,7 +238,7 @@ def _listed_notes(base: str, memory: Memory) -> list[Resource]:
 
 
 def _located(service: Service, uri: str) -> tuple[Opened, str]:
-    """Return the workspace that a resource is of, and the rest of its name."""
+    """Return the workspace of a resource, and the rest of its URI."""
     rest = uri.removeprefix(SCHEME)
     if "" in service.workspaces:
         return service.workspace(""), rest
@@ -266,7 +266,7 @@ def _not_found(uri: str, problem: str) -> MCPError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Template:
-    """A prompt; `about` says that it has to be told what it is about, `has_recap` that a recap follows it."""
+    """A prompt; `about` says that it needs a topic, `has_recap` that a recap follows it."""
 
     title: str
     description: str

@@ -1,4 +1,4 @@
-"""The transport over stdin and stdout, which answers also a request that cannot be read."""
+"""The transport over stdin and stdout; unlike the SDK's, it also answers requests that cannot be parsed."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -17,11 +17,11 @@ async def serve_stdio(server: Server[Any]) -> None:
     """Serve one client until it closes our stdin."""
     async with stdio_server() as (incoming, outgoing):
         options = server.create_initialization_options()
-        await server.run(_Answered(incoming, outgoing), outgoing, options)
+        await server.run(_ErrorReplies(incoming, outgoing), outgoing, options)
 
 
-class _Answered:
-    """The messages of a client; a request that cannot be read is answered with an error and left out."""
+class _ErrorReplies:
+    """The messages of a client; a request that cannot be parsed is answered with an error and skipped."""
 
     def __init__(
         self, incoming: ReadStream[SessionMessage | Exception], outgoing: WriteStream[SessionMessage]
@@ -42,17 +42,17 @@ class _Answered:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
-        return await self._readable(self._incoming.__anext__)
+        return await self._next_valid(self._incoming.__anext__)
 
     async def receive(self) -> SessionMessage | Exception:
-        return await self._readable(self._incoming.receive)
+        return await self._next_valid(self._incoming.receive)
 
-    async def _readable(
+    async def _next_valid(
         self, take: Callable[[], Awaitable[SessionMessage | Exception]]
     ) -> SessionMessage | Exception:
         while isinstance(message := await take(), ValidationError):
             request_id = _request_id(message)
-            if request_id is None:  # nobody waits for an answer
+            if request_id is None:  # nobody is waiting for an answer
                 break
             problem = "the request cannot be read: it has to be JSON-RPC 2.0, in valid Unicode"
             error = ErrorData(code=PARSE_ERROR, message=problem)
@@ -61,11 +61,11 @@ class _Answered:
 
 
 def _request_id(error: ValidationError) -> str | int | None:
-    """Return the id of a request that could not be read, as far as it can be found in what came in."""
+    """Return the id of a request that could not be parsed, if it can be found."""
     for problem in error.errors(include_url=False):
         request = problem["input"]
         if problem["type"] == "json_invalid":
-            # Unlike the parser of the SDK this one takes half a surrogate pair, written as an escape.
+            # Unlike the SDK's parser, this one accepts a lone surrogate in an escape sequence.
             with suppress(ValueError, RecursionError):
                 request = json.loads(request)
         found = request.get("id") if isinstance(request, dict) and "method" in request else None

@@ -169,8 +169,8 @@ def is_weak(
 def _has_strong(rule: CalibrationRule, results: Sequence[T], least: float) -> bool:
     scores = [result.score for result in results]
     calibrated, method = calibrate(scores, rule.method, absolute=rule.is_absolute)
-    is_telling = method is Calibration.IDENTITY
-    return not is_telling or any(one.exact for one in results) or strength(sorted(calibrated)[::-1]) >= least
+    is_absolute = method is Calibration.IDENTITY
+    return not is_absolute or any(one.exact for one in results) or strength(sorted(calibrated)[::-1]) >= least
 
 
 def _append(first: Ranking[T], deeper: Ranking[T]) -> Ranking[T]:

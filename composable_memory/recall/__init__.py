@@ -1,1 +1,1 @@
-"""What is known of somebody, or of a time: retained lines, facts and passages, each with its source."""
+"""What is known about an entity or a time: retained lines, facts and passages, each with its source."""

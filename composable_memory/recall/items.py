@@ -10,7 +10,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 DEFAULT_MAX_ITEMS = 20
 
 RecallKind = Literal["world", "experience", "opinion", "observation", "passage", "fact"]
-"""The type of a retained line, a passage that names what was asked for, or a fact of the graph."""
+"""The type of a retained line, a passage that names the entity, or a fact of the graph."""
 
 RECALL_KINDS: tuple[RecallKind, ...] = get_args(RecallKind)
 
@@ -19,10 +19,10 @@ RECALL_KINDS: tuple[RecallKind, ...] = get_args(RecallKind)
 class RecalledItem:
     """One thing that is known.
 
-    `timestamp` is the day that a note is of, in UTC, or since when a fact holds; `by_file_time` is true where
-    a note tells no day, so that it is that of the last change of its file. `source` cites where it stands, as
-    `path#L3-L7`, and is `source_gone` where that file is there no more; `id` is that of the retained line or
-    the fact. `ended_at` is when it ceased to hold, as far as the graph knows.
+    `timestamp` is the day of a note, in UTC, or the start of a fact's validity; `by_file_time` is true if the
+    note does not state its day, so that its file's modification time was used. `source` cites the place, as
+    `path#L3-L7`, and is `source_gone` if that file no longer exists; `id` is that of the retained line or
+    fact. `ended_at` is when it ceased to hold, if the graph knows.
     """
 
     kind: RecallKind
@@ -40,13 +40,12 @@ class RecalledItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recall:
-    """What is known of an entity or a time, and what was looked at for it.
+    """What is known about an entity or a time, and what was searched for it.
 
-    Of an entity, current facts come first, then current lines, then what has ended, then passages; of a time,
-    the newest, and behind them, where it has a beginning, what only the time of a file puts there. `names`
-    are the known names that were taken for `entity`, `nearest` others like it. `total` counts what was found
-    before it was cut to `max_results`; passages are only looked for where there is room. `notes` and `lines`
-    count what was read.
+    For an entity, current facts come first, then current lines, then what has ended, then passages; for a
+    time, the newest first, and last, if the time has a start, what is dated only by its file. `names` are the
+    known names that matched `entity`, `nearest` similar ones. `total` counts the items before the cut to
+    `max_results`; passages are only searched if there is room. `notes` and `lines` count what was read.
     """
 
     items: tuple[RecalledItem, ...]
@@ -64,5 +63,5 @@ class Recall:
 
     @property
     def is_renamed(self) -> bool:
-        """Return whether something known by another name was taken for the entity."""
+        """Return whether the entity was matched under a different name."""
         return any(folded(name) != folded(self.entity or "") for name in self.names)

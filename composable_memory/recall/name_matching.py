@@ -1,4 +1,4 @@
-"""Finds out whom a name means among those that are known (pure)."""
+"""Finds the known names that a given name refers to (pure)."""
 
 import re
 import unicodedata
@@ -14,25 +14,25 @@ MOST_NEAREST = 5
 
 _WIKI_LINK = re.compile(r"\[\[([^\[\]|#]+)(?:[|#][^\[\]]*)?\]\]")
 _UNSPACED = Pattern("[\u0e00-\u0eff\u1000-\u109f\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-"""Scripts whose words stand together without blanks."""
+"""Scripts without spaces between words."""
 
 
 @dataclass(frozen=True, slots=True)
 class NameMatch:
-    """The known names that mean what was asked for, as they are written; others like it where none does."""
+    """The known names that match, as written; similar ones if none does."""
 
     names: tuple[str, ...] = ()
     nearest: tuple[str, ...] = ()
 
 
 def folded(name: str) -> str:
-    """Return a name as it is compared: `@[[Ellen  Smith|Ellen]]` is `ellen smith`."""
+    """Normalise a name for comparison: `@[[Ellen  Smith|Ellen]]` becomes `ellen smith`."""
     bare = _WIKI_LINK.sub(r"\1", unicodedata.normalize("NFKC", name).strip().removeprefix("@"))
     return " ".join(bare.split()).casefold()
 
 
 class KnownNames:
-    """Names in use, and groups of names for one thing, such as the aliases of a note."""
+    """Names in use, and groups of names for the same thing, such as the aliases of a note."""
 
     def __init__(self, names: Iterable[str], groups: Iterable[Sequence[str]] = ()) -> None:
         spellings: dict[str, Counter[str]] = {}
@@ -47,7 +47,7 @@ class KnownNames:
         self._written = {key: count.most_common(1)[0][0] for key, count in spellings.items() if key}
 
     def match(self, asked: str) -> NameMatch:
-        """Return whom a name means: itself in any case, longer names that hold it, and all their aliases."""
+        """Return what a name matches: itself in any case, longer names with it, and all their aliases."""
         key = folded(asked)
         meant = {one for one in self._written if is_named(one, key)}
         meant = meant.union(*(self._same.get(one, ()) for one in meant))
@@ -69,5 +69,5 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 
 def is_named(text: str, name: str) -> bool:
-    """Return whether a text holds a name as whole words; both are folded."""
+    """Return whether a text contains a name as whole words; both must be folded."""
     return bool(name) and name in text and _pattern(name).search(text) is not None

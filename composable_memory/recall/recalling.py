@@ -1,4 +1,4 @@
-"""Collects what is known of an entity or a time from the notes, the graph and the search."""
+"""Collects what is known about an entity or a time from the notes, the graph and the search."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,11 +33,11 @@ MOST_GRAPH_ENTITIES = 10
 MOST_PASSAGES = 50
 MOST_QUERIES = 3
 MOST_LINES = 2000
-"""That are read of a note which goes by the name of what is asked for."""
+"""How many lines to read of a note that is named like the entity."""
 MOST_CHARS = 600
-"""Of a passage; the rest stands at its source."""
+"""Maximum length of a passage; the rest is at its source."""
 LEAST_WORD = 3
-"""Shorter words of a query tell nothing apart."""
+"""Shorter words of a query are ignored."""
 
 
 async def recall(memory: OpenMemory, asked: "RecallQuery") -> Recall:
@@ -46,7 +46,7 @@ async def recall(memory: OpenMemory, asked: "RecallQuery") -> Recall:
     lines = [line for note in notes.values() for line in note.lines]
     graph, lost = await facts_if_any(memory, partial(_facts_about, asked))
     match = await asyncio.to_thread(_match, asked, notes, graph)
-    found = await asyncio.to_thread(_chosen, asked, match.names, lines, graph)
+    found = await asyncio.to_thread(_select, asked, match.names, lines, graph)
     items = found[: asked.most]
     if asked.wants("passage") and len(items) < asked.most:
         passages, degraded = await _passages(memory, asked, match.names, notes)
@@ -71,7 +71,7 @@ async def recall(memory: OpenMemory, asked: "RecallQuery") -> Recall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallQuery:
-    """What is asked for; `key` is the entity as names are compared, `words` are those of the query."""
+    """The parameters of a recall; `key` is the entity normalised to compare, `words` those of the query."""
 
     entity: str | None
     key: str
@@ -83,26 +83,26 @@ class RecallQuery:
     now: datetime
 
     def wants(self, kind: RecallKind) -> bool:
-        """Return whether items of a kind are asked for."""
+        """Return whether items of a kind are wanted."""
         return not self.types or kind in self.types
 
     def all_names(self, names: Sequence[str]) -> list[str]:
-        """Return the entity and the known names that mean it, as they are compared."""
+        """Return the entity and the known names that match it, normalised for comparison."""
         return [*dict.fromkeys([self.key, *map(folded, names)])]
 
     def is_of_time(self, moment: datetime | None) -> bool:
-        """Return whether a day lies in the time asked for; what has no day never does, unless none is."""
+        """Return whether a day is within the wanted time; without a day only if any time will do."""
         is_any = self.window.since is None and self.window.until is None
         return is_any or may_pass(moment.date() if moment else None, self.window) is True
 
     def has_words(self, text: str) -> bool:
-        """Return whether a text has at least half of the query's words, or forms of them."""
+        """Return whether a text has at least half of the query's words, in any form."""
         words = words_of(text)
         found = sum(any(one.startswith(word) for one in words) or word in text for word in self.words)
         return not self.words or found >= ceil(len(self.words) / 2)
 
 
-def asked_for(
+def read_recall_query(
     entity: str | None,
     since: datetime | str | None,
     until: datetime | str | None,
@@ -111,10 +111,10 @@ def asked_for(
     max_results: int,
     now: datetime,
 ) -> RecallQuery:
-    """Return what is asked for, by the arguments of `Memory.recall`; times are counted from `now`.
+    """Validate the arguments of `Memory.recall`; relative times are counted from `now`.
 
     Raises:
-        InvalidArgument: one of them is none.
+        InvalidArgument: one of them is invalid.
     """
     require_text("entity", entity, optional=True)
     require_text("query", query, optional=True)
@@ -149,7 +149,7 @@ def asked_for(
 async def facts_if_any(
     memory: OpenMemory, ask: Callable[[SupportsFacts], Awaitable[Sequence[Fact]]], *, otherwise: str = ""
 ) -> tuple[Sequence[Fact], tuple[Degradation, ...]]:
-    """Return the facts that a graph is asked for, if one is open, and what failed; so begins the reason."""
+    """Query the graph for facts, if one is open; also return its failure, with a reason that begins so."""
     try:
         return await ask(memory.facts_of()), ()
     except ConfigError:  # no graph is open
@@ -160,7 +160,7 @@ async def facts_if_any(
 
 
 async def _facts_about(asked: RecallQuery, graph: SupportsFacts) -> Sequence[Fact]:
-    """Return the facts of the entity, or the newest of all."""
+    """Return the facts about the entity, or the newest of all."""
     if asked.entity is None:
         return await graph.facts(limit=5 * asked.most)
     entities = await graph.entities(named=asked.key, limit=MOST_GRAPH_ENTITIES)
@@ -183,10 +183,10 @@ def _nearest_titles(asked: RecallQuery, notes: Mapping[str, Note]) -> tuple[str,
     return KnownNames(called).match(asked.entity).nearest if asked.entity else ()
 
 
-def _chosen(
+def _select(
     asked: RecallQuery, names: Sequence[str], lines: Sequence[KnownLine], facts: Sequence[Fact]
 ) -> list[RecalledItem]:
-    """Return the lines and facts that are asked for, in order; a fact that a line says is not told twice."""
+    """Return the wanted lines and facts, in order; a fact that a line already states is left out."""
     wanted = asked.all_names(names)
     ends, told = ends_of_lines(lines, facts, asked.now)
     items = [
@@ -205,9 +205,9 @@ def _chosen(
 def ends_of_lines(
     lines: Iterable[KnownLine], facts: Iterable[Fact], now: datetime
 ) -> tuple[dict[str, datetime], set[str]]:
-    """Return when lines ceased to hold, by their source, and the ids of the facts that lines say.
+    """Return when lines ceased to hold, by source, and the ids of the facts that lines state.
 
-    A line has ended when all facts that were taken from it have.
+    A line has ended when all facts taken from it have.
     """
     by_path: dict[str, list[KnownLine]] = {}
     for line in lines:
@@ -227,9 +227,9 @@ def ends_of_lines(
 
 
 def _is_from(fact: Fact, origin: Origin, line: KnownLine) -> bool:
-    """Return whether a fact was taken from a line: it has its place and names, or its words.
+    """Return whether a fact was taken from a line: same place and names, or same words.
 
-    The place may be out of date, when lines above have gone since.
+    The place may be outdated if lines above were removed.
     """
     text = folded(" ".join((line.line.text, *line.line.entities)))
     if fact.text and folded(fact.text) in text:
@@ -282,15 +282,15 @@ def _holds_words(asked: RecallQuery, item: RecalledItem) -> bool:
 
 def _ordered(asked: RecallQuery, items: Iterable[RecalledItem]) -> list[RecalledItem]:
     newest_first = sorted(items, key=_age)
-    if asked.entity is None:  # a copy of the notes makes all files new
+    if asked.entity is None:  # file times are unreliable: copying the notes makes all files new
         return sorted(newest_first, key=lambda one: bool(asked.window.since and one.by_file_time))
     return sorted(newest_first, key=lambda one: 2 if one.ended_at else int(one.kind != "fact"))
 
 
 def _age(item: RecalledItem) -> tuple[int, bool, float, str, int]:
-    """Return what is less for what is newer: of one day, what has not ended is.
+    """Return a sort key, newest first; on one day, what has not ended comes first.
 
-    Of a note, what stands further down has been added later.
+    Further down in a note is newer.
     """
     place = read_citation(item.source or "")
     day, since = (item.timestamp.toordinal(), item.timestamp.timestamp()) if item.timestamp else (0, 0.0)
@@ -309,9 +309,9 @@ def _age(item: RecalledItem) -> tuple[int, bool, float, str, int]:
 async def _passages(
     memory: OpenMemory, asked: RecallQuery, names: Sequence[str], notes: Mapping[str, Note]
 ) -> tuple[list[RecalledItem], tuple[Degradation, ...]]:
-    """Return what notes say of it outside of retained lines, in order: passages, or of an entity paragraphs.
+    """Return what notes say outside of retained lines, in order: passages, or for an entity paragraphs.
 
-    Those of notes that go by its name come first, then others that name it or whose heading does.
+    Those of notes named like the entity come first, then others that name it in the text or heading.
     """
     wanted = _shortest(asked.all_names(names)) if asked.entity else []
     own = {
@@ -323,10 +323,10 @@ async def _passages(
     pages = [
         item
         for path in sorted(own, key=lambda one: own[one].day, reverse=True)[:MOST_PASSAGES]
-        for item in _said_in(asked, path, 1, await memory.text_of(path, 1, MOST_LINES) or "", own[path])
+        for item in _items_in(asked, path, 1, await memory.text_of(path, 1, MOST_LINES) or "", own[path])
     ]
     filters = [replace(asked.window, phrases=(name,)) for name in wanted[:MOST_QUERIES]]
-    if not filters:  # without a query, by the filter alone
+    if not filters:  # without a query, search by the filter only
         filters = [asked.window or SearchFilters(until=asked.now)]
     most = max(MOST_PASSAGES, asked.most)
     ask = partial(memory.manager.query, max_results=most, now=asked.now)
@@ -335,7 +335,7 @@ async def _passages(
         *(ask(text, filters=one) for text, one in zip(texts, filters, strict=True))
     )
     if wanted and not asked.query:
-        # Of more than so many these are the best; by the filter alone come the newest.
+        # A full list has the best results only, or by the filter alone the newest.
         full = [one for one, answer in zip(filters, answers, strict=True) if len(answer.results) >= most]
         answers += await asyncio.gather(*(ask("", filters=one) for one in full))
     items: dict[str, RecalledItem] = {}
@@ -344,13 +344,13 @@ async def _passages(
             continue
         path, first, is_piece = result.path, result.start_line, bool(result.start_char)
         text = (None if is_piece else await memory.text_of(path, first, result.end_line)) or result.snippet
-        for item in _said_in(asked, path, first, text, notes.get(path), wanted):
+        for item in _items_in(asked, path, first, text, notes.get(path), wanted):
             if is_note(path):
                 items.setdefault(item.source or "", item)
             else:  # a page or a message may have several paragraphs
                 source = Origin(path=path, start_line=first, end_line=result.end_line).citation
                 items.setdefault(f"{source} {item.content}", replace(item, source=source))
-    graphs = memory.manager.backends_with(Capability.FACTS)  # whose facts are listed already
+    graphs = memory.manager.backends_with(Capability.FACTS)  # their facts are listed already
     degraded = {
         one.code + one.backend_id: one
         for answer in answers
@@ -361,14 +361,14 @@ async def _passages(
 
 
 def _shortest(names: Sequence[str]) -> list[str]:
-    """Return the names that hold no other: what names Ellen Smith names Ellen."""
+    """Drop names that contain another one: whatever names Ellen Smith also names Ellen."""
     return [one for one in names if not any(other != one and is_named(one, other) for other in names)]
 
 
-def _said_in(
+def _items_in(
     asked: RecallQuery, path: str, start: int, text: str, note: Note | None, wanted: Sequence[str] = ()
 ) -> Iterator[RecalledItem]:
-    """Yield what lines of a note say, from `start` on: of an entity paragraphs, those of the names wanted."""
+    """Yield items from lines of a note, numbered from `start`; for an entity, the paragraphs that name it."""
     told = [
         (first, last, words)
         for first, last, words, heading in _paragraphs(start, text, note)
@@ -388,9 +388,9 @@ def _said_in(
 
 
 def _paragraphs(start: int, text: str, note: Note | None) -> Iterator[tuple[int, int, str, str]]:
-    """Yield the paragraphs of a text from line `start` on, with their lines and the heading above.
+    """Yield the paragraphs of a text that starts at line `start`, with their lines and the heading above.
 
-    No headings, front matter or retained lines are among them.
+    Headings, front matter and retained lines are left out.
     """
     passed_over = {
         number

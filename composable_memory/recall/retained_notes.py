@@ -1,4 +1,4 @@
-"""Keeps the retained lines of a workspace's notes at hand, and reads again only what has changed."""
+"""Caches the retained lines of a workspace's notes, and rereads only what has changed."""
 
 import os
 import re
@@ -38,9 +38,9 @@ _FIRST_HEADING = Pattern(r"^#[ \t]+(.+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownLine:
-    """A retained line and where it stands; `day` is that of its note, or of the last change of that.
+    """A retained line and its place; `day` is that of its note, or of the file's last change.
 
-    `is_dated` says that the note tells its day.
+    `is_dated` says that the note states its day.
     """
 
     path: str
@@ -56,11 +56,11 @@ class KnownLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What a note retains; `names` are names of one thing: of the note's title, and its aliases.
+    """What a note retains; `names` are names for one thing: the note's title and its aliases.
 
-    `called` is what the note itself goes by: its file's name, its title and its first heading. `repeated` are
-    the numbers of lines that a reflection wrote from retained lines. `is_dated` says that the note tells its
-    day.
+    `called` are the names of the note itself: its file name, its title and its first heading. `repeated` are
+    the numbers of lines that a reflection copied from retained lines. `is_dated` says that the note states
+    its day.
     """
 
     path: str
@@ -73,7 +73,7 @@ class Note:
 
 
 class RetainedNotes:
-    """The notes of a workspace as they were when last read; safe to call from several threads."""
+    """The notes of a workspace as last read; thread-safe."""
 
     def __init__(self, forgotten: Forgotten | None = None) -> None:
         self._forgotten = forgotten
@@ -82,11 +82,11 @@ class RetainedNotes:
         self._lock = Lock()
 
     def read(self, workspace: Path, extra_paths: Sequence[str] = ()) -> Mapping[str, Note]:
-        """Return every note by its path; blocks, so call it from a thread. What cannot be read is left out.
+        """Return every note by path; blocks, so call it in a thread. Unreadable notes are left out.
 
-        Notes are `MEMORY.md`, those in `memory/` and `bank/`, and those of `extra_paths`. No links are
-        followed; where an extra path is the workspace itself, what `.gitignore` names is left out as well.
-        What was forgotten is not told, also where an old copy of a note came back.
+        Notes are `MEMORY.md`, those in `memory/` and `bank/`, and those in `extra_paths`. Links are not
+        followed; if an extra path is the workspace itself, whatever `.gitignore` names is left out too.
+        Forgotten text is removed, even if an old copy of a note came back.
         """
         with self._lock:
             stones = self._forgotten.now() if self._forgotten else self._stones
@@ -103,7 +103,7 @@ class RetainedNotes:
 
 
 class _Stamp(NamedTuple):
-    """Differs after every change of a file, also one that a program made by a rename."""
+    """Differs after every change of a file, including its replacement by a rename."""
 
     mtime_ns: int
     ctime_ns: int
@@ -114,7 +114,7 @@ class _Stamp(NamedTuple):
 def labels_of_notes(
     workspace: Path, extra_paths: Sequence[str] = ()
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the tags and the types of all notes, as `RetainedNotes.read` finds these; blocks."""
+    """Return the tags and types of all notes found by `RetainedNotes.read`; blocks."""
     tags, types = set[str](), set[str]()
     for file in note_files(Path(os.path.realpath(workspace)), extra_paths):
         with suppress(OSError):
@@ -126,12 +126,12 @@ def labels_of_notes(
 
 
 def paths_of_notes(workspace: Path, extra_paths: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the paths of all notes as results name them; blocks."""
+    """Return the paths of all notes as named in results; blocks."""
     return tuple(file.key for file in note_files(Path(os.path.realpath(workspace)), extra_paths))
 
 
 class FoundNote(NamedTuple):
-    """A note on the disk; `key` is how results name it."""
+    """A note on disk; `key` is its name in results."""
 
     key: str
     path: str
@@ -141,9 +141,9 @@ class FoundNote(NamedTuple):
 def note_files(
     root: Path, extra_paths: Iterable[str], unread: MutableMapping[str, str] | None = None
 ) -> Iterator[FoundNote]:
-    """Yield the notes of the workspace at a real path, each once, as `RetainedNotes.read` tells them.
+    """Yield the notes of the workspace at a real path, each once, as `RetainedNotes.read` defines them.
 
-    Folders that cannot be read, with the reasons, are put into `unread`.
+    Unreadable folders are added to `unread` with the reasons.
     """
 
     def note_error(error: OSError) -> None:
@@ -166,7 +166,7 @@ def note_files(
 def _below(
     top: Path, ignored: GitIgnore | None, on_error: Callable[[OSError], None]
 ) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the notes at or below a path; of a workspace that is all notes, without what is ignored."""
+    """Yield the notes at or below a path; for a workspace, all notes that are not ignored."""
     try:
         found = top.lstat()
     except OSError:
@@ -177,19 +177,19 @@ def _below(
         return
     for folder, below, names in os.walk(top, onerror=on_error):
         below[:] = sorted(
-            name for name in below if not _is_passed_over(f"{folder}/{name}", ignored, is_folder=True)
+            name for name in below if not _is_skipped(f"{folder}/{name}", ignored, is_folder=True)
         )
         for name in sorted(filter(is_note, names)):
             path = f"{folder}/{name}"
             try:
                 found = os.lstat(path)
-            except OSError:  # it went meanwhile
+            except OSError:  # it was removed meanwhile
                 continue
-            if stat.S_ISREG(found.st_mode) and not _is_passed_over(path, ignored):
+            if stat.S_ISREG(found.st_mode) and not _is_skipped(path, ignored):
                 yield path, found
 
 
-def _is_passed_over(path: str, ignored: GitIgnore | None, *, is_folder: bool = False) -> bool:
+def _is_skipped(path: str, ignored: GitIgnore | None, *, is_folder: bool = False) -> bool:
     name = path.rpartition("/")[2]
     if ignored is None:
         return is_folder and name in TOOL_FOLDERS
@@ -205,7 +205,7 @@ def _read(file: FoundNote, stones: Tombstones) -> Note | None:
 
 
 def note_of(path: str, text: str, changed_on: date) -> Note:
-    """Return what a note retains; one of which no day is told is of the day it was last changed on."""
+    """Return what a note retains; one that does not state its day is dated by its last change."""
     head = front_matter(text)
     told_day = day_in_path(path) or (head.date.date() if head.date else None)
     day = told_day or changed_on
@@ -246,7 +246,7 @@ def note_data(path: str | Path) -> bytes:
 
 
 def note_text(path: str | Path) -> str:
-    """Return the text of the note at an absolute real path, as the index has it.
+    """Return the text of the note at an absolute real path, as it is indexed.
 
     Raises:
         OSError: it cannot be read.

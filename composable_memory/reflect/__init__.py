@@ -1,1 +1,1 @@
-"""Proposes the pages of `bank/` from what the notes retain, and applies what was agreed to."""
+"""Proposes the pages of `bank/` from what the notes retain, and writes them once approved."""

@@ -1,8 +1,8 @@
-"""Writes lines into pages that people edit, and knows its own again (pure).
+"""Writes lines into pages that people edit, and recognises its own lines again (pure).
 
-A line of ours ends with `^KEY-CHECK`: the key of what it says, which is the id of its source, and the
-beginning of a hash of the line. It may be moved anywhere in the page. Once somebody has changed it, the check
-does not fit any more: it is theirs then, stays as it is, and nothing is written for its key again.
+A line of ours ends with `^KEY-CHECK`: the key of what it says, which is the id of its source, and the start
+of a hash of the line. It may be moved anywhere in the page. Once somebody has changed it, the check no longer
+matches: then it is theirs and stays as it is, and nothing is written for its key again.
 """
 
 import re
@@ -21,7 +21,7 @@ _KEY = re.compile(rf"([A-Za-z0-9-]+)-([0-9a-f]{{{CHECK_CHARS}}})")
 
 
 class _OwnLine(NamedTuple):
-    """A line in the form of ours: what it says, whose it is, and what its check should be."""
+    """A line in our format: what it says, its key, and the check that it should have."""
 
     body: str
     key: str
@@ -35,7 +35,7 @@ class _OwnLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A line that is to be in a page: its key, the heading it belongs under, and its text."""
+    """A line that should be in a page: its key, its heading, and its text."""
 
     key: str
     section: str
@@ -43,16 +43,16 @@ class Entry:
 
     @property
     def line(self) -> str:
-        """Return the line as it stands in the page."""
+        """Return the line as written in the page."""
         body = f"- {' '.join(self.text.split())}"
         return f"{body} ^{self.key}-{_check(body, self.key)}"
 
 
 @dataclass(slots=True, kw_only=True)
 class Page:
-    """A page that is planned: how it begins, the lines it is to have, and which of them to write now.
+    """A planned page: how it begins, the lines it should have, and which of them to write now.
 
-    `name` is that of the entity that it is about.
+    `name` is that of its entity.
     """
 
     head: str = ""
@@ -61,23 +61,23 @@ class Page:
     name: str | None = None
 
     def add(self, entry: Entry, *, is_fresh: bool) -> None:
-        """Plan a line; one that is not fresh only stays if it is there."""
+        """Plan a line; one that is not fresh is only kept if it is there."""
         self.entries[entry.key] = entry
         if is_fresh:
             self.fresh.add(entry.key)
 
 
-def revised(page: str, entries: Sequence[Entry], valid: Set[str], *, head: str) -> str:
-    """Return a page in which every entry has its line, and no line of ours has a key that is not `valid`.
+def revise_page(page: str, entries: Sequence[Entry], valid: Set[str], *, head: str) -> str:
+    """Return a page in which every entry has its line, without lines of ours whose key is not `valid`.
 
-    A line that is there is changed where it stands; a new one comes last under its heading. An empty page
-    begins with `head`. What is not ours stays.
+    An existing line is updated in place; a new one is added last under its heading. An empty page begins with
+    `head`. Everything that is not ours stays.
     """
     ending = "\r" if "\r\n" in page else ""
     wanted = {entry.key: entry for entry in entries}
     text = page or (head if entries else "")
     lines = text.removesuffix("\n").split("\n")
-    kept, present = _kept(lines, wanted, valid)
+    kept, present = _keep(lines, wanted, valid)
     new: dict[str, list[str]] = {}
     for entry in wanted.values():
         if entry.key not in present:
@@ -95,25 +95,25 @@ def revised(page: str, entries: Sequence[Entry], valid: Set[str], *, head: str) 
 
 
 def is_own_line(line: str) -> bool:
-    """Return whether a line was written here and is unchanged."""
+    """Return whether a line was written by us and is unchanged."""
     found = _own_line(line)
     return found is not None and found.is_intact
 
 
 def own_lines(page: str) -> dict[str, str]:
-    """Return the lines of a page that were written here and are unchanged, by their keys."""
+    """Return the unchanged lines of ours in a page, by key."""
     found = map(_own_line, page.split("\n"))
     return {one.key: one.body for one in found if one and one.is_intact}
 
 
-def made_key(prefix: str, *parts: str) -> str:
-    """Return a key for what has no id, made from what it is."""
+def derive_key(prefix: str, *parts: str) -> str:
+    """Return a key derived from the content of something that has no id."""
     digest = sha256("\0".join(parts).encode()).hexdigest()
     return f"{prefix}{digest[:8]}"
 
 
-def _kept(lines: Sequence[str], wanted: Mapping[str, Entry], valid: Set[str]) -> tuple[list[str], set[str]]:
-    """Return the lines that stay, ours up to date, and the keys that are there."""
+def _keep(lines: Sequence[str], wanted: Mapping[str, Entry], valid: Set[str]) -> tuple[list[str], set[str]]:
+    """Return the lines that stay, ours updated, and the keys that are there."""
     kept: list[str] = []
     present: set[str] = set()
     for line in lines:
@@ -133,7 +133,7 @@ def _kept(lines: Sequence[str], wanted: Mapping[str, Entry], valid: Set[str]) ->
 
 
 def _end_of_section(lines: Sequence[str], section: str) -> int | None:
-    """Return where a line has to be put to be the last under a heading; None where there is none."""
+    """Return where to insert a line so that it is the last under a heading; None without that heading."""
     level, end, code = 0, None, CodeReader()
     for number, line in enumerate(lines):
         heading = None if code.is_code(line) else heading_in(line)
@@ -147,7 +147,7 @@ def _end_of_section(lines: Sequence[str], section: str) -> int | None:
 
 
 def _left_open(lines: Sequence[str]) -> str:
-    """Return the fence of code that goes on to the end of a page, empty where none does."""
+    """Return the code fence that is still open at the end of a page, or an empty text."""
     code = CodeReader()
     for line in lines:
         code.is_code(line)
@@ -155,7 +155,7 @@ def _left_open(lines: Sequence[str]) -> str:
 
 
 def _own_line(line: str) -> _OwnLine | None:
-    if "^" not in line:  # as of nearly all lines
+    if "^" not in line:  # nearly all lines
         return None
     body, _, last = line.rstrip().rpartition("^")
     found = _KEY.fullmatch(last) if body[-1:].isspace() else None

@@ -1,10 +1,10 @@
-"""Moves the confidence of an opinion by the lines that agree with it and those that do not (pure).
+"""Updates the confidence of an opinion by the lines that support and contradict it (pure).
 
-The confidence changes in log-odds, day by day. Each line of a day for an opinion adds `STEP`, each against it
-takes `STEP` away, and one day moves it by no more than `DAY_LIMIT`: from 0.70 a line leads to 0.74 or 0.66, a
-whole day to 0.78 or 0.61. So nothing jumps, but for one reason: where contradictions exceed agreement by
-`REPEATED` lines or more, counted from when they last were level, lines against weigh `STRONG` times as much,
-and so does the limit. The order of the lines of a day makes no difference, more agreement never lowers a
+The confidence moves in log-odds, day by day. Each supporting line of a day adds `STEP`, each contradicting
+one subtracts it, and one day moves it by at most `DAY_LIMIT`: from 0.70 one line leads to 0.74 or 0.66, a
+whole day to 0.78 or 0.61. So nothing jumps, with one exception: once contradictions exceed support by
+`REPEATED` lines or more, counted from when they were last level, contradicting lines weigh `STRONG` times as
+much, and so does the limit. The order of the lines within a day does not matter, more support never lowers a
 confidence, and more contradiction never raises one.
 """
 
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from composable_memory.recall.name_matching import folded
 from composable_memory.recall.retained_notes import KnownLine
-from composable_memory.reflect.entity_pages import made_key
+from composable_memory.reflect.entity_pages import derive_key
 from composable_memory.reflect.report import Opinion
 
 STEP = 0.2
@@ -25,9 +25,9 @@ REPEATED = 3
 STRONG = 3.0
 LEAST, MOST = 0.02, 0.98
 UNSTATED = 0.7
-"""The confidence of an opinion that is given without one."""
+"""The confidence of an opinion that states none."""
 SHARED = 0.6
-"""The share of the words of the shorter sentence that two have in common where they speak of the same."""
+"""Two sentences are about the same if they share this much of the words of the shorter one."""
 
 _WORD = re.compile(r"\w+")
 _NOT = re.compile(
@@ -40,19 +40,19 @@ _PLAIN = frozenset(
     " she they his her their any more longer".split()
 )
 _ENDING = re.compile(r"(?<=[^\W\d]{2})(?:ing|ed|es|s|e)$")
-"""What a verb takes on or loses where it is negated: prefers, does not prefer."""
+"""Verb endings that change under negation: prefers, does not prefer."""
 _EVIDENCE_TAG = re.compile(r"(supports|contradicts)/([A-Za-z0-9-]+)")
 
 
 class Day(NamedTuple):
-    """How many lines of a day are for an opinion and how many against it."""
+    """The number of lines of a day that support an opinion, and that contradict it."""
 
     supporting: int
     contradicting: int
 
 
-def evolved(stated: float, days: Sequence[Day]) -> float:
-    """Return the confidence after the evidence of some days, in order; without any, as it was stated."""
+def evolve_confidence(stated: float, days: Sequence[Day]) -> float:
+    """Return the confidence after the evidence of some days, in order, starting from the stated one."""
     if not days:
         return stated
     odds, excess = _log_odds(stated), 0
@@ -66,18 +66,19 @@ def evolved(stated: float, days: Sequence[Day]) -> float:
 
 
 def opinions_of(lines: Iterable[KnownLine]) -> list[Opinion]:
-    """Return the opinions that retained lines hold, oldest first, with what moved them.
+    """Return the opinions in retained lines, oldest first, with the lines that moved them.
 
-    A line is evidence where it is about one of the same entities in much the same words, or says of which
-    line it is by a tag: `#supports/m4k29x` or `#contradicts/m4k29x`.
+    A line is evidence if it is about one of the same entities in much the same words, or names a line by a
+    tag:
+    `#supports/m4k29x` or `#contradicts/m4k29x`.
     """
     ordered = sorted(lines, key=lambda one: (one.day, -(one.line.confidence or 0), one.line.text, one.source))
-    said = [_Said(line) for line in ordered]
+    said = [_ComparedLine(line) for line in ordered]
     groups: list[_Group] = []
     about: dict[str, list[_Group]] = {}
     for one in said:
         near = {id(group): group for name in one.entities for group in about.get(name, ())}
-        taken = [group.takes(one) for group in near.values()]
+        taken = [group.add_if_about(one) for group in near.values()]
         if one.line.line.type == "opinion" and not any(taken):
             groups.append(_Group(one))
             for name in one.entities:
@@ -91,11 +92,11 @@ def opinions_of(lines: Iterable[KnownLine]) -> list[Opinion]:
 
 
 def key_of(line: KnownLine) -> str:
-    """Return the id of a line, or where it has none a name made from what it says."""
-    return line.line.id or made_key("h", line.line.type, *line.line.entities, line.line.text)
+    """Return the id of a line, or else a key derived from its content."""
+    return line.line.id or derive_key("h", line.line.type, *line.line.entities, line.line.text)
 
 
-class _Said:
+class _ComparedLine:
     """A retained line with what it is compared by."""
 
     def __init__(self, line: KnownLine) -> None:
@@ -109,8 +110,8 @@ class _Said:
         self.words = {_ENDING.sub("", _AGAINST.get(word, word)) for word in words if word not in names}
         self.numbers = {word for word in self.words if word.isdigit()}
 
-    def speaks_of(self, other: "_Said") -> bool:
-        """Return whether two lines state the same or its contrary."""
+    def speaks_of(self, other: "_ComparedLine") -> bool:
+        """Return whether one line states the same as the other, or the contrary."""
         shared, shorter = len(self.words & other.words), min(len(self.words), len(other.words))
         return self.numbers == other.numbers and shorter > 0 and shared >= SHARED * shorter
 
@@ -118,20 +119,20 @@ class _Said:
 class _Group:
     """An opinion and its evidence so far."""
 
-    def __init__(self, first: _Said) -> None:
+    def __init__(self, first: _ComparedLine) -> None:
         self.first = first
         self._also: list[KnownLine] = []
         self._evidence: dict[str, tuple[KnownLine, bool]] = {}
 
-    def takes(self, one: _Said) -> bool:
-        """Take a line in that speaks of the same; return whether it does."""
+    def add_if_about(self, one: _ComparedLine) -> bool:
+        """Add a line if it is about the same; return whether it is."""
         is_same = self.first.speaks_of(one)
         if is_same:
             self.add(one, is_for=one.is_negative == self.first.is_negative)
         return is_same
 
-    def add(self, one: _Said, *, is_for: bool) -> None:
-        """Add a line; what says the same as an opinion on its first day belongs to how it was stated."""
+    def add(self, one: _ComparedLine, *, is_for: bool) -> None:
+        """Add a line; support on the opinion's first day counts as part of the original statement."""
         is_first_day = one.line.day == self.first.line.day and one.line.line.type == "opinion"
         if is_for and is_first_day:
             self._also.append(one.line)
@@ -139,7 +140,7 @@ class _Group:
             self._evidence[one.line.source] = (one.line, is_for)
 
     def opinion(self) -> Opinion:
-        """Return the opinion as the evidence has left it."""
+        """Return the opinion with the confidence that the evidence leads to."""
         line = self.first.line
         told = [one.line.confidence for one in (line, *self._also) if one.line.confidence is not None]
         stated = sum(told) / len(told) if told else UNSTATED
@@ -153,7 +154,7 @@ class _Group:
             statement=line.line.text,
             entities=line.line.entities,
             stated=stated,
-            confidence=evolved(stated, days),
+            confidence=evolve_confidence(stated, days),
             updated=max([line.day, *(one[0].day for one in evidence)]),
             supporting=tuple(_named(one) for one, is_for in evidence if is_for),
             contradicting=tuple(_named(one) for one, is_for in evidence if not is_for),

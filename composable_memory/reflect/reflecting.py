@@ -1,8 +1,8 @@
-"""Proposes the pages of `bank/` from the retained lines of all notes, and writes what was agreed to.
+"""Proposes the pages of `bank/` from the retained lines of all notes, and writes them once approved.
 
-The pages are made from the lines alone, so that the same notes give the same pages: `world.md`,
-`experience.md` with observations, `opinions.md`, and one for each entity. A line that is gone from the notes,
-or of which the graph says that all that was taken from it has ended, leaves them.
+The pages depend on the lines alone, so the same notes give the same pages: `world.md`, `experience.md` with
+observations, `opinions.md`, and one for each entity. A line is removed from them if it is gone from the
+notes, or if everything taken from it has ended according to the graph.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from composable_memory.query.filters import may_pass, parse_since
 from composable_memory.recall.name_matching import folded
 from composable_memory.recall.recalling import ends_of_lines, facts_if_any
 from composable_memory.recall.retained_notes import ENTITY_PAGES, KnownLine, Note
-from composable_memory.reflect.entity_pages import Entry, Page, made_key, revised
+from composable_memory.reflect.entity_pages import Entry, Page, derive_key, revise_page
 from composable_memory.reflect.opinions import key_of, opinions_of
 from composable_memory.reflect.report import Opinion, PageChange, Reflection
 from composable_memory.reflect.summaries import add_summaries
@@ -32,13 +32,13 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MOST_FACTS = 5000
 GENERAL = "General"
-"""The heading of what is about nobody in particular."""
+"""The heading for what is about no entity in particular."""
 CORE_SECTION = "From the bank"
 MOST_IN_CORE = 10
 SURE = 0.7
-"""The least confidence of an opinion in the core."""
+"""The minimum confidence of an opinion in the core."""
 LONGEST_NAME = 120
-"""In bytes."""
+"""Maximum length of a file name, in bytes."""
 CHANGED = "it has changed since the diff was made"
 
 _PAGES = {"world": "world", "experience": "experience", "observation": "experience"}
@@ -91,11 +91,11 @@ async def apply_reflection(memory: OpenMemory, reflection: Reflection) -> Reflec
         raise NoteNotWritten(changed, CHANGED, fix="reflect again")
     for page in reflection.pages:
         async with NoteFile(folder, page.path) as file:
-            await (file.change(_Writing(page)) if page.after else file.remove(page.before))
+            await (file.change(_PageEdit(page)) if page.after else file.remove(page.before))
     return replace(reflection, is_applied=True)
 
 
-# --- what is to be in the pages -----------------------------------------------------------------------------
+# --- planning the pages -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,13 +109,13 @@ class _Plan:
 def _plan(notes: Mapping[str, Note], lines: Sequence[KnownLine], since: datetime | None) -> _Plan:
     window = SearchFilters(since=since)
     recent = frozenset(line.source for line in lines if may_pass(line.day, window) is not False)
-    # The day of a note that tells none is that of its last change, which writing to it would change.
+    # An undated note has the day of its last change, which writing to it would move.
     dated = sorted(
         (line if line.is_dated else replace(line, day=date.min) for line in lines),
         key=lambda one: (one.day, one.path, one.line.start_line),
     )
     names = _names(notes.values(), dated)
-    # Pages of which nothing is left lose what was written before, or all where only headings are left.
+    # Pages without entries lose what was written before, or are removed if only headings are left.
     pages = {
         note.path: Page()
         for note in notes.values()
@@ -134,7 +134,7 @@ def _plan(notes: Mapping[str, Note], lines: Sequence[KnownLine], since: datetime
 
 
 def _names(notes: Iterable[Note], lines: Iterable[KnownLine]) -> dict[str, str]:
-    """Return the name of each entity: that of a page with this alias, or as it is mostly written."""
+    """Return the name of each entity: that of the page with this alias, or its most frequent spelling."""
     spellings: dict[str, Counter[str]] = {}
     for name in (name for line in lines for name in line.line.entities):
         spellings.setdefault(folded(name), Counter())[name] += 1
@@ -184,7 +184,7 @@ def _plan_opinions(
 
 
 def moved(opinion: Opinion) -> str:
-    """Return a confidence and what moved it: `0.70 -> 0.78: 3 for (^a, ^b, ^c), 1 against (^d)`."""
+    """Describe a confidence and what moved it: `0.70 -> 0.78: 3 for (^a, ^b, ^c), 1 against (^d)`."""
     evidence = [
         f"{len(keys)} {word} ({', '.join(keys)})"
         for word, keys in (("for", opinion.supporting), ("against", opinion.contradicting))
@@ -205,15 +205,15 @@ def _plan_entity(
 ) -> None:
     page, path = _entity_page(pages, name), _entity_path(name)
     is_fresh = any(line.source in recent for line in lines)
-    page.add(Entry(key="about", section="About", text=_counted(name, lines, names)), is_fresh=is_fresh)
+    page.add(Entry(key="about", section="About", text=_count_line(name, lines, names)), is_fresh=is_fresh)
     for line in lines:
         if section := _SECTIONS.get(line.line.type):
             entry = Entry(key=key_of(line), section=section, text=f"{line.line.text} {_link(line, path)}")
             page.add(entry, is_fresh=line.source in recent)
 
 
-def _counted(name: str, lines: Sequence[KnownLine], names: Mapping[str, str]) -> str:
-    """Return how much is known of an entity, since when, and with whom."""
+def _count_line(name: str, lines: Sequence[KnownLine], names: Mapping[str, str]) -> str:
+    """Return how much is known about an entity, since when, and along with which others."""
     types = Counter(line.line.type for line in lines)
     others = Counter(
         other for line in lines for other in {names[folded(one)] for one in line.line.entities} - {name}
@@ -227,7 +227,7 @@ def _counted(name: str, lines: Sequence[KnownLine], names: Mapping[str, str]) ->
 
 
 def _add_core(plan: _Plan, path: str) -> None:
-    """Plan a section of the core: the surest opinions, and the pages of whom most is known."""
+    """Plan a section of the core: the surest opinions, and the pages of the best-known entities."""
     page = plan.pages[path] = Page(head="# Memory\n")
     sure = sorted(plan.opinions, key=lambda one: (-one.confidence, one.id))
     for opinion in [one for one in sure if one.confidence >= SURE][:MOST_IN_CORE]:
@@ -237,7 +237,7 @@ def _add_core(plan: _Plan, path: str) -> None:
     most = sorted(plan.of_entity.items(), key=lambda one: (-len(one[1]), one[0]))[:MOST_IN_CORE]
     for name, lines in most:
         told = f"[{name}]({quote(_entity_path(name))}): {len(lines)} retained"
-        page.add(Entry(key=made_key("e", folded(name)), section=CORE_SECTION, text=told), is_fresh=True)
+        page.add(Entry(key=derive_key("e", folded(name)), section=CORE_SECTION, text=told), is_fresh=True)
 
 
 def _is_in_bank(note: Note) -> bool:
@@ -262,14 +262,14 @@ def _page(pages: dict[str, Page], path: str, type_: str, title: str) -> Page:
 
 
 def _link(line: KnownLine, page: str) -> str:
-    """Return a link from a page to where a line stands, by its id, which stays, or by its number."""
+    """Return a link from a page to a line, by its id, which is stable, or else by its number."""
     target = quote(relpath(line.path, page.rpartition("/")[0]))
     place = f"^{line.line.id}" if line.line.id else f"L{line.line.start_line}"
     label = str(line.day) if line.day > date.min else line.path.rpartition("/")[2].rpartition(".")[0]
     return f"[{label}]({target}#{place})"
 
 
-# --- the pages on the disk ----------------------------------------------------------------------------------
+# --- the pages on disk --------------------------------------------------------------------------------------
 
 
 def _changes(plan: _Plan, texts: Mapping[str, str]) -> tuple[PageChange, ...]:
@@ -277,23 +277,23 @@ def _changes(plan: _Plan, texts: Mapping[str, str]) -> tuple[PageChange, ...]:
     for path, page in sorted(plan.pages.items()):
         if path in texts:
             entries = [entry for key, entry in page.entries.items() if key in page.fresh]
-            after = revised(texts[path], entries, page.entries.keys(), head=page.head)
-            if _is_bare(after):
+            after = revise_page(texts[path], entries, page.entries.keys(), head=page.head)
+            if _is_empty(after):
                 after = ""
             if after != texts[path]:
                 changes.append(PageChange(path=path, before=texts[path], after=after))
     return tuple(changes)
 
 
-def _is_bare(text: str) -> bool:
-    """Return whether nothing is left of a page but how we begin one, and headings."""
+def _is_empty(text: str) -> bool:
+    """Return whether a page has nothing but our front matter and headings."""
     head, _, rest = text.replace("\r\n", "\n").partition("\n---\n")
     is_ours = head.startswith("---\ntype: ") and head.count("\n") == 1
     return is_ours and all(not line.strip() or line.startswith("#") for line in rest.split("\n"))
 
 
 def _texts_of(workspace: Path, paths: Iterable[str]) -> tuple[dict[str, str], tuple[Degradation, ...]]:
-    """Return the texts of pages, empty for those that are not there, and which cannot be read."""
+    """Return the texts of pages, empty for missing ones, and those that cannot be read."""
     texts, unread = {}, []
     for path in paths:
         try:
@@ -312,13 +312,13 @@ def _text(target: Path) -> str:
 
 
 def _changed_meanwhile(workspace: Path, pages: Sequence[PageChange]) -> str | None:
-    """Return a page that is not as it was when the diff was made."""
+    """Return a page that has changed since the diff was made."""
     now, _ = _texts_of(workspace, [page.path for page in pages])
     return next((page.path for page in pages if now.get(page.path) != page.before), None)
 
 
-class _Writing:
-    """Puts the new text of a page in the place of the old one; what an editor saves after that stays."""
+class _PageEdit:
+    """Replaces the text of a page by the new one; changes that an editor saves afterwards are kept."""
 
     def __init__(self, page: PageChange) -> None:
         self._page = page

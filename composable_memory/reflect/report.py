@@ -10,7 +10,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageChange:
-    """A page as it is and as it is proposed; `before` is empty for one that is new."""
+    """A page before and after the proposed change; `before` is empty for a new one."""
 
     path: str
     before: str
@@ -28,10 +28,10 @@ class PageChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opinion:
-    """What somebody holds: the confidence at first and now, and the lines that moved it.
+    """An opinion: its original and present confidence, and the lines that moved it.
 
-    `id` is that of the line that said it first. `supporting` and `contradicting` are ids of lines, or their
-    places where they have none.
+    `id` is that of the line that first stated it. `supporting` and `contradicting` are ids of lines, or
+    places of lines without id.
     """
 
     id: str
@@ -48,9 +48,9 @@ class Opinion:
 class Reflection:
     """What is proposed, or was applied.
 
-    `lines` counts the retained lines that were read, `recent` those since `since`. `ended` counts those that
-    are left out because the facts that were taken from them hold no more. `dropped` are sentences of the
-    language model that did not cite known lines.
+    `lines` counts the retained lines that were read, `recent` those since `since`. `ended` counts those left
+    out because the facts taken from them no longer hold. `dropped` are sentences of the language model that
+    did not cite known lines.
     """
 
     pages: tuple[PageChange, ...]
@@ -70,6 +70,6 @@ class Reflection:
 
 
 def _lines(text: str) -> Sequence[str]:
-    """Split at line feeds alone, as editors and `patch` do."""
+    """Split only at line feeds, as editors and `patch` do."""
     *whole, rest = text.split("\n")
     return [f"{line}\n" for line in whole] + ([rest] if rest else [])

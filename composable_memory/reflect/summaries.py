@@ -1,4 +1,4 @@
-"""Has a language model sum up what is known of each entity, and keeps what cites the lines it is from."""
+"""Has a language model summarise what is known about each entity; keeps sentences that cite its lines."""
 
 import asyncio
 import re
@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from composable_memory.config.settings import JudgeSettings
 from composable_memory.learning.chat_model import language_model
-from composable_memory.reflect.entity_pages import Entry, Page, made_key, own_lines
+from composable_memory.reflect.entity_pages import Entry, Page, derive_key, own_lines
 from composable_memory.types import Degradation
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.language_model import (
@@ -23,13 +23,13 @@ from composable_memory_feedback.language_model import (
 )
 
 MOST_ENTITIES = 50
-"""So many entities are summed up in one run; the others follow in the next."""
+"""How many entities to summarise in one run; the rest follow in the next."""
 MOST_LINES = 100
 MOST_LINE_CHARS = 500
 MOST_SENTENCES = 5
 MOST_SENTENCE_CHARS = 300
 SECTION = "About"
-"""The heading that the counts stand under as well; what is written here cites lines."""
+"""The heading that also has the counts; summaries below it cite lines."""
 
 SYSTEM = (
     "You sum up what an agent's notes retain about one person or thing. Write at most "
@@ -67,11 +67,11 @@ class _Reply(BaseModel):
 async def add_summaries(
     pages: Mapping[str, Page], texts: Mapping[str, str], settings: JudgeSettings | None
 ) -> tuple[list[str], tuple[Degradation, ...]]:
-    """Plan summaries of the pages of entities that have something new, if there is a model to ask.
+    """Plan summaries for the pages of entities with something new, if there is a model.
 
-    Returns the sentences that were dropped, with the reasons, and what failed. A summary is for exactly the
-    lines it was made from: while they are the same, the model is not asked again. One that is out of date
-    stays until there is a better one, as long as all it cites is there.
+    Returns the dropped sentences with the reasons, and what failed. A summary belongs to exactly the lines it
+    was made from: as long as they are unchanged, the model is not asked again. An outdated one stays until
+    there is a better one, as long as all the lines it cites are there.
     """
     wanted = await asyncio.to_thread(_wanted, pages, texts, has_model=settings is not None)
     if settings is None or not wanted:
@@ -95,7 +95,7 @@ async def add_summaries(
 
 
 class _Wanted(NamedTuple):
-    """An entity that is to be summed up, what its lines are known by, and the sentences that are there."""
+    """An entity to summarise, the digest of its lines, and its existing sentences."""
 
     page: Page
     digest: str
@@ -103,11 +103,11 @@ class _Wanted(NamedTuple):
 
 
 def _wanted(pages: Mapping[str, Page], texts: Mapping[str, str], *, has_model: bool) -> list[_Wanted]:
-    """Return the pages that need a summary, if there is a model; what the others have stays."""
+    """Return the pages that need a summary, if there is a model; existing summaries of the others stay."""
     wanted = []
     for path, page in pages.items():
         keys = [key for key, body in own_lines(texts.get(path, "")).items() if _stays(page, key, body)]
-        digest = made_key("s", *(f"{key} {_plain(entry)}" for key, entry in _lines_of(page)))
+        digest = derive_key("s", *(f"{key} {_plain(entry)}" for key, entry in _lines_of(page)))
         is_new = page.name and page.fresh and not any(key.startswith(digest) for key in keys)
         if has_model and is_new and path in texts:
             wanted.append(_Wanted(page, digest, keys))
@@ -117,10 +117,10 @@ def _wanted(pages: Mapping[str, Page], texts: Mapping[str, str], *, has_model: b
 
 
 async def _summarise(model: LanguageModel, page: Page, digest: str) -> list[str]:
-    """Add the sentences of one entity to its page; return those that are dropped, with the reason.
+    """Add the sentences for one entity to its page; return the dropped ones with the reasons.
 
     Raises:
-        FeedbackError: the model gives no answer.
+        FeedbackError: the model does not answer.
     """
     lines = {key: clean(_plain(entry), MOST_LINE_CHARS) for key, entry in _lines_of(page)[-MOST_LINES:]}
     fence = Fence([*lines.values(), page.name or ""])
@@ -153,12 +153,12 @@ def _lines_of(page: Page) -> list[tuple[str, Entry]]:
 
 
 def _plain(entry: Entry) -> str:
-    """Return what a line of a page says, without the link to its source."""
+    """Return the text of a line of a page, without the link to its source."""
     return _LINK.sub("", entry.text)
 
 
 def _stays(page: Page, key: str, body: str) -> bool:
-    """Return whether a line of a page is a sentence of a summary all of whose lines are still there."""
+    """Return whether a line of a page is a sentence of a summary whose cited lines are all still there."""
     return _KEY.fullmatch(key) is not None and page.entries.keys() >= {*_CITED.findall(body)}
 
 

@@ -1,8 +1,8 @@
-"""Finds the place where the notes of a workspace say already what is to be retained.
+"""Finds out whether the notes of a workspace already say what is to be retained, and where.
 
-Careful rather than clever: a sentence that is stored once more costs a line, one that is taken for known
-costs what it said. All words have to agree, numbers and negations among them, in their order. Only case,
-punctuation, articles, short forms, and whether a phrase stands first or last make no difference.
+Careful rather than clever: a sentence stored twice costs one line, one wrongly taken for known is lost. All
+words must agree in order, including numbers and negations. Only case, punctuation, articles, short forms, and
+whether a phrase is first or last are ignored.
 """
 
 import asyncio
@@ -20,24 +20,24 @@ from composable_memory.types import Degradation, MemorySearchResult, Origin, Sea
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 LOOK_S = 5.0
-"""How long the older notes are searched for what is known."""
+"""How long to search older notes."""
 MOST_RESULTS = 10
 WHOLE_NOTE = 10_000_000
 OF_A_DAY = frozenset({"experience", "observation", "opinion"})
-"""What is true of the day it is of: the same on another day is another one, an opinion new evidence."""
+"""Types that depend on the day: the same on another day is new, or new evidence for an opinion."""
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?!.*\d{4}-\d{2}-\d{2})")
 _ITEM = re.compile(r"\s*(?:[-*+>]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?|\s*#{1,6}\s+")
 _SENTENCE_ENDS = re.compile(r"(?<=[.!?。！？])\s+")
 
 LEAST_WORDS_TO_MOVE = 4
-"""In a sentence of fewer words no phrase is moved: "Tom, Ann" may be another statement than "Ann, Tom"."""
+"""In shorter sentences no phrase is moved: "Tom, Ann" may be another statement than "Ann, Tom"."""
 
 _WORD = re.compile(r"(?<![\w-])-?\d+(?:[.,:/-]\d+)*|\d+(?:[.,:/-]\d+)*|[^\W\d_]+(?:'[^\W\d_]+)*|[^\w\s]")
 _MARKS = frozenset(".,;:!…\"'`_()[]“”„«»‘’–—-、。，！；：「」『』（）")
 _MINUS = re.compile(r"(?<![\w-])[-‐‑–—−]\s*(?=\d)")
 _EMPHASIS = re.compile(r"(?<![\w*])(\*{1,3})(?=\w)([^*\n]*[^*\s])\1(?![\w*])")
-"""Words between asterisks; any other asterisk says something, as in "*.py"."""
+"""Words between asterisks; any other asterisk is part of the text, as in "*.py"."""
 _SHORT_FORMS = tuple(
     (re.compile(short), long)
     for short, long in (
@@ -59,12 +59,12 @@ _TIED_TO_ITS_PLACE = frozenset(
     "not no never nor without only nicht nie kein keine keinen keinem keiner nur ne pas non jamais no nunca"
     " solo sólo mai".split()
 )
-"""What these say depends on what they stand before."""
+"""Words whose meaning depends on what they precede."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownLine:
-    """A sentence in a note; `line` is None where it is in plain text, `day` where the note is of none."""
+    """A sentence in a note; `line` is None if it is plain text, `day` if the note has no day."""
 
     origin: Origin
     text: str
@@ -73,7 +73,7 @@ class KnownLine:
 
     @property
     def day(self) -> str | None:
-        """Return the day that its note is of."""
+        """Return the day of its note."""
         found = _DAY.search(self.origin.path)
         return found[0] if found else None
 
@@ -87,10 +87,10 @@ class KnownLine:
 async def find_known(
     memory: OpenMemory, line: RetainedLine, day_note: str
 ) -> tuple[KnownLine | None, tuple[Degradation, ...]]:
-    """Return where the notes say the same, `day_note` first, and what could not be searched for it.
+    """Return where the notes say the same, `day_note` first, and what could not be searched.
 
-    What is of a day, and what names a time that depends on the day, is known only if its own note says it.
-    What a later line has contradicted in much the same words is known no more.
+    Types that depend on the day, and sentences that name a relative time, only count if the day's note says
+    them. A sentence that a later line contradicts in much the same words does not count.
     """
     searched, degraded = await _searched(memory, line.text)
     places = [Origin(path=day_note, start_line=1, end_line=WHOLE_NOTE), *_places(searched, day_note)]
@@ -99,7 +99,7 @@ async def find_known(
 
 
 def known_in(texts: Iterable[tuple[Origin, str]], line: RetainedLine, day_note: str) -> KnownLine | None:
-    """Return where parts of notes say the same; an opinion is known only with its confidence."""
+    """Return where parts of notes say the same; for an opinion, the confidence must match too."""
     words = words_said(line.text, line.entities)
     clue = max(words, key=len, default="")
     known = [one for place, text in texts for one in _sentences(text, place.path, place.start_line, clue)]
@@ -114,14 +114,14 @@ def known_in(texts: Iterable[tuple[Origin, str]], line: RetainedLine, day_note: 
 
 
 def indexes(memory: OpenMemory) -> dict[str, MemorySearchManager]:
-    """Return the open backends that index notes, by their ids; a graph is told what it is to know."""
+    """Return the open backends that index notes, by id; a graph learns lines in another way."""
     told = memory.manager.backends_with(Capability.INGEST)
     able = memory.manager.backends_with(Capability.SYNC)
     return {backend_id: one for backend_id, one in able.items() if backend_id not in told}
 
 
 async def _text_of(memory: OpenMemory, place: Origin) -> str:
-    """Return lines of a note; nothing where there are none, or nobody may read them."""
+    """Return lines of a note; empty if they do not exist or may not be read."""
     count = place.end_line - place.start_line + 1
     try:
         return (await memory.manager.read_file(place.path, from_line=place.start_line, lines=count)).text
@@ -132,7 +132,7 @@ async def _text_of(memory: OpenMemory, place: Origin) -> str:
 async def _searched(
     memory: OpenMemory, text: str
 ) -> tuple[list[MemorySearchResult], tuple[Degradation, ...]]:
-    # The backends themselves are asked: the log of questions is what weights are learnt from.
+    # Ask the backends directly: these are no questions to learn weights from, so they must not be logged.
     backends = indexes(memory)
     options = SearchOptions(max_results=MOST_RESULTS)
     outcomes = await asyncio.gather(
@@ -153,7 +153,7 @@ async def _searched(
 
 
 def _places(found: Sequence[MemorySearchResult], day_note: str) -> list[Origin]:
-    """Return the passages of notes; what was only said in a conversation is not known for that."""
+    """Return the passages of notes; what was only said in a conversation does not count as retained."""
     places = (
         Origin(path=one.path, start_line=one.start_line, end_line=one.end_line)
         for one in found
@@ -163,7 +163,7 @@ def _places(found: Sequence[MemorySearchResult], day_note: str) -> list[Origin]:
 
 
 def _sentences(text: str, path: str, first: int, clue: str) -> Iterator[KnownLine]:
-    """Yield the retained lines of a passage, then the sentences of its other lines that have a word."""
+    """Yield the retained lines of a passage, then the sentences of its other lines."""
     taken: set[int] = set()
     for line in retained_lines(text, everywhere=True):
         taken.update(range(line.start_line, line.end_line + 1))
@@ -184,20 +184,20 @@ def _sentences(text: str, path: str, first: int, clue: str) -> Iterator[KnownLin
 
 
 def _depends_on_the_day(text: str) -> bool:
-    """Return whether a sentence names a time that is another one tomorrow, such as "next week"."""
+    """Return whether a sentence names a relative time, such as "next week"."""
     hints = [one.hint for one in time_mentions(text)]
     return any(one.date is None or one.date.startswith("-") for one in hints)
 
 
 def words_said(text: str, entities: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the words of a sentence that count, in order; `entities` that it does not name come first."""
+    """Return the significant words of a sentence, in order, preceded by `entities` that it does not name."""
     said = _words(text)
     absent = (_words(name) for name in sorted(entities, key=str.casefold))
     return (*(word for name in absent if not set(name) <= set(said) for word in name), *said)
 
 
 def say_the_same(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    """Return whether two sentences, as their words, state the same."""
+    """Return whether two sentences, given as words, state the same."""
     if not one or len(one) != len(other):
         return False
     if one == other:
@@ -207,12 +207,12 @@ def say_the_same(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
 
 
 def are_rivals(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    """Return whether two sentences say different things in much the same words; one may end the other."""
+    """Return whether two sentences differ but have much the same words, so that one may end the other."""
     shared = len(set(one) & set(other))
     return not say_the_same(one, other) and 2 * shared >= len(set(one) | set(other))
 
 
-@lru_cache(maxsize=4096)  # the lines of a note are compared each time that one is added
+@lru_cache(maxsize=4096)  # the lines of a note are compared again whenever one is added
 def _words(text: str) -> tuple[str, ...]:
     plain = _MINUS.sub("-", _EMPHASIS.sub(r"\2", _in_plain_letters(text).replace("’", "'")))
     for short, long in _SHORT_FORMS:
@@ -226,12 +226,12 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _may_be_article(word: str, *, is_first: bool) -> bool:
-    """Return whether a word is written as an article: "A" within a sentence is a name, and so is "UN"."""
+    """Return whether a word is spelt like an article: "A" within a sentence is a name, and so is "UN"."""
     return word.islower() or (is_first and (len(word) == 1 or not word.isupper()))
 
 
 def _in_plain_letters(text: str) -> str:
-    """Return a text in its usual letters; what is raised or lowered stays so, for 10³ is not 103."""
+    """Return a text in ordinary letters, keeping superscripts and subscripts, as 10³ is not 103."""
     if text.isascii():
         return text
     letters = unicodedata.normalize("NFC", text)

@@ -1,8 +1,9 @@
-"""Changes a note on the disk beside others who write it: our own processes, and editors, which lock nothing.
+"""Edits a note on disk while others write it: our own processes, and editors, which do not lock.
 
-Our processes take turns by a lock on the note's folder. An editor puts a new file in the place of the note,
-or empties and writes it, at any moment. So the changed note and the note change places in one step, and what
-was there then is looked at: what an editor has saved into it meanwhile becomes the note, with the change.
+Our processes exclude each other by a lock on the note's folder. An editor may replace the note, or truncate
+and rewrite it, at any moment. So the edited note and the original are exchanged atomically, and then the
+original is checked: whatever an editor has saved into it meanwhile becomes the note again, with the edit
+applied.
 """
 
 import asyncio
@@ -24,24 +25,24 @@ from composable_memory_ops_logs.private_files import sync_folder
 
 T = TypeVar("T")
 Change = Callable[[str], str]
-"""Returns the text of a note with a change; the same text where the change is in it already."""
+"""Returns the edited text of a note, or the same text if the edit is already there."""
 
 PATIENCE_S = 30.0
-"""How long to wait for the lock, which others hold for milliseconds."""
+"""How long to wait for the lock, which is normally held for milliseconds."""
 ATTEMPTS, PATIENT_ATTEMPTS = 200, 3
-"""How often a change is tried while others keep writing the note; after the first it is on the disk last."""
+"""How often to retry while others keep writing the note; later attempts sync to disk only at the end."""
 MAX_NOTE_BYTES = 8 * 1024 * 1024
 LEFT_BEHIND = f".*.{'[0-9a-f]' * 12}.new"
-"""What is left in the folder by a process that was killed while it wrote."""
+"""Pattern of the files that a killed process leaves behind."""
 
 
 class NoteFile(AbstractAsyncContextManager["NoteFile"]):
-    """A note that is to be changed, and watched for what editors do to it until the block ends.
+    """A note to edit, watched for changes by editors until the block ends.
 
     async with NoteFile(workspace, "memory/2026-03-01.md") as note:
         await note.change(lambda text: text + "- more\\n")
         await index(note)
-        await note.change(...)  # the same change: does nothing unless an editor has undone it
+        await note.change(...)  # the same edit: does nothing unless an editor has undone it
     """
 
     def __init__(
@@ -64,23 +65,23 @@ class NoteFile(AbstractAsyncContextManager["NoteFile"]):
             one.close()
 
     async def change(self, change: Change) -> str:
-        """Change the note, which is made where there is none, and return its text; it is safe on the disk.
+        """Edit the note, creating it if missing, and return its text, which is then safely on disk.
 
         Raises:
             NoteNotWritten: it cannot be written, or others keep writing it, or hold the lock.
         """
-        return await self._alone(lambda target: self._change(target, change))
+        return await self._locked(lambda target: self._change(target, change))
 
     async def remove(self, text: str) -> None:
-        """Remove the note if that is still all that it says.
+        """Remove the note if it still has exactly this text.
 
         Raises:
             NoteNotWritten: it cannot be removed.
         """
-        await self._alone(lambda target: self._remove(target, text))
+        await self._locked(lambda target: self._remove(target, text))
 
-    async def _alone(self, work: Callable[[Path], T]) -> T:
-        """Do something with the file while no other process changes notes of its folder."""
+    async def _locked(self, work: Callable[[Path], T]) -> T:
+        """Do something with the file while no other process changes notes in its folder."""
         try:
             target = await asyncio.to_thread(self._place)
             async with file_lock(target.parent, owner="notes", patience_s=self._patience_s) as is_ours:
@@ -99,12 +100,12 @@ class NoteFile(AbstractAsyncContextManager["NoteFile"]):
             raise NoteNotWritten(self._path, problem, fix=fix) from error
 
     def _place(self) -> Path:
-        """Return where the note is, in a folder that exists; a link on the way is refused, as in reading."""
+        """Return the path of the note, in an existing folder; links on the way are refused, as in reading."""
         try:
             target = resolve_memory_file(self._path, workspace=self._workspace, extra_paths=self._extra_paths)
         except MemoryPathError as error:
             raise NoteNotWritten(self._path, error.problem, fix="put a plain file in its place") from error
-        if not self._workspace.is_dir():  # moved, or its disk is gone: what is written here nobody would find
+        if not self._workspace.is_dir():  # moved, or its disk is gone: nobody would find what is written here
             problem = f"the workspace {self._workspace} is not there any more"
             raise NoteNotWritten(self._path, problem, fix="put it back, or open the memory where it is now")
         if not target.parent.is_dir():
@@ -119,12 +120,12 @@ class NoteFile(AbstractAsyncContextManager["NoteFile"]):
         for attempt in range(ATTEMPTS):
             data = self._read(target)
             text = _text_of(data)
-            wanted = change(self._with_what_editors_saved(text))
+            wanted = change(self._merge_saved(text))
             if wanted == text:
                 if not is_synced:
                     _sync(target)
                 return wanted
-            # Who waits for the disk is overtaken again by somebody who writes all the time.
+            # While we wait for the disk, a program that writes all the time gets ahead of us again.
             is_synced = attempt < PATIENT_ATTEMPTS
             with written_beside(target, _with_text(data, wanted), is_synced=is_synced) as scratch:
                 if target.read_bytes() == data:
@@ -143,15 +144,15 @@ class NoteFile(AbstractAsyncContextManager["NoteFile"]):
             if _text_of(data) == text:
                 remove_unchanged(target, data)
 
-    def _with_what_editors_saved(self, text: str) -> str:
-        """Return the text of the note with what was saved into files that are the note no more."""
-        for saved, before in self._saved:  # an editor may have overwritten what was put back
-            text = _joined(text, saved, before=before)
+    def _merge_saved(self, text: str) -> str:
+        """Return the text of the note merged with whatever was saved into replaced files."""
+        for saved, before in self._saved:  # an editor may have overwritten what was restored
+            text = _merge_lines(text, saved, before=before)
         for one in self._replaced:
             before = _text_of(one.data)
-            if one.was_saved():
+            if one.has_changed():
                 saved = _text_of(one.data)
-                text = _joined(saved, text, before=before)
+                text = _merge_lines(saved, text, before=before)
                 self._saved.append((saved, before))
         return text
 
@@ -176,27 +177,27 @@ class NoteFile(AbstractAsyncContextManager["NoteFile"]):
 
 
 def _sync(target: Path) -> None:
-    """Have a note that is in its place survive a power cut."""
+    """Make a note that was exchanged survive a power cut."""
     with opened_file(target, max_bytes=MAX_NOTE_BYTES) as (descriptor, _):
         os.fsync(descriptor)
     sync_folder(target.parent)
 
 
 def _text_of(data: bytes) -> str:
-    """Return the text of a note, with letters of Windows-1252 in the place of bytes that are not UTF-8."""
+    """Return the text of a note; bytes that are not UTF-8 are read as Windows-1252."""
     return in_western(data.decode("utf-8", "surrogateescape"))
 
 
 def _with_text(data: bytes, text: str) -> bytes:
-    """Return what a note holds with another text: lines that stay keep their bytes."""
+    """Return the bytes of a note with another text; unchanged lines keep their bytes."""
     lines = data.decode("utf-8", "surrogateescape").split("\n")
     kept = {in_western(line): line for line in lines}
     changed = "\n".join(kept.get(line, line) for line in text.split("\n"))
     return changed.encode("utf-8", "surrogateescape")
 
 
-def _joined(text: str, other: str, *, before: str) -> str:
-    """Return a text with the lines that another one has gained since `before`, each below its neighbour."""
+def _merge_lines(text: str, other: str, *, before: str) -> str:
+    """Add to `text` the lines that `other` has gained since `before`, each below the same neighbour."""
     lines, rows = text.split("\n"), other.split("\n")
     known = {*lines, *before.split("\n")}
     for above, row in pairwise(["", *rows]):
@@ -207,7 +208,7 @@ def _joined(text: str, other: str, *, before: str) -> str:
 
 
 def problem_with_encoding(data: bytes) -> tuple[str, str] | None:
-    """Return why a note cannot be changed, and what to do; single bytes of other encodings survive."""
+    """Return why a note cannot be changed, and how to fix it; stray bytes of other encodings survive."""
     if data.startswith(UTF_16_MARKS):
         return "it is not UTF-8", "save it as UTF-8"
     return ("it holds NUL characters", "remove them") if b"\0" in data else None

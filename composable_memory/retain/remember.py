@@ -1,4 +1,4 @@
-"""Retains a sentence: one line in the note of the day, searchable when the call returns."""
+"""Retains a sentence: one line in the day's note, searchable when the call returns."""
 
 import asyncio
 import re
@@ -41,14 +41,14 @@ from composable_memory_ops_logs.events import MemoryRemembered
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MAX_CHARS = 1000
-"""The longest sentence: one line for people, and one passage for every backend."""
+"""Maximum length of a sentence: one line for people, and one passage for every backend."""
 MAX_NAMES = 20
-"""The most entities, and the most tags."""
+"""Maximum number of entities, and of tags."""
 MAX_NAME_CHARS = 80
 INDEX_S = 20.0
-"""How long an index may take to have the line."""
+"""How long to wait for an index to have the line."""
 WRITES = 3
-"""How often the line is written again that an editor has undone while it was indexed."""
+"""How often to rewrite a line that an editor has undone while it was being indexed."""
 EPOCH = date(2020, 1, 1)
 ID_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 OWN_CHARS = 4
@@ -61,10 +61,10 @@ _TAG = re.compile(r"(?=[\w/-]*[^\W\d])[\w/-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """A line that is in the notes, and where: the new one, or the one at `duplicate_of` that says the same.
+    """A line in the notes and its place: the new one, or the one at `duplicate_of` that says the same.
 
-    `id` is None for what is known from plain text. `warnings` say what was changed in the text; `degraded`
-    says where the line, which is safe in its note, cannot be found yet.
+    `id` is None for a duplicate of plain text. `warnings` say what was changed in the text; `degraded` says
+    where the line cannot be found yet, though it is safe in its note.
     """
 
     id: str | None
@@ -98,10 +98,10 @@ async def remember(
         known, unsearched = await find_known(memory, line, path)
         if known is None:
             done = await _write(memory, line, path, now)
-            told = await _hand_on(memory, line.text, f"{done.path}#^{done.id}")
+            told = await _pass_on(memory, line.text, f"{done.path}#^{done.id}")
             done = replace(done, degraded=(*done.degraded, *told))
         else:
-            done = _of_known(known)
+            done = _duplicate(known)
         degraded = (*unsearched, *done.degraded)
         warnings = (*warnings, *done.warnings)
         done = replace(done, warnings=warnings, degraded=degraded, trace_id=trace_id)
@@ -110,16 +110,16 @@ async def remember(
 
 
 async def _write(memory: OpenMemory, line: RetainedLine, path: str, now: datetime) -> Remembered:
-    """Write a line, have it indexed, and see that no editor has undone it meanwhile."""
+    """Write a line, index it, and make sure that no editor has undone it meanwhile."""
     stones = await asyncio.to_thread(memory.forgotten.now)
     addition = _Addition(line, now.date(), path, stones)
     if not await asyncio.to_thread((memory.workspace_dir / MEMORY_FOLDER).is_dir):
-        await _index(memory)  # what the notes are is chosen before there is a folder that says otherwise
+        await _index(memory)  # before the folder exists: it affects which files are notes
     async with NoteFile(memory.workspace_dir, path) as note:
         text = await note.change(addition)
         if addition.known is not None:
-            # Who has just written it may not have it indexed yet.
-            return _of_known(addition.known, degraded=await _index(memory))
+            # The process that has just written it may not have indexed it yet.
+            return _duplicate(addition.known, degraded=await _index(memory))
         is_lifted = bool(stones) and await _lift(memory.forgotten, line)
         degraded: tuple[Degradation, ...] = ()
         takes_facts = bool(memory.manager.backends_with(Capability.INGEST))
@@ -138,7 +138,7 @@ async def _write(memory: OpenMemory, line: RetainedLine, path: str, now: datetim
 
 
 async def _lift(forgotten: Forgotten, line: RetainedLine) -> bool:
-    from composable_memory.forget.forgetting import lift  # most of what is remembered was never forgotten
+    from composable_memory.forget.forgetting import lift  # rarely needed
 
     return await lift(forgotten, line.text, line.entities)
 
@@ -146,8 +146,8 @@ async def _lift(forgotten: Forgotten, line: RetainedLine) -> bool:
 class _Addition:
     """Adds a line to a note that does not have it; `times` counts how often it was added.
 
-    Others may have written the same since it was looked for: `known` is where. A copy that came back although
-    it was forgotten gives way to the line.
+    Others may have written the same in the meantime: `known` is where. A forgotten copy that came back is
+    replaced by the line.
     """
 
     def __init__(self, line: RetainedLine, day: date, path: str, stones: Tombstones) -> None:
@@ -178,7 +178,7 @@ class _Addition:
 
 
 def _new_id(day: date, note: str) -> str:
-    """Return an id that no other line has: a part of the day, and one that is new in its note."""
+    """Return a unique id: a part derived from the day, and one that is new in its note."""
     while True:
         own = "".join(secrets.choice(ID_LETTERS) for _ in range(OWN_CHARS))
         if f"^{(found := _in_letters((day - EPOCH).days) + own)}" not in note:
@@ -191,9 +191,9 @@ def _in_letters(number: int) -> str:
 
 
 async def _index(memory: OpenMemory, contents: Sequence[MemoryContentObject] = ()) -> tuple[Degradation, ...]:
-    """Have every index take up what is new in the notes, and memories of facts `contents`.
+    """Make every index pick up what is new in the notes, and pass `contents` to memories of facts.
 
-    Returns which of them could not.
+    Returns those that failed.
     """
     calls: dict[str, _Call] = {
         backend_id: one.sync(reason="remember")
@@ -203,18 +203,18 @@ async def _index(memory: OpenMemory, contents: Sequence[MemoryContentObject] = (
     for backend_id, taker in memory.manager.backends_with(Capability.INGEST).items() if contents else ():
         if isinstance(taker, SupportsIngest):
             calls[backend_id] = taker.ingest(contents)
-    return await _made(calls)
+    return await _run_all(calls)
 
 
-async def _hand_on(memory: OpenMemory, text: str, place: str) -> tuple[Degradation, ...]:
-    """Write a sentence that is in its note to the foreign memories that are to have it as well."""
+async def _pass_on(memory: OpenMemory, text: str, place: str) -> tuple[Degradation, ...]:
+    """Write a sentence that is in its note to other memories that are configured to get it."""
     takers = memory.manager.backends_with(Capability.RETAIN).items()
     able = {id_: one for id_, one in takers if isinstance(one, SupportsRetain) and one.retains()}
-    return await _made({id_: one.retain(text, place) for id_, one in able.items()})
+    return await _run_all({id_: one.retain(text, place) for id_, one in able.items()})
 
 
-async def _made(calls: Mapping[str, _Call]) -> tuple[Degradation, ...]:
-    """Make calls, each with a deadline; return which of them did not do what was wanted."""
+async def _run_all(calls: Mapping[str, _Call]) -> tuple[Degradation, ...]:
+    """Run calls, each with a deadline; return those that failed."""
     outcomes = await asyncio.gather(
         *(asyncio.wait_for(call, INDEX_S) for call in calls.values()), return_exceptions=True
     )
@@ -241,7 +241,7 @@ def _degraded(
 
 
 def _content_of(path: str, note: str, line: RetainedLine, now: datetime) -> list[MemoryContentObject]:
-    """Return the line as a content, the same as when the whole note is ingested."""
+    """Return the line as a content, identical to the one from ingesting the whole note."""
     found = contents_of(WrittenSource(text=note, written_at=now, path=path))
     return [one for one in found if one.id == f"{path}#^{line.id}"]
 
@@ -258,13 +258,13 @@ def _remembered(place: Origin, text: str, line_id: str | None, **more: Any) -> R
     )
 
 
-def _of_known(known: KnownLine, **more: Any) -> Remembered:
+def _duplicate(known: KnownLine, **more: Any) -> Remembered:
     line_id = known.line.id if known.line else None
     return _remembered(known.origin, known.text, line_id, duplicate_of=known.origin.citation, **more)
 
 
 def _log(memory: OpenMemory, done: Remembered, line: RetainedLine, took_ms: float) -> None:
-    """Log that a line was retained, without what it says."""
+    """Log that a line was retained, without its text."""
     event = MemoryRemembered(
         path=done.path,
         start_line=done.start_line,
@@ -280,13 +280,13 @@ def _log(memory: OpenMemory, done: Remembered, line: RetainedLine, took_ms: floa
     memory.context.ops_log.emit(event, status="partial" if done.degraded else "success", duration_ms=took_ms)
 
 
-# --- what was given -----------------------------------------------------------------------------------------
+# --- arguments ----------------------------------------------------------------------------------------------
 
 
 def line_of(
     text: str, kind: object, entities: Sequence[str], confidence: object, tags: Sequence[str]
 ) -> tuple[RetainedLine, tuple[str, ...]]:
-    """Return what is to be retained, without secrets, and what had to be changed in it."""
+    """Return the line to retain, with secrets masked, and what had to be changed in it."""
     require("text", text, str, "a text")
     line = RetainedLine(
         type=_type(kind, confidence),
@@ -310,21 +310,24 @@ def _type(kind: object, confidence: object) -> MemoryType:
 
 
 def _sentence(text: str) -> str:
-    """Return a text on one line, so that nothing in it is markup of the note or of the line."""
-    said = " ".join(_NO_TEXT.sub(" ", _sound(text)).split())
+    """Return a text on one line, so that nothing in it is markup of the note or the line."""
+    said = " ".join(_NO_TEXT.sub(" ", _replace_surrogates(text)).split())
     said = said.replace("<!--", "<! --").replace("-->", "-- >")
     if not any(map(str.isalnum, said)):
         raise InvalidArgument("text", "a sentence", said)
     if len(said) > MAX_CHARS:
         raise InvalidArgument("text", f"at most {MAX_CHARS} characters long", len(said))
     read = read_retained_line(f"- W: {said}")
-    # A last word like `#general` would be read as a tag of the line, one like `^up` as its id.
+    # A last word like `#general` would be read as a tag, one like `^up` as the id.
     return said if read and read.text == said else f"{said}."
 
 
 def _names(argument: str, names: Sequence[str]) -> tuple[str, ...]:
     require_all(argument, names, str, "a list of names")
-    bare = [" ".join(re.sub(r"[\[\]|\x00-\x1f]", " ", _sound(one)).split()).lstrip("@ ") for one in names]
+    bare = [
+        " ".join(re.sub(r"[\[\]|\x00-\x1f]", " ", _replace_surrogates(one)).split()).lstrip("@ ")
+        for one in names
+    ]
     if not all(bare) or len(bare) > MAX_NAMES or max(map(len, bare), default=0) > MAX_NAME_CHARS:
         expected = f"at most {MAX_NAMES} names of 1 to {MAX_NAME_CHARS} characters"
         raise InvalidArgument(argument, expected, str(names))
@@ -347,7 +350,7 @@ def _share(confidence: object) -> float | None:
 
 
 def _without_secrets(line: RetainedLine) -> RetainedLine:
-    """Mask secrets, also those known by an entity or a tag; refuse what says nothing else."""
+    """Mask secrets, including those recognised only by an entity or tag; refuse a line with nothing else."""
     whole = format_retained_line(replace(line, text=redact(line.text)))
     clean = read_retained_line(redact(whole)) if redact(whole) != whole else read_retained_line(whole)
     words = clean.text.split() if clean else ()
@@ -357,6 +360,6 @@ def _without_secrets(line: RetainedLine) -> RetainedLine:
     return clean
 
 
-def _sound(text: str) -> str:
-    """Replace halves of surrogate pairs, which no file takes."""
+def _replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, which cannot be written to a file."""
     return text.encode("utf-8", "replace").decode()

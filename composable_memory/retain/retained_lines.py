@@ -1,9 +1,9 @@
 """Reads and writes retained lines, such as `- O(c=0.9) @Peter: Prefers short replies. #style ^m4k29x` (pure).
 
-A line has a type (`W` world, `B` experience, `O` opinion, `S` observation), a confidence if it is known, the
-entities it is about, a sentence that can stand alone, tags, and an id written as Markdown's block ids are,
-which stays when the note around it changes. All but type and sentence may be missing. Retained lines are the
-items below a heading `Retain`. People write them too, so an item that is none is left alone.
+A line has a type (`W` world, `B` experience, `O` opinion, `S` observation), a confidence if known, its
+entities, a sentence that is complete on its own, tags, and an id in the syntax of Markdown's block ids, which
+is stable when the note around it changes. All but type and sentence are optional. Retained lines are the
+items below a heading `Retain`. People write there too, so any other item is left alone.
 """
 
 import re
@@ -20,7 +20,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 RETAIN_HEADING = "## Retain"
 
 MemoryType = Literal["world", "experience", "opinion", "observation"]
-"""A fact of the world, what the agent lived or did, a preference or judgement, or a summary."""
+"""A fact about the world, what the agent experienced, a preference or judgement, or a summary."""
 
 MEMORY_TYPES: tuple[MemoryType, ...] = get_args(MemoryType)
 
@@ -37,16 +37,16 @@ _WORD = re.compile(r"[^ \t]+")
 _TAG = re.compile(r"#((?=[\w/-]*[^\W\d])[\w/-]+)")
 _ID = re.compile(r"\^([A-Za-z0-9-]+)")
 _TAKES_NO_ITEM = re.compile(r"(?!#{1,6}[ \t]|[ \t]|[-*+][ \t]|`{3}|~{3}).*\S.*")
-"""A line below which a list begins only after a blank one: text, a table, HTML."""
+"""A line after which a list needs a blank line: text, a table, HTML."""
 _CONTINUED = re.compile(r"(?: {2,}+|\t)[ \t]*+(?![-*+][ \t])(\S.*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetainedLine:
-    """One retained line; `text` is its sentence alone, on one line.
+    """One retained line; `text` is its sentence, on one line.
 
-    `confidence` is in [0, 1]. `tags` have no `#`. `start_line` and `end_line` are its 1-based place in the
-    note, 0 where it is in none yet; a person may have broken it over several lines.
+    `confidence` is in [0, 1]. `tags` are without `#`. `start_line` and `end_line` are its 1-based place in
+    the note, 0 if it is not in one yet; a person may have wrapped it over several lines.
     """
 
     type: MemoryType
@@ -60,7 +60,7 @@ class RetainedLine:
 
 
 def format_retained_line(line: RetainedLine) -> str:
-    """Return the line of Markdown for `line`, without a line break."""
+    """Return `line` as Markdown, without a line break."""
     confidence = "" if line.confidence is None else f"(c={round(line.confidence, 2):g})"
     about = "".join(f" {_mention(name)}" for name in line.entities)
     tags = "".join(f" #{tag}" for tag in line.tags)
@@ -70,14 +70,14 @@ def format_retained_line(line: RetainedLine) -> str:
 
 @lru_cache(maxsize=4096)
 def read_retained_line(text: str) -> RetainedLine | None:
-    """Return what one line of Markdown retains; None where it is no retained line."""
+    """Parse one line of Markdown; None if it is not a retained line."""
     match = _LINE.fullmatch(text)
     if match is None:
         return None
     confidence = float(match["confidence"]) if match["confidence"] else None
     if confidence is not None and confidence > 1:
         return None
-    sentence, tags, id_ = _parted(match["rest"])
+    sentence, tags, id_ = _split_sentence(match["rest"])
     names = (linked or bare for linked, bare in _ENTITIES.findall(match["entities"]))
     return RetainedLine(
         type=_TYPES[match["letter"]],
@@ -89,8 +89,8 @@ def read_retained_line(text: str) -> RetainedLine | None:
     )
 
 
-def _parted(rest: str) -> tuple[str, tuple[str, ...], str | None]:
-    """Return the sentence, and the tags and the id behind it."""
+def _split_sentence(rest: str) -> tuple[str, tuple[str, ...], str | None]:
+    """Split off the tags and the id after the sentence."""
     words = [*_WORD.finditer(rest)]
     id_ = _ID.fullmatch(words[-1][0]) if len(words) > 1 else None
     if id_:
@@ -105,8 +105,7 @@ def _parted(rest: str) -> tuple[str, tuple[str, ...], str | None]:
 def retained_lines(note: str, *, everywhere: bool = False) -> Iterator[RetainedLine]:
     """Yield the retained lines of a note, with their places: those below a heading `Retain`, or all of them.
 
-    Examples in code, and what is commented out, are none. A line that is indented below an item goes on with
-    it.
+    Lines in code blocks or comments do not count. An indented line below an item continues it.
     """
     lines = _split(note)
     for number, place in enumerate(_places(note, lines)):
@@ -115,9 +114,9 @@ def retained_lines(note: str, *, everywhere: bool = False) -> Iterator[RetainedL
 
 
 def with_retained_line(note: str, line: RetainedLine) -> str:
-    """Return a note with a line at the end of its last section `Retain`, which is made where there is none.
+    """Return a note with a line added at the end of its last `Retain` section, which is created if missing.
 
-    Code or a comment that is still open at the end of the note is closed where the line comes below it.
+    A code block or comment that is still open at the end of the note is closed before the line.
     """
     lines = _split(note)
     places = list(_places(note, lines))
@@ -139,7 +138,7 @@ def with_retained_line(note: str, line: RetainedLine) -> str:
 
 
 class _Place(NamedTuple):
-    """Where a line stands: below a heading `Retain`, in code, and which code or comment it leaves open."""
+    """The context of a line: below a heading `Retain` or not, in code or not, and what is open after it."""
 
     is_retained: bool
     is_code: bool

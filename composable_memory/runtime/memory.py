@@ -256,11 +256,11 @@ class Memory:
             InvalidArgument: a time or a type is invalid.
             BackendUnavailable: the memory is closed, or in use on another event loop.
         """
-        from composable_memory.recall.recalling import asked_for, recall  # a search does not need it
+        from composable_memory.recall.recalling import read_recall_query, recall  # a search does not need it
 
         self.manager.require_usable("recall")
         present = now or self.manager.asked_at()
-        return await recall(self, asked_for(entity, since, until, types, query, max_results, present))
+        return await recall(self, read_recall_query(entity, since, until, types, query, max_results, present))
 
     async def reflect(
         self,

@@ -1,6 +1,6 @@
-"""For authors of backends: contracts that a backend has to pass, and small fakes to test against.
+"""For authors of backends: contract tests that a backend must pass, and small fakes to test against.
 
-The contracts are classes of tests and need pytest; the rest does not. `adapters/README.md` has an example.
+The contracts are test classes and need pytest; the rest does not. `adapters/README.md` has an example.
 """
 
 import sys
@@ -89,10 +89,10 @@ __all__ = [
     "open_in_memory",
 ]
 
-if not TYPE_CHECKING:  # a type checker would take this for a promise of any name
+if not TYPE_CHECKING:  # otherwise a type checker would accept any name
 
     def __getattr__(name: str) -> object:
-        """Import the contracts when one is asked for."""
+        """Import the contracts on first use."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:
@@ -103,6 +103,7 @@ if not TYPE_CHECKING:  # a type checker would take this for a promise of any nam
             raise ModuleNotFoundError(message, name="pytest") from error
         contracts = "composable_memory.testing.contracts"
         if contracts not in sys.modules:
-            # Before the import: else a failing contract shows a bare AssertionError to authors elsewhere.
+            # Before the import, or a failing contract would show a bare AssertionError outside this
+            # repository.
             pytest.register_assert_rewrite(contracts)
         return getattr(import_module(contracts), name)

@@ -1,4 +1,4 @@
-"""The small corpus of the contracts: notes, questions they answer, and texts that break careless code."""
+"""The small corpus of the contracts: notes, questions about them, and texts that break careless code."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -38,12 +38,12 @@ SEED_NOTES: Mapping[str, str] = MappingProxyType(
         "memory/旅行.md": "# 旅行\n\n我们决定秋天去京都看红叶。\n\n酒店的预订号码是八八四二。\n",
     }
 )
-"""Notes by path, with what trips a search: codes, accents, dates, Chinese, and one text of many lines."""
+"""Notes by path, with things that trip up a search: codes, accents, dates, Chinese, and one long text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedQuestion:
-    """A query, and words that stand in a snippet of one of the best three results."""
+    """A query, and words in a snippet of one of its three best results."""
 
     query: str
     answer: str
@@ -89,7 +89,7 @@ HOSTILE_TEXTS: Mapping[str, str] = MappingProxyType(
         "one long word": "x" * 50_000,
     }
 )
-"""Texts that must be survived, by what is wrong with them."""
+"""Texts that must not break anything, by what is wrong with them."""
 
 HOSTILE_PATHS: Sequence[str] = (
     "",
@@ -109,4 +109,4 @@ HOSTILE_PATHS: Sequence[str] = (
     "memory",
     "file:///etc/passwd",
 )
-"""Paths that are no notes and must be refused."""
+"""Paths that are not notes and must be refused."""

@@ -13,7 +13,7 @@ from composable_memory.types import MemorySearchResult, SearchAnswer, SearchOpti
 
 
 class SlowBackend(InMemoryBackend):
-    """An honest memory that takes `delay_s` seconds for each answer."""
+    """A working memory that takes `delay_s` seconds for each answer."""
 
     def __init__(
         self, delay_s: float, notes: Mapping[str, str] = SEED_NOTES, *, backend_id: str = "slow"
@@ -28,7 +28,7 @@ class SlowBackend(InMemoryBackend):
 
 
 class FlakyBackend(InMemoryBackend):
-    """An honest memory whose first `failures` searches raise `error`; the failed ones are in `asked` too."""
+    """A working memory whose first `failures` searches raise `error`; `asked` includes the failed ones."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class FlakyBackend(InMemoryBackend):
 
 
 class HangingBackend(FakeBackend):
-    """A memory that never answers. `started` is set once somebody waits, `cancelled` counts who gave up."""
+    """A memory that never answers. The first search sets `started`, `cancelled` counts cancelled ones."""
 
     def __init__(self, *, backend_id: str = "hanging") -> None:
         super().__init__(backend_id)
@@ -101,9 +101,9 @@ def _rubbish() -> tuple[object, ...]:
 
 
 class RubbishBackend(FakeBackend):
-    """A memory whose answer is one sound result, `memory/good.md`, among things that are not results.
+    """A memory that returns one valid result, `memory/good.md`, among things that are not results.
 
-    With `answer` given it returns that instead, whatever it is: None, a number, a generator.
+    With `answer` it returns that instead, whatever it is: None, a number, a generator.
     """
 
     def __init__(self, answer: object = ..., *, backend_id: str = "rubbish") -> None:
@@ -117,7 +117,7 @@ class RubbishBackend(FakeBackend):
 
 
 class FloodBackend(FakeBackend):
-    """A memory that returns `count` results however few were asked for."""
+    """A memory that returns `count` results, however few were asked for."""
 
     def __init__(self, count: int = 10_000, *, backend_id: str = "flood") -> None:
         super().__init__(backend_id)
@@ -139,7 +139,7 @@ class FloodBackend(FakeBackend):
 
 
 class FailingEmbedder(HashEmbedder):
-    """An embedder that raises: at every call, or at the first `failures` of them."""
+    """An embedder that raises: at every call, or only at the first `failures`."""
 
     def __init__(
         self, failures: int | None = None, *, error: Exception | None = None, dimensions: int = 64

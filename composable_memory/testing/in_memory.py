@@ -1,4 +1,4 @@
-"""Honest small parts for tests and examples: a memory, a graph and an embedder that live in memory."""
+"""Small working parts for tests and examples: a memory, a graph and an embedder that live in memory."""
 
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -32,16 +32,16 @@ from composable_memory_ops_logs import OpsLog
 IN_MEMORY_CAPABILITIES = frozenset({Capability.ANSWER, Capability.CALIBRATED, Capability.READ_FILE})
 
 FIXED_NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
-"""What the clock of `make_services` always says."""
+"""The constant time of the clock of `make_services`."""
 
 _CJK = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _RUN = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+")
 
 
 class FakeBackend:
-    """A memory without content, to derive fakes from: it has a status, refuses files, and closes.
+    """A memory without content, as a base class for fakes: it has a status, refuses files, and closes.
 
-    `asked` keeps every question with its options, `closed` counts the calls of `close`.
+    `asked` records every query with its options, `closed` counts the calls of `close`.
     """
 
     def __init__(self, backend_id: str) -> None:
@@ -52,7 +52,7 @@ class FakeBackend:
     async def read_file(
         self, rel_path: str, *, from_line: int | None = None, lines: int | None = None
     ) -> MemoryFileSlice:
-        """Refuse: a fault has no files."""
+        """Refuse: there are no files."""
         del rel_path, from_line, lines
         self.check_open("read")
         raise UnsupportedOperation(self.id, "read_file")
@@ -81,7 +81,7 @@ class FakeBackend:
             raise BackendUnavailable(self.id, "it is closed", fix="open it again", operation=operation)
 
     def note_question(self, query: str, options: SearchOptions | None) -> SearchOptions:
-        """Keep the question in `asked` and return its options, the default ones if None."""
+        """Record the query in `asked` and return its options, or the defaults if None."""
         self.check_open("search")
         options = options or SearchOptions()
         self.asked.append((query, options))
@@ -89,10 +89,10 @@ class FakeBackend:
 
 
 class InMemoryBackend(FakeBackend):
-    """A real, small memory over a mapping of path to text.
+    """A small but real memory over a mapping of path to text.
 
-    A passage is a block of lines between blank lines; its score is the share of the query's words that it
-    holds, so scores are absolute and 1.0 means that nothing is missing.
+    A passage is a block of lines between blank lines; its score is the share of the query's words in it, so
+    scores are absolute and 1.0 means that nothing is missing.
     """
 
     def __init__(self, notes: Mapping[str, str] = SEED_NOTES, *, backend_id: str = "in-memory") -> None:
@@ -101,7 +101,7 @@ class InMemoryBackend(FakeBackend):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Return what it can do; a composite that is not told asks for this."""
+        """Return its capabilities, for composites whose entry does not declare them."""
         return IN_MEMORY_CAPABILITIES
 
     async def search(self, query: str, options: SearchOptions | None = None) -> Sequence[MemorySearchResult]:
@@ -109,7 +109,7 @@ class InMemoryBackend(FakeBackend):
         return (await self.answer(query, options)).results
 
     async def answer(self, query: str, options: SearchOptions | None = None) -> SearchAnswer:
-        """Search; the words are the only engine."""
+        """Search; words are the only engine."""
         options = self.note_question(query, options)
         wanted = set(_words(query))
         hits = [hit for path, text in self._notes.items() for hit in _hits(path, text, wanted)]
@@ -162,7 +162,7 @@ def make_services(
 ) -> BackendServices:
     """Return services for a backend under test: a log that keeps nothing, and a clock that stands still.
 
-    `state_dir` is the folder `.state` in the workspace unless given; it is not made.
+    `state_dir` defaults to the folder `.state` in the workspace; it is not created.
     """
     return BackendServices(
         workspace_dir=workspace_dir,
@@ -214,7 +214,7 @@ class InMemoryGraph:
 
 
 class HashEmbedder:
-    """A deterministic embedder without a model: words are hashed to signed places, vectors have length 1."""
+    """A deterministic embedder without a model: hashes words to signed dimensions; vectors have length 1."""
 
     def __init__(self, dimensions: int = 64) -> None:
         self.id = "hash"
@@ -238,7 +238,7 @@ class HashEmbedder:
 
 
 def _words(text: str) -> list[str]:
-    """Return folded words; a run of Chinese, Japanese or Korean gives its pairs of characters."""
+    """Return folded words; a run of Chinese, Japanese or Korean is split into character pairs."""
     words: list[str] = []
     for run in _RUN.findall(text.casefold()):
         is_cjk = re.match(f"[{_CJK}]", run) and len(run) > 1
@@ -247,7 +247,7 @@ def _words(text: str) -> list[str]:
 
 
 def _passages(text: str) -> list[tuple[int, list[str]]]:
-    """Return the blocks between blank lines, each with the 1-based number of its first line."""
+    """Return the blocks between blank lines, each with its 1-based first line number."""
     numbered = enumerate(text.split("\n"), start=1)
     blocks = [
         list(group) for filled, group in groupby(numbered, lambda item: bool(item[1].strip())) if filled

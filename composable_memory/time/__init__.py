@@ -1,1 +1,1 @@
-"""What a text says about time, and what a question asks for."""
+"""Times in texts, and the time that a question asks about."""

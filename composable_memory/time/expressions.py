@@ -1,7 +1,7 @@
-"""Finds the times that a text speaks of: in English, and the commonest in six more languages (pure).
+"""Finds the times mentioned in a text: in English, and the most common ones in six more languages (pure).
 
-What could be something else counts only beside a word that makes it a time: a month's name or a year after
-"in", "since" or "between", a weekday after "on" or "last". So "may I" and "march on" are no times.
+An ambiguous word counts only next to one that makes it a time: a month's name or a year after "in", "since"
+or "between", a weekday after "on" or "last". So "may I" and "march on" are not times.
 """
 
 import re
@@ -17,12 +17,12 @@ from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 LONGEST_PREPOSITION = 60
-"""So many characters before a time are looked at for the words that belong to it."""
+"""How many characters before a time to search for its prepositions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeMention:
-    """A time and where in the text it stands, its preposition included."""
+    """A time and its place in the text, including its preposition."""
 
     start: int
     end: int
@@ -30,7 +30,7 @@ class TimeMention:
 
 
 def time_mentions(text: str) -> list[TimeMention]:
-    """Return the times that `text` speaks of, in their order; no two of them overlap."""
+    """Return the times mentioned in `text`, in order, without overlaps."""
     found = sorted(_found(text), key=lambda one: one.start)
     if any(_is_undecided(one.hint) for one in found) and _AHEAD.search(text) and not _BEHIND.search(text):
         found = [
@@ -41,7 +41,7 @@ def time_mentions(text: str) -> list[TimeMention]:
     number = 0
     while number < len(found):
         one, following = found[number], found[number + 1 : number + 2]
-        # Words that belong to one time do not belong to the next as well: "last year" in "last year March".
+        # Words of one time do not count for the next as well: "last year" in "last year March".
         free_from = mentions[-1].end if mentions else 0
         stretch = _stretch(text, one, following[0], free_from) if following else None
         mention = stretch or _single(text, one, free_from, following[0].start if following else len(text))
@@ -53,7 +53,7 @@ def time_mentions(text: str) -> list[TimeMention]:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What may be a time; with `beside` it is one only after one of these words."""
+    """A possible time; with `beside`, it is one only after one of these words."""
 
     start: int
     end: int
@@ -116,7 +116,7 @@ _SEASONS: Mapping[str, int] = {
     }.items()
     for name in names.split()
 }  # fmt: skip
-"""The month that a season of the north begins with; a winter belongs to the year of its December."""
+"""The month in which a northern season begins; winter belongs to the year of its December."""
 _HAN_DIGITS = "一二三四五六七八九十"
 _HAN_WEEKDAYS = "一二三四五六日"
 _HAN_MONTH = rf"(?P<han_month>十[一二]?|(?<![{_HAN_DIGITS}])[一二三四五六七八九])"
@@ -176,7 +176,7 @@ _DIRECTION = {
 
 
 def _any_of(words: Mapping[str, object]) -> str:
-    """Match one of `words`, the longest first, and whole words where the script has spaces."""
+    """Match one of `words`, the longest first; whole words if the script has spaces."""
     ordered = sorted(words, key=len, reverse=True)
     latin, others = ([one for one in ordered if (one[0] < "\u0250") is said] for said in (True, False))
     spaceless = [rf"\b{re.escape(one)}\b" if " " in one else re.escape(one) for one in others]
@@ -184,14 +184,14 @@ def _any_of(words: Mapping[str, object]) -> str:
 
 
 def _beginnings(words: Iterable[str], size: int) -> str:
-    """Match the beginning of one of `words`, as `_any_of` would match it."""
+    """Match the start of one of `words`, otherwise like `_any_of`."""
     begun = sorted({one[:size] for one in words})
     latin, others = ([one for one in begun if (one < "\u0250") is said] for said in (True, False))
     return "|".join([rf"\b(?:{_by_first_letter(latin)})", *map(re.escape, others)])
 
 
 def _by_first_letter(words: Iterable[str]) -> str:
-    """Match one of `words`, of those with the same first letter the first; else all were tried everywhere."""
+    """Match one of `words`, grouped by first letter, or the regex would try all of them everywhere."""
     same = groupby(sorted(words, key=itemgetter(0)), key=itemgetter(0))
     return "|".join(f"{one}(?:{'|'.join(re.escape(word[1:]) for word in begun)})" for one, begun in same)
 
@@ -200,9 +200,9 @@ _UNIT = rf"(?P<unit>{_any_of(_UNITS)})"
 _COUNT = rf"(?P<count>\b\d{{1,4}}|{_any_of(_NUMBERS)})"
 _ASIAN_COUNT = rf"(?:(?<!\d)(?P<count>\d{{1,4}})|(?P<han>[{_HAN_DIGITS}两]{{1,3}}))"
 _MONTH = rf"(?P<month>{_any_of(_MONTHS)})\.?"
-# "may" without a capital is a verb, unless a year or an ordinal stands beside it.
+# "may" in lower case is a verb, unless it is next to a year or an ordinal.
 _SURE_MONTH = rf"(?!(?:(?-i:may)|mars)\b){_MONTH}"
-# After a month that is also a first name, or a verb's beginning, these make it one.
+# After a name of a month that is also a first name or a verb, these words show that it is not a month.
 _NOT_A_VERB = r"(?!\s+(?:asked|be|came|have|joined|left|moved|not|quit|said|says|started|told|went|wrote)\b)"
 _DAY = r"(?P<day>\d{1,2})"
 _ORDINAL = r"(?:st|nd|rd|th)"
@@ -337,10 +337,10 @@ _RULES: tuple[tuple[str, str, str], ...] = (
         _BEFORE_A_MONTH,
     ),
 )
-"""What a text must hold for a rule to be tried, the rule, and the words without which it does not count.
+"""What a text must contain for a rule to be tried, the rule, and the words it needs before it.
 
-The more a rule takes in, the earlier it stands. Patterns are compiled when they are first needed: most
-questions speak of no time, and need none.
+Rules that match more come first. Patterns are compiled on first use: most questions mention no time, and need
+none.
 """
 _SIGNS = tuple(dict.fromkeys(sign for sign, _, _ in _RULES))
 
@@ -358,7 +358,7 @@ _BEHIND = Pattern(
     r"|fue(?:ron)?|había\w*|hubo|hicimos|hice|tuv\w+|estaban?)\b|了|过|曾",
     re.IGNORECASE,
 )
-"""Words of a text about what is to come, and of one about what has been: the latter decide."""
+"""Words that show whether a text is about the future, and about the past; the latter win."""
 
 
 def _is_undecided(hint: TimeHint) -> bool:
@@ -397,7 +397,7 @@ def _found(text: str) -> Iterator[_Found]:
 
 
 def _single(text: str, one: _Found, free_from: int, free_to: int) -> TimeMention | None:
-    """Return a time by itself, with how the question stands to it; None if it is none after all.
+    """Return a single time, with its relation to the question; None if it is not one after all.
 
     Its own words lie between `free_from` and `free_to`.
     """
@@ -435,7 +435,7 @@ def _stretch(text: str, one: _Found, other: _Found, free_from: int) -> TimeMenti
 
 
 def _ending(pattern: str, text: str, free_from: int, end: int) -> re.Match[str] | None:
-    """Match what `text` says right before `end`, and not before `free_from`."""
+    """Match `text` right before `end`, but not before `free_from`."""
     return _compiled(pattern).search(text, max(free_from, end - LONGEST_PREPOSITION), end)
 
 
@@ -450,11 +450,11 @@ def _relation(match: re.Match[str]) -> TimeRelation:
 
 
 _SAME_LETTER = dict.fromkeys(map(ord, "\u0130\u0131"), "i")
-"""What else a pattern that ignores the case takes for an i: those of Turkish."""
+"""What else a case-insensitive pattern matches as an i: the Turkish ones."""
 
 
 def _hint(match: re.Match[str]) -> TimeHint | None:
-    """Return what a match says; the phrase is filled in when its surroundings are known."""
+    """Turn a match into a hint; the phrase is filled in once its surroundings are known."""
     said = {
         name: value.translate(_SAME_LETTER).casefold() for name, value in match.groupdict().items() if value
     }
@@ -488,7 +488,7 @@ def _counted(unit: TimeUnit, offset: int, *, is_span: bool) -> TimeHint:
 
 
 def _date(said: Mapping[str, str]) -> str | None:
-    """Return the date that a match names, as `TimeHint.date` writes it; None if there is no such day."""
+    """Return the date in a match, in the format of `TimeHint.date`; None if there is no such day."""
     year = said.get("year", "-")
     if "weekday" in said:
         return f"-W-{_WEEKDAYS[said['weekday']]}"
@@ -511,7 +511,7 @@ def _date(said: Mapping[str, str]) -> str | None:
 
 
 def _han_number(text: str) -> int:
-    """Return a number below 100, as 三, 十二 and 三十一 write it."""
+    """Parse a number below 100, such as 三, 十二 and 三十一."""
     tens, ten, ones = text.replace("两", "二").rpartition("十")
     number = _HAN_DIGITS.index(ones) + 1 if ones and ones in _HAN_DIGITS else 0
     return number + (10 * (_HAN_DIGITS.index(tens) + 1 if tens and tens in _HAN_DIGITS else 1) if ten else 0)

@@ -1,20 +1,20 @@
-"""The time of this machine, which in summer is another than in winter."""
+"""The local time zone, with the right offset in summer and winter."""
 
 from datetime import UTC, datetime, timedelta, tzinfo
 
 
 class _LocalTime(tzinfo):
-    """What `astimezone()` knows of one moment, for any: so a day in winter keeps its hours in summer."""
+    """Local time at any moment, unlike `astimezone()` of one: a day in winter keeps its hours in summer."""
 
     def utcoffset(self, moment: datetime | None) -> timedelta | None:
         if moment is None:
             return None
         try:
             return moment.replace(tzinfo=None).astimezone().utcoffset()
-        except (ValueError, OverflowError):  # at an edge of the calendar
+        except (ValueError, OverflowError):  # at the edge of the calendar
             return timedelta()
 
-    def dst(self, moment: datetime | None) -> timedelta | None:  # noqa: ARG002 - that of the base class
+    def dst(self, moment: datetime | None) -> timedelta | None:  # noqa: ARG002 - signature of the base class
         return None
 
     def tzname(self, moment: datetime | None) -> str | None:  # noqa: ARG002

@@ -1,4 +1,4 @@
-"""Turns the times that a question speaks of into one stretch of time (pure; the present is given)."""
+"""Turns the times in a question into one window of time (pure; the present is an argument)."""
 
 import re
 from calendar import monthrange
@@ -10,13 +10,13 @@ from composable_memory.types import TimeHint, TimeUnit, TimeWindow
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 FAR_PAST = datetime(1, 1, 1, tzinfo=UTC)
-"""Where the time before something begins."""
+"""Start of the time before something."""
 
 FAR_FUTURE = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
-"""Where a span that leads out of the calendar ends."""
+"""End of a span that leads beyond the calendar."""
 
 _Days = tuple[date, date]
-"""The first and the last day of a named time."""
+"""The first and last day of a named time."""
 
 _INSTANT = timedelta(microseconds=1)
 _ALMOST_A_WEEK = timedelta(days=6)
@@ -30,10 +30,10 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 MOST_DAYS = 400
-"""A longer stretch tells no notes apart."""
+"""A longer window does not distinguish notes."""
 SHORT_DAYS = 7
 TIME_BONUS = 0.2
-"""What the score of a note gains for each level by which its day agrees with the days asked for.
+"""Added to a note's score for each level by which its day matches the days asked for.
 
 Measured in docs/retrieval-measurements.md.
 """
@@ -41,7 +41,7 @@ Measured in docs/retrieval-measurements.md.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaySpan:
-    """A stretch of days that a question asks for, both ends included; with `any_year`, in whatever year."""
+    """The days that a question asks about, both ends included; with `any_year`, in every year."""
 
     first: date
     last: date
@@ -49,16 +49,16 @@ class DaySpan:
 
     @property
     def days(self) -> int:
-        """Return how many days it has."""
+        """Return the number of days."""
         return (self.last - self.first).days + 1
 
     @property
     def is_year(self) -> bool:
-        """Return whether it is one whole year of the calendar."""
+        """Return whether it is exactly one calendar year."""
         return (self.first.month, self.first.day) == (1, 1) and self.last == date(self.first.year, 12, 31)
 
     def level(self, day: date) -> float:
-        """Return how well a day agrees: 2 for the day or the week, 1 for the month, 0 for not at all."""
+        """Return how well a day matches: 2 for the day or the week, 1 for the month, 0 for no match."""
         if self.first <= day <= self.last:
             return 2.0 if self.days <= SHORT_DAYS else 1.0
         is_same_month = (day.year, day.month) == (self.first.year, self.first.month)
@@ -70,16 +70,16 @@ class DaySpan:
 
 
 def window_of(hints: Sequence[TimeHint], now: datetime) -> TimeWindow | None:
-    """Return the stretch of time that `hints` ask for together, both ends in UTC; None without hints.
+    """Return the window of time that `hints` ask for together, both ends in UTC; None without hints.
 
-    A named time is all of it: "last month" and "March 2024" are calendar months, "yesterday" is a day, weeks
-    begin on Mondays, in the time zone of `now`. "The last 5 days" begin with the day five days ago and end
-    now. "Since" ends now and "before" begins with `FAR_PAST`. "As of" asks for one moment: the end of what is
-    named, or `now` if that lies ahead; it goes before all other times. A month, quarter, season, day or
-    weekday without a year is that of the year another hint names, else the latest that has begun, or the
-    next where the question asks for what is to come.
+    A named time is meant as a whole, in the time zone of `now`: "last month" and "March 2024" are calendar
+    months, "yesterday" is a day, weeks begin on Mondays. "The last 5 days" begin with the day five days ago
+    and end now. "Since" ends now and "before" begins with `FAR_PAST`. "As of" asks for one moment: the end of
+    the named time, or `now` if that is earlier; it overrides all other times. A month, quarter, season, day
+    or weekday without a year is in the year that another hint names, else the latest that has begun, or the
+    next if the question is about the future.
 
-    Several hints ask for what they share; those that share nothing, for all from the first to the last.
+    Several hints ask for their intersection, or if that is empty, for everything from the first to the last.
 
     Raises:
         ValueError: `now` is naive.
@@ -97,21 +97,21 @@ def window_of(hints: Sequence[TimeHint], now: datetime) -> TimeWindow | None:
 
 
 def named_window(text: str, now: datetime) -> TimeWindow | None:
-    """Return the stretch of time that a text as a whole names; None if it names none.
+    """Return the window of time that a whole text names; None if it names none.
 
-    That is an ISO date or time, a year, a month, a span back from now such as `7d`, or words such as "last
-    week". A time without a zone is in that of `now`.
+    This is an ISO date or time, a year, a month, a span back from now such as `7d`, or words such as "last
+    week". A time without a time zone is in that of `now`.
 
     Raises:
         ValueError: `now` is naive.
     """
     text = text.strip()
     if days := _NAMED.fullmatch(text):
-        named = _named(text, now.date()) if days["year"] != "-" else None
+        named = _last_named(text, now.date()) if days["year"] != "-" else None
         return TimeWindow(start=_beginning(named[0], now), end=_end(named[1], now)) if named else None
     try:
         if span := _SPAN.fullmatch(text):
-            # In UTC: clocks that are put forward or back meanwhile take or add no hour.
+            # In UTC, so that clock changes neither add nor remove hours.
             moment = now.astimezone(UTC) - timedelta(seconds=int(span[1]) * _SECONDS[span[2].casefold()])
             return TimeWindow(start=moment, end=moment)
         moment = datetime.fromisoformat(text)
@@ -131,9 +131,9 @@ def _is_without_year(hint: TimeHint) -> bool:
 
 
 def _latest_day(windows: Sequence[TimeWindow], now: datetime, *, weekday: bool) -> date:
-    """Return the day that a time without a year may not begin after: in a year that was named, or today.
+    """Return the latest day on which a time without a year may begin: in a named year, or today.
 
-    For a weekday, in a week or a month that was named.
+    For a weekday, in a named week or month.
     """
     shortest = _ALMOST_A_WEEK if weekday else _ALMOST_A_YEAR
     years = [one for one in windows if shortest < one.end - one.start < 2 * _ALMOST_A_YEAR]
@@ -150,7 +150,7 @@ def _shared(windows: Sequence[TimeWindow]) -> TimeWindow | None:
 
 
 def _window(hint: TimeHint, now: datetime, latest: date) -> TimeWindow | None:
-    """Return the time of one hint; None for one that names nothing."""
+    """Return the window of one hint; None if it names none."""
     present = now.astimezone(UTC)
     days = _days(hint, now.date(), latest)
     if days is None:
@@ -186,35 +186,35 @@ def _days(hint: TimeHint, today: date, latest: date) -> _Days | None:
     first = _first_days(hint.date, hint, today, latest)
     if first is None or hint.until is None:
         return first
-    last = _coming(hint.until, first[0])  # "between November and March" goes over the new year
+    last = _next_named(hint.until, first[0])  # "between November and March" spans the new year
     return (min(first[0], last[0]), max(first[1], last[1])) if last else first
 
 
 def _first_days(named: str, hint: TimeHint, today: date, latest: date) -> _Days | None:
-    """Return the days that a hint begins with: of the last such time, the last that is over, or the next."""
+    """Return the first days of a hint: of the last such time, the last that is over, or the next."""
     if hint.offset is None or latest != today:  # another hint names the year, or the week
-        return _named(named, latest)
+        return _last_named(named, latest)
     if hint.offset >= 0:
-        return _coming(named, today, later=hint.offset > 0)
-    first = _named(named, _moved(today, -1))
-    last = _coming(hint.until or named, first[0]) if first else None
-    return _named(named, _moved(first[0], -1)) if first and last and last[1] >= today else first
+        return _next_named(named, today, later=hint.offset > 0)
+    first = _last_named(named, _shift_days(today, -1))
+    last = _next_named(hint.until or named, first[0]) if first else None
+    return _last_named(named, _shift_days(first[0], -1)) if first and last and last[1] >= today else first
 
 
-def _coming(text: str, today: date, *, later: bool = False) -> _Days | None:
-    """Return the days that `TimeHint.date` names; without a year, the next that is not over."""
+def _next_named(text: str, today: date, *, later: bool = False) -> _Days | None:
+    """Return the days named by `TimeHint.date`; without a year, the next that are not over."""
     if weekday := _WEEKDAY.fullmatch(text):
-        day = _moved(today, (int(weekday[1]) - today.isoweekday() - later) % 7 + later)
+        day = _shift_days(today, (int(weekday[1]) - today.isoweekday() - later) % 7 + later)
         return day, day
     named = _NAMED.fullmatch(text)
     if named is None or named["year"] != "-":
-        return _named(text, today)
+        return _last_named(text, today)
     found = (_in_year(year, named) for year in range(today.year, min(today.year + 9, date.max.year + 1)))
     return next((days for days in found if days and (days[0] > today if later else days[1] >= today)), None)
 
 
-def _named(text: str, latest: date) -> _Days | None:
-    """Return the days that `TimeHint.date` names; without a year, the last that began by `latest`."""
+def _last_named(text: str, latest: date) -> _Days | None:
+    """Return the days named by `TimeHint.date`; without a year, the last that began by `latest`."""
     if weekday := _WEEKDAY.fullmatch(text):
         day = latest - timedelta(days=(latest.isoweekday() - int(weekday[1])) % 7)
         return day, day
@@ -233,7 +233,7 @@ def _in_year(year: int, named: re.Match[str]) -> _Days | None:
             return date(year, last_month - 2, 1), _last_of_month(year, last_month)
         if named["week"]:
             monday = date.fromisocalendar(year, int(named["week"]), 1)
-            return monday, _moved(monday, 6)
+            return monday, _shift_days(monday, 6)
         if named["day"]:
             day = date(year, int(named["month"]), int(named["day"]))
             return day, day
@@ -245,37 +245,37 @@ def _in_year(year: int, named: re.Match[str]) -> _Days | None:
 
 
 def _unit(unit: TimeUnit, offset: int, today: date) -> _Days:
-    """Return the whole day, week, month or year that lies `offset` from the present one."""
+    """Return the whole day, week, month or year that is `offset` units from the present one."""
     if unit == "day":
-        day = _moved(today, offset)
+        day = _shift_days(today, offset)
         return day, day
     if unit == "week":
-        monday = _moved(_moved(today, -today.weekday()), 7 * offset)
-        return monday, _moved(monday, 6)
-    first = _months_on(today.replace(day=1), offset if unit == "month" else 12 * offset)
+        monday = _shift_days(_shift_days(today, -today.weekday()), 7 * offset)
+        return monday, _shift_days(monday, 6)
+    first = _shift_months(today.replace(day=1), offset if unit == "month" else 12 * offset)
     if unit == "month":
         return first, _last_of_month(first.year, first.month)
     return first.replace(month=1), first.replace(month=12, day=31)
 
 
 def _counted_span(unit: TimeUnit, offset: int, today: date) -> _Days:
-    """Return the days from today to the one so many units away, the earlier first."""
+    """Return the days between today and the day that is `offset` units away, the earlier first."""
     if unit in ("day", "week"):
-        other = _moved(today, offset * (7 if unit == "week" else 1))
+        other = _shift_days(today, offset * (7 if unit == "week" else 1))
     else:
-        other = _months_on(today, offset * (12 if unit == "year" else 1))
+        other = _shift_months(today, offset * (12 if unit == "year" else 1))
     return min(today, other), max(today, other)
 
 
-def _moved(day: date, days: int) -> date:
+def _shift_days(day: date, days: int) -> date:
     try:
         return day + timedelta(days=days)
     except OverflowError:
         return date.min if days < 0 else date.max
 
 
-def _months_on(day: date, months: int) -> date:
-    """Return the same day so many months on, or the last of that month where it has no such day."""
+def _shift_months(day: date, months: int) -> date:
+    """Return the same day `months` later, or the last of that month if it has no such day."""
     year, month = divmod(day.year * 12 + day.month - 1 + months, 12)
     if not date.min.year <= year <= date.max.year:
         return date.min if months < 0 else date.max
@@ -295,7 +295,7 @@ def _end(day: date, now: datetime) -> datetime:
 
 
 def moved(moment: datetime, by: timedelta) -> datetime:
-    """Return a time that is later, or earlier, by some time; at an edge of the calendar, that edge."""
+    """Shift a time, but not beyond the edges of the calendar."""
     try:
         return moment + by
     except OverflowError:
@@ -303,7 +303,7 @@ def moved(moment: datetime, by: timedelta) -> datetime:
 
 
 def in_zone(moment: datetime, zone: tzinfo | None = UTC) -> datetime:
-    """Return an aware time in another zone; at an edge of the calendar, that edge."""
+    """Convert an aware time to another time zone, but not beyond the edges of the calendar."""
     try:
         return moment.astimezone(zone)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""All tools of an agent, with what it reads about them: whoever adds a tool adds it here."""
+"""All tools of an agent, with their descriptions: add new ones here."""
 
 from composable_memory.tools.context_pack import memory_context_pack, unavailable_pack
 from composable_memory.tools.explain import memory_explain, memory_feedback

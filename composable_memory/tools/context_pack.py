@@ -1,4 +1,4 @@
-"""Packing: the best notes and facts about a question as one text under a budget."""
+"""Packing: the best notes and facts about a question as one text within a budget."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Self
@@ -44,9 +44,9 @@ class MemoryContextPackRequest(MemorySearchRequest):
 
 
 class MemoryContextPackReply(Document):
-    """The pack with its sources in the order of its pieces, or, with `unavailable`, why there is none.
+    """The pack with its sources in the order of its pieces, or with `unavailable`, why there is none.
 
-    `tokens` is about how many tokens a language model reads for it.
+    `tokens` estimates how many tokens a language model reads for it.
     """
 
     pack: str
@@ -65,9 +65,9 @@ TOO_SMALL = "nothing of what was found fits in the budget"
 
 
 async def memory_context_pack(memory: "Memory", request: MemoryContextPackRequest) -> MemoryContextPackReply:
-    """Pack the best results of all memories into one text under a budget.
+    """Pack the best results of all memories into one text within a budget.
 
-    Where the settings want no citations, the pack does not say where facts are from.
+    If the settings turn citations off, the pack does not say where facts come from.
     """
     query = memory.settings.memory.query
     most = request.max_results or max(query.depth, query.max_results)
@@ -99,7 +99,7 @@ async def memory_context_pack(memory: "Memory", request: MemoryContextPackReques
 
 
 def unavailable_pack(error: str) -> MemoryContextPackReply:
-    """Return the reply of a memory of which nothing can be packed, with what to do about it."""
+    """Return the reply if nothing can be packed, saying what to do about it."""
     reply = unavailable_search(error)
     return MemoryContextPackReply(
         pack="", unavailable=True, error=reply.error, warning=reply.warning, action=reply.action

@@ -1,4 +1,4 @@
-"""The JSON that goes into the tools and comes out of them: keys in camelCase, what is not set is left out."""
+"""JSON documents, the input and output of the tools: keys in camelCase, unset values left out."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -23,16 +23,16 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 
 class Document(BaseModel):
-    """A JSON document of a stable shape. Values of the library inside it are written in camelCase as well."""
+    """A JSON document of a stable shape; values of the library inside it are written in camelCase too."""
 
-    # Each schema is built when it is first needed: a search must not wait for those of the status.
+    # Build each schema on first use: a search must not wait for those of the status.
     model_config = ConfigDict(
         frozen=True, extra="forbid", alias_generator=json_name, populate_by_name=True, defer_build=True
     )
 
     @property
     def is_error(self) -> bool:
-        """Return whether it tells of an error; that no memory is available is an answer."""
+        """Return whether it reports an error; that no memory is available is a valid answer."""
         return bool(getattr(self, "error", None)) and not getattr(self, "unavailable", None)
 
     def as_json(self) -> dict[str, JsonValue]:
@@ -42,7 +42,7 @@ class Document(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ValueReply:
-    """A reply whose JSON was made of values of the library."""
+    """A reply whose JSON is built from values of the library."""
 
     content: dict[str, JsonValue]
     is_error: bool = False
@@ -53,16 +53,16 @@ class ValueReply:
 
 
 Reply: TypeAlias = Document | ValueReply
-"""What a tool answers."""
+"""The reply of a tool."""
 
 
 def filled(content: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return a document without what is empty in it."""
+    """Return a document without its empty values."""
     return {name: value for name, value in content.items() if value not in (None, "", [], {})}
 
 
 class ErrorReply(Document):
-    """Why a tool did not do what it was asked."""
+    """Why a tool could not do what was asked."""
 
     status: Literal["error"] = "error"
     error: str
@@ -75,13 +75,13 @@ def _one_or_several(value: object) -> object:
 
 
 OneOrSeveral = BeforeValidator(_one_or_several)
-"""An agent gives one value, a program may give several."""
+"""Agents give one value, programs may give several."""
 
 TEXT = WithJsonSchema({"type": "string"})
 
 
 class FilterArguments(Document):
-    """What results have to be: see `SearchFilters`. `now` is the clock of whoever asks."""
+    """Filters for results, see `SearchFilters`. `now` is the caller's clock."""
 
     since: str | None = Field(default=None, description="2026-05-03, 2026-05, last week, 7d")
     until: str | None = None
@@ -105,10 +105,10 @@ class FilterArguments(Document):
         return bool(self.since or self.until or self.paths or self.tags or self.sources or self.types)
 
     def filters(self, now: datetime) -> SearchFilters:
-        """Return the filters; times are counted from `now`.
+        """Return the filters; relative times are counted from `now`.
 
         Raises:
-            InvalidArgument: one of them is none.
+            InvalidArgument: one of them is invalid.
         """
         now = self.now or now
         return SearchFilters(
@@ -122,7 +122,7 @@ class FilterArguments(Document):
 
 
 class FilterRequest(FilterArguments):
-    """A query, which may be blank beside a filter, and what results have to be."""
+    """A query, which may be blank if there is a filter, and filters for results."""
 
     query: Annotated[str, StringConstraints(strip_whitespace=True)]
 

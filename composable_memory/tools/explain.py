@@ -1,4 +1,4 @@
-"""How an answer came about, and how good it was: what an agent asks and says of a search, by its trace."""
+"""How an answer came about and how good it was: an agent explains or judges a search by its trace id."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 MOST_DROPPED = 20
 MOST_PASSAGES = 200
-"""How many passages of the notes in question are looked at."""
+"""How many passages of the notes in question to look at."""
 AGAIN_WITHIN_S = 10.0
 RANKED_BY = ("fusion", "dedup", "minScore", "maxResults", "calibration", "weights", "intentKind")
 CHANGED = "the note, the index or the weights have changed since"
 AGENT = "agent"
-"""Who judges here."""
+"""The author of these judgements."""
 
 TraceId = Annotated[str, Field(min_length=4, description="As a search gave it")]
 
 
 class MemoryExplainRequest(Document):
-    """Which search to explain, and for which note to say why it came up or not.
+    """Which search to explain, and for which note to say why it was found or not.
 
-    `whole` asks for what a page shows beside that: the steps, how it was ranked, and what the results say.
+    `whole` adds what a page shows: the steps, the ranking, and the text of the results.
     """
 
     trace_id: TraceId | None = Field(default=None, description="Default: the last search")
@@ -48,7 +48,7 @@ class MemoryExplainRequest(Document):
 
 
 class MemoryFeedbackRequest(Document):
-    """How good a result was, or what was answered, from which it is told which results it quotes."""
+    """How good a result was, or an answer, from which the quoted results are found out."""
 
     trace_id: TraceId
     result: str | None = Field(
@@ -69,11 +69,11 @@ class MemoryFeedbackRequest(Document):
 
 
 async def memory_explain(memory: "Memory", request: MemoryExplainRequest) -> Reply:
-    """Tell from the log how a search of this memory came to its answer.
+    """Explain from the log how a search of this memory came to its answer.
 
     Raises:
-        OpsLogError: the beginning of the trace id is not unique, there was no search yet, or the log cannot
-            be read.
+        OpsLogError: the prefix of the trace id is not unique, there was no search yet, or the log cannot be
+        read.
     """
     await memory.ops_log.flush()
     trace_id, reader = request.trace_id, OpsLogReader(memory.ops_log_dir)
@@ -85,7 +85,7 @@ async def memory_explain(memory: "Memory", request: MemoryExplainRequest) -> Rep
     drawn = waterfall(events)
     cited = read_citation(request.path or "")
     place = cited or (Citation(request.path, 0, 0) if request.path else None)
-    again = await _asked_again(memory, drawn, events, place)
+    again = await _search_again(memory, drawn, events, place)
     found = _of(place, drawn.results, previews=request.whole)
     dropped = _of(place, drawn.dropped)
     told: dict[str, JsonValue] = document(
@@ -98,7 +98,7 @@ async def memory_explain(memory: "Memory", request: MemoryExplainRequest) -> Rep
         dropped=dropped[:MOST_DROPPED],
     )
     if request.whole:
-        told |= _course(drawn, events)
+        told |= _timing_and_ranking(drawn, events)
     if place is not None:
         told |= document(found=[*_found(place, events)], why=await _why(memory, place, drawn, events, again))
     more = len(dropped) - MOST_DROPPED
@@ -107,11 +107,11 @@ async def memory_explain(memory: "Memory", request: MemoryExplainRequest) -> Rep
 
 
 async def memory_feedback(memory: "Memory", request: MemoryFeedbackRequest) -> ValueReply:
-    """Keep how good a result was, or which results an answer quotes.
+    """Record how good a result was, or which results an answer quotes.
 
     Raises:
-        FeedbackError: there is no such search or result of this memory.
-        OpsLogError: the beginning of the trace id is not unique, or the log cannot be read.
+        FeedbackError: this memory has no such search or result.
+        OpsLogError: the prefix of the trace id is not unique, or the log cannot be read.
     """
     if request.answer is not None:
         quoted = memory.record_answer(request.trace_id, request.answer, session_key=request.session_key)
@@ -126,7 +126,7 @@ async def memory_feedback(memory: "Memory", request: MemoryFeedbackRequest) -> V
 
 
 def last_search(reader: OpsLogReader, memory_id: str) -> str:
-    """Return the trace id of the last query of memories whose ids end so; blocks.
+    """Return the trace id of the last query of a memory with this id; blocks.
 
     Raises:
         OpsLogError: there was none yet.
@@ -140,17 +140,17 @@ def last_search(reader: OpsLogReader, memory_id: str) -> str:
 
 
 def _is_probe(event: OpsEvent, reader: OpsLogReader) -> bool:
-    """Return whether a query is that of `cmem status --deep`, whose results nobody was given."""
+    """Return whether a query came from `cmem status --deep`, so that nobody was given its results."""
     if event.logged.get("query") != PROBE_QUERY:
         return False
     return all(one.action != "query.delivered" for one in reader.trace(event.trace_id))
 
 
 async def events_of_search(memory: "Memory", trace_id: str) -> Sequence[OpsEvent] | ErrorReply:
-    """Return the events of a trace, or that it is not of this memory: others may use the same log.
+    """Return the events of a trace, or an error if it is not of this memory: others may share the log.
 
     Raises:
-        OpsLogError: the beginning of the trace id is not unique, or the log cannot be read.
+        OpsLogError: the prefix of the trace id is not unique, or the log cannot be read.
     """
     await memory.ops_log.flush()
     events = await asyncio.to_thread(OpsLogReader(memory.ops_log_dir).trace, trace_id)
@@ -163,7 +163,7 @@ async def events_of_search(memory: "Memory", trace_id: str) -> Sequence[OpsEvent
 def _of(
     place: Citation | None, rows: Sequence[Mapping[str, object]], *, previews: bool = False
 ) -> list[dict[str, object]]:
-    """Return the rows of a place, or all, without the texts of results: these are told by the search."""
+    """Return the rows for a place, or all, without previews: the search itself has returned those."""
     left_out = () if previews else ("snippetPreview",)
     return [
         {name: one for name, one in row.items() if name not in left_out and one not in (None, [], 0.0)}
@@ -182,7 +182,7 @@ def _is_at(row: Mapping[str, object], place: Citation | None) -> bool:
 
 
 def _candidates(events: Sequence[OpsEvent]) -> Iterator[tuple[str, list[Mapping[str, object]]]]:
-    """Yield of each backend what it found, best first."""
+    """Yield each backend with what it found, best first."""
     for event in events:
         if event.action == "query.backend_result":
             rows = event.logged.get("results")
@@ -191,7 +191,7 @@ def _candidates(events: Sequence[OpsEvent]) -> Iterator[tuple[str, list[Mapping[
 
 
 def _found(place: Citation, events: Sequence[OpsEvent]) -> Iterator[JsonValue]:
-    """Yield where the backends had a place in their lists, from 1, also below what was returned."""
+    """Yield the 1-based ranks of a place in the backends' lists, including results that were not returned."""
     for backend, rows in _candidates(events):
         for rank, row in enumerate(rows, 1):
             if _is_at(row, place):
@@ -200,16 +200,16 @@ def _found(place: Citation, events: Sequence[OpsEvent]) -> Iterator[JsonValue]:
                 )
 
 
-async def _asked_again(
+async def _search_again(
     memory: "Memory", drawn: Waterfall, events: Sequence[OpsEvent], place: Citation | None
 ) -> list[tuple[str, MemorySearchResult]]:
-    """Ask once more, about the notes in question alone, for what the log does not keep of a passage.
+    """Search again, only in the notes in question, for details that the log does not keep.
 
     Returns what each backend finds in them now, best first: the notes may have changed since.
     """
     paths = dict.fromkeys(str(row.get("path")) for row in drawn.results)
     if place is not None:
-        # With the best that was found: scores depend on whether any passage has most of the words.
+        # Include the best result: scores depend on whether any passage has most of the words.
         best = (str(rows[0].get("path")) for _, rows in _candidates(events) if rows)
         paths = dict.fromkeys((place.path, *best))
     now = next((one.logged.get("now") for one in events if one.action == "query.start"), None)
@@ -219,7 +219,7 @@ async def _asked_again(
         return []
     filters = SearchFilters(paths=tuple(paths))
     options = SearchOptions(max_results=MOST_PASSAGES, filters=filters, now=moment, by_word=True)
-    # The backends themselves: a query of the composite would be logged, and be the last one from now on.
+    # Ask the backends directly: a query of the composite would be logged, and become the last one.
     backends = memory.manager.backends_with(Capability.ANSWER)
     found = await all_of(*(_search(one, backend, words, options) for one, backend in backends.items()))
     return [(name, one) for name, some in zip(backends, found, strict=True) for one in some]
@@ -231,12 +231,12 @@ async def _search(
     try:
         async with deadline(name, "search", AGAIN_WITHIN_S):
             return filter_results(await backend.search(words, options), options.filters).results
-    except ComposableMemoryError:  # it is told as missing: what it found then is in the log
+    except ComposableMemoryError:  # shown as missing: the log has what it found then
         return ()
 
 
-def _course(drawn: Waterfall, events: Sequence[OpsEvent]) -> dict[str, JsonValue]:
-    """Return when a search was and took which steps, how it was ranked, and which places were not shown."""
+def _timing_and_ranking(drawn: Waterfall, events: Sequence[OpsEvent]) -> dict[str, JsonValue]:
+    """Return when a search took which steps, how it was ranked, and which places were not shown."""
     told = {one.action: one.logged for one in events}
     start, merged = told.get("query.start", {}), told.get("query.merged", {})
     ranked = {name: merged.get(name) for name in RANKED_BY} | {"weightsVersion": start.get("weightsVersion")}
@@ -250,7 +250,7 @@ def _course(drawn: Waterfall, events: Sequence[OpsEvent]) -> dict[str, JsonValue
 
 
 def _hidden(events: Sequence[OpsEvent]) -> list[int]:
-    """Return the ranks, from 1, of the results that matched too little to be shown."""
+    """Return the 1-based ranks of the results that matched too little to be shown."""
     delivered = [one.logged.get("hidden") for one in events if one.action == "query.delivered"]
     return [rank for some in delivered if isinstance(some, list) for rank in some if isinstance(rank, int)]
 
@@ -258,7 +258,7 @@ def _hidden(events: Sequence[OpsEvent]) -> list[int]:
 def _matched(
     row: Mapping[str, object], again: Sequence[tuple[str, MemorySearchResult]], *, whole: bool
 ) -> dict[str, JsonValue]:
-    """Return the words of a passage that match, and what each way of searching gave."""
+    """Return the matching words of a passage, and its scores by leg."""
     for backend, one in again:
         key = (one.path, one.start_line, one.end_line, one.start_char)
         if backend == row.get("backend") and key == (
@@ -267,12 +267,12 @@ def _matched(
             row.get("endLine"),
             row.get("startChar") or 0,
         ):
-            return _shares(one) | (_said(one, again) if whole else {})
+            return _shares(one) | (_text_and_facts(one, again) if whole else {})
     return {}
 
 
 def _logged_legs(row: Mapping[str, object], events: Sequence[OpsEvent]) -> dict[str, JsonValue]:
-    """Return what each way of searching gave to a result at that time."""
+    """Return the scores that each leg gave to a result at that time."""
     answers = (one for one in events if one.action == "query.backend_result")
     told = next((one.logged.get("legScores") for one in answers if one.backend == row.get("backend")), None)
     rank = row.get("backendRank")
@@ -281,8 +281,10 @@ def _logged_legs(row: Mapping[str, object], events: Sequence[OpsEvent]) -> dict[
     return filled(document(**{leg: scores[rank - 1] for leg, scores in told.items() if rank <= len(scores)}))
 
 
-def _said(one: MemorySearchResult, again: Sequence[tuple[str, MemorySearchResult]]) -> dict[str, JsonValue]:
-    """Return what a passage says, and the facts that were taken from it."""
+def _text_and_facts(
+    one: MemorySearchResult, again: Sequence[tuple[str, MemorySearchResult]]
+) -> dict[str, JsonValue]:
+    """Return the text of a passage, and the facts taken from it."""
     lines = {"path": one.path, "startLine": one.start_line, "endLine": one.end_line}
     taken = [
         fact
@@ -319,7 +321,7 @@ async def _why(
     events: Sequence[OpsEvent],
     again: Sequence[tuple[str, MemorySearchResult]],
 ) -> str:
-    """Say why a place came up, or why not."""
+    """Say why a place was found, or why not."""
     for rank, row in enumerate(drawn.results, 1):
         if _is_at(row, place):
             unshown = "; it hardly matches, so it was not shown" if rank in _hidden(events) else ""
@@ -349,7 +351,7 @@ async def _why_not_found(
         if place.path not in (one.path, one.origin and one.origin.path):
             continue
         if not place.start_line or (one.start_line <= place.end_line and place.start_line <= one.end_line):
-            now = f"its best passage, {format_place(one)}, gets {one.score:.3f} from {backend}{_told(one)}"
+            now = f"its best passage, {format_place(one)}, gets {one.score:.3f} from {backend}{_matches(one)}"
             rows = next((rows for asked, rows in _candidates(events) if asked == backend), [])
             if rows and _number(rows[-1].get("score")) >= one.score:
                 return f"{now}; the {len(rows)} that were found end at {_score(rows[-1])}"
@@ -365,7 +367,7 @@ async def _why_not_found(
     return "no passage of it has a word of the question or is near to it in meaning, or it is not indexed"
 
 
-def _told(one: MemorySearchResult) -> str:
+def _matches(one: MemorySearchResult) -> str:
     words = _shares(one).get("matched")
     return f", matching {', '.join(map(str, words))}" if isinstance(words, list) else ""
 

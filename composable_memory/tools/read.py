@@ -1,4 +1,4 @@
-"""Reading: a note or some of its lines, named by its path or by a citation."""
+"""Reading: a note or some of its lines, given by path or citation."""
 
 import asyncio
 import os
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
 
 WHOLE = ":0:0"
-"""Stands behind the path of what has no lines, and cites it as a whole."""
+"""The suffix of the path of something without lines, in a citation of the whole."""
 MOST_NAMES = 5000
-"""Among so many names a similar one is looked for."""
+"""How many names to search for a similar one."""
 
 ReadErrorCode = Literal["MEMORY_PATH_NOT_ALLOWED", "MEMORY_NOT_FOUND", "MEMORY_READ_FAILED"]
-"""Why a file could not be read: it is not a memory file, there is none of this name, or reading it failed."""
+"""Why a file could not be read: not a memory file, no file of this name, or a failure."""
 
 
 class MemoryGetRequest(Document):
-    """Which file to read, and from which 1-based line how many lines of it.
+    """Which file to read, and from which 1-based line how many lines.
 
-    `path` may be a citation; lines that are given beside it go before its own.
+    `path` may be a citation; explicit lines override those in it.
     """
 
     path: str = Field(description="A path or a citation, such as notes/a.md#L3-L7")
@@ -42,7 +42,7 @@ class MemoryGetRequest(Document):
 
 
 class MemoryGetReply(Document):
-    """The text of a file, or, with `status` "error", why it cannot be read.
+    """The text of a file, or with `status` "error", why it cannot be read.
 
     `warning` says why there is no text.
     """
@@ -60,24 +60,24 @@ NO_SUCH_LINE = "there is no line"
 
 
 async def memory_get(memory: "Memory", request: MemoryGetRequest) -> MemoryGetReply:
-    """Read a memory file or some lines of it, named by its path or by a citation.
+    """Read a memory file or some of its lines, given by path or citation.
 
-    A file whose name looks like a citation goes before what is cited.
+    A file whose name looks like a citation takes precedence over the cited one.
 
     Raises:
-        InvalidArgument: a line 0 is cited.
+        InvalidArgument: the citation has a line 0.
     """
     try:
         part = await _read(memory, request)
         if not part.text and await _is_missing(memory, part.path):
-            problem = f"there is no {part.path!r}{await _meant(memory, part.path)}"
+            problem = f"there is no {part.path!r}{await _did_you_mean(memory, part.path)}"
             return MemoryGetReply(
                 text="", path=part.path, status="error", code="MEMORY_NOT_FOUND", error=problem
             )
     except InvalidArgument:
         raise
     except MemoryPathError as error:
-        meant = await _meant(memory, error.path)
+        meant = await _did_you_mean(memory, error.path)
         return _unreadable(request.path, "MEMORY_PATH_NOT_ALLOWED", f"{error}{meant}")
     except (ComposableMemoryError, OSError) as error:
         return _unreadable(request.path, "MEMORY_READ_FAILED", str(error))
@@ -85,14 +85,14 @@ async def memory_get(memory: "Memory", request: MemoryGetRequest) -> MemoryGetRe
     return MemoryGetReply(text=part.text, path=part.path, warning=warning)
 
 
-async def _meant(memory: "Memory", path: str) -> str:
+async def _did_you_mean(memory: "Memory", path: str) -> str:
     return await asyncio.to_thread(notes_like, path, memory.workspace_dir, memory.status().note_paths)
 
 
 def notes_like(name: str, workspace: Path, extra_paths: Sequence[str] = ()) -> str:
-    """Return a question after the notes that a name may mean; blank where there are none. Looks at the disk.
+    """Ask which note a name may mean; blank if there are no candidates. Reads the disk.
 
-    They are those that a wiki link of this name leads to, else those of a similar name.
+    Candidates are those that a wiki link with this name leads to, or else those with a similar name.
     """
     found = islice(note_files(Path(os.path.realpath(workspace)), extra_paths), MOST_NAMES)
     names = [one.key for one in found if one.key != name]
@@ -109,7 +109,7 @@ def _unreadable(path: str, code: ReadErrorCode, error: str) -> MemoryGetReply:
 
 
 async def _read(memory: "Memory", request: MemoryGetRequest) -> MemoryFileSlice:
-    """Read what a request names; where that is no file but may be a citation, what it cites."""
+    """Read the requested file; if there is none and the path may be a citation, what it cites."""
     first, lines, cited = request.from_, request.lines, read_citation(request.path)
     try:
         part = await memory.read_file(request.path, from_line=first, lines=lines)
@@ -127,20 +127,20 @@ async def _read(memory: "Memory", request: MemoryGetRequest) -> MemoryFileSlice:
 
 
 async def _why_empty(memory: "Memory", request: MemoryGetRequest, path: str) -> str:
-    """Return why there is no text in the lines that were asked for."""
+    """Return why there is no text in the requested lines."""
     whole = (await memory.manager.read_file(path)).text
     if not whole.strip():
         return "there is nothing in this file"
     cited = read_citation(request.path)
     first = request.from_ or (cited.start_line if cited else 0)
     count = whole.removesuffix("\n").count("\n") + 1
-    if is_note(path) and first > count:  # those of a transcript or a PDF are not the lines of its text
+    if is_note(path) and first > count:  # lines of a transcript or PDF are not the lines of its text
         return f"{NO_SUCH_LINE} {first}; the file has {count} {'line' if count == 1 else 'lines'}"
     return "there is nothing in these lines"
 
 
 async def _is_missing(memory: "Memory", path: str) -> bool:
-    """Return whether there is no such file; one without text or without the lines asked for exists."""
+    """Return whether there is no such file, rather than one without text or without these lines."""
     if await asyncio.to_thread((memory.workspace_dir / path).exists):
         return False
     return not (await memory.manager.read_file(path)).text

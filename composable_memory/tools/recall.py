@@ -1,4 +1,4 @@
-"""What is known of somebody, or of a time; facts with their times; and what is remembered or forgotten."""
+"""Recalling what is known about an entity or a time, listing facts, remembering, and forgetting."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Self
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 DEFAULT_DAYS = 7
 MOST_FILTERED = 500
-"""So many items are read where a filter picks among them."""
+"""How many items to read if a filter selects among them."""
 
 MOST_EXAMPLES = 3
 
 
 class MemoryRecallRequest(FilterArguments):
-    """Whom or what to recall, or a time; `types` are kinds of `RecalledItem`."""
+    """The entity or the time to recall; `types` are kinds of `RecalledItem`."""
 
     entity: str | None = Field(default=None, description="A person or thing; without one, a time")
     query: str | None = Field(default=None, description="Only what has half of these words")
@@ -41,7 +41,7 @@ class MemoryRecallRequest(FilterArguments):
 
 
 class MemoryRecentRequest(Document):
-    """Of how many days to tell."""
+    """How many days to cover."""
 
     days: Annotated[int, Field(ge=1, le=366)] = DEFAULT_DAYS
     max_results: Annotated[int, Field(ge=1, le=200)] = 20
@@ -49,7 +49,7 @@ class MemoryRecentRequest(Document):
 
 
 class MemoryFactsRequest(Document):
-    """Whom or what facts are about, and when they held."""
+    """The entity that facts are about, and when they held."""
 
     entity: str | None = Field(default=None, description="Whom or what they are about")
     as_of: str | None = Field(default=None, description="Only what held then, as 2026-05-03 or last week")
@@ -59,7 +59,7 @@ class MemoryFactsRequest(Document):
 
 
 async def memory_recall(memory: "Memory", request: MemoryRecallRequest) -> ValueReply:
-    """Recall what is known of an entity or a time; path, tag and source pick among what is found."""
+    """Recall what is known about an entity or a time; path, tag and source filter the result."""
     is_picky = bool(request.paths or request.tags or request.sources)
     found = await memory.recall(
         request.entity,
@@ -76,17 +76,17 @@ async def memory_recall(memory: "Memory", request: MemoryRecallRequest) -> Value
 
 
 async def memory_recent(memory: "Memory", request: MemoryRecentRequest) -> ValueReply:
-    """Tell what was written lately, the newest first."""
+    """Return what was written recently, newest first."""
     found = await memory.recall(since=f"{request.days}d", max_results=request.max_results)
     return _recalled(memory, found, found.items, found.total, request.session_key)
 
 
 async def memory_facts(memory: "Memory", request: MemoryFactsRequest) -> ValueReply:
-    """Tell the facts of the graph: the time line of an entity, or what held at a time.
+    """Return facts of the graph: the time line of an entity, or what held at a time.
 
     Raises:
         ConfigError: no open backend keeps facts.
-        InvalidArgument: the time is none.
+        InvalidArgument: the time is invalid.
     """
     graph = memory.facts_of()
     as_of = parse_until(request.as_of, memory.manager.asked_at(), "asOf") if request.as_of else None
@@ -144,7 +144,7 @@ def _fact(fact: Fact, *, is_cited: bool) -> dict[str, JsonValue]:
 
 
 class MemoryRememberRequest(Document):
-    """A sentence to remember, and what is known of it; see `Memory.remember`."""
+    """A sentence to remember, and its attributes; see `Memory.remember`."""
 
     text: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)] = Field(
         description="One sentence that can stand alone"
@@ -159,7 +159,7 @@ class MemoryRememberRequest(Document):
 
 
 async def memory_remember(memory: "Memory", request: MemoryRememberRequest) -> ValueReply:
-    """Write a sentence into the day's note, unless the notes say so already.
+    """Write a sentence into the day's note, unless the notes already say it.
 
     Raises:
         InvalidArgument: the text is too long or only a secret, or another argument is wrong.
@@ -180,7 +180,7 @@ async def memory_remember(memory: "Memory", request: MemoryRememberRequest) -> V
 
 
 class MemoryForgetRequest(Document):
-    """What is to be forgotten, or the token of a preview that is to be carried out."""
+    """What to forget, or the token of a preview to carry out."""
 
     target: str | None = Field(default=None, description="A question, a citation, or an id as ^m4k29x")
     token: str | None = Field(default=None, description="From the preview: forget just that")
@@ -193,10 +193,10 @@ class MemoryForgetRequest(Document):
 
 
 async def memory_forget(memory: "Memory", request: MemoryForgetRequest) -> ValueReply:
-    """Show what would be forgotten, with a token; with the token, forget it.
+    """Show what would be forgotten, with a token; given the token, forget it.
 
     Raises:
-        InvalidArgument: the target is blank, or the token is none.
+        InvalidArgument: the target is blank, or the token is invalid.
         MemoryPathError: there is nothing at the place.
         NoteNotWritten: a note cannot be written; nothing was forgotten then.
         BackendUnavailable: another process is forgetting something.

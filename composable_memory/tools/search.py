@@ -1,4 +1,4 @@
-"""Searching: the best passages of all memories for a question, and why there are none."""
+"""Searching: the best passages of all memories for a question, or why there are none."""
 
 import asyncio
 import re
@@ -41,16 +41,16 @@ ReplyT = TypeVar("ReplyT", bound=Document)
 
 MOST_NEAR = 3
 OTHER_ENDINGS = frozenset({"jsonl", "pdf", "docx", "epub", "html", "htm", "xhtml"})
-"""Of files that are searched beside notes: of transcripts and documents."""
+"""File types searched beside notes: transcripts and documents."""
 
 
 def _json_or_none(value: Mapping[str, object] | None) -> object:
-    """Return as JSON what a backend knows of a result, whatever it put there; None if it is nothing."""
+    """Convert a backend's metadata of a result to JSON, whatever it contains; None if empty."""
     return to_jsonable_python(dict(value), fallback=str, inf_nan_mode="null") if value else None
 
 
 def without_legs(metadata: Mapping[str, JsonValue] | None) -> dict[str, JsonValue] | None:
-    """Return the metadata of a result that whoever searches is told; None if there is none."""
+    """Return the metadata of a result without the scores of the legs; None if empty."""
     return {name: one for name, one in (metadata or {}).items() if name not in LEGS} or None
 
 
@@ -58,9 +58,9 @@ Metadata = Annotated[dict[str, JsonValue] | None, BeforeValidator(_json_or_none)
 
 
 class MemorySearchRequest(FilterRequest):
-    """What to search for; what is not given comes from the settings.
+    """What to search for; defaults come from the settings.
 
-    `weak` asks for the nearest passages also where none matches the question well.
+    `weak` asks for the nearest passages even if none matches the question well.
     """
 
     max_results: Annotated[int, Field(ge=1)] | None = None
@@ -85,11 +85,11 @@ class PackedSource(Document):
 class SearchHit(PackedSource):
     """One passage or fact with its text.
 
-    `origin` is where a fact was taken from, `metadata` what else its backend knows of it. `start_char` is
-    there for a piece of a long line: where in the line it begins, from 0. `highlights` are the parts of the
-    snippet that match the query, as `[begin, end]` in characters from 0. `facts` are what is known of it with
-    the time in which that holds. `title` is that of the note, `headings` are those above the passage. `weak`
-    is there where no passage matches the question well.
+    `origin` is where a fact was taken from, `metadata` what else its backend knows. `start_char` is set for a
+    piece of a long line: its 0-based offset in the line. `highlights` are the parts of the snippet that match
+    the query, as `[begin, end]` offsets. `facts` are those about it, with the time in which they hold.
+    `title` is that of the note, `headings` are those above the passage. `weak` is set if no passage matches
+    the question well.
     """
 
     snippet: str
@@ -104,7 +104,7 @@ class SearchHit(PackedSource):
 
     @classmethod
     def of(cls, result: MemorySearchResult, *, weak: bool = False) -> "SearchHit":
-        """Return the document of a result."""
+        """Return a result as a document."""
         hit = cls.model_validate(result, from_attributes=True)
         optional = ("start_char", "highlights", "facts", "title", "headings")
         changed: dict[str, object] = {name: None for name in optional if not getattr(hit, name)}
@@ -113,7 +113,7 @@ class SearchHit(PackedSource):
 
 
 class MemorySearchReply(Document):
-    """The answer to a search, or, with `unavailable`, why there is none and what to do about it.
+    """The answer to a search, or with `unavailable`, why there is none and what to do about it.
 
     With `weak` no passage matches the question well; `warning` and `action` then say what to do.
     """
@@ -135,7 +135,7 @@ class MemorySearchReply(Document):
 
 
 async def memory_search(memory: "Memory", request: MemorySearchRequest) -> MemorySearchReply:
-    """Search; where the settings want citations, each snippet ends with its own."""
+    """Search; if the settings want citations, each snippet ends with its own."""
     first = first_index(memory)
     try:
         response = await query_cited(memory, request)
@@ -162,9 +162,9 @@ async def memory_search(memory: "Memory", request: MemorySearchRequest) -> Memor
 
 
 async def unknown_filter(memory: "Memory", request: MemorySearchRequest) -> str | None:
-    """Return which tag, type or path that is asked for no note has, and the nearest; None if they have all.
+    """Return which requested tag, type or path no note has, with the nearest; None if all are found.
 
-    What transcripts, documents and foreign memories have is not looked at.
+    Transcripts, documents and other memories are not checked.
     """
     _, in_query = read_filters(request.query or "", memory.manager.asked_at())
     tags = [tag.lstrip("#").lower() for tag in (*request.tags, *in_query.tags)]
@@ -194,7 +194,7 @@ async def unknown_filter(memory: "Memory", request: MemorySearchRequest) -> str 
 
 
 def _names_notes(pattern: str) -> bool:
-    """Return whether a pattern of paths is one of notes; others are not known here."""
+    """Return whether a path pattern is for notes; other files are not known here."""
     first, ending = pattern.removeprefix("./").partition("/")[0], pattern.rpartition(".")[2].lower()
     return first != "sessions" and ending not in OTHER_ENDINGS and FOREIGN not in pattern
 
@@ -207,7 +207,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def why_empty(memory: "Memory") -> str | None:
-    """Return that there are no notes, and where they are looked for; None if there are some."""
+    """Return that there are no notes, and where they should be; None if there are some."""
     status = memory.status()
     if status.files != 0 or status.dirty:
         return None
@@ -215,7 +215,7 @@ def why_empty(memory: "Memory") -> str | None:
 
 
 def why_weak(response: QueryResponse) -> str | None:
-    """Return that nothing matched well, and how many passages were left out for it; None if something did."""
+    """Return that nothing matched well, and how many passages were left out; None if something did."""
     if not response.weak:
         return None
     left_out = sum(one.reason == "weak" for one in response.dropped)
@@ -223,7 +223,7 @@ def why_weak(response: QueryResponse) -> str | None:
 
 
 def why_unavailable(response: QueryResponse) -> str | None:
-    """Return why no memory could answer; None if one did, or if none was meant to."""
+    """Return why no memory could answer; None if one did, or none was configured."""
     if not response.answers and not response.degraded:
         return None
     meant = [answer for answer in response.answers if answer.skipped in (None, "breaker-open")]
@@ -234,13 +234,13 @@ def why_unavailable(response: QueryResponse) -> str | None:
 
 
 async def query_cited(memory: "Memory", request: MemorySearchRequest) -> QueryResponse:
-    """Ask all memories; the results carry citations where the settings want them.
+    """Ask all memories; the results carry citations if the settings want them.
 
-    Where none matches the question well, they are in `dropped`, unless the request wants them all the same.
+    If none matches the question well, they are moved to `dropped`, unless the request wants them anyway.
 
     Raises:
         ConfigError: a named backend does not exist.
-        InvalidArgument: a filter is none.
+        InvalidArgument: a filter is invalid.
         BackendUnavailable: the memory is closed.
     """
     with trace(session_key=request.session_key):
@@ -269,7 +269,7 @@ async def query_cited(memory: "Memory", request: MemorySearchRequest) -> QueryRe
 
 
 def unavailable_search(error: str) -> MemorySearchReply:
-    """Return the reply of a memory that cannot be searched, with what to do about it."""
+    """Return the reply if the memory cannot be searched, saying what to do about it."""
     if re.search(r"quota|\b429\b", error, re.IGNORECASE):
         warning = "Memory search does not work: the quota of the embedding provider is used up."
         action = "Top up the quota or choose another embedding provider, then search again."
@@ -287,13 +287,13 @@ def unavailable_search(error: str) -> MemorySearchReply:
 
 
 def first_index(memory: "Memory") -> str | None:
-    """Return the backend whose index of the notes has never been filled; None if it has, or keeps none."""
+    """Return the backend whose index of the notes has never been filled, if any."""
     status = memory.status()
     return status.backend if status.custom.get("lastSync", "") is None else None
 
 
 def _is_first_indexing(memory: "Memory", response: QueryResponse, first: str | None) -> bool:
-    """Return whether an answer came before the first sync, begun but not ended, had indexed the notes."""
+    """Return whether the answer came before the first sync, still running, had indexed the notes."""
     is_behind = any(one.code == "stale" and one.backend_id == first for one in response.degraded)
     return is_behind and "lastSyncError" not in memory.status().custom
 
@@ -301,7 +301,7 @@ def _is_first_indexing(memory: "Memory", response: QueryResponse, first: str | N
 async def explained(
     memory: "Memory", request: MemorySearchRequest, reply: ReplyT, response: QueryResponse, first: str | None
 ) -> ReplyT:
-    """Return a reply that says what to do where nothing was found, or nothing that matches well."""
+    """Return a reply that says what to do if nothing was found, or nothing that matches well."""
     if not response.results and _is_first_indexing(memory, response, first):
         told = {"warning": "the notes are being indexed for the first time"}
         return reply.model_copy(update=told | {"action": "Search again in a few seconds."})
@@ -320,13 +320,13 @@ async def explained(
 
 
 def _is_no_noise(result: MemorySearchResult, how: Attribution) -> bool:
-    """Return whether a result has something of the question; scores that only order a list cannot tell."""
+    """Return whether a result matches some of the question; scores that only order a list cannot tell."""
     is_absolute = how.calibrated_score == how.raw_score
     return result.exact or not is_absolute or how.calibrated_score >= NOISE
 
 
 def _only(response: QueryResponse, good: Sequence[bool], *, why: str) -> QueryResponse:
-    """Return a response with those of its results that are good; the others are dropped as weak."""
+    """Return a response with only the good results; the others are dropped as weak."""
     if all(good):
         return response
     pairs = [*zip(response.results, response.attributions, strict=True)]

@@ -26,17 +26,17 @@ Status = Annotated[
     GetPydanticSchema(lambda one, _: core_schema.is_instance_schema(one, serialization=_AS_DOCUMENT)),
     WithJsonSchema({"type": "object"}),
 ]
-"""A status as it is, written in JSON with the fields of its own."""
+"""A status as JSON, including the fields of its subclass."""
 
 
 class MemoryStatusRequest(Document):
-    """Whether to try out what the status claims."""
+    """Whether to test what the status claims."""
 
     deep: bool = False
 
 
 class SearchProbe(Document):
-    """How a real search went; `ok` says that a memory answered. `took_ms` is wall time."""
+    """The outcome of a real search; `ok` says that a memory answered. `took_ms` is wall time."""
 
     ok: bool
     result_count: int = 0
@@ -47,9 +47,9 @@ class SearchProbe(Document):
 
 
 class DeepProbe(Document):
-    """What came of trying: an embedding, the vector engine, and a search on the path of every search.
+    """The outcome of the tests: an embedding, the vector engine, and a search like any other.
 
-    `damage` says for each backend, and the ops log, what is no longer what was written, and what mends it.
+    `damage` lists for each backend, and the ops log, stored data that is damaged, and how to repair it.
     """
 
     embedding: MemoryEmbeddingProbeResult
@@ -59,7 +59,7 @@ class DeepProbe(Document):
 
 
 class OpsLogTrouble(Document):
-    """What became of the events of this process in a log that could not take them all; the last error."""
+    """Counts of this process's events if the log could not write them all; the last error."""
 
     written: int
     dropped: int
@@ -69,7 +69,7 @@ class OpsLogTrouble(Document):
 class MemoryStatusReply(Document):
     """The memory as a whole, each of its backends, those that could not be opened, and a deep probe.
 
-    `ops_log` is there only if the log had trouble since the memory was opened.
+    `ops_log` is set only if the log has had trouble since the memory was opened.
     """
 
     status: Status
@@ -80,7 +80,7 @@ class MemoryStatusReply(Document):
 
 
 async def memory_status(memory: "Memory", request: MemoryStatusRequest) -> MemoryStatusReply:
-    """Report on the memory; `deep` embeds a word, searches, and looks for damage in what is stored."""
+    """Report on the memory; `deep` embeds a word, searches, and checks stored data for damage."""
     probe = await _probe(memory) if request.deep else None
     return MemoryStatusReply(
         status=memory.status(),
@@ -92,7 +92,7 @@ async def memory_status(memory: "Memory", request: MemoryStatusRequest) -> Memor
 
 
 async def _log_trouble(memory: "Memory") -> OpsLogTrouble | None:
-    """Return what the log could not write, with all that was logged until now; None where it wrote all."""
+    """Return what the log could not write of everything logged so far; None if it has written all."""
     await memory.ops_log.flush()
     stats = memory.ops_log.stats
     if stats.last_error is None:

@@ -1,4 +1,4 @@
-"""What makes a typed function a tool of an agent: its name, its arguments, and how it is called."""
+"""What makes a typed function a tool of an agent: its name, its arguments, and how to call it."""
 
 import difflib
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
 
 
-def _cannot(problem: str) -> Document:
+def _error_reply(problem: str) -> Document:
     return ErrorReply(error=problem)
 
 
@@ -27,10 +27,10 @@ def _cannot(problem: str) -> Document:
 class Tool:
     """A typed function as agents see it.
 
-    `run` takes a memory and a `request`; what agents give are the fields of the request, without those that
-    only a program sets. `writes` says that it changes something, `destroys` that something may be gone after
-    it, `quotes` that its reply has text from notes. `unavailable` makes the reply of a memory that cannot be
-    opened, out of the reason.
+    `run` takes a memory and a `request`; its arguments are the fields of the request, except those for
+    programs only. `writes` says that it changes something, `destroys` that it may delete something, `quotes`
+    that its reply contains text from notes. `unavailable` makes the reply for a memory that cannot be opened,
+    from the reason.
     """
 
     name: str
@@ -40,27 +40,27 @@ class Tool:
     writes: bool = False
     destroys: bool = False
     quotes: bool = False
-    unavailable: Callable[[str], Document] = _cannot
+    unavailable: Callable[[str], Document] = _error_reply
 
     @property
     def request(self) -> type[Document]:
-        """Return the class of the arguments, as `run` declares it."""
+        """Return the class of the arguments, as declared by `run`."""
         declared: type[Document] = self.run.__annotations__["request"]
         return declared
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        """Return the JSON schema of the arguments, without what says nothing to an agent."""
+        """Return the JSON schema of the arguments, without what is useless to an agent."""
         return _schema_of(self.request)
 
     async def call(
         self, memory: "Memory", arguments: Mapping[str, object], *, session_key: str | None = None
     ) -> Reply:
-        """Return the reply to a call; what is wrong with it or with the memory is in the reply."""
+        """Call the tool; whatever is wrong with the call or the memory is in the reply."""
         if problem := self._unknown(arguments):
             return ErrorReply(error=problem)
         try:
-            given = {name: one for name, one in arguments.items() if one is not None}  # null is not given
+            given = {name: one for name, one in arguments.items() if one is not None}  # null is missing
             request = self.request.model_validate(given)
             if "session_key" in type(request).model_fields:
                 request = request.model_copy(update={"session_key": session_key})
@@ -71,7 +71,7 @@ class Tool:
             return ErrorReply(error=str(error))
 
     def _unknown(self, arguments: Mapping[str, object]) -> str | None:
-        """Return which argument is none of an agent's, and the one that may be meant."""
+        """Return the problem with an unknown argument, suggesting the nearest."""
         known = list(self.input_schema["properties"])
         for name in sorted(arguments.keys() - set(known)):
             near = difflib.get_close_matches(to_camel(name), known, n=1)
@@ -87,12 +87,12 @@ def _schema_of(request: type[Document]) -> dict[str, Any]:
     is_filtering = issubclass(request, FilterArguments)
     filters = FilterArguments.model_json_schema(by_alias=True)["properties"] if is_filtering else ()
     ordered = sorted(properties, key=lambda name: (name not in required, name in filters))
-    slim = {"type": "object", "properties": {name: _slim(properties[name]) for name in ordered}}
+    slim = {"type": "object", "properties": {name: _simplify(properties[name]) for name in ordered}}
     return slim | ({"required": required} if required else {}) | {"additionalProperties": False}
 
 
-def _slim(one: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of an argument without its title, its default, and that it may be null."""
+def _simplify(one: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an argument without its title, its default, and null."""
     options = [option for option in one.get("anyOf", ()) if option.get("type") != "null"]
     whole = one if len(options) != 1 else {**options[0], **one}
     return {name: value for name, value in whole.items() if name not in {"title", "default", "anyOf"}}

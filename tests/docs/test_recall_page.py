@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from composable_memory import open_memory
 from composable_memory.cli import app
 from composable_memory.reflect.entity_pages import own_lines
-from composable_memory.reflect.opinions import Day, evolved
+from composable_memory.reflect.opinions import Day, evolve_confidence
 from composable_memory.runtime.opening import NOW_VARIABLE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "recall.md").read_text(encoding="utf-8")
@@ -75,4 +75,6 @@ def test_the_line_and_the_confidences_on_the_page_are_those_of_the_program() -> 
 
     assert own_lines(PAGE).keys() == {"aaaa11"}
     assert leads_to
-    assert leads_to.groups() == tuple(f"{evolved(0.7, [day]):.2f}" for day in (Day(1, 0), Day(0, 1)))
+    assert leads_to.groups() == tuple(
+        f"{evolve_confidence(0.7, [day]):.2f}" for day in (Day(1, 0), Day(0, 1))
+    )

@@ -1,8 +1,8 @@
-"""What every backend, store and embedder must do: classes of tests to derive from.
+"""What every backend, store and embedder must do: test classes to subclass.
 
-A class takes its part from one fixture that the author overrides, and states in `capabilities` what the part
-promises. What is declared must work; what is not declared must be refused. Tests are coroutines: run them
-with pytest-asyncio in mode `auto`, or mark the class with `pytest.mark.asyncio`.
+A class gets the part under test from a fixture that the author overrides, and what the part promises from
+`capabilities`. What is declared must work; what is not declared must be refused. Tests are coroutines: run
+them with pytest-asyncio in mode `auto`, or mark the class with `pytest.mark.asyncio`.
 """
 
 from composable_memory.testing.contracts.backend import AnswerContract, BackendContract, ReadFileContract

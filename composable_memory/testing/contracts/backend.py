@@ -49,12 +49,12 @@ class BackendContract(BackendSuite):
     """What every memory must do. Add the contract of each capability that it declares."""
 
     async def test_it_is_a_memory(self, open_backend: OpenBackend) -> None:
-        """The object that opens satisfies the Protocol."""
+        """The opened object satisfies the Protocol."""
         async with opened(open_backend) as memory:
             assert isinstance(memory, MemorySearchManager)
 
     async def test_the_seeded_questions_are_answered(self, open_backend: OpenBackend) -> None:
-        """The answer is in a snippet of one of the best three results."""
+        """The answer is in a snippet of one of the three best results."""
         async with opened(open_backend) as memory:
             for question in self.questions:
                 best = await memory.search(question.query, SearchOptions(max_results=3))
@@ -74,7 +74,7 @@ class BackendContract(BackendSuite):
             assert len(set(keys)) == len(keys)
 
     async def test_a_blank_query_has_no_results(self, open_backend: OpenBackend) -> None:
-        """White space of any kind asks nothing."""
+        """A query of white space has no results."""
         async with opened(open_backend) as memory:
             for blank in ("", " ", "\n\t ", "\u3000"):
                 assert list(await memory.search(blank)) == [], ascii(blank)
@@ -89,7 +89,7 @@ class BackendContract(BackendSuite):
             assert list(await memory.search(BROAD_QUERY)) == before
 
     async def test_a_shorter_answer_is_the_beginning_of_a_longer_one(self, open_backend: OpenBackend) -> None:
-        """The first k of a larger answer are the answer for k."""
+        """The first k results of a longer answer are the answer for k."""
         async with opened(open_backend) as memory:
             for query in [BROAD_QUERY, *(question.query for question in self.questions)]:
                 longest = list(await memory.search(query, SearchOptions(max_results=12)))
@@ -98,7 +98,7 @@ class BackendContract(BackendSuite):
                     assert shorter == longest[:wanted], (query, wanted)
 
     async def test_a_minimum_score_cuts_all_but_exact_hits(self, open_backend: OpenBackend) -> None:
-        """What remains are the results that reach the score or hold every word of the query."""
+        """The remaining results reach the score or contain every word of the query."""
         async with opened(open_backend) as memory:
             for query in [BROAD_QUERY, *(question.query for question in self.questions)]:
                 everything = await memory.search(query, SearchOptions(max_results=50))
@@ -108,14 +108,14 @@ class BackendContract(BackendSuite):
                     assert list(kept) == expected, (query, min_score)
 
     async def test_options_may_be_left_out(self, open_backend: OpenBackend) -> None:
-        """Without options the default ones hold."""
+        """Without options, the defaults apply."""
         async with opened(open_backend) as memory:
             assert list(await memory.search(BROAD_QUERY)) == list(
                 await memory.search(BROAD_QUERY, SearchOptions())
             )
 
     async def test_concurrent_searches_answer_as_single_ones(self, open_backend: OpenBackend) -> None:
-        """Sixteen searches at once give what the same searches give in turn."""
+        """Sixteen concurrent searches return the same as one after another."""
         queries = [BROAD_QUERY, *(question.query for question in self.questions)]
         async with opened(open_backend) as memory:
             in_turn = [list(await memory.search(query)) for query in queries]
@@ -124,7 +124,7 @@ class BackendContract(BackendSuite):
             assert [list(hits) for hits in at_once] == in_turn * 2
 
     async def test_a_cancelled_search_leaves_the_memory_usable(self, open_backend: OpenBackend) -> None:
-        """Cancelled at any point of its way, a search ends, and the next one answers as before."""
+        """Wherever it is cancelled, a search ends, and the next one answers as before."""
         async with opened(open_backend) as memory:
             before = list(await memory.search(BROAD_QUERY))
             for turns in (0, 1, 2, 4, 8, 16):
@@ -133,7 +133,7 @@ class BackendContract(BackendSuite):
             assert list(await memory.search(BROAD_QUERY)) == before
 
     async def test_a_status_is_sound_before_and_after_a_failure(self, open_backend: OpenBackend) -> None:
-        """The snapshot names the backend, counts are not negative, and a refused call changes nothing."""
+        """The status names the backend, counts are not negative, and a refused call changes nothing."""
         async with opened(open_backend) as memory:
             await memory.search(BROAD_QUERY)
             before = memory.status()
@@ -172,7 +172,7 @@ class BackendContract(BackendSuite):
                 await memory.probe_vector_availability()
 
     async def test_closing_ends_a_running_search(self, open_backend: OpenBackend) -> None:
-        """A search that runs while the memory closes answers or raises; it does not hang."""
+        """A search that is running while the memory closes answers or raises; it does not hang."""
         async with opened(open_backend) as memory:
             running = asyncio.ensure_future(memory.search(BROAD_QUERY))
             await asyncio.sleep(0)
@@ -182,7 +182,7 @@ class BackendContract(BackendSuite):
             assert not isinstance(outcome, BaseException) or isinstance(outcome, BackendError)
 
     async def test_the_event_loop_is_not_blocked(self, open_backend: OpenBackend) -> None:
-        """Nothing that is asked of a memory reads files, sleeps or waits for locks on the loop."""
+        """No call reads files, sleeps or waits for locks on the event loop."""
         with blocking_forbidden():
             async with opened(open_backend) as memory:
                 await memory.search(BROAD_QUERY)
@@ -193,7 +193,7 @@ class BackendContract(BackendSuite):
                     await memory.read_file(self.missing_path)
 
     async def test_reading_files_is_offered_or_refused(self, open_backend: OpenBackend) -> None:
-        """A memory that declares READ_FILE reads; another one raises `UnsupportedOperation`."""
+        """A memory that declares READ_FILE reads files; any other raises `UnsupportedOperation`."""
         async with opened(open_backend) as memory:
             if Capability.READ_FILE in self.capabilities:
                 missing = await memory.read_file(self.missing_path)
@@ -222,13 +222,13 @@ class AnswerContract(BackendSuite):
     """What a memory with `Capability.ANSWER` must do."""
 
     async def test_an_answer_holds_what_a_search_returns(self, open_backend: OpenBackend) -> None:
-        """`search` is `answer` without its notes."""
+        """`search` is `answer` without the details."""
         async with opened(open_backend) as memory:
             for query in [BROAD_QUERY, "", *(question.query for question in self.questions)]:
                 assert list((await _answer(memory, query)).results) == list(await memory.search(query))
 
     async def test_an_answer_names_its_engines(self, open_backend: OpenBackend) -> None:
-        """Results come from an engine that has a name."""
+        """Results come from an engine with a name."""
         async with opened(open_backend) as memory:
             answer = await _answer(memory, BROAD_QUERY)
 
@@ -236,7 +236,7 @@ class AnswerContract(BackendSuite):
             assert all(isinstance(name, str) and name for pair in answer.engines.items() for name in pair)
 
     async def test_every_degradation_has_a_reason(self, open_backend: OpenBackend) -> None:
-        """What is missing is named by backend, by a known code, and in words."""
+        """What is missing is given by backend, known code, and reason."""
         async with opened(open_backend) as memory:
             answer = await _answer(memory, BROAD_QUERY)
 
@@ -246,14 +246,14 @@ class AnswerContract(BackendSuite):
                 assert degradation.code in get_args(DegradationCode)
 
     async def test_a_memory_that_can_find_nothing_says_why(self, open_backend: OpenBackend) -> None:
-        """An empty answer from a memory without questions to ask is a degraded one."""
+        """An empty answer of a memory that cannot find anything is degraded."""
         async with opened(open_backend) as memory:
             answer = await _answer(memory, BROAD_QUERY)
 
             assert answer.results or answer.degraded
 
     async def test_an_answer_of_a_closed_memory_is_unavailable(self, open_backend: OpenBackend) -> None:
-        """`answer` is a call like the others."""
+        """`answer` is closed like all other calls."""
         async with opened(open_backend) as memory:
             await memory.close()
             with pytest.raises(BackendUnavailable):
@@ -261,7 +261,7 @@ class AnswerContract(BackendSuite):
 
 
 def assert_sound(hits: Sequence[MemorySearchResult]) -> None:
-    """Assert what holds for every list of results."""
+    """Assert what must hold for every list of results."""
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
     for hit in hits:
         assert isinstance(hit, MemorySearchResult)
@@ -276,7 +276,7 @@ def assert_sound(hits: Sequence[MemorySearchResult]) -> None:
 
 
 def assert_sound_status(status: MemoryProviderStatus) -> None:
-    """Assert what holds for every status."""
+    """Assert what must hold for every status."""
     assert isinstance(status, MemoryProviderStatus)
     assert status.backend
     assert status.provider
@@ -291,19 +291,19 @@ async def _answer(memory: MemorySearchManager, query: str) -> SearchAnswer:
 
 
 class ReadFileContract(BackendSuite):
-    """What a memory that reads files must do; `files` are texts that it holds, by path."""
+    """What a memory that reads files must do; `files` maps paths to texts that it has."""
 
     files: ClassVar[Mapping[str, str]] = SEED_NOTES
 
     async def test_whole_files_are_read(self, open_backend: OpenBackend) -> None:
-        """A file comes back as it is, under its path."""
+        """A file is returned unchanged, under its path."""
         async with opened(open_backend) as memory:
             read = [await memory.read_file(path) for path in self.files]
 
             assert read == [MemoryFileSlice(text=text, path=path) for path, text in self.files.items()]
 
     async def test_lines_count_from_one(self, open_backend: OpenBackend) -> None:
-        """`from_line` 1 is the first line, and `lines` says how many follow."""
+        """`from_line` 1 is the first line, and `lines` says how many to read."""
         path, text = next(iter(self.files.items()))
         all_lines = text.split("\n")
         async with opened(open_backend) as memory:
@@ -318,7 +318,7 @@ class ReadFileContract(BackendSuite):
             assert head.text == "\n".join(all_lines[:2])
 
     async def test_lines_beyond_the_end_are_empty(self, open_backend: OpenBackend) -> None:
-        """Asking for more than there is gives what there is."""
+        """Asking for more lines than there are returns those there are."""
         path, text = next(iter(self.files.items()))
         async with opened(open_backend) as memory:
             assert (await memory.read_file(path, from_line=100_000, lines=5)).text == ""
@@ -332,7 +332,7 @@ class ReadFileContract(BackendSuite):
                 assert (await memory.read_file(path, from_line=number)).text == text, number
 
     async def test_the_lines_of_a_result_hold_its_answer(self, open_backend: OpenBackend) -> None:
-        """What a result points at is what it quotes."""
+        """A result quotes what its lines say."""
         async with opened(open_backend) as memory:
             for question in self.questions:
                 hits = await memory.search(question.query, SearchOptions(max_results=3))
@@ -342,21 +342,21 @@ class ReadFileContract(BackendSuite):
                 assert question.answer in lines.text, hit
 
     async def test_a_missing_file_is_empty(self, open_backend: OpenBackend) -> None:
-        """A note that is not there is no error."""
+        """A note that does not exist is not an error."""
         async with opened(open_backend) as memory:
             missing = await memory.read_file("memory/no-such-note.md", from_line=3, lines=4)
 
             assert missing == MemoryFileSlice(text="", path="memory/no-such-note.md")
 
     async def test_what_is_not_a_note_is_refused(self, open_backend: OpenBackend) -> None:
-        """Paths that lead outside, or to something that is no note, raise `MemoryPathError`."""
+        """Paths that lead outside, or to something that is not a note, raise `MemoryPathError`."""
         async with opened(open_backend) as memory:
             for path in HOSTILE_PATHS:
                 with pytest.raises(MemoryPathError):
                     pytest.fail(f"{path!a} was read: {await memory.read_file(path)}")
 
     async def test_a_closed_memory_reads_nothing(self, open_backend: OpenBackend) -> None:
-        """`read_file` is a call like the others."""
+        """`read_file` is closed like all other calls."""
         async with opened(open_backend) as memory:
             await memory.close()
             with pytest.raises(BackendUnavailable):

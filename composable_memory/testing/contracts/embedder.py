@@ -1,4 +1,4 @@
-"""The contract of every embedder: vectors of one length, finite, and the same for the same text."""
+"""The contract of every embedder: vectors of one length, finite, and equal for equal texts."""
 
 import asyncio
 from math import isfinite
@@ -27,7 +27,7 @@ TEXTS = (
 
 
 class EmbedderContract:
-    """What an embedder must do; `tolerance` is how far two numbers of equal vectors may lie apart."""
+    """What an embedder must do; `tolerance` is how far numbers of equal vectors may differ."""
 
     tolerance: ClassVar[float] = 1e-5
 
@@ -39,7 +39,7 @@ class EmbedderContract:
     async def test_it_says_which_space_its_vectors_live_in(
         self, open_embedder: Opener[EmbedderAdapter]
     ) -> None:
-        """Provider, model and length are known without embedding anything."""
+        """Provider, model and dimensions are known without embedding anything."""
         async with opened(open_embedder) as embedder:
             assert isinstance(embedder, EmbedderAdapter)
             assert embedder.id
@@ -55,7 +55,7 @@ class EmbedderContract:
             assert len(question) == len(passage) == embedder.dimensions
 
     async def test_a_batch_gives_what_single_calls_give(self, open_embedder: Opener[EmbedderAdapter]) -> None:
-        """In the same order, whatever stands beside it in the batch."""
+        """In the same order, whatever else is in the batch."""
         inputs = [EmbedderInput(text=text) for text in (*TEXTS, "", TEXTS[0] * 30, TEXTS[1])]
         async with opened(open_embedder) as embedder:
             batch = await embedder.embed_batch(inputs)
@@ -71,7 +71,7 @@ class EmbedderContract:
             assert list(await embedder.embed_batch([])) == []
 
     async def test_the_same_text_has_the_same_vector(self, open_embedder: Opener[EmbedderAdapter]) -> None:
-        """In a second embedder, too: what is stored today is compared tomorrow."""
+        """Also in another instance: what is stored today is compared tomorrow."""
         vectors: list[list[float]] = []
         for _ in range(2):
             async with opened(open_embedder) as embedder:
@@ -100,7 +100,7 @@ class EmbedderContract:
     async def test_what_says_the_same_is_nearer_than_what_does_not(
         self, open_embedder: Opener[EmbedderAdapter]
     ) -> None:
-        """The one thing that vectors are for."""
+        """The whole point of vectors."""
         async with opened(open_embedder) as embedder:
             first, same, other = await embedder.embed_batch([EmbedderInput(text=text) for text in TEXTS])
 
@@ -109,7 +109,7 @@ class EmbedderContract:
     async def test_concurrent_calls_give_their_own_vectors(
         self, open_embedder: Opener[EmbedderAdapter]
     ) -> None:
-        """Calls at once are not mixed up."""
+        """Concurrent calls are not mixed up."""
         inputs = [EmbedderInput(text=text) for text in TEXTS * 3]
         async with opened(open_embedder) as embedder:
             in_turn = [list(await embedder.embed(item)) for item in inputs]
@@ -119,7 +119,7 @@ class EmbedderContract:
                 assert list(one) == pytest.approx(other, abs=self.tolerance)
 
     async def test_a_cancelled_call_leaves_it_usable(self, open_embedder: Opener[EmbedderAdapter]) -> None:
-        """The next text is embedded as if nothing had been."""
+        """The next text is embedded as if nothing had happened."""
         async with opened(open_embedder) as embedder:
             before = list(await embedder.embed(EmbedderInput(text=TEXTS[0])))
             for turns in (0, 1, 2, 4):

@@ -1,4 +1,4 @@
-"""The contracts of memories that take contents in, and of memories that keep facts."""
+"""The contracts of memories that ingest contents, and of memories that keep facts."""
 
 import asyncio
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ class IngestContract(BackendSuite):
     """What a memory with `Capability.INGEST` must do."""
 
     async def test_what_was_ingested_is_found(self, open_backend: OpenBackend) -> None:
-        """Once `ingest` has stored it, a search sees it, and it leads back to where it came from."""
+        """After `ingest`, a search finds it, with its origin."""
         async with opened(open_backend) as memory:
             await _stored(memory, CONTENTS)
             found = await _found(memory)
@@ -69,7 +69,7 @@ class IngestContract(BackendSuite):
             assert report.problems
 
     async def test_ingesting_twice_changes_nothing(self, open_backend: OpenBackend) -> None:
-        """The second time everything is known, and the answers are those of the first."""
+        """The second time everything is known, and the answers stay the same."""
         async with opened(open_backend) as memory:
             await _stored(memory, CONTENTS)
             before = await _found(memory)
@@ -79,7 +79,7 @@ class IngestContract(BackendSuite):
             assert await _found(memory) == before
 
     async def test_ingesting_at_once_is_as_in_turn(self, open_backend: OpenBackend) -> None:
-        """Five calls with the same contents store them once."""
+        """Five concurrent calls with the same contents store them once."""
         async with opened(open_backend) as memory:
             await asyncio.gather(*(_stored(memory, CONTENTS) for _ in range(5)))
             hits = await _found(memory)
@@ -96,7 +96,7 @@ class IngestContract(BackendSuite):
             assert report.stored == 0
 
     async def test_a_cancelled_ingest_can_be_repeated(self, open_backend: OpenBackend) -> None:
-        """Cancelled at any point of its way, it loses nothing and doubles nothing."""
+        """Wherever it is cancelled, nothing is lost or duplicated."""
         async with opened(open_backend) as memory:
             for turns in (0, 1, 3, 9, 27, 81):
                 await cancel_after(turns, _taking(memory).ingest(CONTENTS))
@@ -105,7 +105,7 @@ class IngestContract(BackendSuite):
             assert sum("parrot called Bosun" in hit.snippet for hit in await _found(memory)) == 1
 
     async def test_a_closed_memory_takes_nothing(self, open_backend: OpenBackend) -> None:
-        """`ingest` and `ingest_source` are calls like the others."""
+        """`ingest` and `ingest_source` are closed like all other calls."""
         async with opened(open_backend) as memory:
             await memory.close()
             with pytest.raises(BackendUnavailable):
@@ -115,7 +115,7 @@ class IngestContract(BackendSuite):
 
 
 class FactsContract(BackendSuite):
-    """What a memory with `Capability.FACTS` must do, if it takes contents as well.
+    """What a memory with `Capability.FACTS` must do, if it ingests contents too.
 
     `knows_entities` is false for one that cannot name the entities of its facts.
     """
@@ -123,7 +123,7 @@ class FactsContract(BackendSuite):
     knows_entities: ClassVar[bool] = True
 
     async def test_facts_are_listed(self, open_backend: OpenBackend) -> None:
-        """Each has a text and the episode that it is from; no more come than are wanted."""
+        """Each has a text and its episode; no more are returned than asked for."""
         async with opened(open_backend) as memory:
             await _stored(memory, CONTENTS)
             facts = await _keeping(memory).facts(limit=100)
@@ -134,7 +134,7 @@ class FactsContract(BackendSuite):
             assert [fact.id for fact in two] == [fact.id for fact in facts[:2]]
 
     async def test_a_time_line_is_in_order(self, open_backend: OpenBackend) -> None:
-        """The facts about one entity, by the day they hold from; its name may be in other cases."""
+        """The facts about one entity, by the day from which they hold; the case of its name is ignored."""
         async with opened(open_backend) as memory:
             await _stored(memory, CONTENTS)
             facts = await _keeping(memory).timeline("torvald")
@@ -154,7 +154,7 @@ class FactsContract(BackendSuite):
             assert not any("Harbour" in fact.text for fact in then)
 
     async def test_entities_are_found_by_their_names(self, open_backend: OpenBackend) -> None:
-        """A part of the name is enough, and the facts about it are counted; who cannot name any refuses."""
+        """A part of the name is enough, and the facts about it are counted; or the memory refuses."""
         async with opened(open_backend) as memory:
             await _stored(memory, CONTENTS)
             if not self.knows_entities:
@@ -166,7 +166,7 @@ class FactsContract(BackendSuite):
             assert found["Torvald"].fact_count >= 1
 
     async def test_a_neighbourhood_is_bounded(self, open_backend: OpenBackend) -> None:
-        """No more facts than wanted; each is between entities that come with it. Or it refuses, as above."""
+        """No more facts than asked for; both entities of each are included. Or the memory refuses."""
         async with opened(open_backend) as memory:
             await _stored(memory, CONTENTS)
             if not self.knows_entities:
@@ -180,7 +180,7 @@ class FactsContract(BackendSuite):
             assert all({fact.source, fact.target} <= names for fact in around.facts)
 
     async def test_episodes_are_listed_with_their_origin(self, open_backend: OpenBackend) -> None:
-        """The latest observed comes first, and each names where it came from."""
+        """The latest observed comes first, and each names its origin."""
         async with opened(open_backend) as memory:
             await _stored(memory, CONTENTS)
             episodes = await _keeping(memory).episodes(limit=100)
@@ -192,7 +192,7 @@ class FactsContract(BackendSuite):
             assert observed == sorted(observed, reverse=True)
 
     async def test_a_forgotten_episode_is_gone_with_its_facts(self, open_backend: OpenBackend) -> None:
-        """What only it supports is not found any more, and handing it in again does not bring it back."""
+        """What only it supports is no longer found, and ingesting it again does not bring it back."""
         async with opened(open_backend) as memory:
             await _stored(memory, CONTENTS)
             gone = await _keeping(memory).forget(CONTENTS[0].id)
@@ -210,7 +210,7 @@ class FactsContract(BackendSuite):
                 await _keeping(memory).forget("no such episode")
 
     async def test_a_closed_memory_tells_no_facts(self, open_backend: OpenBackend) -> None:
-        """Browsing is a call like the others."""
+        """The browsing calls are closed like all others."""
         async with opened(open_backend) as memory:
             await memory.close()
             with pytest.raises(BackendError):
@@ -229,7 +229,7 @@ def _keeping(memory: MemorySearchManager) -> SupportsFacts:
 
 async def _stored(memory: MemorySearchManager, contents: Sequence[MemoryContentObject]) -> IngestReport:
     report = await _taking(memory).ingest(contents)
-    while report.pending:  # a service may say later that it is there; the test's time limit ends this
+    while report.pending:  # a service may store it later; the test's time limit ends this
         await asyncio.sleep(0.05)
         report = await _taking(memory).ingest(contents)
     assert not report.problems, report

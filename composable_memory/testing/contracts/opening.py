@@ -18,21 +18,21 @@ Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[T]]
 OpenBackend: TypeAlias = Opener[MemorySearchManager]
 
 LIMIT_S = 300.0
-"""How long a test may use an opened part: one that hangs fails, a slow model on a busy machine does not."""
+"""How long a test may use a part: long enough for a slow model on a busy machine, but a hang fails."""
 
 COVERAGE = (("coverage/control.py", "_should_trace"), ("coverage/collector.py", "lock_data"))
-"""What blocks when tests are run under coverage.py, whatever code they enter."""
+"""What blocks in tests under coverage.py, whatever code they call."""
 
 
 @asynccontextmanager
 async def opened(open_part: Opener[T]) -> AsyncIterator[T]:
-    """Open a part for one test, which has to end within `LIMIT_S` seconds."""
+    """Open a part for one test, which must end within `LIMIT_S` seconds."""
     async with asyncio.timeout(LIMIT_S), open_part() as part:
         yield part
 
 
 def to_override(suite: object, fixture: str, what: str) -> NotImplementedError:
-    """Return the error of a suite that does not say how to open what it tests."""
+    """Return the error for a suite that does not override how to open what it tests."""
     return NotImplementedError(
         f"{type(suite).__name__} has to override the fixture `{fixture}`: return a function without "
         f"arguments that opens {what} as an async context manager"
@@ -40,7 +40,7 @@ def to_override(suite: object, fixture: str, what: str) -> NotImplementedError:
 
 
 async def cancel_after(turns: int, call: Coroutine[object, object, object]) -> None:
-    """Begin a call, and cancel it when the event loop has gone round so many times."""
+    """Start a call, and cancel it after this many turns of the event loop."""
     running = asyncio.ensure_future(call)
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -50,7 +50,7 @@ async def cancel_after(turns: int, call: Coroutine[object, object, object]) -> N
 
 @contextmanager
 def blocking_forbidden() -> Iterator[None]:
-    """Turn a call that blocks the event loop into an error; skip the test where BlockBuster is missing."""
+    """Turn a call that blocks the event loop into an error; skip the test without BlockBuster."""
     blockbuster = pytest.importorskip("blockbuster")
     with blockbuster.blockbuster_ctx() as watch:
         for function in watch.functions.values():
@@ -60,11 +60,11 @@ def blocking_forbidden() -> Iterator[None]:
 
 
 class BackendSuite:
-    """What the contracts of backends share: the fixture that opens one, and what it promises.
+    """The base of the backend contracts: the fixture that opens one, and what it promises.
 
-    `capabilities` are those of the backend's spec. `questions` are asked of the seeded backend; override
-    them if it cannot hold `SEED_NOTES`, and leave them empty if it cannot find anything. `missing_path` is a
-    path of the kind that it reads, at which there is nothing.
+    `capabilities` are those in the backend's spec. `questions` are asked of the seeded backend; override them
+    if it cannot hold `SEED_NOTES`, and leave them empty if it cannot find anything. `missing_path` is a path
+    that it could read, at which there is nothing.
     """
 
     capabilities: ClassVar[frozenset[Capability]] = frozenset()

@@ -1,4 +1,4 @@
-"""The contract of every reranker: one sound number for each passage, the right one first, and no state."""
+"""The contract of every reranker: one valid score for each passage, the right one first, and no state."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -36,7 +36,7 @@ class RerankerContract:
                 assert all(0.0 <= one <= 1.0 for one in found), found
 
     async def test_the_passage_that_answers_comes_first(self, open_reranker: Opener[Reranker]) -> None:
-        """The one thing that a reranker is for."""
+        """The whole point of a reranker."""
         async with opened(open_reranker) as reranker:
             found = await _judged(reranker, QUERY, PASSAGES)
 
@@ -59,7 +59,7 @@ class RerankerContract:
                 assert len(await _judged(reranker, query, PASSAGES)) == len(PASSAGES)
 
     async def test_a_cancelled_call_leaves_it_usable(self, open_reranker: Opener[Reranker]) -> None:
-        """And so do calls at the same time."""
+        """And so do concurrent calls."""
         async with opened(open_reranker) as reranker:
             task = asyncio.create_task(_judged(reranker, QUERY, PASSAGES))
             await asyncio.sleep(0)
@@ -73,7 +73,7 @@ class RerankerContract:
         assert other[0] > other[RIGHT]
 
     async def test_reading_ahead_changes_no_judgement(self, open_reranker: Opener[Reranker]) -> None:
-        """It only makes judging possible, or quicker."""
+        """It only makes judging possible, or faster."""
         async with opened(open_reranker) as reranker:
             before = await reranker.rerank(RerankRequest(query=QUERY, passages=PASSAGES))
             if isinstance(reranker, SupportsReadingAhead):
@@ -85,7 +85,7 @@ class RerankerContract:
 
 
 async def _judged(reranker: Reranker, query: str, passages: Sequence[str]) -> list[float]:
-    """Return what a reranker says of passages, after it has read them if it has to."""
+    """Return a reranker's scores of passages, letting it read them first if it has to."""
     request = RerankRequest(query=query, passages=passages)
     found = await reranker.rerank(request)
     if found is None:

@@ -24,11 +24,11 @@ from composable_memory.testing.contracts.opening import Opener, blocking_forbidd
 
 
 class VectorContract:
-    """What a store of vectors must do.
+    """What a vector store must do.
 
-    `dimensions` is the length of the vectors that the opened store takes. `supports` names the further
-    Protocols that it promises, of `SupportsDelete`, `SupportsHealth`, `SupportsIds` and
-    `SupportsPackedVectors`. `tolerance` is how far a score may be from the cosine.
+    `dimensions` is the length of its vectors. `supports` lists the optional Protocols that it promises:
+    `SupportsDelete`, `SupportsHealth`, `SupportsIds` and `SupportsPackedVectors`. `tolerance` is how far a
+    score may be from the cosine.
     """
 
     dimensions: ClassVar[int] = 16
@@ -41,7 +41,7 @@ class VectorContract:
         raise to_override(self, "open_vectors", "an empty store")
 
     async def test_an_empty_store_has_no_matches(self, open_vectors: Opener[VectorAdapter]) -> None:
-        """Asking before anything was stored is fine, and so is storing nothing."""
+        """Querying before anything was stored works, and so does storing nothing."""
         async with opened(open_vectors) as store:
             before = await store.query(VectorQuery(vector=self._vectors(1)[0], top_k=3))
             await store.upsert([])
@@ -50,7 +50,7 @@ class VectorContract:
             assert before.matches == after.matches == ()
 
     async def test_the_nearest_come_first(self, open_vectors: Opener[VectorAdapter]) -> None:
-        """The order and the scores are those of the cosine, whatever the lengths of the vectors."""
+        """Order and scores are those of the cosine, whatever the lengths of the vectors."""
         records, query = self._records(40), self._vectors(41)[40]
         async with opened(open_vectors) as store:
             await store.upsert(records)
@@ -76,7 +76,7 @@ class VectorContract:
     async def test_no_more_than_asked_for_and_no_more_than_there_is(
         self, open_vectors: Opener[VectorAdapter]
     ) -> None:
-        """`top_k` bounds the answer, and a smaller answer is the beginning of a larger one."""
+        """`top_k` bounds the answer, and a shorter answer is the beginning of a longer one."""
         query = self._vectors(1)[0]
         async with opened(open_vectors) as store:
             await store.upsert(self._records(5))
@@ -87,7 +87,7 @@ class VectorContract:
             assert [match.id for match in some] == [match.id for match in everything[:2]]
 
     async def test_upserting_twice_changes_nothing(self, open_vectors: Opener[VectorAdapter]) -> None:
-        """A record that is stored again is still there once."""
+        """A record that is stored again is still there only once."""
         records, query = self._records(5), self._vectors(1)[0]
         async with opened(open_vectors) as store:
             await store.upsert(records)
@@ -99,7 +99,7 @@ class VectorContract:
     async def test_a_record_with_a_known_id_replaces_the_old_one(
         self, open_vectors: Opener[VectorAdapter]
     ) -> None:
-        """The new values and metadata hold, the old ones are gone."""
+        """The new values and metadata replace the old ones."""
         old, other = self._records(2)
         new = VectorRecord(id=old.id, values=[-value for value in old.values], metadata={"version": 2})
         async with opened(open_vectors) as store:
@@ -126,7 +126,7 @@ class VectorContract:
             assert (match.id, match.metadata) == (record.id, record.metadata)
 
     async def test_a_filter_keeps_what_equals_every_value(self, open_vectors: Opener[VectorAdapter]) -> None:
-        """Records that differ from the filter, or lack its key, are no matches, however near they are."""
+        """Records that differ from the filter, or lack its key, never match, however near they are."""
         records = [
             replace(record, metadata={"kind": "even" if n % 2 == 0 else "odd", "half": n < 10})
             for n, record in enumerate(self._records(20))
@@ -140,7 +140,7 @@ class VectorContract:
             assert {match.id for match in matches} == {records[n].id for n in range(0, 10, 2)}
 
     async def test_a_vector_of_another_length_is_refused(self, open_vectors: Opener[VectorAdapter]) -> None:
-        """`DimensionMismatch` says so, and what was stored before is still found."""
+        """It raises `DimensionMismatch`, and what was stored before is still found."""
         record, wrong = self._records(2)
         async with opened(open_vectors) as store:
             await store.upsert([record])
@@ -169,7 +169,7 @@ class VectorContract:
             )
 
     async def test_concurrent_use_is_fine(self, open_vectors: Opener[VectorAdapter]) -> None:
-        """Reads and writes at once all succeed, and everything is there at the end."""
+        """Concurrent reads and writes all succeed, and everything is there at the end."""
         records, query = self._records(30), VectorQuery(vector=self._vectors(1)[0], top_k=100)
         async with opened(open_vectors) as store:
             await asyncio.gather(
@@ -180,14 +180,14 @@ class VectorContract:
             assert len((await store.query(query)).matches) == 30
 
     async def test_the_event_loop_is_not_blocked(self, open_vectors: Opener[VectorAdapter]) -> None:
-        """Neither storing nor asking reads files or waits for locks on the loop."""
+        """Neither storing nor querying reads files or waits for locks on the loop."""
         with blocking_forbidden():
             async with opened(open_vectors) as store:
                 await store.upsert(self._records(3))
                 await store.query(VectorQuery(vector=self._vectors(1)[0], top_k=3))
 
     async def test_further_promises_are_kept(self, open_vectors: Opener[VectorAdapter]) -> None:
-        """The store satisfies the Protocols that it names, and a health that it reports is a good one."""
+        """The store satisfies the Protocols that it lists, and its health, if any, is good."""
         async with opened(open_vectors) as store:
             assert isinstance(store, VectorAdapter)
             for protocol in (SupportsDelete, SupportsHealth, SupportsIds, SupportsPackedVectors):
@@ -196,7 +196,7 @@ class VectorContract:
                 assert (await store.health()).ok
 
     async def test_deleted_records_are_gone(self, open_vectors: Opener[VectorAdapter]) -> None:
-        """Where deleting is promised, the named records go, the others stay, unknown ids are fine."""
+        """If deleting is promised, the given records go, the others stay, unknown ids are ignored."""
         records, query = self._records(4), VectorQuery(vector=self._vectors(1)[0], top_k=10)
         async with opened(open_vectors) as store:
             if not isinstance(store, SupportsDelete):
@@ -208,7 +208,7 @@ class VectorContract:
             assert left == {records[1].id, records[3].id}
 
     async def test_the_ids_of_all_records_are_listed(self, open_vectors: Opener[VectorAdapter]) -> None:
-        """Where listing is promised, numbers and other texts come back as they were, without what is gone."""
+        """If listing is promised, numbers and other texts come back unchanged, without deleted ones."""
         ids = ["7", "007", "+7", "٧", "seven", "12345678901234567890"]
         vectors = self._vectors(len(ids))
         records = [VectorRecord(id=id_, values=values) for id_, values in zip(ids, vectors, strict=True)]
@@ -226,7 +226,7 @@ class VectorContract:
             assert (match.id, match.metadata) == ("7", {})
 
     async def test_packed_vectors_are_found_like_records(self, open_vectors: Opener[VectorAdapter]) -> None:
-        """Where packed vectors are promised, they take the place of records with the same id."""
+        """If packed vectors are promised, they replace records with the same id."""
         old, *others = self._records(4)
         units = [[value / hypot(*one.values) for value in one.values] for one in others]
         packed = b"".join(pack(f"<{self.dimensions}f", *unit) for unit in units)
@@ -257,7 +257,7 @@ class VectorContract:
 
 
 class GraphContract:
-    """What a store of entities and relations must do; `supports` as in `VectorContract`."""
+    """What a store of entities and relations must do; `supports` is as in `VectorContract`."""
 
     supports: ClassVar[frozenset[type]] = frozenset()
 
@@ -276,7 +276,7 @@ class GraphContract:
         raise to_override(self, "open_graph", "an empty graph")
 
     async def test_an_empty_graph_answers_nothing(self, open_graph: Opener[GraphAdapter]) -> None:
-        """Asking before anything was stored is fine, and so is storing nothing."""
+        """Querying before anything was stored works, and so does storing nothing."""
         async with opened(open_graph) as graph:
             await graph.upsert_nodes([])
             await graph.upsert_edges([])
@@ -285,7 +285,7 @@ class GraphContract:
             assert (result.nodes, result.edges) == ((), ())
 
     async def test_text_finds_the_nodes_that_speak_of_it(self, open_graph: Opener[GraphAdapter]) -> None:
-        """A word of a label or of a property is enough."""
+        """A word of a label or property is enough."""
         async with opened(open_graph) as graph:
             await self._fill(graph)
 
@@ -293,7 +293,7 @@ class GraphContract:
                 assert (await graph.query(GraphQuery(text=text))).nodes[0].id == expected
 
     async def test_named_entities_come_with_their_relations(self, open_graph: Opener[GraphAdapter]) -> None:
-        """Asking by id returns the node and the edges that touch it."""
+        """Querying by id returns the node and its edges."""
         async with opened(open_graph) as graph:
             await self._fill(graph)
             result = await graph.query(GraphQuery(entity_ids=("ingrid",)))
@@ -311,7 +311,7 @@ class GraphContract:
             assert len(result.edges) <= 1
 
     async def test_upserting_twice_changes_nothing(self, open_graph: Opener[GraphAdapter]) -> None:
-        """The same nodes and edges are still there once."""
+        """The same nodes and edges are still there only once."""
         asked = GraphQuery(entity_ids=("ingrid", "boat"))
         async with opened(open_graph) as graph:
             await self._fill(graph)
@@ -323,7 +323,7 @@ class GraphContract:
     async def test_a_node_with_a_known_id_replaces_the_old_one(
         self, open_graph: Opener[GraphAdapter]
     ) -> None:
-        """The new label and properties hold."""
+        """The new label and properties replace the old ones."""
         renamed = replace(self.nodes[0], label="Ingrid Berg")
         async with opened(open_graph) as graph:
             await self._fill(graph)
@@ -333,7 +333,7 @@ class GraphContract:
             assert [node for node in result.nodes if node.id == "ingrid"] == [renamed]
 
     async def test_further_promises_are_kept(self, open_graph: Opener[GraphAdapter]) -> None:
-        """The graph satisfies the Protocols that it names."""
+        """The graph satisfies the Protocols that it lists."""
         async with opened(open_graph) as graph:
             assert isinstance(graph, GraphAdapter)
             assert isinstance(graph, SupportsHealth) == (SupportsHealth in self.supports)
@@ -344,6 +344,6 @@ class GraphContract:
 
 
 def cosine(left: Sequence[float], right: Sequence[float]) -> float:
-    """Return the cosine similarity of two vectors that are not zero."""
+    """Return the cosine similarity of two non-zero vectors."""
     unit_left, unit_right = ([value / hypot(*vector) for value in vector] for vector in (left, right))
     return 1.0 - dist(unit_left, unit_right) ** 2 / 2.0

@@ -19,7 +19,7 @@ from composable_memory.types import (
 )
 
 WriteNote: TypeAlias = Callable[[str, str | None], Awaitable[None]]
-"""Writes a text to a path in the sources of the backend that is open, or removes the note if it is None."""
+"""Writes a text to a path in the sources of the open backend, or removes the note if it is None."""
 
 NEW_PATH = "memory/2026-04-01.md"
 NEW_TEXT = "# Wednesday\n\nThe lighthouse keeper's parrot is called Bosun.\n"
@@ -44,7 +44,7 @@ class SyncContract(BackendSuite):
         )
 
     async def test_a_second_sync_writes_nothing(self, open_backend: OpenBackend) -> None:
-        """With nothing changed there is nothing to do."""
+        """If nothing has changed there is nothing to do."""
         async with opened(open_backend) as memory:
             await _sync(memory)
             again = await _sync(memory)
@@ -55,7 +55,7 @@ class SyncContract(BackendSuite):
     async def test_a_new_note_is_found_after_a_sync(
         self, open_backend: OpenBackend, write_note: WriteNote
     ) -> None:
-        """One changed file is one indexed file, and a search sees it."""
+        """One changed file is one indexed file, and a search finds it."""
         async with opened(open_backend) as memory:
             await _sync(memory)
             await write_note(NEW_PATH, NEW_TEXT)
@@ -91,7 +91,7 @@ class SyncContract(BackendSuite):
             assert all(NEW_ANSWER not in hit.snippet for hit in await _best(memory))
 
     async def test_a_forced_sync_keeps_the_answers(self, open_backend: OpenBackend) -> None:
-        """A rebuilt index gives the answers of the old one."""
+        """A rebuilt index gives the same answers as the old one."""
         async with opened(open_backend) as memory:
             normal = await _sync(memory)
             before = [list(await memory.search(question.query)) for question in self.questions]
@@ -104,7 +104,7 @@ class SyncContract(BackendSuite):
     async def test_concurrent_syncs_are_joined(
         self, open_backend: OpenBackend, write_note: WriteNote
     ) -> None:
-        """Several syncs at once all end, and what was written before they began is found."""
+        """Concurrent syncs all end, and what was written before they began is found."""
         async with opened(open_backend) as memory:
             await write_note(NEW_PATH, NEW_TEXT)
             reports = await asyncio.gather(*(_sync(memory, reason=f"test-{n}") for n in range(5)))
@@ -114,7 +114,7 @@ class SyncContract(BackendSuite):
             assert again.files_indexed == 0
 
     async def test_a_forced_sync_is_not_lost_among_others(self, open_backend: OpenBackend) -> None:
-        """A `force` that meets a running sync still rebuilds."""
+        """A `force` that comes during a running sync still rebuilds."""
         async with opened(open_backend) as memory:
             first = await _sync(memory)
             running = asyncio.ensure_future(_sync(memory))
@@ -138,7 +138,7 @@ class SyncContract(BackendSuite):
     async def test_a_cancelled_sync_leaves_the_memory_usable(
         self, open_backend: OpenBackend, write_note: WriteNote
     ) -> None:
-        """Cancelled at any point of its way, a sync can be repeated, and then everything is found."""
+        """Wherever it is cancelled, a sync can be repeated, and then everything is found."""
         async with opened(open_backend) as memory:
             await write_note(NEW_PATH, NEW_TEXT)
             for turns in (0, 1, 2, 5, 10, 20):
@@ -149,7 +149,7 @@ class SyncContract(BackendSuite):
                 assert any(NEW_ANSWER in hit.snippet for hit in await _best(memory))
 
     async def test_searches_during_a_sync_answer(self, open_backend: OpenBackend) -> None:
-        """While an index is rebuilt, the old one answers."""
+        """While an index is being rebuilt, the old one answers."""
         async with opened(open_backend) as memory:
             await _sync(memory)
             before = [list(await memory.search(question.query)) for question in self.questions]
@@ -161,7 +161,7 @@ class SyncContract(BackendSuite):
             await running
 
     async def test_a_closed_memory_does_not_sync(self, open_backend: OpenBackend) -> None:
-        """`sync` is a call like the others."""
+        """`sync` is closed like all other calls."""
         async with opened(open_backend) as memory:
             await memory.close()
             with pytest.raises(BackendUnavailable):
@@ -184,12 +184,12 @@ async def _best(memory: MemorySearchManager) -> Sequence[MemorySearchResult]:
 
 
 class ForgetContract(BackendSuite):
-    """What a memory that can forget must do; it needs the fixture `write_note` of `SyncContract` too."""
+    """What a memory that can forget must do; needs the fixture `write_note` of `SyncContract` too."""
 
     async def test_what_is_erased_is_held_no_more_and_the_rest_is(
         self, open_backend: OpenBackend, write_note: WriteNote
     ) -> None:
-        """It tells what it holds, which then goes; erasing twice is as good as once."""
+        """What it holds is listed and then erased; erasing twice does no harm."""
         async with opened(open_backend) as memory:
             assert isinstance(memory, SupportsForget)
             await write_note(PATH, f"{KEPT}\n{GONE}\n")
@@ -205,7 +205,7 @@ class ForgetContract(BackendSuite):
             assert not any("Zanzebrook" in f"{one.snippet} {one.text}" for one in found)
 
     async def test_what_was_never_stored_can_be_erased(self, open_backend: OpenBackend) -> None:
-        """There is nothing to tell of it, and nothing goes."""
+        """There is nothing to list, and nothing is erased."""
         async with opened(open_backend) as memory:
             assert isinstance(memory, SupportsForget)
             await _sync_if_it_can(memory)

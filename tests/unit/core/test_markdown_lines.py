@@ -13,7 +13,7 @@ from composable_memory import markdown_lines
 from composable_memory.forget.statement_matching import statements_of as statements_in_note
 from composable_memory.ingest.note_reader import WrittenSource, contents_of
 from composable_memory.markdown_lines import CodeReader, closes_fence, heading_in, opening_fence
-from composable_memory.reflect.entity_pages import own_lines, revised
+from composable_memory.reflect.entity_pages import own_lines, revise_page
 from composable_memory.retain.retained_lines import retained_lines
 from composable_memory_adapters.extractors.heuristic import statements_of
 from composable_memory_adapters.text.markdown_outline import outline
@@ -102,11 +102,11 @@ def statements(text: str) -> object:
     "read",
     [
         outline, contents, statements, own_lines,
-        lambda text: revised(text, [], set(), head=""),
+        lambda text: revise_page(text, [], set(), head=""),
         lambda text: [*retained_lines(text)],
-        lambda text: [one.is_telling for one in statements_in_note(text)],
+        lambda text: [one.is_recognisable for one in statements_in_note(text)],
     ],
-    ids=["outline", "contents", "statements", "own_lines", "revised", "retained", "forgettable"],
+    ids=["outline", "contents", "statements", "own_lines", "revise_page", "retained", "forgettable"],
 )  # fmt: skip
 def test_long_lines_are_read_in_the_time_of_their_length(read: Callable[[str], Any]) -> None:
     """The second power of it would be minutes, and a power of the number of cells would never end."""

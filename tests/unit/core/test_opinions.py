@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from composable_memory.recall.retained_notes import KnownLine, note_of
-from composable_memory.reflect.opinions import DAY_LIMIT, LEAST, MOST, Day, evolved, opinions_of
+from composable_memory.reflect.opinions import DAY_LIMIT, LEAST, MOST, Day, evolve_confidence, opinions_of
 from composable_memory.reflect.report import Opinion
 
 DAYS = st.lists(st.builds(Day, st.integers(0, 5), st.integers(0, 5)), max_size=12)
@@ -28,7 +28,11 @@ def only(*notes: tuple[str, str]) -> Opinion:
 
 @given(STATED, DAYS)
 def test_a_confidence_stays_within_bounds(stated: float, days: list[Day]) -> None:
-    assert (LEAST - 1e-9 <= evolved(stated, days) <= MOST + 1e-9) if days else evolved(stated, days) == stated
+    assert (
+        (LEAST - 1e-9 <= evolve_confidence(stated, days) <= MOST + 1e-9)
+        if days
+        else evolve_confidence(stated, days) == stated
+    )
 
 
 @given(STATED, DAYS, st.data())
@@ -40,23 +44,23 @@ def test_more_agreement_never_lowers_it_and_more_contradiction_never_raises_it(
         agreed, contradicted = [*days], [*days]
         agreed[at] = days[at]._replace(supporting=days[at].supporting + 1)
         contradicted[at] = days[at]._replace(contradicting=days[at].contradicting + 1)
-        assert evolved(stated, agreed) >= evolved(stated, days) - 1e-12
-        assert evolved(stated, contradicted) <= evolved(stated, days) + 1e-12
+        assert evolve_confidence(stated, agreed) >= evolve_confidence(stated, days) - 1e-12
+        assert evolve_confidence(stated, contradicted) <= evolve_confidence(stated, days) + 1e-12
 
 
 @given(st.floats(0.1, 0.9), st.integers(0, 9), st.integers(0, 2))
 def test_one_day_moves_it_a_little_unless_contradiction_is_repeated(
     stated: float, supporting: int, contradicting: int
 ) -> None:
-    assert abs(evolved(stated, [Day(supporting, contradicting)]) - stated) <= DAY_LIMIT / 4 + 1e-9
+    assert abs(evolve_confidence(stated, [Day(supporting, contradicting)]) - stated) <= DAY_LIMIT / 4 + 1e-9
 
 
 def test_three_contradictions_weigh_more_than_three_times_one() -> None:
-    one, three = (evolved(0.9, [Day(0, 1)] * count) for count in (1, 3))
+    one, three = (evolve_confidence(0.9, [Day(0, 1)] * count) for count in (1, 3))
     assert 0.9 - one < 0.03
     assert 0.9 - three > 4 * (0.9 - one)
-    assert evolved(0.9, [Day(0, 3)]) < 0.75
-    assert evolved(0.9, [Day(0, 1), Day(1, 1), Day(1, 1), Day(0, 1)]) > 0.85
+    assert evolve_confidence(0.9, [Day(0, 3)]) < 0.75
+    assert evolve_confidence(0.9, [Day(0, 1), Day(1, 1), Day(1, 1), Day(0, 1)]) > 0.85
 
 
 def test_the_order_of_the_lines_of_a_day_makes_no_difference() -> None:
@@ -70,7 +74,7 @@ def test_the_order_of_the_lines_of_a_day_makes_no_difference() -> None:
         for order in permutations(rows)
         for one in (only(("2026-01-05", "\n".join(order))),)
     }
-    assert found == {(0.7, round(evolved(0.7, [Day(0, 1)]), 9), frozenset({"^c"}))}
+    assert found == {(0.7, round(evolve_confidence(0.7, [Day(0, 1)]), 9), frozenset({"^c"}))}
 
 
 def test_lines_of_the_same_entity_in_much_the_same_words_are_evidence() -> None:
@@ -91,7 +95,9 @@ def test_lines_of_the_same_entity_in_much_the_same_words_are_evidence() -> None:
     assert opinion.supporting == ("^b", "^d")
     assert opinion.contradicting == ("^y", "^c", "memory/2026-01-09.md#L3")
     assert opinion.updated == date(2026, 1, 9)
-    assert opinion.confidence == pytest.approx(evolved(0.7, [Day(1, 0), Day(0, 1), Day(0, 1), Day(1, 1)]))
+    assert opinion.confidence == pytest.approx(
+        evolve_confidence(0.7, [Day(1, 0), Day(0, 1), Day(0, 1), Day(1, 1)])
+    )
 
 
 def test_a_short_sentence_is_contradicted_whatever_the_form_of_its_verb() -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from composable_memory.reflect.entity_pages import Entry, is_own_line, own_lines, revised
+from composable_memory.reflect.entity_pages import Entry, is_own_line, own_lines, revise_page
 
 HEAD = "# World\n"
 PORTO = Entry(key="a1", section="Ellen", text="Lives in Porto.")
@@ -11,7 +11,7 @@ BEES = Entry(key="b-2", section="Ana", text="Keeps bees.")
 
 
 def page_of(page: str, *entries: Entry, valid: set[str] | None = None) -> str:
-    return revised(page, entries, {one.key for one in entries} if valid is None else valid, head=HEAD)
+    return revise_page(page, entries, {one.key for one in entries} if valid is None else valid, head=HEAD)
 
 
 def test_a_new_page_has_its_lines_below_their_headings_and_is_stable() -> None:

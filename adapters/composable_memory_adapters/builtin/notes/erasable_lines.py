@@ -78,5 +78,5 @@ class Sought(NamedTuple):
 
 def sought(texts: Iterable[str]) -> set[Sought]:
     """Return what some texts say that can be known again."""
-    telling = (one for text in texts for one in statements_of(text) if one.is_telling and one.said)
+    telling = (one for text in texts for one in statements_of(text) if one.is_recognisable and one.said)
     return {Sought(one.said, one.words) for one in telling}

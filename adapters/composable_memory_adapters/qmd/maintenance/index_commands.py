@@ -223,7 +223,7 @@ SELECT DISTINCT path, doc FROM documents JOIN content USING (hash) WHERE active 
 
 async def documents_saying(index_file: Path, wanted: Forgetting) -> tuple[str, ...]:
     """Return the documents of an index that say some lines, by their paths; none where it cannot be read."""
-    phrases = {one.said for text in wanted.texts for one in statements_of(text) if one.is_telling}
+    phrases = {one.said for text in wanted.texts for one in statements_of(text) if one.is_recognisable}
 
     def find(connection: Connection) -> set[str]:
         found = set[str]()
