@@ -96,7 +96,7 @@ async def signals_of(
 
     def read(folder: Path) -> Iterator[Judgement]:
         uses = Uses(answers)
-        stream = QueryStream(folder, since=since, memory=context.memory_id, wants=uses.may_tell_of)
+        stream = QueryStream(folder, since=since, memory=context.memory_id, wants=uses.may_have_followers)
         return uses.judgements(stream.with_traffic())
 
     found = await from_log(context, read)

@@ -40,7 +40,7 @@ from composable_memory_ops_logs import OpsLogReader
 from composable_memory_ops_logs.line_format import event_to_wire, to_line
 from composable_memory_ops_logs.private_files import make_private_folder, replace_file, sync_folder
 from composable_memory_ops_logs.quick_dataclass import dataclass
-from composable_memory_ops_logs.retention import turn_at_chores, write_closed_at_once
+from composable_memory_ops_logs.retention import maintenance_lock, write_closed_at_once
 from composable_memory_ops_logs.segments import Segment, blocks_of, segments_in
 
 FORMAT_VERSION = 1
@@ -479,7 +479,7 @@ def _restore_traces(traces: Path, log_dir: Path, *, was: str, memory_id: str) ->
     newest_first = traces.read_bytes().splitlines()
     read = [_Line.read(line, was=was, memory_id=memory_id) for line in newest_first[::-1]]
     make_private_folder(log_dir)
-    with turn_at_chores(log_dir, is_patient=True):
+    with maintenance_lock(log_dir, is_patient=True):
         missing = {one.id: one for one in read if one.at}
         traces_of, memories = dict[str, str](), defaultdict[str, set[object]](set)
         for event in OpsLogReader(log_dir).events():

@@ -1,7 +1,7 @@
-"""The one door to a language model: asks an OpenAI-compatible endpoint, or says what is wrong with it.
+"""The only way to a language model: asks an OpenAI-compatible endpoint, or says what is wrong with it.
 
-The graph memory asks through it as well: `ask` sends a request as it is, `complete` finds out how an endpoint
-wants to be asked for JSON.
+The graph memory uses it too: `ask` sends a request unchanged, `complete` finds out how an endpoint has to be
+asked for JSON.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ MAX_REFUSAL_BYTES = 16 * 2**10
 EXCERPT_CHARS = 200
 
 Pace = Callable[[float], Awaitable[None]]
-"""How time passes between two tries, given in seconds."""
+"""Sleeps between two attempts, for a time in seconds."""
 
 
 ChatErrorKind = Literal["refused", "slow", "unreachable", "garbled"]
 
 
 class ChatError(FeedbackError):
-    """Why there is no answer; `status` is that of a refusal, `said` what the other side said of it."""
+    """Why there is no answer; `status` is the HTTP status of a refusal, `said` the server's explanation."""
 
     def __init__(
         self, problem: str, *, subject: str, advice: str, kind: ChatErrorKind, status: int | None, said: str
@@ -58,13 +58,13 @@ class ChatError(FeedbackError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatEndpoint:
-    """Where a model is asked, and within which bounds.
+    """The address of a model, and limits for its answers.
 
-    `base_url` is what stands before `/chat/completions`. `timeout_s` is for a whole answer, with all tries;
-    `max_tokens` for what the model may say; `max_bytes` for the answer as it comes over the wire.
+    `base_url` is the part before `/chat/completions`. `timeout_s` is for a whole answer, including retries;
+    `max_tokens` limits the model's output, `max_bytes` the response.
 
     Raises:
-        FeedbackError: the address or the key cannot be one.
+        FeedbackError: the address or the key is invalid.
     """
 
     base_url: str
@@ -76,33 +76,34 @@ class ChatEndpoint:
 
     def __post_init__(self) -> None:
         if not _is_address(self.base_url):
-            # An address may hold a password, so it is not shown.
+            # The address may contain a password, so it is not shown.
             advice = "give one such as http://127.0.0.1:8080/v1, without a user name"
             raise FeedbackError("the address cannot be asked", subject="the base URL", advice=advice)
-        # What no header can hold would come back in an error of the library, with the key in it.
+        # A character that no header can contain would come back in an error of the library, together with the
+        # key.
         if not all("!" <= character <= "~" for character in self.key):
             advice = "give it as it was issued, without spaces"
             raise FeedbackError("the key cannot be one", subject=f"the key for {self.host}", advice=advice)
 
     @property
     def key(self) -> str:
-        """Return the key without the line end that files put behind it; empty where there is none."""
+        """Return the key without a trailing line break, as files have it; empty if there is none."""
         return (self.api_key or "").strip()
 
     @property
     def host(self) -> str:
-        """Return the host, with its port where one is named."""
+        """Return the host, with its port if one is given."""
         return httpx.URL(self.base_url).netloc.decode("ascii")
 
     @property
     def completions_url(self) -> httpx.URL:
-        """Return the address that questions go to; a query of the base URL stays."""
+        """Return the URL for requests, keeping a query in the base URL."""
         base = httpx.URL(self.base_url)
         return base.copy_with(path=f"{base.path.rstrip('/')}/chat/completions")
 
     @property
     def is_this_machine(self) -> bool:
-        """Return whether the model runs on this machine, which is never asked through a proxy."""
+        """Return whether the model runs on this machine, so that no proxy must be used."""
         host = httpx.URL(self.base_url).host
         try:
             return ip_address(host).is_loopback
@@ -111,9 +112,9 @@ class ChatEndpoint:
 
 
 class ChatClient:
-    """Asks one endpoint, inside `async with`; several questions may be under way.
+    """Asks one endpoint, inside `async with`; requests may run concurrently.
 
-    Endpoints differ in how they are asked for JSON: what one refuses is not asked of it again.
+    Endpoints differ in how they have to be asked for JSON: a method that one refuses is not tried again.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class ChatClient:
 
     async def __aenter__(self) -> Self:
         if self._client is None:
-            # Reading the trusted certificates takes its time.
+            # Loading the trusted certificates takes a while.
             self._client = await asyncio.to_thread(_open, self._endpoint)
         return self
 
@@ -136,7 +137,7 @@ class ChatClient:
 
     @property
     def model(self) -> str:
-        """Return the name of the model that is asked."""
+        """Return the name of the model."""
         return self._endpoint.model
 
     async def close(self) -> None:
@@ -153,9 +154,9 @@ class ChatClient:
         schema: Mapping[str, JsonValue] | None = None,
         schema_name: str = "answer",
     ) -> ChatReply:
-        """Return what the model says; with a schema, in JSON of that form if the endpoint can ask for it.
+        """Return the model's answer; with a schema, as JSON of that form if the endpoint supports it.
 
-        An endpoint that is busy is asked up to two times more, if it lets us before the time is over.
+        A busy endpoint is asked up to two more times, if it allows that before the timeout.
 
         Raises:
             ChatError: it cannot be reached, refuses, stays busy, is too slow, or gives no completion.
@@ -168,20 +169,20 @@ class ChatClient:
             schema=schema,
             schema_name=schema_name,
         )
-        return await self._bounded(lambda until: self._suited(question, until))
+        return await self._bounded(lambda until: self._ask_in_manners(question, until))
 
     async def ask(self, body: Mapping[str, object]) -> ChatReply:
-        """Return the answer to one request, given as the protocol has it; a busy endpoint as in `complete`.
+        """Return the answer to a request in the format of the protocol; retries as `complete` does.
 
         Raises:
             ChatError: it cannot be reached, refuses, stays busy, is too slow, or gives no completion.
         """
-        return await self._bounded(lambda until: self._patiently(json.dumps(body).encode(), until))
+        return await self._bounded(lambda until: self._retry_while_busy(json.dumps(body).encode(), until))
 
     async def _bounded(self, asking: Callable[[float], Awaitable[bytes]]) -> ChatReply:
-        """Return the answer, or raise what is wrong with it; `asking` is told until when it may take."""
+        """Return the answer, or raise what is wrong with it; `asking` gets the time at which it must end."""
         began, limit_s = perf_counter(), self._endpoint.timeout_s
-        # What httpx raises refers to the request and so to its key: it must not be in the chain of ours.
+        # Exceptions of httpx refer to the request and so to its key: they must not be in the chain of ours.
         try:
             async with asyncio.timeout(limit_s):
                 content = await asking(asyncio.get_running_loop().time() + limit_s)
@@ -205,12 +206,12 @@ class ChatClient:
             problem = self._problem("the answer is no chat completion", advice, said)
         raise problem
 
-    async def _suited(self, question: Question, until: float) -> bytes:
-        """Ask in the manner that worked last, and in plainer ones where that is refused."""
+    async def _ask_in_manners(self, question: Question, until: float) -> bytes:
+        """Ask in the manner that worked last, and in simpler ones if that is refused."""
         manner = self._manner
         while True:
             try:
-                content = await self._patiently(manner.body(question), until)
+                content = await self._retry_while_busy(manner.body(question), until)
             except Refused as refused:
                 plainer = manner.instead(refused, question)
                 if plainer is None:
@@ -220,8 +221,8 @@ class ChatClient:
                 self._manner = manner
                 return content
 
-    async def _patiently(self, body: bytes, until: float) -> bytes:
-        """Ask again while the endpoint is busy, at the pace that it asks for, until the loop's time is up."""
+    async def _retry_while_busy(self, body: bytes, until: float) -> bytes:
+        """Retry while the endpoint is busy, at the interval that it asks for, until the loop's time is up."""
         failures = 0
         while True:
             try:
@@ -259,7 +260,7 @@ class ChatClient:
         kind: ChatErrorKind = "garbled",
         status: int | None = None,
     ) -> ChatError:
-        """Return the error, with what the other side or the network said, but never the key."""
+        """Return the error, with what the server or the network said, but never the key."""
         subject = f"{self.model} at {self._endpoint.host}"
         excerpt = one_line(_without(self._endpoint.key, said), EXCERPT_CHARS)
         if excerpt:
@@ -271,7 +272,7 @@ def _is_address(base_url: str) -> bool:
     try:
         url = httpx.URL(base_url)
         has_host = bool(url.host)
-    except (httpx.InvalidURL, UnicodeError):  # the latter where a host is no name in any script
+    except (httpx.InvalidURL, UnicodeError):  # the latter if the host is not a valid international name
         return False
     is_port = url.port is None or 0 < url.port < 2**16
     return url.scheme in {"http", "https"} and has_host and is_port and not url.userinfo
@@ -280,7 +281,7 @@ def _is_address(base_url: str) -> bool:
 def _open(endpoint: ChatEndpoint) -> httpx.AsyncClient:
     headers = {
         "accept": "application/json",
-        "accept-encoding": "identity",  # a small compressed answer may become a huge one
+        "accept-encoding": "identity",  # a small compressed answer may expand to a huge one
         "content-type": "application/json",
         "user-agent": "composable-memory",
     }
@@ -289,7 +290,7 @@ def _open(endpoint: ChatEndpoint) -> httpx.AsyncClient:
     is_encrypted = httpx.URL(endpoint.base_url).scheme == "https"
     return httpx.AsyncClient(
         headers=headers,
-        # Reading the trusted certificates takes a tenth of a second, and nobody shows one without TLS.
+        # Loading the trusted certificates takes a tenth of a second, and is useless without TLS.
         verify=httpx.create_ssl_context() if is_encrypted else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
         timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),
         trust_env=not endpoint.is_this_machine,
@@ -298,7 +299,7 @@ def _open(endpoint: ChatEndpoint) -> httpx.AsyncClient:
 
 
 async def _beginning(response: httpx.Response, limit: int) -> bytes:
-    """Return the body, or a beginning of it that is longer than `limit`."""
+    """Return the body, or if it is too long, a beginning of it that is longer than `limit`."""
     body = bytearray()
     async for part in response.aiter_raw():
         body += part
@@ -308,5 +309,5 @@ async def _beginning(response: httpx.Response, limit: int) -> bytes:
 
 
 def _without(key: str, said: str) -> str:
-    """Return the text without the key, also where JSON was written with its slashes escaped."""
+    """Return the text without the key, even where JSON has escaped its slashes."""
     return said.replace("\\/", "/").replace(key, "***") if key else said

@@ -1,4 +1,4 @@
-"""How chat completions are asked for, and what the answers mean; `chat` carries them (pure)."""
+"""How to ask for chat completions, and what the answers mean; `chat` sends them (pure)."""
 
 import json
 from collections.abc import Mapping
@@ -13,17 +13,17 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 BUSY = frozenset({429, 502, 503, 504})
 UNFIT = frozenset({400, 422, 500})
-"""With these an endpoint answers that does not take a part of the request; 500 is llama-cpp-python's."""
+"""Statuses of endpoints that do not support a part of the request; 500 is llama-cpp-python's."""
 SPEAKS_OF_JSON = ("response_format", "json_schema", "json_object", "schema", "grammar")
 MAX_TOKENS_COUNTED = 10**9
-"""More than this no call costs; an endpoint that says so is not believed."""
+"""No call costs more than this; a larger number from an endpoint is not believed."""
 
 Form = Literal["json_schema", "json_object", "plain"]
 PLAINER: Mapping[Form, Form] = {"json_schema": "json_object", "json_object": "plain"}
 
 
 class Refused(Exception):
-    """An answer that is no success; `asked_s` is how long the endpoint wants to be left alone."""
+    """An unsuccessful response; `asked_s` is how long the endpoint asks us to wait."""
 
     def __init__(self, status: int, said: str, asked_s: float | None = None) -> None:
         super().__init__(status)
@@ -34,7 +34,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked of which model; `max_tokens` is how much it may say."""
+    """A question and its model; `max_tokens` limits the answer."""
 
     model: str
     system: str
@@ -46,11 +46,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
-    """How an endpoint is asked: how for JSON, by which name for a limit, and whether for the likeliest words.
+    """How to ask an endpoint: for JSON, by which name for a limit, and whether for temperature 0.
 
-    `has_bounds` keeps the longest lengths of texts in a schema: small models else write without end.
-
-    `json_object` takes the schema along, which llama.cpp heeds and others overlook.
+    `has_bounds` keeps maximum lengths of texts in a schema: otherwise small models write without end.
+    `json_object` includes the schema, which llama.cpp honours and others ignore.
     """
 
     form: Form = "json_schema"
@@ -59,7 +58,7 @@ class Manner:
     has_bounds: bool = True
 
     def body(self, question: Question) -> bytes:
-        """Return the request."""
+        """Return the request body."""
         messages = [
             {"role": "system", "content": question.system},
             {"role": "user", "content": question.user},
@@ -75,11 +74,11 @@ class Manner:
         return json.dumps(body).encode()
 
     def limits(self, max_tokens: int) -> dict[str, object]:
-        """Return what bounds an answer in a request."""
+        """Return the limits of an answer in a request."""
         return {self.limit: max_tokens, **({"temperature": 0} if self.has_temperature else {})}
 
     def with_other_limits(self, said: str) -> "Manner | None":
-        """Return the manner to try next where a refusal is about what bounds an answer, else None."""
+        """Return the manner to try next if a refusal is about the limits of an answer, else None."""
         said = said.lower()
         if self.limit == "max_tokens" and "max_completion_tokens" in said:
             return replace(self, limit="max_completion_tokens")
@@ -88,7 +87,7 @@ class Manner:
         return None
 
     def instead(self, refused: Refused, question: Question) -> "Manner | None":
-        """Return the manner to try next, or None where the refusal is about something else."""
+        """Return the manner to try next, or None if the refusal is about something else."""
         said = refused.said.lower()
         if refused.status not in UNFIT:
             return None
@@ -109,7 +108,7 @@ class Manner:
 
 
 def _unbounded(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return a schema without longest lengths, which not every endpoint takes."""
+    """Return a schema without maximum lengths, which not every endpoint supports."""
     return {
         key: _unbounded(part) if isinstance(part, Mapping) else part
         for key, part in schema.items()
@@ -132,7 +131,7 @@ class _Completion(BaseModel):
 
 
 def read_completion(content: bytes, *, model: str, duration_ms: float) -> ChatReply | None:
-    """Return what the model says in an answer, or None if it is no chat completion."""
+    """Parse a response; None if it is not a chat completion."""
     try:
         completion = _Completion.model_validate_json(content)
     except ValidationError:
@@ -164,7 +163,7 @@ def meaning(status: int) -> tuple[str, str]:
 
 
 def _tokens(value: object) -> int:
-    """Return a count of tokens, 0 where it is none or beyond belief."""
+    """Return a count of tokens, 0 if it is invalid or not credible."""
     if not isinstance(value, int) or isinstance(value, bool):
         return 0
     return value if 0 <= value <= MAX_TOKENS_COUNTED else 0

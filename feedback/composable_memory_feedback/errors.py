@@ -1,8 +1,8 @@
-"""What can go wrong with judgements, weights and replays; nothing here knows the errors of other houses."""
+"""The error of judgements, weights and replays; this package does not know the errors of the core."""
 
 
 class FeedbackError(Exception):
-    """Something cannot be learnt, judged or replayed as asked: what failed, which thing, what to do next."""
+    """Learning, judging or replaying failed: what failed, which thing, what to do next."""
 
     def __init__(self, problem: str, *, subject: str, advice: str) -> None:
         super().__init__(f"{problem}: {subject}; {advice}")

@@ -1,8 +1,8 @@
-"""Credit what was used in an experiment, and test which side wins, validly at every look (pure).
+"""Credits used results in an experiment, and tests which side wins, validly at every look (pure).
 
-Among the queries that one side won, `b` wins each with an unknown chance. Where both are equally good it is
+Among the queries that one side won, `b` wins each with an unknown probability. If both are equally good it is
 one half, and the wealth of a gambler who bets on the next winner at fair odds is a martingale: it ever
-reaches 1/alpha with a chance of alpha at most (J. Ville, 1939). Ours bets by the mean of a Beta posterior, so
+reaches 1/alpha with probability at most alpha (J. Ville, 1939). Ours bets by the mean of a Beta posterior, so
 its wealth is the Beta mixture of likelihood ratios (H. Robbins, Annals of Mathematical Statistics 41, 1970).
 """
 
@@ -23,9 +23,9 @@ ExperimentState = Literal["running", "decided", "stopped"]
 class Experiment:
     """Two weight tables that rank the same questions, their results interleaved.
 
-    It ends when it is decided at the error rate `alpha`, in (0, 1), or after `max_queries` queries, ties
-    among them. `memory` is the mark of the memory that it runs in, where several share a store. `decided`
-    ones have a winner; `stopped` ones ended without. `reason` says in words why it ended.
+    It ends when it is decided at the error rate `alpha`, in (0, 1), or after `max_queries` queries, including
+    ties. `memory` is the id of its memory, for when several share a store. `decided` experiments have a
+    winner, `stopped` ones ended without one. `reason` says in words why it ended.
     """
 
     id: str
@@ -54,7 +54,7 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one query told: the credit of the results that each side put up, at least 0."""
+    """The outcome of one query: the credit for the results of each side, at least 0."""
 
     experiment_id: str
     trace_id: str
@@ -65,7 +65,7 @@ class Outcome:
 
     @property
     def winner(self) -> Side | None:
-        """Return the side with more credit; None where both have the same."""
+        """Return the side with more credit; None if both have the same."""
         if self.a == self.b:
             return None
         return "a" if self.a > self.b else "b"
@@ -73,13 +73,13 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestResult:
-    """What the outcomes up to the decision tell; those after it are not counted.
+    """What the outcomes up to the decision say; those after it are not counted.
 
     Each of `queries` was won by a side or is a tie. `e_value` is the evidence against "both are equally
-    good", 1 where there is none: by luck alone it ever exceeds 1/alpha with a chance of alpha at most.
+    good", 1 if there is none: by luck alone it ever exceeds 1/alpha with probability at most alpha.
     """
 
-    __test__ = False  # no test class of pytest
+    __test__ = False  # not a pytest class
 
     queries: int
     wins_a: int
@@ -91,7 +91,7 @@ class TestResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentStatus:
-    """How an experiment stands: one that has ended keeps its winner and its reason."""
+    """The status of an experiment; one that has ended keeps its winner and its reason."""
 
     record: Experiment
     found: TestResult
@@ -108,25 +108,25 @@ class ExperimentStatus:
 
     @property
     def is_over(self) -> bool:
-        """Return whether nothing is left to wait for: decided, ended, or all its queries were put."""
+        """Return whether there is nothing left to wait for: decided, ended, or all its queries were asked."""
         ended = self.decision is not None or not self.record.is_running
         return ended or self.found.queries >= self.record.max_queries
 
 
 PRIOR = 3.0
-"""Both parameters of the Beta prior; the test is quickest where the better side wins 60 to 90 %."""
+"""Both parameters of the Beta prior; the test is fastest if the better side wins 60 to 90 %."""
 USE = (JudgementKind.OPENED, JudgementKind.QUOTED)
 CREDITED = (*USE, JudgementKind.EXPLICIT)
-"""The kinds of judgements that say whether a result was of use."""
+"""The kinds of judgements that say whether a result was useful."""
 
 
 def credit(query: LoggedQuery, judgements: Iterable[Judgement]) -> tuple[float, float]:
-    """Return how many results of `a`, and of `b`, were of use; judgements of other queries do not count.
+    """Return how many results of `a`, and of `b`, were useful; judgements of other queries do not count.
 
-    A result was of use when it was opened or quoted. What a person or an agent said of it stands above that,
-    the judgement stored last: it was used, or is relevant. What a model thinks of it is no use. A result
-    counts once, whatever duplicates it stands for; one that both sides wanted counts for neither, nor does
-    one that a fallback brought.
+    A result was useful if it was opened or quoted. What a person or an agent said about it takes precedence,
+    in the judgement stored last: it was used, or is relevant. A model's opinion does not count. A result
+    counts once, whatever duplicates it represents; one that both sides wanted counts for neither, nor does
+    one from a fallback.
     """
     if query.experiment is None:
         return 0.0, 0.0
@@ -140,7 +140,7 @@ def credit(query: LoggedQuery, judgements: Iterable[Judgement]) -> tuple[float, 
 
 
 def judge(outcomes: Iterable[Outcome], alpha: float = 0.05) -> TestResult:
-    """Return what outcomes tell, taken in their order, up to the first that decides at error rate `alpha`."""
+    """Evaluate outcomes in their order, up to the first that decides at error rate `alpha`."""
     wins: dict[Side | None, int] = {"a": 0, "b": 0, None: 0}
     wealth = 1.0
     for outcome in outcomes:
@@ -162,22 +162,22 @@ def judge(outcomes: Iterable[Outcome], alpha: float = 0.05) -> TestResult:
 
 
 def status_of(record: Experiment, outcomes: Iterable[Outcome]) -> ExperimentStatus:
-    """Return how an experiment stands by its outcomes; those of other experiments are left out.
+    """Return the status of an experiment from its outcomes; those of other experiments are left out.
 
-    They are taken in the order of the queries and count up to the one that decides, and up to `max_queries`.
+    They are taken in the order of the queries and count up to the deciding one, and up to `max_queries`.
     """
     own = sorted((one for one in outcomes if one.experiment_id == record.id), key=lambda one: one.at)
     return ExperimentStatus(record=record, found=judge(own[: record.max_queries], record.alpha))
 
 
 def _useful(query: LoggedQuery, judgements: Iterable[Judgement]) -> Mapping[str, bool]:
-    """Return for each key that anything is known of whether it was of use."""
+    """Return for each key about which anything is known whether it was useful."""
     own = [one for one in judgements if (one.trace_id, one.query_id) == query.key]
-    used = {one.key: True for one in own if one.kind in USE and _tells_use(one)}
-    return used | {one.key: _tells_use(one) for one in own if one.kind is JudgementKind.EXPLICIT}
+    used = {one.key: True for one in own if one.kind in USE and _is_about_use(one)}
+    return used | {one.key: _is_about_use(one) for one in own if one.kind is JudgementKind.EXPLICIT}
 
 
-def _tells_use(judgement: Judgement) -> bool:
+def _is_about_use(judgement: Judgement) -> bool:
     return judgement.was_used or judgement.relevance > RELEVANT
 
 

@@ -17,16 +17,16 @@ from composable_memory_feedback.weights import SAME, WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 _LINES = re.compile(r"(\d+):(\d+)(?::\d+)?")
-"""What stands behind the path in the key of a result; the last is where a piece of a line begins."""
+"""What follows the path in the key of a result; the last part is the offset of a piece of a line."""
 MOST_PLACES = 1000
-"""A question with more known answers than that is a mistake in the file."""
+"""A question with more known answers is assumed to be a mistake in the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldenPlace:
     """A place that answers a question: a file, or lines of it.
 
-    `line` is the first one, from 1, and None for anywhere in the file; `last_line` is None for one line.
+    `line` is the first one, from 1, or None for anywhere in the file; `last_line` is None for a single line.
     """
 
     path: str
@@ -40,7 +40,7 @@ class GoldenPlace:
             raise ValueError(f"lines count from 1 and do not run backwards: {self.line} to {self.last_line}")
 
     def is_in(self, hit: RankedHit) -> bool:
-        """Return whether a result, or a duplicate that it stands for, shows any line of this place."""
+        """Return whether a result, or a duplicate that it represents, shows any line of this place."""
         return any(self._is_at(key) for key in hit.keys)
 
     def _is_at(self, key: str) -> bool:
@@ -52,7 +52,7 @@ class GoldenPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldenQuestion:
-    """A question and all places that are known to answer it."""
+    """A question and all places known to answer it."""
 
     id: str
     question: str
@@ -61,7 +61,7 @@ class GoldenQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldenRecord:
-    """A golden question as it was asked once: with all candidates, so that it can be ranked again."""
+    """A golden question as it was asked once, with all candidates, so that it can be ranked again."""
 
     question: GoldenQuestion
     query: LoggedQuery
@@ -69,7 +69,7 @@ class GoldenRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldenScore:
-    """Means over golden questions, each from 0 to 1; `by_backend` is what each backend reaches alone."""
+    """Means over golden questions, each from 0 to 1; `by_backend` is what each backend achieves alone."""
 
     recall: float
     mrr: float
@@ -80,7 +80,7 @@ class GoldenScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldenComparison:
-    """Golden scores as they were asked, and as proposed; `worse` names the questions whose nDCG falls."""
+    """Golden scores as asked and as proposed; `worse` names the questions whose nDCG falls."""
 
     current: GoldenScore
     proposed: GoldenScore
@@ -96,14 +96,14 @@ class GoldenComparison:
 
 
 def read_questions(path: Path) -> list[GoldenQuestion]:
-    """Read a file of golden questions, one JSON object a line; empty lines are passed over.
+    """Read a file of golden questions, one JSON object per line; empty lines are skipped.
 
     A line has `question` (or `query`), and as `expect` a list of `"path"`, `"path#L3"`, `"path#L3-L5"` or
     `{"path": ..., "line": ..., "last_line": ...}`, or as `qrels` a list of `[path, line]`, where line 0 is
-    the whole file. Without an `id` (or `qid`) a question is called `q<line of the file>`.
+    the whole file. A question without `id` (or `qid`) is called `q<line of the file>`.
 
     Raises:
-        FeedbackError: The file cannot be read, holds no question, or names a line that is no question.
+        FeedbackError: The file cannot be read, has no question, or has an invalid line, which is named.
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
@@ -123,7 +123,7 @@ def read_questions(path: Path) -> list[GoldenQuestion]:
 
 
 def score_hits(hits: Sequence[RankedHit], expected: Sequence[GoldenPlace], k: int) -> GoldenScore:
-    """Score one ranking against the places that are known to answer, reading its first `k` results.
+    """Score the first `k` results of one ranking against the places known to answer.
 
     A place counts once, for the first result that shows it, and a result counts once, however many places it
     shows: two places in one passage are one for nDCG and two for recall.
@@ -148,7 +148,7 @@ def score_hits(hits: Sequence[RankedHit], expected: Sequence[GoldenPlace], k: in
 def score_golden(records: Sequence[GoldenRecord], *, ranker: Ranker, k: int = 10) -> GoldenScore:
     """Score all golden questions under the weights they were asked with.
 
-    What each backend reaches alone is the same under every table: its own candidates, all others dropped.
+    What each backend achieves alone is the same under every table: its own candidates, all others dropped.
     """
     scores = _scores(records, None, ranker, k)
     backends = sorted({one for record in records for one in record.query.backends})
@@ -161,7 +161,7 @@ def compare_golden(
 ) -> GoldenComparison:
     """Score all golden questions under the weights they were asked with, and under a table.
 
-    Without the scores of single backends, which no table changes.
+    The scores of single backends, which no table changes, are left out.
     """
     before = _scores(records, None, ranker, k)
     after = _scores(records, table, ranker, k)
@@ -200,7 +200,7 @@ def _mean(scores: Sequence[GoldenScore]) -> GoldenScore:
 
 _Line = Annotated[int, Field(ge=1, strict=True)]
 _LineOrFile = Annotated[int, Field(ge=0, strict=True)]
-"""As it is written in test collections, where 0 stands for the whole file."""
+"""As in test collections, where 0 stands for the whole file."""
 _Path = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
@@ -213,7 +213,7 @@ class _PlaceModel(BaseModel):
 
 
 class _QuestionModel(BaseModel):
-    """A line of the file; keys that it does not know are notes of whoever wrote it."""
+    """A line of the file; unknown keys are the author's notes."""
 
     model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
 

@@ -1,7 +1,7 @@
-"""Infer judgements from traffic: what was opened or quoted after a search (pure).
+"""Infers judgements from traffic: what was opened or quoted after a search (pure).
 
-Such signals say most about results that were looked at, which those in front are more often; whoever learns
-from them has to allow for the rank, which every judgement tells.
+Such signals say most about results that were looked at, which is more often those at the top; whoever learns
+from them must take the rank into account, which every judgement has.
 """
 
 from collections import defaultdict, deque
@@ -17,14 +17,15 @@ from composable_memory_ops_logs import OpsEvent, TakenFrom
 Conversation: TypeAlias = tuple[str | None, str | None, str]
 """Session key, memory and composite; a composite inside another has conversations of its own."""
 _Read: TypeAlias = tuple[LoggedRead, set[Conversation]]
-"""A read, and the conversations in which it counted for a query already."""
+"""A read, and the conversations in which it already counted for a query."""
 
 
 class Uses:
-    """What reads and answers say of results, of traffic that comes newest first.
+    """Finds what reads and answers imply about results, in traffic that comes newest first.
 
-    So all that followed on a query is known when the query is met, and no query has to be kept. `answers` are
-    further ones, which name the trace of their query. `window` is how long a read may follow on a search.
+    In that order, everything that followed a query is known when the query comes, and no query has to be
+    kept. `answers` are further ones, which name the trace of their query. `window` is how long after a search
+    a read may follow.
     """
 
     def __init__(
@@ -37,27 +38,27 @@ class Uses:
             self._naming[answer.query_trace_id].append(answer)
 
     def judgements(self, traffic: Iterable[TrafficItem]) -> Iterator[Judgement]:
-        """Yield what is said of the results that were shown; at most one judgement of a kind for each.
+        """Yield the implied judgements of shown results; at most one of each kind per result.
 
         Opened: a read of the result's place, or of the place a fact was taken from. It counts for the latest
-        query of each conversation of its session that showed the place, or for those of the trace that the
-        read names. Quoted: an answer that names the trace quotes the place. Either is of relevance 1.
+        query of each conversation in its session that showed the place, or for those of the trace that the
+        read names. Quoted: an answer that names the trace quotes the place. Either has relevance 1.
         """
         for item in traffic:
             if isinstance(item, LoggedQuery):
-                yield from self._said_of(item)
+                yield from self._judgements_of(item)
             elif item.query_trace_id is not None:
                 self._naming[item.query_trace_id].append(item)
             elif isinstance(item, LoggedRead):
                 self._reads[item.session_key].append((item, set()))
 
-    def may_tell_of(self, start: OpsEvent, _rest: Sequence[OpsEvent]) -> bool:
-        """Return whether anything may follow on a query; of others its lines need not be read."""
+    def may_have_followers(self, start: OpsEvent, _rest: Sequence[OpsEvent]) -> bool:
+        """Return whether anything may have followed a query; otherwise its lines need not be read."""
         if not isinstance(start.session_key, str | None):
-            return True  # such a line is counted
+            return True  # an invalid line has to be counted
         return start.trace_id in self._naming or any(True for _ in self._after(start.ts, start.session_key))
 
-    def _said_of(self, query: LoggedQuery) -> Iterator[Judgement]:
+    def _judgements_of(self, query: LoggedQuery) -> Iterator[Judgement]:
         signs: dict[tuple[int, JudgementKind], datetime] = {}
         shown = [*enumerate(_places_of(query), 1)]
 
@@ -82,15 +83,15 @@ class Uses:
             yield query.judged(query.shown[rank - 1], kind, at=at, relevance=1.0, was_used=True)
 
     def _after(self, at: datetime, session_key: str | None) -> Iterator[_Read]:
-        """Yield the reads of a session within the window after a moment; the last that is kept goes by."""
+        """Yield the reads of a session within the window after a moment, and drop reads that are too late."""
         reads = self._reads[session_key]
-        while reads and reads[0][0].at > at + 2 * self._window:  # lines may be a little out of order
+        while reads and reads[0][0].at > at + 2 * self._window:  # lines may be slightly out of order
             reads.popleft()
         return (one for one in reads if at <= one[0].at <= at + self._window)
 
 
 def _places_of(query: LoggedQuery) -> list[Sequence[TakenFrom]]:
-    """Return the places that each result of a query stands at and, where it is a fact, was taken from."""
+    """Return for each result of a query its place and, if it is a fact, the place it was taken from."""
     origins = {
         one.key: one.origin for found in query.lists for one in found.candidates if one.origin is not None
     }

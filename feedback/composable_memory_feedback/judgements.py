@@ -1,4 +1,4 @@
-"""Judgements: how well one result answered one query, who says so, and how much that tells."""
+"""Judgements: how well one result answered one query, who says so, and how much that counts."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -14,11 +14,11 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 QueryKey: TypeAlias = tuple[str, str]
 """The trace id and the query id."""
 RELEVANT = 0.5
-"""A result is relevant when its relevance is greater."""
+"""A result is relevant if its relevance is greater."""
 
 
 class JudgementKind(StrEnum):
-    """Who or what says how well a result answered."""
+    """Who or what judged how well a result answered."""
 
     EXPLICIT = "explicit"
     """A person or an agent said so."""
@@ -27,13 +27,13 @@ class JudgementKind(StrEnum):
     OPENED = "opened"
     """It was read after the search."""
     QUOTED = "quoted"
-    """Its words stand in the answer that was given."""
+    """Its words are in the answer that was given."""
     REQUERIED = "requeried"
-    """The question was put again in other words. Found in stores of earlier versions alone."""
+    """The question was asked again in other words. Only found in stores of earlier versions."""
 
     @property
     def is_implicit(self) -> bool:
-        """Return whether it was inferred from what happened; such signals depend on the place of a result."""
+        """Return whether it was inferred from use; such signals depend on the rank of a result."""
         return self in (JudgementKind.OPENED, JudgementKind.QUOTED, JudgementKind.REQUERIED)
 
 
@@ -41,9 +41,9 @@ class JudgementKind(StrEnum):
 class Judgement:
     """How relevant one result was to its query, from 0 to 1.
 
-    The place of the result is the passage that was delivered; `rank` is where it stood, from 1, or the place
-    after the last for what was found and not delivered. `backend` is who brought it, or None where a fallback
-    did, whom the judgement says nothing about.
+    The place of the result is the delivered passage; `rank` is its 1-based rank, or the one after the last
+    for a candidate that was not delivered. `backend` is the one that returned it, or None if a fallback did,
+    about which the judgement says nothing.
     """
 
     trace_id: str
@@ -62,7 +62,7 @@ class Judgement:
     by: str = ""
     """The model, or the person, that judged."""
     start_char: int = 0
-    """Where in its first line a piece of a long line begins."""
+    """The offset in its first line of a piece of a long line."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.relevance <= 1.0:
@@ -70,22 +70,22 @@ class Judgement:
 
     @property
     def key(self) -> str:
-        """Return `path:start_line:end_line`, and `:start_char` for a piece that begins within a line."""
+        """Return `path:start_line:end_line`, with `:start_char` for a piece that does not begin its line."""
         return place_key(self.path, self.start_line, self.end_line, self.start_char)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """One call of a model that judged one query: what came of it, and what it cost.
+    """One call of a model that judged one query: its outcome and its cost.
 
-    `precision` and `mean_relevance` are over the results that were judged, 0 where none was. `error` says why
-    a call brought no judgements.
+    `precision` and `mean_relevance` are over the judged results, 0 if there are none. `error` says why a call
+    brought no judgements.
     """
 
     trace_id: str
     query_id: str
     query: str
-    """The beginning of the question, without secrets."""
+    """The beginning of the question, with secrets masked."""
     at: datetime
     model: str
     precision: float = 0.0
@@ -100,10 +100,10 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendRecord:
-    """How the results of a backend did in judged queries.
+    """How well the results of a backend did in judged queries.
 
-    `precision` (the share of relevant results) and `mean_relevance` are means over the queries, each from
-    0 to 1; `used` and `results` are sums over them.
+    `precision` (the share of relevant results) and `mean_relevance` are means over the queries, each from 0
+    to 1; `used` and `results` are sums over them.
     """
 
     queries: int
@@ -124,7 +124,7 @@ class BackendDay(BackendRecord):
 
 
 def total_of(days: Iterable[BackendDay]) -> BackendRecord:
-    """Sum up several days; the means are 0 where there is no query."""
+    """Sum up several days; the means are 0 without queries."""
     days = [*days]
     queries = sum(one.queries for one in days)
     return BackendRecord(
@@ -137,10 +137,10 @@ def total_of(days: Iterable[BackendDay]) -> BackendRecord:
 
 
 def backend_days(judgements: Iterable[Judgement]) -> list[BackendDay]:
-    """Return how backends did, day by day, by judgements in the order in which they were stored.
+    """Return how backends did, day by day, from judgements in the order in which they were stored.
 
-    A query counts on the day of its latest judgement. What was inferred from use is left out: used results
-    are nearly always relevant, so it says little of quality.
+    A query counts on the day of its latest judgement. Judgements inferred from use are left out: used results
+    are nearly always relevant, so they say little about quality.
     """
     by_query: defaultdict[tuple[str, str, str], list[Judgement]] = defaultdict(list)
     for one in judgements:
@@ -154,7 +154,7 @@ def backend_days(judgements: Iterable[Judgement]) -> list[BackendDay]:
 
 
 def _day(day: date, backend: str, intent: IntentKind, queries: Sequence[Sequence[Judgement]]) -> BackendDay:
-    """Return the figures of a day; of several judgements of a result the latest one of a person counts."""
+    """Return the figures of a day; of several judgements of a result, the latest by a person counts."""
     relevances = []
     for judgements in queries:
         by_weight = sorted(judgements, key=lambda one: one.kind is JudgementKind.EXPLICIT)

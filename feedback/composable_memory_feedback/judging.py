@@ -1,4 +1,4 @@
-"""Judge one logged query with a language model, within an hourly quota, and store the result."""
+"""Judges one logged query with a language model, within an hourly quota, and stores the result."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -71,7 +71,7 @@ SCHEMA_NAME = "search_judgments"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgingPrompt:
-    """The question, and its results in the order of the numbers that the model knows them by."""
+    """The prompt, and its results in the order of the numbers by which the model knows them."""
 
     user: str
     hits: tuple[RankedHit, ...]
@@ -84,10 +84,10 @@ def judging_prompt(
     answer: str | None,
     hits: Sequence[RankedHit] | None = None,
 ) -> JudgingPrompt:
-    """Return what to ask about the first of `hits`, by default the results that a query showed.
+    """Return the prompt about the first of `hits`, by default the results that a query showed.
 
-    `texts` holds the texts of results by their keys. Where one is missing, the log's preview takes its
-    place; a result without either is not asked about. Secrets are masked in everything.
+    `texts` maps keys of results to their texts. For a missing one the log's preview is used; a result without
+    either is left out. Secrets are masked in everything.
     """
     notes = _notes(query, query.shown if hits is None else hits, texts)
     question = clean(query.query, MAX_QUERY_CHARS)
@@ -105,9 +105,10 @@ def judging_prompt(
 
 
 def judging_schema(results: int) -> dict[str, JsonValue]:
-    """Return the form of a reply about so many results.
+    """Return the JSON schema of a reply about this many results.
 
-    That each is judged once keeps small models, whose words a grammar confines, from going on without end.
+    Requiring exactly one judgement of each keeps small models, constrained by a grammar, from going on
+    without end.
     """
     entry = object_schema(
         {
@@ -141,7 +142,7 @@ def _heading(number: int, hit: RankedHit) -> str:
 
 MAX_RATIONALE_CHARS = 300
 MAX_ITEMS = 200
-"""How many entries of a reply are looked at; ten are expected."""
+"""How many entries of a reply to read; ten are expected."""
 
 
 def _to_share(relevance: float) -> float:
@@ -153,7 +154,7 @@ def _to_words(rationale: object) -> str:
 
 
 class ResultVerdict(BaseModel):
-    """What the model says of the result with this number, from 0; `relevance` is from 0 to 1."""
+    """The model's judgement of the result with this 0-based number; `relevance` is from 0 to 1."""
 
     model_config = ConfigDict(frozen=True, validate_by_name=True, validate_by_alias=True)
 
@@ -164,10 +165,10 @@ class ResultVerdict(BaseModel):
 
 
 def read_reply(text: str, *, results: int) -> list[ResultVerdict]:
-    """Return what a reply says about so many results, in their order.
+    """Parse a reply about this many results, in their order.
 
-    Relevance outside of 0 to 1 is moved to the nearer end. An entry is left out that has no finite
-    relevance, that speaks of a result which is not there, or of one that was judged further up.
+    Relevance outside 0 to 1 is clipped. Entries are left out that have no finite relevance, or are about a
+    result that does not exist or was already judged.
 
     Raises:
         UnusableReply: it judges none of the results.
@@ -194,9 +195,9 @@ EvaluationState = Literal["judged", "failed", "quota-used-up", "nothing-to-judge
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationOutcome:
-    """What came of it. `problem` says why there are no judgements, in every state but `judged`.
+    """The outcome. `problem` says why there are no judgements, in every state but `judged`.
 
-    `evaluation` is what was written down; None where the model was not asked.
+    `evaluation` is what was stored; None if the model was not asked.
     """
 
     state: EvaluationState
@@ -206,9 +207,9 @@ class EvaluationOutcome:
 
 
 class Evaluator:
-    """Judges queries with a model, at most `per_hour` in any hour, over all processes with the same store.
+    """Judges queries with a model, at most `per_hour` in any hour, across all processes with the same store.
 
-    The calls of the store block, so they are made in threads.
+    The store's calls block, so they are made in threads.
     """
 
     def __init__(
@@ -232,14 +233,14 @@ class Evaluator:
         answer: str | None,
         hits: Sequence[RankedHit] | None = None,
     ) -> EvaluationOutcome:
-        """Ask the model once about the first of `hits`, by default what a query showed; store what it says.
+        """Ask the model once about the first of `hits`, by default what a query showed; store its answer.
 
-        `texts` holds the texts of results by their keys, `path:start:end`; `answer` is what was answered
-        with them, where that is known. A call that fails counts towards the quota, so that a broken endpoint
-        is not asked without end; so does one that is cancelled.
+        `texts` maps keys of results, `path:start:end`, to their texts; `answer` is what was answered with
+        them, if known. A call that fails counts towards the quota, so that a broken endpoint is not asked
+        without end; so does one that is cancelled.
 
         Raises:
-            FeedbackError: the store cannot be read or written. That the model fails is an outcome.
+            FeedbackError: the store cannot be read or written. A failure of the model is an outcome.
         """
         prompt = judging_prompt(query, texts=texts, answer=answer, hits=hits)
         if not prompt.hits:
@@ -299,7 +300,7 @@ class Evaluator:
         return EvaluationOutcome(state=state, judgements=judgements, evaluation=evaluation, problem=problem)
 
     def _record(self, number: int, outcome: EvaluationOutcome) -> None:
-        """Write both down in one thread, so that a cancellation cannot come between them."""
+        """Store both in one thread, so that a cancellation cannot come between them."""
         assert outcome.evaluation is not None
         if outcome.judgements:
             self._store.add(outcome.judgements)

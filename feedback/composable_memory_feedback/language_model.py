@@ -1,4 +1,4 @@
-"""What goes to a language model and what comes back from it, whoever carries it; no network in here."""
+"""The input and output of a language model, however it is called; no network here."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -12,12 +12,12 @@ from composable_memory_ops_logs.events import JsonValue
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 SHORT_TEXT: Mapping[str, JsonValue] = {"type": "string", "maxLength": 300}
-"""A text in the form of a reply; without a longest length small models write until they are cut off."""
+"""Schema of a text in a reply; without a maximum length small models write until they are cut off."""
 FENCE = "```"
 MAX_FENCED_BLOCKS = 8
-"""How many fenced blocks of an answer are looked at: one is expected."""
+"""How many fenced blocks of an answer to examine: one is expected."""
 MAX_STARTS = 100
-"""At how many opening braces an object is looked for; text with thousands of them would take seconds."""
+"""At how many opening braces to look for an object; text with thousands of them would take seconds."""
 MARK_CHARS = 12
 
 _DECODER = json.JSONDecoder(strict=False)
@@ -25,7 +25,7 @@ _DECODER = json.JSONDecoder(strict=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatReply:
-    """What a model said, and what that cost; `is_whole` is false where it was cut off at the limit."""
+    """A model's answer and its cost; `is_whole` is false if it was cut off at the limit."""
 
     text: str
     input_tokens: int
@@ -36,7 +36,7 @@ class ChatReply:
 
 
 class LanguageModel(Protocol):
-    """Answers one question at a time; several may be under way."""
+    """Answers questions, possibly several concurrently."""
 
     @property
     def model(self) -> str:
@@ -51,18 +51,18 @@ class LanguageModel(Protocol):
         schema: Mapping[str, JsonValue] | None = None,
         schema_name: str = "answer",
     ) -> ChatReply:
-        """Return the answer; with a JSON schema one that follows it, if the model is able to.
+        """Return the answer; with a JSON schema, one that follows it if the model is able to.
 
         Raises:
-            FeedbackError: there is no answer, and why.
+            FeedbackError: why there is no answer.
         """
         ...
 
 
 class Fence:
-    """Shows a model where data begins and ends, by a mark that stands nowhere in the data.
+    """Shows a model where data begins and ends, by a mark that does not occur in the data.
 
-    So no text can end its own block and go on as if it were part of the question.
+    So no text can end its own block and pose as part of the question.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -72,24 +72,24 @@ class Fence:
         self.mark = next(mark for mark in marks if mark not in joined)
 
     def around(self, name: str, text: str) -> str:
-        """Return the text as a block of this name."""
+        """Return the text as a block with this name."""
         return f"<{name} {self.mark}>\n{text}\n</{name} {self.mark}>"
 
 
 def clean(text: str, limit: int) -> str:
-    """Return the text without secrets and control characters, and not longer than `limit`; lines stay."""
+    """Return the text without secrets and control characters, at most `limit` long; line breaks stay."""
     shown = "".join(_shown(character) for character in redact(text))
     return _cut(shown.strip(), limit)
 
 
 def one_line(text: str, limit: int) -> str:
-    """Return the text without secrets and control characters, in one line not longer than `limit`."""
+    """Return the text without secrets and control characters, on one line at most `limit` long."""
     shown = "".join(one if one.isprintable() else " " for one in redact(text))
     return _cut(" ".join(shown.split()), limit)
 
 
 def object_schema(properties: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return the schema of an object that has all of these properties, and no others."""
+    """Return the schema of an object with exactly these properties."""
     return {
         "type": "object",
         "additionalProperties": False,
@@ -99,14 +99,14 @@ def object_schema(properties: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 class UnusableReply(Exception):
-    """Why what a model said is refused, in words for people."""
+    """Why a model's reply is refused, in words for people."""
 
 
 def json_object_in(text: str) -> dict[str, object] | None:
-    """Return the first JSON object in a model's answer that is not part of another one; fenced ones first.
+    """Return the first JSON object in a model's answer that is not part of another; fenced ones first.
 
-    What a model thought aloud before it answered is left out. None where there is no object; one that is
-    nested too deeply counts as none. Numbers may be infinite or none at all, as JSON of models has them.
+    What a model thought aloud before answering is ignored. None if there is no object, or it is nested too
+    deeply. Numbers may be infinite or NaN, as models write them.
     """
     answer = text.rpartition("</think>")[2]
     for piece in (*answer.split(FENCE, 2 * MAX_FENCED_BLOCKS)[1::2], answer):

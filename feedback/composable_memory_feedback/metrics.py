@@ -17,7 +17,7 @@ class Interval:
 
     @property
     def verdict(self) -> str:
-        """Return what a difference with this interval is: better, worse, or not clear."""
+        """Return what a difference with this interval means: better, worse, or not clear."""
         if self.low > 0.0:
             return "better"
         return "worse" if self.high < 0.0 else "no clear difference"
@@ -26,16 +26,16 @@ class Interval:
 def dcg(gains: Sequence[float], k: int) -> float:
     """Return the discounted cumulative gain of the first `k`: the sum of gain / log2(rank + 1).
 
-    Linear gains, as Järvelin and Kekäläinen (2002) have them, so that a relevance of 0.5 counts half.
+    Gains are linear, as in Järvelin and Kekäläinen (2002), so a relevance of 0.5 counts half.
     """
     return sum(gain / log2(place + 2) for place, gain in enumerate(gains[: max(k, 0)]))
 
 
 def ndcg(gains: Sequence[float], ideal: Iterable[float], k: int) -> float:
-    """Return the discounted gain of a ranking over the largest that `ideal` allows; 0 where that is 0.
+    """Return the discounted gain of a ranking over the largest that `ideal` allows; 0 if that is 0.
 
-    `gains` stand in the order of the ranking, `ideal` holds all the gains there are, in any order. The
-    measure is in [0, 1] as long as the gains are among the ideal ones.
+    `gains` are in the order of the ranking, `ideal` has all the gains there are, in any order. The result is
+    in [0, 1] as long as the gains are among the ideal ones.
     """
     best = dcg(nlargest(max(k, 0), ideal), k)
     return dcg(gains, k) / best if best > 0.0 else 0.0

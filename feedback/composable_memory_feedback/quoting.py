@@ -1,6 +1,6 @@
-"""Find which results an answer quotes (pure).
+"""Finds which results an answer quotes (pure).
 
-Runs of equal words are what plagiarism detection goes by: eight in a row are hardly ever chance.
+As in plagiarism detection, by runs of equal words: eight in a row are hardly ever chance.
 """
 
 import re
@@ -13,11 +13,11 @@ from composable_memory_ops_logs import TakenFrom
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 RUN_WORDS = 8
-"""So many words in a row of a result, or more, make a quotation."""
+"""At least this many consecutive words of a result make a quotation."""
 RUN_CHARS = 24
-"""As many characters do, in scripts that put no spaces between words."""
+"""The same in characters, for scripts without spaces between words."""
 MAX_ANSWER_CHARS = 200_000
-"""Of a longer answer, only so much is looked at."""
+"""Only this much of a longer answer is read."""
 _MIN_IDENTIFIER_CHARS = 6
 
 _TOKEN = re.compile(r"\w[\w./:@+-]*\w")
@@ -25,7 +25,7 @@ _LINES = r"(#L|:)(\d{1,9})(?:-L?(\d{1,9}))?(?::(\d{1,9}))?"
 
 
 class ShownText(NamedTuple):
-    """A result as it was shown to whoever answered: its place, lines 0 where not known, and its text."""
+    """A result as it was shown to whoever answered: its place, with lines 0 if unknown, and its text."""
 
     place: TakenFrom
     text: str
@@ -34,10 +34,10 @@ class ShownText(NamedTuple):
 def quoted_places(answer: str, shown: Sequence[ShownText], *, question: str = "") -> list[TakenFrom]:
     """Return the places of the results that an answer quotes, in the order of `shown`.
 
-    A result is quoted when the answer has `RUN_WORDS` words of it in a row, or `RUN_CHARS` characters in a
-    script without spaces; when it cites its lines, as in `notes/a.md#L3-L5`, or the path of a result without
-    lines; or when it has an identifier, such as `ERR_4711`, that no other result and not the question has.
-    Upper case and punctuation do not matter, save in paths.
+    A result is quoted if the answer has `RUN_WORDS` consecutive words of it, or `RUN_CHARS` characters in a
+    script without spaces; if it cites its lines, as in `notes/a.md#L3-L5`, or the path of a result without
+    lines; or if it has an identifier, such as `ERR_4711`, that is in no other result and not in the question.
+    Case and punctuation are ignored, except in paths.
     """
     said = _Said.of(answer[:MAX_ANSWER_CHARS])
     identifiers = [frozenset(_identifiers(one.text)) for one in shown]
@@ -53,7 +53,7 @@ def quoted_places(answer: str, shown: Sequence[ShownText], *, question: str = ""
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """An answer, split up in the ways in which it is compared."""
+    """An answer, split in the ways in which it is compared."""
 
     text: str
     runs: frozenset[tuple[str, ...]]
@@ -73,7 +73,7 @@ class _Said:
         )
 
     def cites(self, place: TakenFrom) -> bool:
-        """Return whether the answer names lines of a place, or a place that has no lines."""
+        """Return whether the answer cites lines of a place, or a place without lines."""
         if not place.path or place.path not in self.text:
             return False
         lines = _LINES if place.start_line > 0 else r"(?![\w/-])"
@@ -121,8 +121,8 @@ def _identifiers(text: str) -> Iterator[str]:
 
 
 def _is_identifier(token: str) -> bool:
-    """Return whether a token seems to name one thing: digits among letters, `a_b`, `aB`, an address."""
-    if is_unspaced(token):  # a phrase, then
+    """Return whether a token seems to name one thing: digits among letters, `a_b`, `aB`, a URL."""
+    if is_unspaced(token):  # then it is a phrase
         return False
     has_letters = any(map(str.isalpha, token))
     has_digits = any(map(str.isdigit, token))
@@ -141,15 +141,15 @@ _UNSPACED = re.compile(
 
 
 def normal(text: str) -> str:
-    """Return a text in one of the ways in which Unicode can write it; its case is kept."""
+    """Normalise the Unicode form of a text; case is kept."""
     return unicodedata.normalize("NFKC", text)
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text in lower case; where a script has no spaces, whole phrases."""
+    """Return the words of a text in lower case; in a script without spaces, whole phrases."""
     return _WORD.findall(normal(text).casefold())
 
 
 def is_unspaced(text: str) -> bool:
-    """Return whether a text has letters of a script that puts no spaces between words."""
+    """Return whether a text has letters of a script without spaces between words."""
     return _UNSPACED.search(text) is not None

@@ -1,4 +1,4 @@
-"""Rank logged queries as they were and under a change: where results go, and what judgements say of it."""
+"""Replays logged queries unchanged and with a change: how results move, and what judgements say about it."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -13,19 +13,19 @@ from composable_memory_feedback.weights import SAME, IntentKind, WeightTable
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 LEAST_CASES = 10
-"""An interval over fewer judged queries says nothing that a gate could stand on."""
+"""An interval over fewer judged queries is no basis for a gate."""
 _SLACK = 100
-"""So many more queries are gathered before the less important ones are let go."""
+"""How many more queries to collect before dropping the less important ones."""
 ALLOWANCE = 0.5
-"""How far what unjudged results are estimated to contribute may be wrong, as a share of it."""
+"""How far the estimated contribution of unjudged results may be wrong, as a share of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyChange:
-    """What differs from the policy that was logged; what is None stays as it was.
+    """A change to the logged policy; None leaves a part as it was.
 
-    `table` gives every backend its weight for the kind of the question. `dropped` names further backends that
-    count as if they had not answered. `calibration` is a method for the scores of all backends.
+    `table` gives every backend its weight for the kind of the question. `dropped` names more backends to
+    treat as if they had not answered. `calibration` is a method for the scores of all backends.
     """
 
     table: WeightTable | None = None
@@ -38,7 +38,7 @@ class PolicyChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A result that stands elsewhere after a change; places count from 1, None is outside the top k."""
+    """A result that has another rank after a change; ranks count from 1, None is outside the top k."""
 
     hit: RankedHit
     before: int | None
@@ -46,7 +46,7 @@ class Move:
 
     @property
     def kind(self) -> Literal["up", "down", "in", "out"]:
-        """Return where it went."""
+        """Return the direction of the move."""
         if self.before is None:
             return "in"
         if self.after is None:
@@ -58,8 +58,8 @@ class Move:
 class QueryReplay:
     """One query before and after a change, cut to the top k.
 
-    `moves` stand in the order after the change, what is out last. The nDCG values are None where the query
-    was not judged.
+    `moves` are in the order after the change, results that left come last. The nDCG values are None if the
+    query was not judged.
     """
 
     query: LoggedQuery
@@ -71,7 +71,7 @@ class QueryReplay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What the judgements say of a change; means and differences are of nDCG.
+    """What the judgements say about a change; means and differences are of nDCG.
 
     `coverage` is the share of the top k after the change that was judged; the rest is estimated.
     """
@@ -86,11 +86,11 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayReport:
-    """Logged queries under a change; `judged` is None where none of them was judged.
+    """Logged queries with a change; `judged` is None if none of them was judged.
 
-    Of `total` queries that the log tells completely, the top k of `changed` ones changed; `queries` holds
-    those that were to be kept. `not_reproduced` are the traces of those that did not give the logged ranking
-    to the byte when they were ranked as then. `incomplete` counts, by reason, what could not be used.
+    Of `total` queries that are complete in the log, the top k of `changed` ones changed; `queries` has those
+    that were to be kept. `not_reproduced` are the traces of queries whose unchanged ranking differs from the
+    logged one. `incomplete` counts, by reason, what could not be used.
     """
 
     change: PolicyChange
@@ -110,7 +110,7 @@ class ReplayReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateVerdict:
-    """Whether a candidate may follow a baseline: what the judgements say of it, and the reason in words."""
+    """Whether a candidate may replace a baseline: the judgements of it, and the reason in words."""
 
     passed: bool
     judged: Judged
@@ -118,7 +118,7 @@ class GateVerdict:
 
 
 def changed(query: LoggedQuery, change: PolicyChange) -> RankingPolicy:
-    """Return the policy of a query with a change made to it."""
+    """Return the policy of a query with a change applied."""
     policy = query.policy if change.table is None else query.under(change.table)
     return replace(
         policy,
@@ -133,12 +133,12 @@ def changed(query: LoggedQuery, change: PolicyChange) -> RankingPolicy:
 def replay(
     queries: Iterable[LoggedQuery | Case], change: PolicyChange, *, ranker: Ranker, k: int = 10, keep: int
 ) -> ReplayReport:
-    """Rank logged queries anew, as they were and under a change, and compare.
+    """Rank logged queries again, unchanged and with a change, and compare.
 
-    Both rankings come from the ranker, so that a query that was served from two tables is compared with what
-    its policy says and not with the mixture that was shown. Those that come as a case are scored. The queries
-    are taken one by one and may be more than fit into memory: the report holds only `keep` of those that
-    change, the most important first.
+    Both rankings come from the ranker, so that a query served from two tables is compared with what its
+    policy says, not with the interleaved list that was shown. Queries given as a case are scored. The queries
+    are taken one by one and may not fit into memory: the report keeps only the `keep` most important ones
+    that change.
 
     Raises:
         FeedbackError: The change names a backend that none of the queries asked.
@@ -166,7 +166,7 @@ def replay(
             found.append(one)
             if len(found) > 2 * keep + _SLACK:
                 found = by_importance(found)[:keep]
-    _refuse_strangers(backends, change)
+    _refuse_unknown_backends(backends, change)
     judged = None
     if cases:
         order = sorted(range(len(cases)), key=lambda at: cases[at].query.at)
@@ -184,11 +184,11 @@ def replay(
 
 
 def compared(query: LoggedQuery, before: Sequence[RankedHit], after: Sequence[RankedHit]) -> QueryReplay:
-    """Compare two rankings of a query; results are the same when they share a key.
+    """Compare two rankings of a query; results are the same if they share a key.
 
     A result may be represented by another of its duplicates, so its own key is tried before the others'.
     """
-    came_from = _came_from([one.keys for one in before], [one.keys for one in after])
+    came_from = _index_before([one.keys for one in before], [one.keys for one in after])
     return QueryReplay(
         query=query,
         after=tuple(after),
@@ -197,7 +197,7 @@ def compared(query: LoggedQuery, before: Sequence[RankedHit], after: Sequence[Ra
 
 
 def by_importance(queries: Iterable[QueryReplay]) -> list[QueryReplay]:
-    """Return the queries that change: first by how much nDCG does, then by how many results move."""
+    """Return the queries that change: by the change of nDCG, then by the number of results that move."""
 
     def importance(one: QueryReplay) -> tuple[float, int, float]:
         gain = (one.ndcg_after or 0.0) - (one.ndcg_before or 0.0)
@@ -215,13 +215,14 @@ def gate(
     k: int = 10,
     tolerance: float = 0.0,
 ) -> GateVerdict:
-    """Return whether a candidate may follow a baseline: not if the 95 % interval reaches below -`tolerance`.
+    """Return whether a candidate may replace a baseline: not if the 95 % interval reaches below -`tolerance`.
 
-    `tolerance` is in nDCG. A candidate that ranks as the baseline does passes.
+    `tolerance` is in nDCG. A candidate that ranks like the baseline passes.
 
     Raises:
         FeedbackError: There are fewer than `LEAST_CASES` judged queries, or none asked a backend that a
-            change names.
+        change
+            names.
     """
     if len(cases) < LEAST_CASES:
         raise FeedbackError(
@@ -231,7 +232,7 @@ def gate(
         )
     backends = {one for case in cases for one in case.query.backends}
     for change in (baseline, candidate):
-        _refuse_strangers(backends, change)
+        _refuse_unknown_backends(backends, change)
     pairs = []
     for case in cases:
         before, after = (ranker(case.query, changed(case.query, one)) for one in (baseline, candidate))
@@ -241,8 +242,8 @@ def gate(
     return GateVerdict(passed=passed, judged=judged, reason=_reason(passed, judged, tolerance))
 
 
-def _came_from(before: Sequence[Sequence[str]], after: Sequence[Sequence[str]]) -> dict[int, int]:
-    """Return by place after where each common result, of these keys, stood before, both from 0."""
+def _index_before(before: Sequence[Sequence[str]], after: Sequence[Sequence[str]]) -> dict[int, int]:
+    """Map the index of each common result after to its index before, given the keys of results."""
     free = dict(enumerate(before))
     found: dict[int, int] = {}
 
@@ -263,7 +264,7 @@ def _came_from(before: Sequence[Sequence[str]], after: Sequence[Sequence[str]]) 
 def _moves(
     before: Sequence[RankedHit], after: Sequence[RankedHit], came_from: dict[int, int]
 ) -> Iterator[Move]:
-    """Yield what moved in the order after, then what is out in the order before."""
+    """Yield the moved results in the order after, then those that left in the order before."""
     for place, hit in enumerate(after):
         old = came_from.get(place)
         if old != place:
@@ -274,7 +275,7 @@ def _moves(
             yield Move(hit=hit, before=place + 1, after=None)
 
 
-def _refuse_strangers(known: Collection[str], change: PolicyChange) -> None:
+def _refuse_unknown_backends(known: Collection[str], change: PolicyChange) -> None:
     strangers = sorted(change.dropped.difference(known)) if known else []
     if strangers:
         raise FeedbackError(
@@ -287,7 +288,7 @@ def _refuse_strangers(known: Collection[str], change: PolicyChange) -> None:
 def _judged(
     cases: Sequence[Case], pairs: Sequence[Rankings], ranker: Ranker, k: int
 ) -> tuple[Judged, list[QueryReplay]]:
-    """Return what the judgements say of a change, and the queries that it changes with their scores."""
+    """Return what the judgements say about a change, and the queries that it changes with their scores."""
     found = compare(cases, pairs, worths=worths_of(cases, ranker), k=k)
     total = float(found.weights.sum())
     judged = Judged(
@@ -308,7 +309,7 @@ def _judged(
 
 
 def _coverage(cases: Sequence[Case], pairs: Sequence[Rankings]) -> float:
-    """Return the share of what stands there after a change that was judged."""
+    """Return the share of the results after a change that was judged."""
     known = [
         sum(any(key in case.evidence for key in hit.keys) for hit in after) / len(after) if after else 1.0
         for case, (_, after) in zip(cases, pairs, strict=True)

@@ -1,13 +1,13 @@
-"""Reads the `Retry-After` header; stands here because the core and its adapters may import it as well."""
+"""Parses the `Retry-After` header; in this package so that the core and its adapters can import it too."""
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 
 def retry_after_s(value: str | None, now: datetime) -> float | None:
-    """Return how many seconds from `now` a `Retry-After` header asks to wait; None if it cannot be read.
+    """Return how many seconds from `now` a `Retry-After` header asks to wait; None if it is invalid.
 
-    The header holds whole seconds or a date (RFC 9110, 10.2.3). A date in the past asks for nothing: 0.
+    The header has whole seconds or a date (RFC 9110, 10.2.3). A date in the past means 0.
     """
     text = (value or "").strip()
     if text.isascii() and text.isdigit():

@@ -1,4 +1,4 @@
-"""Weights of the backends for each kind of question: a versioned table, which every logged ranking names."""
+"""Weights of the backends for each kind of question: a versioned table, named by every logged ranking."""
 
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import field
@@ -13,20 +13,20 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 
 class IntentKind(StrEnum):
-    """What a question is mostly about, by what its words name."""
+    """What a question is mostly about, by the words in it."""
 
     TIME = "time"
-    """It speaks of a time, such as "last week"."""
+    """It mentions a time, such as "last week"."""
     TOPIC = "topic"
     """It names a topic, as in "about the greenhouse" or "#outage"."""
     ENTITY = "entity"
     """It names something: a person, a file, a product."""
     GENERAL = "general"
-    """It names none of these."""
+    """None of these."""
 
 
 def intent_kind(*, entities: Sized, topics: Sized, time_hints: Sized) -> IntentKind:
-    """Return the kind of a question; where several would fit, a time goes before a topic before a name."""
+    """Return the kind of a question; if several fit, time takes precedence over topic over entity."""
     if len(time_hints):
         return IntentKind.TIME
     if len(topics):
@@ -36,7 +36,7 @@ def intent_kind(*, entities: Sized, topics: Sized, time_hints: Sized) -> IntentK
 
 DEFAULT_WEIGHT = 1.0
 SAME = 1e-9
-"""Weights, and scores, that differ by less are equal; it covers what floating point loses."""
+"""Weights, and scores, that differ by less are equal; covers rounding errors."""
 
 
 def is_weight(value: float) -> bool:
@@ -48,8 +48,8 @@ def is_weight(value: float) -> bool:
 class WeightTable:
     """One weight per backend, at least 0; a backend that is not listed has `DEFAULT_WEIGHT`.
 
-    `by_intent` holds what differs for questions of one kind; what it does not list is as in `weights`.
-    A backend of weight 0 is asked and logged, and none of its results is returned. Only the proportions of
+    `by_intent` has what differs for questions of one kind; what it does not list is as in `weights`. A
+    backend with weight 0 is asked and logged, but none of its results is returned. Only the proportions of
     weights matter to a ranking.
     """
 
@@ -71,13 +71,13 @@ class WeightTable:
     def of(self, backend_id: str, kind: IntentKind | None = None) -> float:
         """Return the weight of a backend for questions of a kind."""
         own = self.by_intent.get(kind, {}) if kind is not None else {}
-        # Written as 1 and read back as 1.0, a weight would not give the same bytes again.
+        # A float: a weight written as 1 and read back as 1.0 would not give the same bytes again.
         return float(own.get(backend_id, self[backend_id]))
 
     def proportions(self, backends: Sequence[str], kind: IntentKind | None = None) -> dict[str, float]:
         """Return the weights for questions of a kind with the heaviest of `backends` as 1; only that ranks.
 
-        All are 0 where every weight is 0.
+        All are 0 if every weight is 0.
         """
         weights = {one: self.of(one, kind) for one in backends}
         heaviest = max(weights.values(), default=0.0) or 1.0
@@ -92,7 +92,7 @@ class WeightTable:
         reason: str = "settings",
         made_at: datetime | None = None,
     ) -> "WeightTable":
-        """Return a table for weights that were set by hand; equal weights have equal versions."""
+        """Return a table of weights set by hand; equal weights have equal versions."""
         by_intent = by_intent or {}
         text = ";".join(f"{kind}:{_as_text(table)}" for kind, table in sorted(by_intent.items()))
         text = _as_text(weights) + (f";{text}" if text else "")
@@ -110,9 +110,9 @@ WeightAction = Literal["adopt", "rollback", "reset"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightChange:
-    """One line of the history of weights: `table` came into force, None for the weights of the settings.
+    """One entry in the history of weights: `table` became active, None for the weights of the settings.
 
-    `base` are the weights that the settings had then, and `replaced` is the version that went out of force.
+    `base` are the weights that the settings had then, and `replaced` is the version that was active before.
     """
 
     table: WeightTable | None

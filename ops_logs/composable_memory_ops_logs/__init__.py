@@ -1,6 +1,6 @@
-"""The structured ops log: what happened, under which trace id, as one JSON object a line.
+"""The structured ops log: what happened, under which trace id, as one JSON object per line.
 
-Write with `OpsLog`, tie together with `trace`, read with `OpsLogReader`. What can be logged is in `events`.
+Write with `OpsLog`, correlate with `trace`, read with `OpsLogReader`. The events are listed in `events`.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""Takes texts out of the files of a log: ids, places, scores and times of every line stay.
+"""Erases texts from the files of a log: ids, places, scores and times of every line stay.
 
-A file is written anew beside itself and takes its own place when it is whole. One that is still open is
-closed by that: whoever waits to append to it begins another.
+A file is rewritten beside itself and replaced when complete. An open file is closed that way: a process that
+waits to append to it begins another.
 """
 
 import os
@@ -14,16 +14,16 @@ import orjson
 
 from composable_memory_ops_logs.line_format import is_whole, sealed, to_line
 from composable_memory_ops_logs.private_files import lock_file
-from composable_memory_ops_logs.retention import turn_at_chores, write_closed_at_once
+from composable_memory_ops_logs.retention import maintenance_lock, write_closed_at_once
 from composable_memory_ops_logs.segments import Segment, blocks_of, closed_blocks, noted_length, segments_in
 
 Mask = Callable[[str], str]
-"""Returns a text without what is to go; the same text where nothing is."""
+"""Returns a text with what has to go masked; the same text if there is nothing."""
 T = TypeVar("T")
 PLACES = frozenset(
     ("traceId", "trace_id", "queryId", "query_id", "ts", "at", "path", "paths", "backendAttribution")
 )
-"""Fields that hold ids, times and places: a year that was in a forgotten line is in many of them."""
+"""Fields with ids, times and places, in many of which the year of a forgotten line would match."""
 
 
 def erase(
@@ -34,10 +34,10 @@ def erase(
     is_of: Callable[[str], bool],
     is_rehearsal: bool = False,
 ) -> int:
-    """Mask the texts of all lines that hold one of some `words`, in lower case; return of how many lines.
+    """Mask the texts of all lines that contain one of `words`, in lower case; return the number of lines.
 
-    The log of a state folder is that of several memories: lines of traces that begin in a memory of which
-    `is_of` is false stay. In a rehearsal nothing is changed.
+    The log is shared by all memories of a state folder: lines of traces that begin in a memory for which
+    `is_of` is false are left alone. In a rehearsal nothing is changed.
 
     Raises:
         OSError: a file cannot be read or written; those before it are done, and can be done again.
@@ -45,7 +45,7 @@ def erase(
     if not directory.is_dir():
         return 0
     eraser = _Eraser(mask, words, is_of)
-    with turn_at_chores(directory, is_patient=True):
+    with maintenance_lock(directory, is_patient=True):
         return sum(_erase_in(segment, eraser, is_rehearsal) for segment in segments_in(directory))
 
 
@@ -58,7 +58,7 @@ class _Eraser:
         self._changed = 0
 
     def block(self, lines: bytes) -> bytes:
-        """Return whole lines without what is to go."""
+        """Return complete lines with what has to go masked."""
         if not self._is_suspect(lines) and b'"query.start"' not in lines:
             return lines
         return b"".join(map(self._line, lines.splitlines(keepends=True)))
@@ -79,10 +79,10 @@ class _Eraser:
                 raise ValueError("it is damaged")
             wire = orjson.loads(line)
             trace, detail = wire["traceId"], wire["detail"]
-            if is_start:  # of a trace that was restored into another memory there is one for each
+            if is_start:  # a trace restored into another memory has one for each memory
                 is_ours = self._is_of(detail.get("memory") or "")
                 (self._of_others.discard if is_ours else self._of_others.add)(trace)
-        except (AttributeError, LookupError, TypeError, ValueError):  # nobody can read it
+        except (AttributeError, LookupError, TypeError, ValueError):  # unreadable
             if not self._is_suspect(line):
                 return line
             self._changed += 1
@@ -100,9 +100,9 @@ class _Eraser:
 
 
 def masked_value(value: T, mask: Mask, *, kept: Collection[str] = ()) -> T:
-    """Return a value of JSON with all its texts masked; names of fields stay, and what `kept` ones hold.
+    """Return a JSON value with all its texts masked, except for field names and the values of `kept` fields.
 
-    Where fields are kept, so is the path that a list begins with before a line, as of a place it does.
+    If fields are kept, so is the path at the start of a list that represents a place.
     """
     result: Any = value
     match value:

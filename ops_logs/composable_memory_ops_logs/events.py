@@ -1,8 +1,8 @@
-"""What can be logged: one frozen value per action, and the event that carries it.
+"""The events that can be logged: one frozen class per action, and the envelope of an event.
 
-Here are questions and backends; `sync_events`, `ingest_events` and `learning_events` have the others.
-Field names are snake_case here and camelCase on disk (`wire.py`). Texts are previews, never whole notes.
-A field that is None is left out on disk; lists and mappings are always written, empty or not.
+Questions and backends are here; `sync_events`, `ingest_events` and `learning_events` have the others. Field
+names are snake_case here and camelCase on disk (`line_format.py`). Texts are previews, never whole notes. A
+field that is None is left out on disk; lists and mappings are always written, even if empty.
 """
 
 # Annotations are read at run time to derive the format on disk, so this module does not postpone them.
@@ -16,7 +16,7 @@ from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 SCHEMA_VERSION: int = 1
-"""Version of the format on disk; rises when a reader of the old one would misread the new one."""
+"""Version of the format on disk; incremented when a reader of the old one would misread the new one."""
 
 QUERY_PREVIEW_CHARS = 200
 """How much of a query an event shows."""
@@ -28,19 +28,19 @@ _LAST_WORD = Pattern(r"[!-~]+\Z")
 
 
 def snippet_preview(text: str) -> str:
-    """Return the beginning of a snippet, without a word that would be cut.
+    """Return the beginning of a snippet, without a partial word at the end.
 
-    It could be a secret, which nobody could tell by its beginning, and so mask.
+    Part of a secret could not be recognised, and so not be masked.
     """
     shown = text[:SNIPPET_PREVIEW_CHARS]
     if text[len(shown) : len(shown) + 1].isspace() or len(text) <= len(shown):
         return shown
-    cut = _LAST_WORD.search(shown, shown.rfind(" ") + 1)  # from there on takes less time
+    cut = _LAST_WORD.search(shown, shown.rfind(" ") + 1)  # searching from there is faster
     return shown[: cut.start()] if cut else shown
 
 
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
-"""Anything JSON can say, from any kind of sequence or mapping."""
+"""Any JSON value, made of any kind of sequence or mapping."""
 
 Status: TypeAlias = Literal["success", "failure", "partial"]
 
@@ -49,13 +49,12 @@ Made = TypeVar("Made")
 
 
 class MadeWhenRead(Sequence[Made]):
-    """What is made when somebody reads it, such as the log's thread, not while an answer is waited for.
+    """A sequence that is built when read, for example by the log's thread, so that no answer waits for it.
 
-    `rows` tell the same in what the short form is made of in a third of the time. Of candidates these are
-    their columns, without ranks and hashes. Of a merged list they name a candidate by its backend and its
-    rank there. Of a result: candidate, score, calibrated score, the others that it stands for, support,
-    weight. Of what was ruled out: candidate, reason, what is said of it, and the candidate that is named
-    behind that, or None.
+    `rows` give the same in a third of the time, in the form from which the short form is made. For
+    candidates: their columns, without ranks and hashes. For a merged list, candidates are given by backend
+    and rank there. For a result: candidate, score, calibrated score, the others it represents, support,
+    weight. For a dropped candidate: candidate, reason, detail, and the candidate named after that, or None.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class MadeWhenRead(Sequence[Made]):
 
 
 class EventDetail:
-    """What is particular to one action: a frozen dataclass with its fields and the name of the action."""
+    """The part of an event specific to one action: a frozen dataclass with its fields and its name."""
 
     __slots__ = ()
     action: ClassVar[str]
@@ -91,11 +90,11 @@ class EventDetail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpsEvent:
-    """One thing that happened, once: who, when, how it went, under which trace."""
+    """One thing that happened: who, when, how it went, under which trace."""
 
     id: str
     ts: datetime
-    """Aware, UTC; milliseconds on disk."""
+    """Aware, UTC; in milliseconds on disk."""
     action: str
     status: Status
     trace_id: str
@@ -105,29 +104,29 @@ class OpsEvent:
     duration_ms: float | None = None
     schema_version: int = SCHEMA_VERSION
     detail: EventDetail | Mapping[str, JsonValue]
-    """The typed value while the program runs; read back, the mapping of the line, with camelCase keys."""
+    """The typed value while the program runs; read back, the mapping in the line, with camelCase keys."""
 
     @property
     def began(self) -> datetime:
-        """Return when it began, for what took a time."""
+        """Return when it began, for an event with a duration."""
         return self.ts - timedelta(milliseconds=self.duration_ms or 0.0)
 
     @property
     def logged(self) -> Mapping[str, object]:
-        """Return the detail as it was read back from the log; empty for one that was not."""
+        """Return the detail of an event read back from the log; empty for any other."""
         return self.detail if isinstance(self.detail, Mapping) else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorInfo:
-    """An exception as a log tells it: its class name and its message."""
+    """An exception in the log: its class name and its message."""
 
     type: str
     message: str
 
     @classmethod
     def of(cls, error: BaseException) -> "ErrorInfo":
-        """Describe `error`; one without a message is described by its representation."""
+        """Describe `error`; without a message, by its representation."""
         return cls(type=type(error).__name__, message=str(error) or repr(error))
 
 
@@ -145,7 +144,7 @@ class Intent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryStart(EventDetail):
-    """A question is about to be put to the backends."""
+    """A question is about to be sent to the backends."""
 
     action: ClassVar[str] = "query.start"
     query: str
@@ -155,40 +154,40 @@ class QueryStart(EventDetail):
     intent: Intent | None = None
     active_backends: Sequence[str]
     skipped_backends: Mapping[str, str] = field(default_factory=dict)
-    """Backend id to the reason it is not asked."""
+    """Backend id to the reason why it is not asked."""
     weights_version: str | int | None = None
     manager: str
     """Id of the composite that asks; composites nest under one trace."""
     query_id: str = ""
-    """Tells this question from others under its trace; its results and its merged list name it too."""
+    """Distinguishes this question from others in its trace; its results and merged list have it too."""
     memory: str | None = None
-    """The mark of the memory that is asked; several may share a log."""
+    """The id of the memory; several may share a log."""
     now: str | None = None
-    """The clock of whoever asked, in ISO 8601, where it was given; otherwise it was the time of the event."""
+    """The caller's clock, in ISO 8601, if given; otherwise it was the time of the event."""
     filters: Mapping[str, JsonValue] | None = None
-    """What results had to be, as far as anything was asked for."""
+    """The filters of the question, if any."""
 
 
 def place_key(path: str, start_line: int, end_line: int, start_char: int | None = None) -> str:
-    """Return `path:start:end`, and `:start_char` for a piece of a line that begins within it."""
+    """Return `path:start:end`, with `:start_char` for a piece of a line that does not begin it."""
     within = f":{start_char}" if start_char else ""
     return f"{path}:{start_line}:{end_line}{within}"
 
 
 class TakenFrom(NamedTuple):
-    """The lines of a file that a hit was taken from, or that were quoted; 0 where they are not known."""
+    """The lines of a file that a hit was taken from, or that were quoted; 0 if unknown."""
 
     path: str
     start_line: int
     end_line: int
     start_char: int | None = None
-    """Where in its first line a piece of a long line begins that was quoted."""
+    """The offset in its first line of a piece of a long line that was quoted."""
 
 
 class Candidate(NamedTuple):
-    """One hit as its backend gave it, before calibration and weights.
+    """One hit as its backend returned it, before calibration and weights.
 
-    A named tuple: a query makes dozens of them, and one costs a third of what a frozen dataclass does.
+    A named tuple: a query creates dozens of them, and one costs a third of a frozen dataclass.
     """
 
     path: str
@@ -196,20 +195,20 @@ class Candidate(NamedTuple):
     end_line: int
     score: float
     rank: int
-    """Place in the backend's own list, from 1."""
+    """Rank in the backend's own list, from 1."""
     source: str
     snippet_preview: str
-    """The first `SNIPPET_PREVIEW_CHARS` characters, without a word that would be cut."""
+    """The first `SNIPPET_PREVIEW_CHARS` characters, without a partial word at the end."""
     content_hash: str | None = None
-    """No longer written; it keeps the place that it has in candidates of stored golden questions."""
+    """No longer written; keeps the positions of the fields in candidates of stored golden questions."""
     exact: bool = False
-    """True when the backend found the words themselves."""
+    """Whether the backend found the very words."""
     origin: TakenFrom | None = None
-    """Where a hit that is no passage of a file was taken from; a replay merges it with that passage."""
+    """The source of a hit that is not a passage of a file; a replay merges it with that passage."""
     start_char: int | None = None
-    """Where in its first line a piece of a long line begins; a replay tells such pieces apart."""
+    """The offset in its first line of a piece of a long line, which distinguishes such pieces in a replay."""
     outdated: Sequence[TakenFrom] | None = None
-    """The places that say of a fact's matter what does not hold; a replay ranks them below the fact."""
+    """Places that, on a fact's matter, say what no longer holds; a replay ranks them below the fact."""
 
     @property
     def snippet(self) -> str:
@@ -218,13 +217,13 @@ class Candidate(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Return the name of its place across backends."""
+        """Return the key of its place, the same across backends."""
         return place_key(self.path, self.start_line, self.end_line, self.start_char)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendResult(EventDetail):
-    """One backend answered, failed or was passed over; its id and time are on the event."""
+    """One backend answered, failed or was skipped; its id and time are on the event."""
 
     action: ClassVar[str] = "query.backend_result"
     weight: float
@@ -232,24 +231,24 @@ class BackendResult(EventDetail):
     results: Sequence[Candidate] = ()
     """Every candidate, in the backend's order, not only those that survived the merge."""
     depth: int
-    """How many candidates were asked for."""
+    """How many candidates were requested."""
     error: ErrorInfo | None = None
     skipped: str | None = None
     query_id: str = ""
     calibration: str = "auto"
-    """The method that is set for this backend; which one `auto` came to is told by the merged list."""
+    """The configured method for this backend; the merged list has the one that `auto` resolved to."""
     is_absolute: bool = True
-    """Whether the backend promises that its scores are absolute."""
+    """Whether the backend promises absolute scores."""
     answered_by: str | None = None
-    """Who answered in its place."""
+    """Which memory answered in its place."""
     legs: Mapping[str, Sequence[float]] | None = None
-    """For each step within, such as `keyword`: when it began and how long it took, in milliseconds."""
+    """For each leg, such as `keyword`: when it began and how long it took, in milliseconds."""
     leg_scores: Mapping[str, Sequence[float | None]] | None = None
-    """For each way of searching what it gave to the candidates, in their order."""
+    """For each leg, its scores of the candidates, in their order."""
 
 
 class FinalResult(NamedTuple):
-    """One hit of the merged answer and how it came to its score."""
+    """One hit of the merged answer and how it got its score."""
 
     path: str
     start_line: int
@@ -261,9 +260,9 @@ class FinalResult(NamedTuple):
     weight: float
     backend_rank: int
     merged_with: Sequence[str]
-    """Keys of the duplicates it stands for."""
+    """Keys of the duplicates that it represents."""
     support: float
-    """The part of the score that facts added which were taken from here."""
+    """The part of the score that comes from facts taken from here."""
     snippet_preview: str
     origin: TakenFrom | None = None
     start_char: int | None = None
@@ -284,7 +283,7 @@ class Dropped(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DedupStats:
-    """How many duplicates the merge removed, and how many hits each backend had brought."""
+    """How many duplicates the merge removed, and how many hits each backend had returned."""
 
     duplicates_removed: int
     by_backend: Mapping[str, int]
@@ -292,14 +291,14 @@ class DedupStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Degradation:
-    """A backend that answered with less than it can, and why."""
+    """A backend whose answer was limited, and why."""
 
     backend: str
     reason: str
 
 
 class NearPair(NamedTuple):
-    """Two candidates whose texts are nearly equal, by their places when all lists are laid end to end."""
+    """Two candidates with nearly equal texts, as indices into all lists laid end to end."""
 
     one: int
     other: int
@@ -307,7 +306,7 @@ class NearPair(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interleaved:
-    """A list that was drawn from the rankings of two weight tables, and who put up each result."""
+    """A list interleaved from the rankings of two weight tables, and which of them picked each result."""
 
     id: str
     """The experiment."""
@@ -315,23 +314,23 @@ class Interleaved:
     weights_b: Mapping[str, float]
     seed: int
     teams: tuple[str, ...] = ()
-    """Who has the credit of each result, in order: `a`, `b`, or `-` for neither."""
+    """The team to credit for each result, in order: `a`, `b`, or `-` for neither."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryMerged(EventDetail):
-    """The answers became one list; with the candidates of its trace, enough to compute the list again."""
+    """The answers were merged into one list; with the candidates of its trace, it can be recomputed."""
 
     action: ClassVar[str] = "query.merged"
     fusion: str
     calibration: Mapping[str, str]
-    """Backend id to the method that made its scores comparable."""
+    """Backend id to the method that calibrated its scores."""
     weights: Mapping[str, float]
     dedup: str
     min_score: float
     max_results: int
     depth: int
-    """How deep each list was read first; for more results than that, twice as deep again and again."""
+    """How deep each list was read first; for more results, repeatedly twice as deep."""
     rrf_k: int
     total_before_dedup: int
     total_after_dedup: int
@@ -339,25 +338,25 @@ class QueryMerged(EventDetail):
     final_results: Sequence[FinalResult]
     dropped: Sequence[Dropped] = ()
     backend_attribution: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Backend id to the paths of the answer it contributed."""
+    """Backend id to the paths that it contributed to the answer."""
     degraded: Sequence[Degradation] = ()
     query_id: str = ""
     intent_kind: str | None = None
-    """The kind of question, which weights can differ by."""
+    """The kind of question, by which weights may differ."""
     near: Sequence[NearPair] = ()
-    """Decides on near duplicates, which previews of their texts could not; -1 where there are too many."""
+    """Decides on near duplicates, which previews are too short for; -1 if there were too many."""
     experiment: Interleaved | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryDelivered(EventDetail):
-    """The answer left through a face of the program."""
+    """The answer was delivered by one of the interfaces."""
 
     action: ClassVar[str] = "query.delivered"
     result_count: int
     paths: Sequence[str]
     hidden: Sequence[int] | None = None
-    """Ranks in the merged list, from 1, of weak results that were left out."""
+    """1-based ranks in the merged list of weak results that were left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,16 +368,16 @@ class MemoryRead(EventDetail):
     from_line: int | None = None
     lines: int | None = None
     chars: int
-    """How long the text is that was read."""
+    """Length of the text that was read."""
     query_trace_id: str | None = None
-    """The trace of the search that led here, where the reader says so."""
+    """The trace of the search that led here, if the reader says so."""
     memory: str | None = None
-    """The mark of the memory that it was read from."""
+    """The id of the memory that it was read from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRemembered(EventDetail):
-    """A sentence was retained in a note, or was there already; what it says is not logged."""
+    """A sentence was retained in a note, or was already there; its text is not logged."""
 
     action: ClassVar[str] = "memory.remembered"
     path: str
@@ -388,48 +387,48 @@ class MemoryRemembered(EventDetail):
     type: str
     """World, experience, opinion or observation."""
     chars: int
-    """How long the sentence is."""
+    """Length of the sentence."""
     entity_count: int = 0
     is_known: bool = False
-    """Whether the note said it before, so that nothing was written."""
+    """Whether the note already said it, so that nothing was written."""
     degraded: Sequence[str] = ()
     """The backends that cannot find it yet."""
     memory: str | None = None
-    """The mark of the memory whose note it is."""
+    """The id of the memory that the note belongs to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryForgotten(EventDetail):
-    """Lines of notes were forgotten, or a store followed later; what they said is not logged."""
+    """Lines of notes were forgotten, or a store followed later; their text is not logged."""
 
     action: ClassVar[str] = "memory.forgotten"
     place_count: int
     stays_count: int = 0
-    """How many of the places are hidden, but still stand in files that cannot be cut."""
+    """How many of the places are hidden, but still in files that cannot be cut."""
     ids: Sequence[str] = ()
-    """Those of the lines that have one; empty where a former process began."""
+    """The ids of those lines that have one; empty if an earlier process began this."""
     pending: Sequence[str] = ()
     """The backends that have yet to follow."""
     memory: str | None = None
-    """The mark of the memory whose notes they are."""
+    """The id of the memory that the notes belong to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerGiven(EventDetail):
-    """An agent answered with what a search had brought; the answer itself is not kept."""
+    """An agent answered with the results of a search; the answer itself is not kept."""
 
     action: ClassVar[str] = "answer.given"
     query_trace_id: str
-    """The trace of the search; the event may have a trace of its own."""
+    """The trace of the search; the event may have its own."""
     chars: int
-    """How long the answer is."""
+    """Length of the answer."""
     quoted: Sequence[TakenFrom] = ()
-    """The results whose words stand in the answer."""
+    """The results that the answer quotes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextPackBuild(EventDetail):
-    """Results were packed into one text under a budget of characters or of tokens; it is so many long."""
+    """Results were packed into one text within a budget of characters or tokens."""
 
     action: ClassVar[str] = "context_pack.build"
     query_count: int
@@ -450,12 +449,12 @@ class BackendOpened(EventDetail):
     action: ClassVar[str] = "backend.opened"
     capabilities: Sequence[str]
     what: str = ""
-    """What answers inside, such as the engine that was chosen."""
+    """What does the work inside, such as the chosen engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendDegraded(EventDetail):
-    """A backend goes on with less than it can."""
+    """A backend continues in a limited way."""
 
     action: ClassVar[str] = "backend.degraded"
     level: str
@@ -466,11 +465,11 @@ class BackendDegraded(EventDetail):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendRecovered(EventDetail):
-    """A backend that others stood in for serves again; its id is on the event."""
+    """A backend that another stood in for is active again; its id is on the event."""
 
     action: ClassVar[str] = "backend.recovered"
     what: str = ""
-    """Who stood in for it."""
+    """Which one stood in for it."""
     failures: int
     """How often it had failed in a row."""
     after_s: float

@@ -23,19 +23,19 @@ _OPEN_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | BINARY
 _MOST_OPEN_BYTES = 16 * BLOCK_BYTES
 _LEAST_OPEN_BYTES = 64 * 1024
 _OPEN_SHARE = 16
-"""An open file takes at most such a part of what all may take."""
+"""An open file may take up at most this fraction of the total size."""
 
 Detail = TypeVar("Detail", bound=EventDetail)
 
 
 class FileSink:
-    """Appends lines to `ops-YYYY-MM-DD.NNNN.jsonl` in a directory that is made when first needed.
+    """Appends lines to `ops-YYYY-MM-DD.NNNN.jsonl` in a directory that is created when first needed.
 
-    Several processes may append to the same file: a batch is one write in append mode, under a lock. Its
-    first line says how much was written to the file before it, and a note beside the file how much in all, so
-    that whole lines that are missing are noticed.
-    `retention` compresses files that are full or of an earlier day, and deletes the oldest. Files and
-    directory are readable by their owner only, because queries and previews are private.
+    Several processes may append to the same file: a batch is one write in append mode, under a lock. A file's
+    first line has the length of the file before it, and a sidecar file the length written so far, so that
+    missing whole lines are noticed. `retention` compresses files that are full or of an earlier day, and
+    deletes the oldest. Files and directory are readable by their owner only, because queries and previews are
+    private.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class FileSink:
             judged_days=judged_days,
         )
         self.files_begun = 0
-        """Rises whenever this sink goes on with another file."""
+        """Incremented whenever this sink moves on to another file."""
 
     def append(self, day: str, lines: Sequence[bytes]) -> None:
-        """Append whole lines of a UTC day, each with its newline, in one write.
+        """Append complete lines of a UTC day, each with its newline, in one write.
 
         Raises:
             OSError: they could not all be written.
@@ -79,8 +79,8 @@ class FileSink:
     # --- appending ---
 
     def _append_to(self, segment: Segment, data: bytes) -> bool:
-        """Append to a file; False if another must be begun."""
-        if segment == self.retention.closing:  # its lock is held by ourselves
+        """Append to a file; False if the caller must begin another."""
+        if segment == self.retention.closing:  # we hold its lock ourselves
             return False
         descriptor = self._open(segment.open_path)
         try:
@@ -89,22 +89,22 @@ class FileSink:
             if state.st_nlink == 0 or state.st_size >= self._most_open:
                 return False
             if segment.closed_path.exists() or segment.kept_path.exists():
-                if state.st_size == 0:  # just made, after another process had closed that file
+                if state.st_size == 0:  # new, because another process has closed the file
                     segment.open_path.unlink()
                 return False
             written = state.st_size
             if _ends_within_a_line(descriptor):
                 data = b"\n" + data
-            elif is_alone:  # where nothing can be locked, it may be written elsewhere
-                written = max(written, noted_length(segment))  # less is there if lines were lost
+            elif is_alone:  # without locks, another process may be writing
+                written = max(written, noted_length(segment))  # the file is shorter if lines were lost
                 first = data.index(b"\n") + 1
                 data = placed(data[:first], written) + data[first:]
             if (fitted := os.write(descriptor, data)) < len(data):
-                if is_alone:  # half a line would count as damage as long as it is kept
+                if is_alone:  # half a line would count as damage for as long as the file is kept
                     os.ftruncate(descriptor, state.st_size + data.rfind(b"\n", 0, fitted) + 1)
                 raise OSError(errno.ENOSPC, "the lines did not fit", str(segment.open_path))
             if is_alone:
-                with suppress(OSError):  # what is missing later is then told by the next note
+                with suppress(OSError):  # the next note of the length will reveal any loss
                     note_length(segment, written + len(data))
             return True
         finally:
@@ -122,7 +122,7 @@ class FileSink:
         try:
             return os.open(path, _OPEN_FLAGS, 0o600)
         except FileNotFoundError:
-            if self.files_begun:  # what it is in is not made again: whoever deleted that has no use for a log
+            if self.files_begun:  # do not recreate its parent: whoever deleted that has no use for a log
                 self._directory.mkdir(mode=0o700, exist_ok=True)
             else:
                 make_private_folder(self._directory)
@@ -130,7 +130,7 @@ class FileSink:
 
 
 class MemorySink:
-    """A listener that keeps every event: `log.subscribe(sink)`, then look at `sink.events`."""
+    """A listener that keeps every event: `log.subscribe(sink)`, then inspect `sink.events`."""
 
     def __init__(self) -> None:
         self.events: list[OpsEvent] = []
@@ -141,7 +141,7 @@ class MemorySink:
 
     @property
     def actions(self) -> list[str]:
-        """The actions of the events, in the order they were emitted."""
+        """Return the actions of the events, in the order they were emitted."""
         return [event.action for event in self.events]
 
     def details(self, kind: type[Detail]) -> list[Detail]:
@@ -150,7 +150,7 @@ class MemorySink:
 
 
 def _ends_within_a_line(descriptor: int) -> bool:
-    """Return whether the file's last line was cut, by a full disk or a killed process."""
+    """Return whether the file's last line is truncated, by a full disk or a killed process."""
     if os.lseek(descriptor, 0, os.SEEK_END) == 0:
         return False
     os.lseek(descriptor, -1, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""What is logged while contents are taken in, and about the graph that they go to."""
+"""Events of ingesting contents, and of the graph that they go to."""
 
 # Annotations are read at run time to derive the format on disk, so this module does not postpone them.
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestStart(EventDetail):
-    """Content is about to pass through the ingest stages."""
+    """Contents are about to pass through the ingest stages."""
 
     action: ClassVar[str] = "ingest.start"
     source: str
@@ -19,7 +19,7 @@ class IngestStart(EventDetail):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestStageComplete(EventDetail):
-    """One stage ended; its time is on the event."""
+    """One stage ended; its duration is on the event."""
 
     action: ClassVar[str] = "ingest.stage_complete"
     stage: str
@@ -38,7 +38,7 @@ class StageOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestComplete(EventDetail):
-    """All stages ended; the event is partial when one of them failed."""
+    """All stages ended; the event is partial if one of them failed."""
 
     action: ClassVar[str] = "ingest.complete"
     episode_count: int
@@ -62,7 +62,7 @@ class GraphitiIngest(EventDetail):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphitiQuery(EventDetail):
-    """The graph service was asked."""
+    """The graph service was queried."""
 
     action: ClassVar[str] = "graphiti.query"
     query: str

@@ -1,4 +1,4 @@
-"""What is made when it is first asked for: the names of a package, and regular expressions."""
+"""Things that are created on first use: the names of a package, and regular expressions."""
 
 import re
 import sys
@@ -11,9 +11,9 @@ from typing import Any
 def lazy_names(
     package: str, modules: Mapping[str, str]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package, given for its modules the names to take from each.
+    """Return `__getattr__` and `__dir__` of a package, from a mapping of its modules to their names.
 
-    Define them `if not TYPE_CHECKING`: a type checker would take them for a promise of any name.
+    Define them `if not TYPE_CHECKING`: otherwise a type checker would accept any name.
     """
     homes = {name: module for module, names in modules.items() for name in names.split()}
 
@@ -32,9 +32,9 @@ def lazy_names(
 
 
 class Pattern:
-    """A regular expression with the methods of `re.Pattern`.
+    """A regular expression with the methods of `re.Pattern`, compiled on first use.
 
-    Importing all rules would take as long as a search if each compiled its own.
+    Compiling all rules at import would take as long as a search.
     """
 
     def __init__(self, source: str, flags: int = 0) -> None:
@@ -43,19 +43,19 @@ class Pattern:
 
     @cached_property
     def compiled(self) -> re.Pattern[str]:
-        """Return what Python matches with."""
+        """Return the compiled pattern."""
         return re.compile(self.source, self._flags)
 
-    # Each is looked up once, so that a match costs no more than one of `re.Pattern`.
+    # Each method is looked up only once, so that a match costs no more than with `re.Pattern`.
 
     @cached_property
     def match(self) -> Callable[..., re.Match[str] | None]:
-        """Match at a place."""
+        """Match at a position."""
         return self.compiled.match
 
     @cached_property
     def fullmatch(self) -> Callable[..., re.Match[str] | None]:
-        """Match all from a place to the end."""
+        """Match everything from a position to the end."""
         return self.compiled.fullmatch
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What is logged when answers are judged and weights change."""
+"""Events of judging answers and changing weights."""
 
 # Annotations are read at run time to derive the format on disk, so this module does not postpone them.
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ class FeedbackEvaluated(EventDetail):
 
     action: ClassVar[str] = "feedback.evaluated"
     query_trace_id: str
-    """The trace of the judged question; the event has a trace of its own."""
+    """The trace of the judged question; the event has its own."""
     result_count: int
     precision: float
     mean_relevance: float
@@ -25,7 +25,7 @@ class FeedbackEvaluated(EventDetail):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsAdvised(EventDetail):
-    """An advisor looked at what was judged; the event is partial when something speaks against its table."""
+    """An advisor analysed the judgements; the event is partial if there are objections to its table."""
 
     action: ClassVar[str] = "weights.advised"
     advisor: str
@@ -33,18 +33,18 @@ class WeightsAdvised(EventDetail):
     suggested: Mapping[str, float]
     sample_size: int
     gain: Sequence[float] = ()
-    """The expected gain, then the ends of its 95 % interval."""
+    """The expected gain, followed by its 95 % interval."""
     objections: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsChanged(EventDetail):
-    """Other weights are in force from now on."""
+    """Other weights are active from now on."""
 
     action: ClassVar[str] = "weights.changed"
     change: Literal["adopt", "rollback", "reset"]
     version: str
-    """The table that is in force now."""
+    """The table that is now active."""
     replaced: str
     """The one before."""
     weights: Mapping[str, float]
@@ -54,15 +54,15 @@ class WeightsChanged(EventDetail):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentChanged(EventDetail):
-    """Two weight tables are compared in live traffic from now on, or no more."""
+    """An experiment that compares two weight tables in live traffic has started or ended."""
 
     action: ClassVar[str] = "experiment.changed"
     change: Literal["start", "decided", "stop"]
     id: str
     a: str
-    """The version of the table in force."""
+    """The version of the active table."""
     b: str
-    """The version of the one that is tried."""
+    """The version of the one being tried."""
     winner: str | None = None
     reason: str = ""
 

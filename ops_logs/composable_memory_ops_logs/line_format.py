@@ -1,4 +1,4 @@
-"""The format of a line in the log, both ways: event to JSON, JSON to event."""
+"""The format of a log line, in both directions: event to JSON, JSON to event."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -20,16 +20,16 @@ Made = TypeVar("Made")
 _LINE_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 _CHECKSUM = b',"crc32":'
 _CHECKSUM_BYTES = 24
-"""More than the field takes, with a newline."""
+"""Upper bound of the size of the field, with a newline."""
 _PLACE = re.compile(rb',"at":(\d+),"crc32":\d+\}\n?\Z')
 _PLACE_BYTES = 56
-"""More than the two fields take."""
+"""Upper bound of the size of the two fields."""
 _STATUSES = frozenset(get_args(Status))
 _WITHOUT_TEXTS = frozenset((bool, int, float, NoneType))
 
 
 def event_to_wire(event: OpsEvent) -> dict[str, object]:
-    """Return the event as the mapping that is written: camelCase keys, nothing that is None."""
+    """Return the event as the mapping that is written: camelCase keys, without None."""
     detail = event.detail
     return head_to_wire(event) | {
         "detail": value_to_wire(detail) if isinstance(detail, EventDetail) else detail
@@ -37,7 +37,7 @@ def event_to_wire(event: OpsEvent) -> dict[str, object]:
 
 
 def head_to_wire(event: OpsEvent) -> dict[str, object]:
-    """Return all of an event but its detail."""
+    """Return an event without its detail, as it is written."""
     wire: dict[str, object] = {
         "id": event.id,
         "ts": format_time(event.ts),
@@ -58,13 +58,13 @@ def head_to_wire(event: OpsEvent) -> dict[str, object]:
 
 
 def value_to_wire(value: object, *without: str) -> dict[str, object]:
-    """Return a part of an event, such as a `FinalResult`, as it stands in its line, `without` some fields."""
+    """Return a part of an event, such as a `FinalResult`, as it is written, `without` some fields."""
     kind: type = type(value)
     return _encoder(kind, *without)(value)
 
 
 def value_from_wire(kind: type[Made], wire: Any) -> Made:
-    """Return what `value_to_wire` wrote; types are not checked.
+    """Read back what `value_to_wire` returned; types are not checked.
 
     Raises:
         AttributeError, TypeError: it is of another kind.
@@ -84,27 +84,27 @@ def value_from_wire(kind: type[Made], wire: Any) -> Made:
 
 
 def to_line(wire: Mapping[str, object]) -> bytes:
-    """Return one line of JSON with its newline; values JSON does not know become texts or lists."""
+    """Return one line of JSON with its newline; values unknown to JSON become texts or lists."""
     try:
         return orjson.dumps(wire, default=_plain, option=_LINE_OPTIONS)
     except orjson.JSONEncodeError:
-        return orjson.dumps(_repaired(wire), option=_LINE_OPTIONS)
+        return orjson.dumps(_repair(wire), option=_LINE_OPTIONS)
 
 
 def sealed(line: bytes) -> bytes:
-    """Return a line with its last field: a checksum of all before it, by which any damage is seen."""
+    """Add the last field to a line: a checksum of everything before it, which reveals any damage."""
     head = line[:-2]
     return b"%b%b%d}\n" % (head, _CHECKSUM, crc32(head))
 
 
 def placed(line: bytes, at: int) -> bytes:
-    """Return a sealed line that also says where in its file it begins, by which missing lines are seen."""
+    """Add to a sealed line where it begins in its file, which reveals missing lines."""
     end = line.rfind(_CHECKSUM, max(0, len(line) - _CHECKSUM_BYTES))
     return line if end < 0 else sealed(b'%b,"at":%d}\n' % (line[:end], at))
 
 
 def place_of(line: bytes) -> int | None:
-    """Return where in its file a line was written; None for one that does not say so, or not surely."""
+    """Return where in its file a line was written; None if it does not say, or not reliably."""
     found = _PLACE.search(line, max(0, len(line) - _PLACE_BYTES))
     return int(found[1]) if found and is_whole(line) else None
 
@@ -115,7 +115,7 @@ def is_sealed(line: bytes) -> bool:
 
 
 def is_whole(line: bytes) -> bool:
-    """Return whether a line is as it was written, as far as its checksum tells, or its end if it has none."""
+    """Return whether a line is undamaged, by its checksum, or if it has none, by its end."""
     end = line.rfind(_CHECKSUM, max(0, len(line) - _CHECKSUM_BYTES))
     if end < 0:
         return line[-2:].rstrip().endswith(b"}")
@@ -123,14 +123,14 @@ def is_whole(line: bytes) -> bool:
 
 
 def texts_in(value: object) -> list[str]:
-    """Return the texts inside a JSON-like value; a named text comes with its name, which may give it away."""
+    """Return the texts inside a JSON-like value, each with its key, which may reveal a secret."""
     if isinstance(value, str):
         return [value]
     found: list[str] = []
     if value.__class__ in _WITHOUT_TEXTS:
         return found
     if isinstance(value, dict) or (value.__class__ is not list and isinstance(value, Mapping)):
-        for key, item in value.items():  # what is nearly always true first: abstract classes are slow
+        for key, item in value.items():  # common types first: abstract classes are slow
             if isinstance(item, str):
                 found.append(f"{key}={item}")
             else:
@@ -184,8 +184,8 @@ def _plain(value: object) -> object:
     return str(value)
 
 
-def _repaired(value: object) -> object:
-    """Return the value without what JSON cannot hold: texts that are not UTF-8, long integers, odd keys."""
+def _repair(value: object) -> object:
+    """Replace what JSON cannot represent: text that is not UTF-8, long integers, odd keys."""
     if value is None or isinstance(value, bool | float):
         return value
     if isinstance(value, int):
@@ -193,10 +193,10 @@ def _repaired(value: object) -> object:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, Mapping):
-        return {str(_repaired(key)): _repaired(item) for key, item in value.items()}
+        return {str(_repair(key)): _repair(item) for key, item in value.items()}
     if isinstance(value, Sequence | Set):
-        return [_repaired(item) for item in value]
-    return _repaired(str(value))
+        return [_repair(item) for item in value]
+    return _repair(str(value))
 
 
 def _text(value: object) -> str:
@@ -212,7 +212,7 @@ def _mapping(value: object) -> Mapping[str, JsonValue]:
 
 
 def format_time(ts: datetime) -> str:
-    """Return a time as lines tell it: in UTC, to the millisecond."""
+    """Format a time as in log lines: in UTC, to the millisecond."""
     return ts.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
@@ -231,11 +231,11 @@ def _encoder(kind: type, *without: str) -> _Encoder:
             known[f"encode{number}"] = _encoder(value.nested)
         entry = f"{_to_camel(name)!r}: {value.encode_expression(name, number)}"
         entries.append(f"**({{{entry}}} if o.{name} is not None else nothing)" if value.optional else entry)
-    return cast("_Encoder", eval(f"lambda o: {{{', '.join(entries)}}}", known))  # noqa: S307 - of our names only
+    return cast("_Encoder", eval(f"lambda o: {{{', '.join(entries)}}}", known))  # noqa: S307 - only our names
 
 
 def _names(kind: type) -> Sequence[str]:
-    """Return the fields of a dataclass or a named tuple; nothing for other types."""
+    """Return the fields of a dataclass or a named tuple; empty for other types."""
     if is_dataclass(kind):
         return [field.name for field in fields(kind)]
     return cast("Sequence[str]", getattr(kind, "_fields", ()))
@@ -243,7 +243,7 @@ def _names(kind: type) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Annotation:
-    """What the type of a field says about writing it."""
+    """How to write a field, from its type."""
 
     nested: type | None
     many: bool

@@ -1,4 +1,4 @@
-"""The log that callers write to: `emit` costs microseconds and never fails; one thread does the rest."""
+"""The log that callers write to: `emit` takes microseconds and never fails; one thread does the rest."""
 
 import asyncio
 import weakref
@@ -21,13 +21,13 @@ _CLOSE_TIMEOUT_S = 5.0
 
 
 def utc_now() -> datetime:
-    """Return the present as an aware time in UTC."""
+    """Return the present time, aware and in UTC."""
     return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpsLogStats:
-    """What became of the events so far. With a directory, `emitted == written + dropped` once flushed."""
+    """Counts of the events so far. With a directory, `emitted == written + dropped` once flushed."""
 
     emitted: int
     written: int
@@ -38,14 +38,13 @@ class OpsLogStats:
 
 
 class OpsLog:
-    """A log of typed events, one JSON object a line, in the files of a directory.
+    """A log of typed events, one JSON object per line, in the files of a directory.
 
-    Without a directory nothing is written, but listeners still hear every event. Files are deleted
-    `retention_days` after their day, and the oldest when all take more than `max_bytes`; the lines of traces
-    that `judged` names stay for `judged_days`, and within as many bytes again. `capacity` is how many events
-    may wait to be written; more are dropped. With `redact`, what is written holds no secrets; listeners get
-    events as they were emitted.
-    Close the log, or use it as `async with OpsLog(...) as log`.
+    Without a directory nothing is written, but listeners still receive every event. Files are deleted
+    `retention_days` after their day, and the oldest ones if all take more than `max_bytes`; lines of traces
+    in `judged` are kept for `judged_days`, within another `max_bytes`. `capacity` is how many events may wait
+    to be written; more are dropped. With `redact`, secrets are masked in what is written; listeners get the
+    original events. Close the log, or use it as `async with OpsLog(...) as log`.
     """
 
     def __init__(
@@ -83,11 +82,11 @@ class OpsLog:
                 redacting=redact,
                 capacity=capacity,
             )
-            # A log that is forgotten, not closed, still lets its thread finish and end.
+            # If a log is garbage-collected without being closed, its thread still finishes and ends.
             weakref.finalize(self, self._writer.stop).atexit = False
 
     async def __aenter__(self) -> Self:
-        """Return the log; its thread and its file wait for the first event."""
+        """Return the log; its thread and file are created with the first event."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -96,7 +95,7 @@ class OpsLog:
 
     @property
     def stats(self) -> OpsLogStats:
-        """Counts since the log was made."""
+        """Return counts since the log was created."""
         writer = self._writer
         return OpsLogStats(
             emitted=self._emitted,
@@ -108,7 +107,7 @@ class OpsLog:
 
     @property
     def is_heard(self) -> bool:
-        """Whether events are written, or anybody listens; where not, none need be made."""
+        """Return whether events are written or have listeners; if not, callers need not create any."""
         return self._writer is not None or bool(self._listeners)
 
     def emit(
@@ -120,7 +119,7 @@ class OpsLog:
         duration_ms: float | None = None,
         session_key: str | None = None,
     ) -> None:
-        """Record that something happened, under the trace this code runs in; outside any, under a new id.
+        """Record an event in the active trace, or without one, under a new id.
 
         Never blocks and never raises. Listeners are called before this returns; the line is written later.
         """
@@ -138,14 +137,14 @@ class OpsLog:
         )
         self._emitted += 1
         for listener in self._listeners.values():
-            self._tell(listener, event)
+            self._notify(listener, event)
         if self._writer is not None:
             self._writer.put(event)
 
     def subscribe(self, listener: Callable[[OpsEvent], None]) -> Callable[[], None]:
-        """Call `listener` with every event from now on; the returned function ends that.
+        """Call `listener` with every event from now on; the returned function unsubscribes it.
 
-        It runs inside `emit` and should be quick. What it raises is counted and goes no further.
+        It is called inside `emit` and should be quick. Exceptions are counted and go no further.
         """
         token = object()
         self._listeners = {**self._listeners, token: listener}
@@ -156,24 +155,24 @@ class OpsLog:
         return unsubscribe
 
     async def flush(self, timeout_s: float = 2.0) -> bool:
-        """Wait until every event emitted so far is written or given up; False when the time ran out first."""
-        return self._writer is None or await _becomes_true(self._writer.mark(), timeout_s)
+        """Wait until every event so far is written or dropped; False if the time ran out first."""
+        return self._writer is None or await _wait_until(self._writer.mark(), timeout_s)
 
     async def close(self) -> None:
-        """Write what is waiting and end the thread; later events are dropped. Calling it again is fine."""
+        """Write waiting events and end the thread; later events are dropped. May be called again."""
         if self._writer is not None:
-            await _becomes_true(self._writer.stop(), _CLOSE_TIMEOUT_S)
+            await _wait_until(self._writer.stop(), _CLOSE_TIMEOUT_S)
 
-    def _tell(self, listener: Callable[[OpsEvent], None], event: OpsEvent) -> None:
+    def _notify(self, listener: Callable[[OpsEvent], None], event: OpsEvent) -> None:
         try:
             listener(event)
         except Exception:  # noqa: BLE001 - a listener is foreign code, and emit promises never to raise
             self._listener_errors += 1
 
 
-async def _becomes_true(condition: Callable[[], bool], timeout_s: float) -> bool:
+async def _wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
     with suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
-            while not condition():  # noqa: ASYNC110 - the thread that makes it true knows no loop
+            while not condition():  # noqa: ASYNC110 - the other thread has no event loop to signal
                 await asyncio.sleep(_POLL_S)
     return condition()

@@ -1,4 +1,4 @@
-"""The thread behind a log: takes events from a queue, appends them as lines, keeps the files in order."""
+"""The thread behind a log: takes events from a queue, appends them as lines, and maintains the files."""
 
 import atexit
 import logging
@@ -19,24 +19,24 @@ from composable_memory_ops_logs.segments import day_of
 from composable_memory_ops_logs.short_form import short_line
 
 _LINGER_S = 0.005
-"""How long the thread waits for company: the events of one question then share one write and one wake-up."""
+"""How long the thread waits for more: the events of one query then share one write and one wake-up."""
 
 _BATCH_EVENTS = 500
 _EXIT_TIMEOUT_S = 2.0
-_CHORES_AT_END_S = 0.5
-"""How long a program that ends may be kept by what is left to do for the files."""
+_MAINTENANCE_AT_END_S = 0.5
+"""How long maintenance of the files may delay the end of the program."""
 _HOLD_S = 10.0
 """How long answers of backends wait for the merged list, to be written together with it."""
 _MOST_HELD = 256
 
-# What a value of the wrong type can raise while its event is rendered; such an event is dropped alone.
+# What rendering an event with a value of the wrong type may raise; only that event is dropped.
 _UNRENDERABLE = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 _logger = logging.getLogger(__name__)
 
 
 class _Mark:
-    """Travels through the queue behind the events it waits for."""
+    """A marker in the queue, behind the events that it waits for."""
 
     passed = False
 
@@ -46,7 +46,7 @@ _Item: TypeAlias = OpsEvent | _Mark
 
 
 class _Held:
-    """The answers of backends to queries that have no merged list yet."""
+    """The backend answers of queries that have no merged list yet."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[str | None, ...], list[OpsEvent]] = {}
@@ -55,7 +55,7 @@ class _Held:
         return bool(self._held)
 
     def groups(self, items: Sequence[_Item], *, is_all: bool) -> Iterator[_Group]:
-        """Yield what can be written now; all that is held if it cannot wait."""
+        """Yield what can be written now; with `is_all`, everything that is held."""
         for item in items:
             if isinstance(item, _Mark):
                 is_all = True
@@ -77,25 +77,25 @@ def _query_of(event: OpsEvent, query_id: str) -> tuple[str | None, ...]:
 
 
 class LineWriter:
-    """A bounded queue and the daemon thread that empties it into a sink.
+    """A bounded queue and the daemon thread that writes it to a sink.
 
-    With `redacting`, secrets in them are masked. The thread starts with the first event, and does the chores
-    of the sink between batches. Failures are counted, kept in `last_error` and warned of once.
+    With `redacting`, secrets are masked. The thread starts with the first event, and maintains the sink's
+    files between batches. Failures are counted, kept in `last_error` and warned of once.
     """
 
     def __init__(self, sink: FileSink, *, redacting: bool, capacity: int) -> None:
         self._sink = sink
         self._render = _Renderer(redacting)
         self._capacity = capacity
-        # Putting never blocks, and is safe inside finalizers: `stop` may be called by the garbage collector.
+        # `SimpleQueue.put` never blocks and is reentrant: the garbage collector may call `stop`.
         self._queue: SimpleQueue[_Item] = SimpleQueue()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stop_mark: _Mark | None = None
         self._warned = False
         self._held = _Held()
-        self._chores: Generator[None] | None = None
-        self._chores_of: tuple[date, int] | None = None
+        self._maintenance: Generator[None] | None = None
+        self._maintenance_for: tuple[date, int] | None = None
         self.written = 0
         self.rejected = 0
         self.failed = 0
@@ -111,7 +111,7 @@ class LineWriter:
             self._queue.put(event)
 
     def mark(self) -> Callable[[], bool]:
-        """Return a function that tells whether all events queued so far have been dealt with."""
+        """Return a function that says whether all events queued so far have been handled."""
         mark = _Mark()
         if not self._is_running():
             return lambda: True
@@ -119,7 +119,7 @@ class LineWriter:
         return lambda: mark.passed or not self._is_running()
 
     def stop(self) -> Callable[[], bool]:
-        """Let the thread finish what is queued and end; return a function that tells whether it has ended."""
+        """Let the thread finish the queue and end; return a function that says whether it has ended."""
         if self._stop_mark is None:
             self._stop_mark = _Mark()
             self._queue.put(self._stop_mark)
@@ -152,18 +152,18 @@ class LineWriter:
     def _run(self, now: datetime) -> None:
         while self._stop_mark is None or not self._stop_mark.passed or not self._queue.empty():
             batch = self._next_batch()
-            groups_now = self._held.groups(batch, is_all=not batch and self._chores is None)
+            groups_now = self._held.groups(batch, is_all=not batch and self._maintenance is None)
             for day, groups in groupby(groups_now, key=lambda group: day_of(group[-1].ts)):
                 self._write(day, list(groups))
             now = next((item.ts for item in reversed(batch) if isinstance(item, OpsEvent)), now)
             for item in batch:
                 if isinstance(item, _Mark):
                     item.passed = True
-            self._take_up_chores(now)
-            self._do_chores(until=0.0)
+            self._start_maintenance(now)
+            self._maintain(until=0.0)
             self._warn_once()
-        self._do_chores(until=time.monotonic() + _CHORES_AT_END_S)
-        self._leave_chores()
+        self._maintain(until=time.monotonic() + _MAINTENANCE_AT_END_S)
+        self._stop_maintenance()
         self._warn_once()
         atexit.unregister(self._finish)
 
@@ -173,37 +173,37 @@ class LineWriter:
         if self._thread is not None:
             self._thread.join(_EXIT_TIMEOUT_S)
 
-    def _take_up_chores(self, now: datetime) -> None:
-        """Begin to put the files in order: at the start, and with every new day and every new file."""
-        if (chores_of := (now.date(), self._sink.files_begun)) != self._chores_of:
-            self._leave_chores()
-            self._chores_of = chores_of
-            self._chores = self._sink.retention.apply(now)
+    def _start_maintenance(self, now: datetime) -> None:
+        """Start maintenance: at the beginning, and with every new day and every new file."""
+        if (maintenance_for := (now.date(), self._sink.files_begun)) != self._maintenance_for:
+            self._stop_maintenance()
+            self._maintenance_for = maintenance_for
+            self._maintenance = self._sink.retention.apply(now)
 
-    def _do_chores(self, until: float) -> None:
-        """Do one step of what there is to do for the files, and more as long as there is time."""
-        while self._chores is not None:
+    def _maintain(self, until: float) -> None:
+        """Do one step of maintenance, and more if there is time."""
+        while self._maintenance is not None:
             try:
-                next(self._chores)
+                next(self._maintenance)
             except StopIteration:
-                self._chores = None
+                self._maintenance = None
             except OSError as error:
-                self._chores = None
+                self._maintenance = None
                 self._fail(0, error)
             if time.monotonic() >= until:
                 return
 
-    def _leave_chores(self) -> None:
-        """Let go of what was begun; it is begun anew another time."""
-        if self._chores is not None:
-            self._chores.close()
-            self._chores = None
+    def _stop_maintenance(self) -> None:
+        """Abandon maintenance; it starts over another time."""
+        if self._maintenance is not None:
+            self._maintenance.close()
+            self._maintenance = None
 
     def _next_batch(self) -> list[_Item]:
-        """Wait for events; not for long where chores or held answers wait as well."""
+        """Wait for events, but only briefly if there is maintenance or held answers."""
         batch: list[_Item] = []
         try:
-            if self._chores is not None:
+            if self._maintenance is not None:
                 batch.append(self._queue.get_nowait())
             else:
                 batch.append(self._queue.get(timeout=_HOLD_S if self._held else None))
@@ -215,7 +215,7 @@ class LineWriter:
         return batch
 
     def _write(self, day: str, groups: Sequence[_Group]) -> None:
-        rendered = [one for group in groups for one in self._rendered(group)]
+        rendered = [one for group in groups for one in self._render_lines(group)]
         if not rendered:
             return
         count = sum(events for events, _ in rendered)
@@ -225,15 +225,15 @@ class LineWriter:
         except OSError as error:
             self._fail(count, error)
 
-    def _rendered(self, group: _Group) -> Iterator[tuple[int, bytes]]:
-        """Yield how many events some lines are of, and the lines."""
+    def _render_lines(self, group: _Group) -> Iterator[tuple[int, bytes]]:
+        """Yield lines, each time with the number of their events."""
         try:
             yield len(group), self._render(group)
         except _UNRENDERABLE as error:
             if len(group) == 1:
                 return self._fail(1, error)
-            for event in group:  # what cannot be rendered is dropped alone
-                yield from self._rendered((event,))
+            for event in group:  # drop only what cannot be rendered
+                yield from self._render_lines((event,))
 
     def _fail(self, events: int, error: Exception) -> None:
         self.failed += events
@@ -249,9 +249,9 @@ class LineWriter:
 
 
 class _Renderer:
-    """Turns an event, or those of a finished query, into lines, and masks secrets.
+    """Renders an event, or those of a finished query, as lines, and masks secrets.
 
-    Nearly all events have none, so it looks before it walks.
+    Nearly all events have none, so a quick check precedes the walk through the values.
     """
 
     def __init__(self, redacting: bool) -> None:
@@ -263,7 +263,7 @@ class _Renderer:
     def _wires(self, events: Sequence[OpsEvent]) -> list[dict[str, Any]]:
         *answers, last = events
         if isinstance(last.detail, QueryMerged):
-            with suppress(TypeError, ValueError):  # an answer was written before, by itself
+            with suppress(TypeError, ValueError):  # an answer was already written on its own
                 return [self._masked_head(short_line(last, answers, self._masked))]
         wires = map(self._masked_head, map(event_to_wire, events))
         return [wire | {"detail": self._masked(wire["detail"])} for wire in wires]

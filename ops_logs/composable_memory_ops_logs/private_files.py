@@ -1,4 +1,4 @@
-"""Files and folders that only their owner may read: made, replaced in one step, and locked against others."""
+"""Files and folders that only their owner may read: created, replaced atomically, and locked."""
 
 import os
 import sys
@@ -13,14 +13,14 @@ if sys.platform != "win32":
 # O_BINARY exists on Windows only; without it every newline would become two characters there.
 BINARY = getattr(os, "O_BINARY", 0)
 Survives: TypeAlias = Literal["kill", "power cut"]
-"""What a replaced file outlasts: a killed process, at no cost, or a power cut, which waits for the disk."""
+"""What a replaced file survives: a killed process, at no cost, or a power cut, which waits for the disk."""
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, for their owner alone; those that are there stay.
+    """Create a folder and its missing parents for their owner only; existing ones are unchanged.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -32,10 +32,10 @@ def make_private_folder(folder: Path) -> None:
 
 
 def replace_file(target: Path, content: bytes, *, survives: Survives) -> None:
-    """Make `content` the content of `target`.
+    """Replace the content of `target` atomically.
 
     Raises:
-        OSError: it cannot be written; what was there stays.
+        OSError: it cannot be written; the old content stays.
     """
     with replacing(target, survives=survives) as scratch:
         scratch.write_bytes(content)
@@ -43,13 +43,13 @@ def replace_file(target: Path, content: bytes, *, survives: Survives) -> None:
 
 @contextmanager
 def replacing(target: Path, *, survives: Survives) -> Iterator[Path]:
-    """Yield the path of an empty file beside `target`, which takes its place when the block ends well.
+    """Yield the path of an empty file that replaces `target` if the block succeeds.
 
     with replacing(folder / "report.json", survives="kill") as scratch:
         scratch.write_text(report)
 
     Raises:
-        OSError: it cannot be written; what was there stays.
+        OSError: it cannot be written; the old content stays.
     """
     scratch = target.with_name(f".{target.name}.{os.urandom(6).hex()}.new")
     os.close(os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -66,8 +66,8 @@ def replacing(target: Path, *, survives: Survives) -> Iterator[Path]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder survive a power cut."""
-    if sys.platform != "win32":  # which opens no folders
+    """Make the names in a folder survive a power cut."""
+    if sys.platform != "win32":  # where folders cannot be opened
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -76,10 +76,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def lock_file(descriptor: int, *, is_patient: bool = True) -> bool | None:
-    """Keep other processes out until the descriptor is closed; False if one of them was first.
+    """Lock a file against other processes until the descriptor is closed; False if another one has the lock.
 
-    None where there are no locks: lines stay whole without them, but what looks like a cut line may be one
-    that is being written.
+    None if locks are not supported: lines stay whole without them, but what looks like a truncated line may
+    be one that is just being written.
     """
     if sys.platform != "win32":
         try:

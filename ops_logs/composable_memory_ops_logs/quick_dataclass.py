@@ -1,7 +1,8 @@
-"""The standard `dataclass`, made in a quarter of the time.
+"""The standard `dataclass`, created in a quarter of the time.
 
-A search defines some 200 values before it begins; writing and compiling their seven methods one by one took
-a seventh of the whole command. Here only `__init__` is compiled, when needed, and the others are closures.
+A search defines some 200 value classes before it begins; compiling their seven methods one by one took a
+seventh of the whole command. Here only `__init__` is compiled, on first use, and the other methods are
+closures.
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ Field = dataclasses.Field[Any]
 _standard: Any = dataclasses.dataclass  # noqa: TID251 - the only place that needs it
 
 if TYPE_CHECKING:
-    from dataclasses import dataclass  # noqa: TID251 - what it is to a type checker
+    from dataclasses import dataclass  # noqa: TID251 - as type checkers see it
 else:
 
     def dataclass(
@@ -28,13 +29,13 @@ else:
         kw_only: bool = False,
         eq: bool = True,
     ) -> Callable[[type], type]:
-        """Return a decorator that makes of a class what the standard one makes of it."""
+        """Return a decorator equivalent to the standard one."""
         return partial(_made, frozen=frozen, slots=slots, kw_only=kw_only, eq=eq)
 
 
 def _made(cls: type, *, frozen: bool, slots: bool, kw_only: bool, eq: bool) -> Any:
     own = dict(cls.__dict__)
-    # The standard one compiles two methods of what is frozen, and demands it only of what is derived.
+    # The standard one compiles two methods for frozen classes, and requires frozen only of subclasses.
     frozen_too = frozen and dataclasses.is_dataclass(cls)
     made = _standard(cls, init=False, repr=False, eq=False, slots=slots, kw_only=kw_only, frozen=frozen_too)
     made.__dataclass_params__.frozen = frozen  # so that a frozen class may be derived from it
@@ -42,7 +43,7 @@ def _made(cls: type, *, frozen: bool, slots: bool, kw_only: bool, eq: bool) -> A
     if eq and not frozen and "__hash__" not in own:
         made.__hash__ = None
     for name, method in _methods(made, fields, frozen=frozen, eq=eq).items():
-        if own.get(name) is None:  # with `__eq__` of its own, a class has None for `__hash__`
+        if own.get(name) is None:  # a class with its own `__eq__` has None for `__hash__`
             method.__name__, method.__qualname__ = name, f"{made.__qualname__}.{name}"
             setattr(made, name, method)
     if "__init__" not in own:
@@ -51,7 +52,7 @@ def _made(cls: type, *, frozen: bool, slots: bool, kw_only: bool, eq: bool) -> A
 
 
 class _CompiledWhenUsed:
-    """Stands for `__init__` until it is first looked up: most values of a program are never made."""
+    """Stands in for `__init__` until its first use: most classes of a program are never instantiated."""
 
     def __init__(self, made: Any, fields: Sequence[Field]) -> None:
         self._made, self._fields = made, fields
@@ -107,7 +108,7 @@ def _methods(made: Any, fields: Sequence[Field], *, frozen: bool, eq: bool) -> M
 
 
 def _values(names: Iterable[str]) -> Callable[[object], tuple[object, ...]]:
-    """Return what reads these attributes as a tuple; `attrgetter` would not make one of a single value."""
+    """Return a function that reads these attributes as a tuple, unlike `attrgetter` also for one name."""
     read = list(names)
     return attrgetter(*read, read[0]) if read else lambda _: ()
 
@@ -115,8 +116,8 @@ def _values(names: Iterable[str]) -> Callable[[object], tuple[object, ...]]:
 def _init(made: Any, fields: Sequence[Field]) -> Method:
     """Compile `__init__`, the one method that is called often.
 
-    It sets what is frozen by the descriptors of the slots: `object.__setattr__` has to find them first, half
-    as slow again.
+    In frozen classes it sets values through the slot descriptors: `object.__setattr__` takes half as long
+    again, as it has to look them up.
     """
     names: dict[str, Any] = {"_NOT_GIVEN": object()}
     positional: list[str] = []

@@ -1,4 +1,4 @@
-"""Reads logs back: pages newest first, whole traces, the tail, and lines as they are appended."""
+"""Reads logs: pages newest first, whole traces, the tail, and lines as they are appended."""
 
 import asyncio
 import re
@@ -29,20 +29,20 @@ from composable_memory_ops_logs.segments import (
 from composable_memory_ops_logs.short_form import events_from_line
 
 MAX_PAGE = 500
-"""The most events one page can hold."""
+"""The maximum number of events in a page."""
 
 _LONGEST_QUERY = timedelta(minutes=10)
-"""The events of one line are no further apart."""
+"""Maximum time between the events of one line."""
 _FOLLOW_BYTES = 4 * 1024 * 1024
 _CLOSED = sys.maxsize
-"""The end of a file that nothing is appended to any more."""
+"""The end of a file to which nothing is appended any more."""
 _MIN_PREFIX_CHARS = 4
 _SHOWN_CANDIDATES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
-    """Which events to read; what is None does not restrict. `start` and `end` are aware and inclusive."""
+    """Which events to read; None does not restrict. `start` and `end` are aware and inclusive."""
 
     action: str | None = None
     backend: str | None = None
@@ -52,7 +52,7 @@ class EventFilter:
     start: datetime | None = None
     end: datetime | None = None
     traces: frozenset[str] | None = None
-    """Of these traces alone; the lines of others are passed over as soon as their trace is read."""
+    """Only these traces; other lines are skipped as soon as their trace id is known."""
 
     def __post_init__(self) -> None:
         for name, time in (("start", self.start), ("end", self.end)):
@@ -73,7 +73,7 @@ class EventFilter:
         )
 
     def covers(self, segment: Segment) -> bool:
-        """Return whether a file can hold wanted events."""
+        """Return whether a file may contain wanted events."""
         if self.start is not None and segment.is_over(day_of(self.start)):
             return False
         return self.end is None or segment.period <= day_of(_later(self.end, _LONGEST_QUERY))
@@ -86,16 +86,16 @@ class EventPage:
     events: tuple[OpsEvent, ...]
     has_more: bool
     bad_lines: int = 0
-    """Lines that were looked at for this page and are not events."""
+    """Lines read for this page that are not events."""
 
 
 class OpsLogReader:
-    """Reads the files an `OpsLog` wrote to a directory; a missing directory reads as an empty log.
+    """Reads the files that an `OpsLog` wrote to a directory; a missing directory reads as an empty log.
 
-    Order is the order of the lines, which is the order of writing. The plain methods read files and belong
-    in a thread when called from an event loop; `follow` does that itself. All raise an `OpsLogError` where
-    the directory or a file in it cannot be read. `on_bad_line` is called for every line that is looked at and
-    is not an event. With `as_written`, a finished query in the short form is one event.
+    The order is that of the lines, as they were written. The plain methods block: call them in a thread when
+    an event loop is running; `follow` does that itself. All raise an `OpsLogError` if the directory or a file
+    in it cannot be read. `on_bad_line` is called for every line read that is not an event. With `as_written`,
+    a finished query in the short form is one event.
     """
 
     def __init__(
@@ -111,12 +111,12 @@ class OpsLogReader:
 
     def read(
         self,
-        filter: EventFilter | None = None,  # noqa: A002 - the word its callers use
+        filter: EventFilter | None = None,  # noqa: A002 - the natural word for callers
         *,
         limit: int = 100,
         offset: int = 0,
     ) -> EventPage:
-        """Return up to `limit` (1 to 500) wanted events, newest first, after the first `offset`."""
+        """Return up to `limit` (1 to 500) wanted events, newest first, after skipping `offset`."""
         if not 1 <= limit <= MAX_PAGE:
             raise ValueError(f"limit is {limit}; give 1 to {MAX_PAGE}")
         if offset < 0:
@@ -128,22 +128,22 @@ class OpsLogReader:
 
     def events(
         self,
-        filter: EventFilter | None = None,  # noqa: A002 - the word its callers use
+        filter: EventFilter | None = None,  # noqa: A002 - the natural word for callers
     ) -> Iterator[OpsEvent]:
-        """Yield all wanted events, newest first, holding one line at a time."""
+        """Yield all wanted events, newest first, holding one line in memory at a time."""
         return self._events(self._scan(filter or EventFilter()))
 
     def trace(self, trace_id: str) -> list[OpsEvent]:
-        """Return all events of a trace, oldest first; a unique prefix of at least 4 characters will do.
+        """Return all events of a trace, oldest first; accepts a unique prefix of at least 4 characters.
 
         Raises:
-            OpsLogError: several traces begin with the prefix, or the log cannot be read.
+            OpsLogError: several traces have the prefix, or the log cannot be read.
         """
         traces: dict[str, list[OpsEvent]] = {}
         for event in self._events(self._scan(EventFilter(), trace=_quoted(trace_id)[1:-1])):
             if _names(trace_id, event.trace_id):
                 events = traces.setdefault(event.trace_id, [])
-                if len(traces) == 1 or event.trace_id == trace_id:  # of the others the id is enough
+                if len(traces) == 1 or event.trace_id == trace_id:  # of other traces only the id is needed
                     events.append(event)
         if trace_id not in traces and len(traces) > 1:
             raise _ambiguous(trace_id, sorted(traces))
@@ -154,12 +154,12 @@ class OpsLogReader:
         return self._last(n, ends=None)
 
     def damage(self) -> list[str]:
-        """Read all of the log; return what is to be said of each file with damaged or missing lines.
+        """Read the whole log; return a message for each file with damaged or missing lines.
 
-        Lines that are missing together count as one.
+        Adjacent missing lines count as one.
         """
         found = []
-        with self._telling():
+        with self._translated_errors():
             for segment in segments_in(self._directory):
                 scan = self._scan(EventFilter(traces=frozenset()))
                 for line in lines_backwards(segment):
@@ -172,9 +172,9 @@ class OpsLogReader:
         return found
 
     async def follow(self, poll_s: float = 0.25, *, last: int = 0) -> AsyncGenerator[OpsEvent]:
-        """Yield the `last` events, then every event appended from now on, looking every `poll_s` seconds.
+        """Yield the `last` events, then every event appended from now on, polling every `poll_s` seconds.
 
-        It goes on until its consumer stops, over the change of files, also compressed and deleted ones.
+        Continues until its consumer stops, even when files are replaced, compressed or deleted.
         """
         ends = await asyncio.to_thread(self._ends)
         for event in await asyncio.to_thread(self._last, last, ends):
@@ -188,8 +188,8 @@ class OpsLogReader:
         return list(islice(self._events(self._scan(EventFilter()), ends), n))[::-1]
 
     def _events(self, scan: "_Scan", ends: Mapping[Segment, int] | None = None) -> Iterator[OpsEvent]:
-        """Yield what a scan lets through, newest first; `ends` limits how far each file is looked at."""
-        with self._telling():
+        """Yield what a scan lets through, newest first; `ends` limits how far each file is read."""
+        with self._translated_errors():
             for segment in reversed(segments_in(self._directory)):
                 if scan.wanted.covers(segment) and (ends is None or segment in ends):
                     end = None if ends is None else ends[segment]
@@ -203,17 +203,17 @@ class OpsLogReader:
         return _Scan(wanted, trace=trace, on_bad_line=self._on_bad_line, as_written=self._as_written)
 
     def _ends(self) -> dict[Segment, int]:
-        with self._telling():
+        with self._translated_errors():
             return {one: open_size(one, or_else=_CLOSED) for one in segments_in(self._directory)}
 
     def _appended(self, ends: dict[Segment, int]) -> list[OpsEvent]:
-        """Return the events behind `ends` and move `ends` there; a line still being written waits."""
+        """Return the events after `ends`, and advance `ends`; a line still being written has to wait."""
         scan = self._scan(EventFilter())
         events: list[OpsEvent] = []
-        with self._telling():
+        with self._translated_errors():
             for segment in segments_in(self._directory):
                 start = ends.get(segment, 0)
-                size = open_size(segment, or_else=_CLOSED)  # before it is read: what comes later waits
+                size = open_size(segment, or_else=_CLOSED)  # before reading: later lines have to wait
                 if size <= start:
                     continue
                 whole = lines_forwards(segment, start, _FOLLOW_BYTES)
@@ -223,7 +223,7 @@ class OpsLogReader:
         return events
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -236,11 +236,11 @@ class OpsLogReader:
 
 @dataclass(slots=True)
 class _Scan:
-    """One pass over lines: what is wanted, and how many lines could not be understood."""
+    """One pass over lines: what is wanted, and how many lines could not be parsed."""
 
     wanted: EventFilter
     trace: bytes | None = None
-    """The beginning of a trace id, as it stands in lines."""
+    """The prefix of a trace id, as written in lines."""
     bad_lines: int = 0
     on_bad_line: Callable[[], object] | None = None
     as_written: bool = False
@@ -253,29 +253,29 @@ class _Scan:
 
     @property
     def since_ms(self) -> int:
-        """From when on lines are wanted."""
+        """Return the time from which lines are wanted."""
         return FIRST_MS if self.wanted.start is None else int(self.wanted.start.timestamp() * 1000)
 
     @property
     def until_ms(self) -> int:
-        """Until when lines are wanted."""
+        """Return the time until which lines are wanted."""
         return LAST_MS if self.wanted.end is None else int(self.wanted.end.timestamp() * 1000)
 
     @property
     def trace_key(self) -> bytes | None:
-        """The beginning of the wanted trace id, for the index; not where a line spells it otherwise."""
+        """Return the prefix of the wanted trace id for the index; None if a line may spell it differently."""
         key = self.trace if self.wanted.trace_id is None else _quoted(self.wanted.trace_id)[1:-1]
         return None if key is None or b"\\" in key else key
 
     def events_of(self, line: bytes) -> Sequence[OpsEvent]:
-        """Return the wanted events of a line."""
+        """Return the wanted events in a line."""
         if not line:
             return ()
-        if not is_whole(line):  # first, because it may be one that is wanted and does not look like it
+        if not is_whole(line):  # first, because a damaged line may be a wanted one that does not look like it
             return self._bad_line()
         if not all(needle in line for needle in self._needles):
             return ()
-        if self._is_too_old(line) or self._is_of_others(line):
+        if self._is_too_old(line) or self._is_of_unwanted_trace(line):
             return ()
         try:
             events = events_from_line(line, as_written=self.as_written)
@@ -290,15 +290,15 @@ class _Scan:
         return ()
 
     def _is_too_old(self, line: bytes) -> bool:
-        """Tell of a line as we write it whether it is too old; of others it must be read."""
+        """Return whether a line in our format is too old; any other must be parsed."""
         if not self._start:
             return False
         written = _WRITTEN_AT.match(line)
         return written is not None and written[1] < self._start
 
-    def _is_of_others(self, line: bytes) -> bool:
-        """Tell of a line as we write it whether it is of a trace that is not wanted."""
-        if self.wanted.traces is None or not is_sealed(line):  # it may be damaged: it must be read
+    def _is_of_unwanted_trace(self, line: bytes) -> bool:
+        """Return whether a line in our format belongs to an unwanted trace."""
+        if self.wanted.traces is None or not is_sealed(line):  # possibly damaged: it must be parsed
             return False
         named = _TRACE_OF.match(line)
         return named is not None and named[1].decode() not in self.wanted.traces
@@ -325,10 +325,10 @@ def _ambiguous(prefix: str, candidates: Sequence[str]) -> OpsLogError:
 
 
 def _needles(wanted: EventFilter) -> tuple[bytes, ...]:
-    """Return what every wanted line contains, to pass over most others without parsing them."""
+    """Return what every wanted line contains, to skip most others without parsing them."""
     texts = (wanted.backend, wanted.trace_id, wanted.session_key)
     needles = tuple(_quoted(text) for text in texts if text is not None)
-    if wanted.action in (None, "query.backend_result"):  # which also stand in the line of the merged list
+    if wanted.action in (None, "query.backend_result"):  # these are also in the line of the merged list
         return needles
     return (*needles, _quoted(wanted.action))
 

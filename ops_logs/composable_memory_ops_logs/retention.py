@@ -1,4 +1,4 @@
-"""Compresses the files of a log that are closed, and deletes what is past its time or over the size."""
+"""Compresses closed files of a log, and deletes those that are too old or too much."""
 
 import os
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
@@ -25,13 +25,13 @@ from composable_memory_ops_logs.segments import (
 LOCK_NAME = "ops.lock"
 
 Judged: TypeAlias = Callable[[], Collection[str]]
-"""Names the traces that were judged, or raises an `OSError` where that cannot be told."""
+"""Returns the traces with judgements, or raises an `OSError` if they cannot be determined."""
 
 
 class Retention:
-    """Keeps the files of a log within their time and size, beside other processes that append to them.
+    """Keeps the files of a log within limits of time and size, while other processes append to them.
 
-    Lines of traces that `judged` names outlive their file: for `judged_days`, within `max_bytes` once more.
+    Lines of traces in `judged` outlive their file: for `judged_days`, within another `max_bytes`.
     """
 
     def __init__(
@@ -51,37 +51,37 @@ class Retention:
         self._judged = judged
         self._judged_days = judged_days
         self.closing: Segment | None = None
-        """The file whose lock is held at the moment, by ourselves."""
+        """The file whose lock we hold at the moment."""
 
     def apply(self, now: datetime) -> Generator[None]:
-        """Compress what is closed and delete what is past its time or too much, step by step.
+        """Compress closed files and delete what is too old or too much, step by step.
 
-        Of several processes one does so. Whenever it stops, killed or closed, nothing is lost or there twice:
-        a file appears under its name when it is whole, and takes the place of another by that alone.
+        Only one process at a time does this. Whenever it stops, killed or closed, nothing is lost or
+        duplicated: a file appears under its name only when complete, and thereby replaces another.
 
         Raises:
             OSError: something cannot be read, written or deleted; the rest can be tried again.
         """
-        with turn_at_chores(self._directory, is_patient=False) as is_mine:
+        with maintenance_lock(self._directory, is_patient=False) as is_mine:
             if is_mine is False:
                 return
             problem: OSError | None = None
             try:
                 if is_mine:
                     yield from self._compress_closed(now)
-            except OSError as error:  # where there is no room to compress, there may be soon
+            except OSError as error:  # there may be no room to compress now, but later
                 problem = error
-            yield from self._drop_what_must_go(now)
+            yield from self._drop_old(now)
             if problem is not None:
                 raise problem
 
     def _clear_scratch(self) -> None:
-        """Delete what a process left that was killed at its chores."""
+        """Delete what a process that was killed during maintenance has left."""
         for path in (*self._directory.glob("ops-*.tmp"), *self._directory.glob(".ops-*.new")):
             path.unlink(missing_ok=True)
 
     def _closed_segments(self, today: str) -> list[Segment]:
-        """Return the files that nothing is appended to any more, and that are not compressed."""
+        """Return the uncompressed files to which nothing is appended any more."""
         sizes = _sizes_in(self._directory)
         return [
             one
@@ -96,15 +96,15 @@ class Retention:
             yield from self._compress(segment)
 
     def _compress(self, segment: Segment) -> Generator[None]:
-        """Put a compressed file in the place of an open one."""
-        with self._held_open(segment) as file:
-            if file is not None and not segment.closed_path.exists():  # somebody may have been killed here
+        """Replace an open file by a compressed one."""
+        with self._locked_open(segment) as file:
+            if file is not None and not segment.closed_path.exists():  # a process may have been killed here
                 yield from write_closed(segment.closed_path, blocks_of(file, noted_length(segment)))
             segment.open_path.unlink(missing_ok=True)
 
     @contextmanager
-    def _held_open(self, segment: Segment) -> Iterator[BinaryIO | None]:
-        """Hold an open file, so that nobody appends to it: who waits for it finds another one then."""
+    def _locked_open(self, segment: Segment) -> Iterator[BinaryIO | None]:
+        """Lock an open file, so that nothing is appended to it: waiting processes then use another."""
         try:
             descriptor = os.open(segment.open_path, os.O_RDWR | BINARY)
         except FileNotFoundError:
@@ -118,13 +118,13 @@ class Retention:
             finally:
                 self.closing = None
 
-    def _drop_what_must_go(self, now: datetime) -> Generator[None]:
-        """Delete what is past its time, and the oldest while all take too much; not what is written to."""
+    def _drop_old(self, now: datetime) -> Generator[None]:
+        """Delete files that are too old, and the oldest while all take too much; never one being written."""
         today, first_day = day_of(now), day_of(now - timedelta(days=self._retention_days))
         sizes, stored = _sizes_in(self._directory), dict[Segment, int]()
         kept = dict[Segment, int]()
         for one in segments_in(self._directory):
-            # An earlier version that still runs appends to the file of its month.
+            # An earlier version that is still running appends to the file of its month.
             if one.number or one.is_over(today):
                 stored[one] = sum(sizes.get(path.name, 0) for path in _files_of(one))
                 if not stored[one]:
@@ -139,7 +139,7 @@ class Retention:
                 yield from self._drop(segment)
 
     def _drop_kept(self, now: datetime, kept: Mapping[Segment, int]) -> Generator[None]:
-        """Delete lines of judged traces that are past their time, or are as much as all others may be."""
+        """Delete lines of judged traces that are too old, or exceed their own size limit."""
         first_day, left = day_of(now - timedelta(days=self._judged_days)), sum(kept.values())
         for segment, size in kept.items():
             if not segment.is_over(first_day) and left <= self._max_bytes:
@@ -150,9 +150,9 @@ class Retention:
             yield
 
     def _drop(self, segment: Segment) -> Generator[None]:
-        """Delete a file; lines of traces that were judged take its place."""
+        """Delete a file, keeping only its lines of judged traces."""
         known: Collection[str] = ()
-        with self._held_open(segment):
+        with self._locked_open(segment):
             while self._judged is not None and (judged := frozenset(self._judged())) != known:
                 known = judged
                 kept = [line for line in lines_backwards(segment) if _trace_of(line) in judged][::-1]
@@ -164,11 +164,11 @@ class Retention:
 
 
 @contextmanager
-def turn_at_chores(directory: Path, *, is_patient: bool) -> Iterator[bool | None]:
-    """Keep other processes from compressing and deleting files of a log meanwhile.
+def maintenance_lock(directory: Path, *, is_patient: bool) -> Iterator[bool | None]:
+    """Keep other processes from maintaining the files of a log during the block.
 
-    It is entered with False if one of them is at it, which with `is_patient` is waited for, and with None
-    where nothing can be locked.
+    Yields False if one of them is doing so, which is waited for if `is_patient`, and None if locks are not
+    supported.
     """
     descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | BINARY, 0o600)
     try:
@@ -178,7 +178,7 @@ def turn_at_chores(directory: Path, *, is_patient: bool) -> Iterator[bool | None
 
 
 def write_closed(path: Path, blocks: Iterable[bytes]) -> Generator[None]:
-    """Write a compressed file and its index; it has its name when it is whole and on the disk."""
+    """Write a compressed file and its index; it gets its name once it is complete and on disk."""
     scratch = path.with_name(f"{path.name}.tmp")
     descriptor = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_TRUNC | BINARY, 0o600)
     try:
@@ -189,7 +189,7 @@ def write_closed(path: Path, blocks: Iterable[bytes]) -> Generator[None]:
                 yield
             out.flush()
             os.fsync(out.fileno())
-            with suppress(OSError):  # a reader makes it when it is missing
+            with suppress(OSError):  # readers rebuild a missing index
                 write_index(index_path(path), writer.index(), out)
         scratch.replace(path)
         sync_folder(path.parent)
@@ -198,7 +198,7 @@ def write_closed(path: Path, blocks: Iterable[bytes]) -> Generator[None]:
 
 
 def write_closed_at_once(path: Path, blocks: Iterable[bytes]) -> None:
-    """Do what `write_closed` does, in one step."""
+    """Do the same as `write_closed`, in one step."""
     for _ in write_closed(path, blocks):
         pass
 
@@ -211,7 +211,7 @@ def _sizes_in(directory: Path) -> dict[str, int]:
     sizes = {}
     with os.scandir(directory) as entries:
         for entry in entries:
-            with suppress(FileNotFoundError):  # another process was quicker
+            with suppress(FileNotFoundError):  # another process was faster
                 sizes[entry.name] = entry.stat().st_size
     return sizes
 

@@ -1,11 +1,10 @@
-"""The files of a log: how they are named, how they are read, and an index beside each.
+"""The files of a log: how they are named and read, and an index beside each.
 
-A file holds the lines of one UTC day, or of a whole month where an earlier version wrote it. The last one of
-a day is open; closed ones are gzip files of one member for each megabyte, which `zcat` reads as well. An
-index tells of each member from when to when its lines are and of which traces. It is made anew when it is
-missing, or is not of this file; without it all is read. Beside an open file it only tells how much was
-written to it, so that lines are missed which its end has lost. What cannot be read or written raises an
-`OSError`.
+A file has the lines of one UTC day, or of a whole month if an earlier version wrote it. The last file of a
+day is open; closed ones are gzip files with one member per megabyte, which `zcat` can read. The index has the
+time range and the traces of each member. It is rebuilt if it is missing or does not match the file; without
+it everything is read. For an open file, it only records how much was written, so that lines lost at the end
+are noticed. What cannot be read or written raises an `OSError`.
 """
 
 import os
@@ -27,12 +26,12 @@ from composable_memory_ops_logs.private_files import BINARY, replace_file
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 BLOCK_BYTES = 1024 * 1024
-"""So much of a log is compressed, and read, at a time."""
+"""How much of a log to compress, and read, at a time."""
 FIRST_MS, LAST_MS = 0, (1 << 63) - 1
 DAMAGED = b"\xff"
-"""Stands for lines that cannot be read any more; no event."""
+"""Stands for lines that cannot be read any more; not an event."""
 COMPRESSION_LEVEL = 3
-"""A third of the time of the usual 6, and a tenth more bytes."""
+"""Takes a third of the time of the default 6, for a tenth more bytes."""
 
 _NAME = re.compile(r"(ops-(\d{4}-(?:0[1-9]|1[0-2])(?:-\d\d)?)(?:\.(\d{4,9}))?)(\.kept)?\.jsonl(\.gz)?")
 _READ_BYTES = 64 * 1024
@@ -44,17 +43,17 @@ def day_of(ts: datetime) -> str:
 
 
 class Segment(NamedTuple):
-    """One file of a log, whatever state it is in: open, closed, or only what is kept of it."""
+    """One file of a log, in any state: open, closed, or reduced to what has to be kept."""
 
     period: str
     """Its UTC day as `YYYY-MM-DD`, or its month."""
     number: int
-    """Counts the files of a day, from 1; 0 for a file of an earlier version."""
+    """Number of the file within its day, from 1; 0 for a file of an earlier version."""
     directory: Path
 
     @property
     def stem(self) -> str:
-        """Return what the names of all its files begin with."""
+        """Return the common prefix of the names of its files."""
         return f"ops-{self.period}" + (f".{self.number:04}" if self.number else "")
 
     @property
@@ -64,23 +63,23 @@ class Segment(NamedTuple):
 
     @property
     def closed_path(self) -> Path:
-        """Return the compressed file; where there is one, it is whole, and the open one is of no more use."""
+        """Return the compressed file; if it exists, it is complete and the open one is obsolete."""
         return self.directory / f"{self.stem}.jsonl.gz"
 
     @property
     def kept_path(self) -> Path:
-        """Return what is kept of a file that was dropped; it counts where that one is gone."""
+        """Return what is kept of a file that was dropped; used if that one is gone."""
         return self.directory / f"{self.stem}.kept.jsonl.gz"
 
     def is_over(self, day: str) -> bool:
-        """Return whether its day, or its month, had ended when a day began."""
+        """Return whether its day, or its month, was over when a day began."""
         return self.period < day[: len(self.period)]
 
 
 def segments_in(directory: Path) -> list[Segment]:
-    """Return what a directory holds of a log, oldest first; nothing when it does not exist."""
+    """Return the segments of a log in a directory, oldest first; empty if it does not exist."""
     try:
-        names = os.listdir(directory)  # noqa: PTH208 - a Path for every file is what would take the time
+        names = os.listdir(directory)  # noqa: PTH208 - creating a Path for every file would dominate the time
     except FileNotFoundError:
         return []
     matches = filter(None, map(_NAME.fullmatch, names))
@@ -98,17 +97,17 @@ _KEY_BYTES = 16
 _ENTRY_BYTES = _KEY_BYTES + 4
 _NO_TRACE = bytes(_KEY_BYTES)
 _ANY_SPAN = FIRST_MS, LAST_MS, _NO_TRACE
-"""Stands for a line that cannot be understood."""
+"""Stands for a line that cannot be parsed."""
 
 
 class Block(NamedTuple):
-    """Whole lines that stand together: where, and from when to when in milliseconds."""
+    """Consecutive complete lines: their place, and their time range in milliseconds."""
 
     start: int
-    """Their place in the lines of the file."""
+    """Their offset in the uncompressed lines."""
     size: int
     at: int
-    """Their place on disk."""
+    """Their offset on disk."""
     stored: int
     first_ms: int
     last_ms: int
@@ -116,14 +115,14 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """The blocks of a file, and in which of them each trace has lines."""
+    """The blocks of a file, and the blocks in which each trace has lines."""
 
     blocks: tuple[Block, ...] = ()
     entries: bytes = b""
-    """Sorted: the first 16 bytes of a trace id, then the number of a block."""
+    """Sorted: the first 16 bytes of a trace id, followed by the number of a block."""
 
     def with_damaged_end(self) -> "Index":
-        """Return the index of a file of which the last blocks are gone."""
+        """Return the index of a file whose last blocks are gone."""
         last = self.blocks[-1] if self.blocks else Block(0, 0, 0, 0, FIRST_MS, LAST_MS)
         gone = Block(
             last.start + last.size, len(DAMAGED), last.at + last.stored, 0, first_ms=FIRST_MS, last_ms=LAST_MS
@@ -132,9 +131,9 @@ class Index:
         return Index(blocks=(*self.blocks, gone), entries=entry + self.entries)
 
     def wanted(self, *, since_ms: int, until_ms: int, trace: bytes | None) -> list[Block]:
-        """Return the blocks that can hold lines of a time, and of a trace that begins so.
+        """Return the blocks that may contain lines of a time range, and of a trace with this prefix.
 
-        Lines that cannot be understood may be of any.
+        Lines that cannot be parsed may belong to any.
         """
         blocks = self.blocks
         if trace is not None:
@@ -155,14 +154,14 @@ class Index:
 
 
 class IndexBuilder:
-    """Takes in the blocks of a file, one after the other."""
+    """Builds an index from the blocks of a file, one after another."""
 
     def __init__(self) -> None:
         self._blocks: list[Block] = []
         self._entries: list[bytes] = []
 
     def add(self, lines: bytes, *, at: int, stored: int) -> None:
-        """Take in whole lines that stand at a place on disk."""
+        """Add complete lines with their place on disk."""
         start = self._blocks[-1].start + self._blocks[-1].size if self._blocks else 0
         spans = [_span_of(line) for line in lines.split(b"\n") if line]
         first = min((first for first, _, _ in spans), default=LAST_MS)
@@ -172,7 +171,7 @@ class IndexBuilder:
         self._blocks.append(Block(start, len(lines), at, stored, first, last))
 
     def add_damaged(self, *, at: int, stored: int) -> None:
-        """Take in what cannot be read any more; it counts as one line."""
+        """Add an unreadable part; it counts as one line."""
         start = self._blocks[-1].start + self._blocks[-1].size if self._blocks else 0
         self._blocks.append(Block(start, len(DAMAGED), at, stored, FIRST_MS, LAST_MS))
 
@@ -182,7 +181,7 @@ class IndexBuilder:
 
 
 def _span_of(line: bytes) -> tuple[int, int, bytes]:
-    """Return from when to when a line is, and of which trace; any time for one that cannot be understood."""
+    """Return the time range and the trace of a line; any time for one that cannot be parsed."""
     try:
         if not is_whole(line):
             return _ANY_SPAN
@@ -204,7 +203,7 @@ def _trace_key(trace_id: str) -> bytes:
 
 
 def write_index(path: Path, index: Index, file: BinaryIO) -> None:
-    """Write the index of an open file; whoever reads meanwhile sees the one before, or none."""
+    """Write the index of an open file atomically; concurrent readers see the old one, or none."""
     stored = index.blocks[-1].at + index.blocks[-1].stored if index.blocks else 0
     rest = b"".join(_BLOCK.pack(*block) for block in index.blocks) + index.entries
     head = _HEAD.pack(_MAGIC, zlib.crc32(rest), stored, _last_bytes(file, stored), len(index.blocks))
@@ -212,7 +211,7 @@ def write_index(path: Path, index: Index, file: BinaryIO) -> None:
 
 
 def read_index(path: Path, file: BinaryIO) -> Index | None:
-    """Return the index of a closed file; None where there is none, or it is damaged or not of this file."""
+    """Return the index of a closed file; None if it is missing, damaged or does not match the file."""
     try:
         data = path.read_bytes()
         magic, checksum, stored, last, count = _HEAD.unpack_from(data)
@@ -229,10 +228,10 @@ def read_index(path: Path, file: BinaryIO) -> Index | None:
 
 
 def note_length(segment: Segment, length: int) -> None:
-    """Note how much was written to an open file, in the file that holds its index when it is closed.
+    """Record how much was written to an open file, in the file that later has its index.
 
-    It is noted after the lines: a process that is killed in between leaves a length that is too small, which
-    counts as no loss.
+    It is recorded after the lines: a process that is killed in between leaves a length that is too small,
+    which does not count as a loss.
     """
     noted = _LENGTH.pack(_LENGTH_MAGIC, length)
     descriptor = os.open(index_path(segment.open_path), os.O_WRONLY | os.O_CREAT | BINARY, 0o600)
@@ -243,7 +242,7 @@ def note_length(segment: Segment, length: int) -> None:
 
 
 def noted_length(segment: Segment) -> int:
-    """Return how much was written to an open file; 0 where nothing is noted."""
+    """Return how much was written to an open file; 0 if not recorded."""
     try:
         with index_path(segment.open_path).open("rb", buffering=0) as file:
             data = file.read(_LENGTH.size + 4)
@@ -255,9 +254,9 @@ def noted_length(segment: Segment) -> int:
 
 
 def _has_lost_blocks(path: Path, file: BinaryIO, found: Index) -> bool:
-    """Return whether the index beside a closed file is whole, and of this file when it was longer.
+    """Return whether the index beside a closed file is valid, and for this file when it was longer.
 
-    Such an index is not replaced, so that whoever reads the file hears of it.
+    Such an index is not replaced, so that readers of the file notice the loss.
     """
     try:
         data = path.read_bytes()
@@ -287,9 +286,10 @@ def lines_backwards(
     trace: bytes | None = None,
     end: int | None = None,
 ) -> Iterator[bytes]:
-    """Yield the lines of a file that may be wanted, last line first, holding one block at a time.
+    """Yield the lines of a file that may be wanted, last line first, holding one block in memory at a time.
 
-    `trace` is the beginning of a trace id as the file spells it. `end` is where in its lines to begin.
+    `trace` is the prefix of a trace id as written in the file. `end` is the offset in its lines at which to
+    begin.
     """
     opened = _opened(segment)
     if opened is None:
@@ -297,7 +297,7 @@ def lines_backwards(
     path, file = opened
     with file:
         if path.suffix != ".gz":
-            noted = noted_length(segment)  # first: it may be written to meanwhile
+            noted = noted_length(segment)  # first: the file may be written to meanwhile
             size = os.fstat(file.fileno()).st_size
             yield from _open_lines_backwards(file, *((size, noted) if end is None else (end, 0)))
             return
@@ -309,7 +309,7 @@ def lines_backwards(
 
 
 def lines_forwards(segment: Segment, start: int, most: int) -> bytes:
-    """Return whole lines from a place in the lines of a file on, about `most` bytes at most."""
+    """Return complete lines from an offset in a file's lines on, about `most` bytes at most."""
     opened = _opened(segment)
     if opened is None:
         return b""
@@ -318,7 +318,7 @@ def lines_forwards(segment: Segment, start: int, most: int) -> bytes:
         if path.suffix != ".gz":
             file.seek(start)
             data = file.read(most)
-            # A line longer than that is no event; it is passed over in pieces.
+            # A line longer than that is not an event; it is skipped in pieces.
             return data if len(data) == most and b"\n" not in data else data[: data.rfind(b"\n") + 1]
         index = _index_of(path, file)
         block = next((one for one in index.blocks if one.start + one.size > start), None)
@@ -326,7 +326,7 @@ def lines_forwards(segment: Segment, start: int, most: int) -> bytes:
 
 
 def closed_blocks(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a compressed file, a block at a time; what cannot be read any more is left out."""
+    """Yield the lines of a compressed file, one block at a time; unreadable parts are left out."""
     with path.open("rb") as file:
         for block in _index_of(path, file).blocks:
             if (lines := _read_block(file, block)) != DAMAGED:
@@ -334,7 +334,7 @@ def closed_blocks(path: Path) -> Iterator[bytes]:
 
 
 def open_size(segment: Segment, *, or_else: int) -> int:
-    """Return how many bytes an open file has; `or_else` where it is closed."""
+    """Return the size of an open file; `or_else` if it is closed."""
     try:
         return segment.open_path.stat().st_size
     except FileNotFoundError:
@@ -342,7 +342,7 @@ def open_size(segment: Segment, *, or_else: int) -> int:
 
 
 def _opened(segment: Segment) -> tuple[Path, BinaryIO] | None:
-    """Open what there is of a file; another process may just be closing or dropping it."""
+    """Open whatever exists of a file; another process may just be closing or dropping it."""
     for path in (segment.closed_path, segment.open_path, segment.closed_path, segment.kept_path):
         with suppress(FileNotFoundError):
             return path, path.open("rb")
@@ -350,7 +350,7 @@ def _opened(segment: Segment) -> tuple[Path, BinaryIO] | None:
 
 
 def _index_of(path: Path, file: BinaryIO) -> Index:
-    """Return the index of a closed file, made anew where there is none to be believed."""
+    """Return the index of a closed file, rebuilt if there is no valid one."""
     beside = index_path(path)
     known = read_index(beside, file)
     if known is not None:
@@ -359,24 +359,24 @@ def _index_of(path: Path, file: BinaryIO) -> Index:
     if is_whole and _has_lost_blocks(beside, file, index):
         return index.with_damaged_end()
     if is_whole:
-        with suppress(OSError):  # it is made again next time
+        with suppress(OSError):  # it is rebuilt next time
             write_index(beside, index, file)
     return index
 
 
 def index_path(path: Path) -> Path:
-    """Return where the index of a file is."""
+    """Return the path of a file's index."""
     return path.with_name(f"{path.name.removesuffix('.gz').removesuffix('.jsonl')}.idx")
 
 
 def _whole_lines(file: BinaryIO) -> bytes:
-    """Read about a block, to the end of a line."""
+    """Read about a block, up to the end of a line."""
     lines = file.read(BLOCK_BYTES)
     return lines if lines.endswith(b"\n") else lines + file.readline()
 
 
 def _index_of_members(file: BinaryIO) -> tuple[Index, bool]:
-    """Make the index of a compressed file; False when a part of it cannot be read."""
+    """Build the index of a compressed file; False if a part of it cannot be read."""
     builder, at, waiting = IndexBuilder(), 0, b""
     end = file.seek(0, os.SEEK_END)
     file.seek(0)
@@ -407,10 +407,10 @@ def _read_block(file: BinaryIO, block: Block) -> bytes:
 
 
 def _open_lines_backwards(file: BinaryIO, end: int, noted: int) -> Iterator[bytes]:
-    """Yield the lines of an open file up to a place, last line first; `DAMAGED` where some are gone."""
+    """Yield the lines of an open file up to an offset, last line first; `DAMAGED` where some are gone."""
     lines = _split_backwards(file, end)
-    last = next(lines)  # empty, unless a line was cut, which tells of the loss itself
-    missing = noted - end if noted >= end and not last else None  # None: how much is not known here
+    last = next(lines)  # empty, unless a line was truncated, which reveals the loss by itself
+    missing = noted - end if noted >= end and not last else None  # None: unknown
     for line in chain([last], lines):
         yield line
         end -= len(line)
@@ -424,9 +424,9 @@ def _open_lines_backwards(file: BinaryIO, end: int, noted: int) -> Iterator[byte
 
 
 def _split_backwards(file: BinaryIO, end: int) -> Iterator[bytes]:
-    """Yield what stands in a file up to a place, split into lines, last line first."""
+    """Yield the lines of a file up to an offset, last line first."""
     position = end
-    pieces: list[bytes] = []  # of the line whose beginning is not found yet, last piece first
+    pieces: list[bytes] = []  # of a line whose beginning is not found yet, last piece first
     while position > 0:
         size = min(_READ_BYTES, position)
         position -= size
@@ -444,14 +444,14 @@ def _split_backwards(file: BinaryIO, end: int) -> Iterator[bytes]:
 
 
 class BlockWriter:
-    """Writes lines into a compressed file, one member a block, and its index beside it."""
+    """Writes lines into a compressed file, one member per block, and builds its index."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
         self._builder = IndexBuilder()
 
     def add(self, lines: bytes) -> None:
-        """Write whole lines as a member of their own."""
+        """Write complete lines as a separate member."""
         compressor = zlib.compressobj(level=COMPRESSION_LEVEL, wbits=31)
         data = compressor.compress(lines) + compressor.flush()
         at = self._out.tell()
@@ -464,7 +464,7 @@ class BlockWriter:
 
 
 def blocks_of(file: BinaryIO, noted: int = 0) -> Iterator[bytes]:
-    """Yield the lines of an open file, about a block at a time, and a damaged one where some are gone.
+    """Yield the lines of an open file in blocks, and a damaged one if some are gone.
 
     `noted` is how much was written to it.
     """

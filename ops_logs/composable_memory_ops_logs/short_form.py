@@ -1,8 +1,8 @@
-"""The short form of a finished query: one line for its merged list and what every backend answered.
+"""The short form of a finished query: one line for its merged list and the answers of all backends.
 
-A path, and a passage that several backends found, is written once and referred to by number; what follows
-from other numbers is left out. `full_lines` gives back the lines that the events have by themselves, and
-`short_detail` makes the short form of events that were written by themselves.
+A path, or a passage that several backends found, is written once and referred to by number; derivable values
+are left out. `full_lines` restores the lines of the separate events, and `short_detail` makes the short form
+from events that were written separately.
 """
 
 import re
@@ -39,27 +39,26 @@ SHORT_FORM_VERSION = 2
 """The `schemaVersion` of a line in the short form."""
 
 MOST_BYTES = 7_200
-"""What a line should take at most; with its `query.start` a query takes 8 kB then."""
+"""Target size of a line; with its `query.start` a query then takes 8 kB."""
 LEAST_PREVIEW_BYTES = 6
 
 _NUMBER = re.compile(r"\d+\.\d+")
-Json = dict[
-    str, Any
-]  # what a line holds may be anything; `full_lines` is checked by whoever reads its events
+Json = dict[str, Any]  # a line may contain anything; readers of `full_lines` validate the events
 _Listed = tuple[str, Candidate]
-"""One candidate, after its backend."""
-_Parted = tuple[str, int | str | None, str]
-"""What stands before and after a candidate, or else a number, and in the middle that."""
+"""A candidate, preceded by its backend."""
+_Split = tuple[str, int | str | None, str]
+"""The text before and after a candidate, or else a number, and in between the candidate or number."""
 
 
 class ShortRanking:
-    """What a short line says of candidates, and of what became of them; its rows name them by number.
+    """The candidates in a short line, and what became of them; its rows refer to them by number.
 
-    `candidates` are those of each backend, in the order of the line; `found` are all of them, each after its
-    backend. `shown` are the rows of the results, `ruled_out` of the others. Types are not checked.
+    `candidates` are those of each backend, in the order of the line; `found` are all of them, each preceded
+    by its backend. `shown` are the rows of the results, `ruled_out` those of the others. Types are not
+    checked.
 
     Raises:
-        ValueError: the line lies.
+        ValueError: the line is inconsistent.
     """
 
     def __init__(self, short: Mapping[str, Any]) -> None:
@@ -77,24 +76,25 @@ class ShortRanking:
             raise ValueError(f"not a query: {error!r}") from error
 
     def key(self, one: int | str) -> str:
-        """Return the key of a candidate that is named by its number, or by its backend and its key."""
+        """Return the key of a candidate, given as number, or as backend and key."""
         return self.found[one][1].key if isinstance(one, int) else one.partition(" ")[2]
 
 
 def final_row(row: Sequence[Any]) -> list[Any]:
-    """Return a row of a result with all that is left out of it where it is usual."""
+    """Return a row of a result with the omitted default values filled in."""
     return [*row, *_USUAL[len(row) - 3 :]]
 
 
 def short_line(merged: OpsEvent, answers: Sequence[OpsEvent], mask: Callable[[Json], Json]) -> Json:
-    """Return the line of a `query.merged` and the `query.backend_result` events before it.
+    """Return the line for a `query.merged` and the `query.backend_result` events before it.
 
-    All of them are of one query. `mask` masks secrets; it is given whole previews, because a secret that was
-    cut could not be told.
+    All of them belong to one query. `mask` masks secrets; it is given uncut previews, because part of a
+    secret could not be recognised.
 
     Raises:
-        ValueError: an answer is missing, candidates do not stand in the order of their ranks, or a result is
-            none of them.
+        ValueError: an answer is missing, candidates are not in the order of their ranks, or a result is not
+        one of
+            them.
         TypeError: it is another event.
     """
     detail = merged.detail
@@ -128,12 +128,12 @@ def short_line(merged: OpsEvent, answers: Sequence[OpsEvent], mask: Callable[[Js
 
 
 def events_from_line(line: bytes, *, as_written: bool = False) -> list[OpsEvent]:
-    """Return the events of one line, in the order in which they happened.
+    """Return the events in one line, in the order in which they happened.
 
-    With `as_written`, a line in the short form is one event, which `ShortRanking` understands.
+    With `as_written`, a line in the short form is returned as one event, for `ShortRanking`.
 
     Raises:
-        ValueError: the line is not JSON or not of events.
+        ValueError: the line is not JSON, or has no events.
     """
     wire = orjson.loads(line)
     wires = [wire]
@@ -146,17 +146,17 @@ def events_from_line(line: bytes, *, as_written: bool = False) -> list[OpsEvent]
 
 
 def is_short(detail: Mapping[str, object]) -> bool:
-    """Return whether a `query.merged` has its detail in the short form."""
+    """Return whether the detail of a `query.merged` is in the short form."""
     return "ruledOut" in detail
 
 
 def short_detail(merged: OpsEvent, answers: Iterable[OpsEvent]) -> Json:
     """Return the detail of a `query.merged` that was read back, in the short form.
 
-    Its answers stand in lines of their own in logs of earlier versions, and where it was long in coming.
+    In logs of earlier versions, and if a backend was slow, its answers are in separate lines.
 
     Raises:
-        ValueError: a line lies. Types are not checked.
+        ValueError: a line is inconsistent. Types are not checked.
     """
     try:
         whole = replace(merged, detail=value_from_wire(QueryMerged, merged.detail))
@@ -168,10 +168,10 @@ def short_detail(merged: OpsEvent, answers: Iterable[OpsEvent]) -> Json:
 
 
 def full_lines(wire: Json) -> list[Json]:
-    """Return the lines that a line in the short form stands for, in the order in which they happened.
+    """Return the lines that a short line stands for, in the order in which they happened.
 
     Raises:
-        AttributeError, IndexError, KeyError, TypeError, ValueError: the line lies.
+        AttributeError, IndexError, KeyError, TypeError, ValueError: the line is inconsistent.
     """
     short: Json = dict(wire["detail"])
     ranking = ShortRanking(short)
@@ -196,16 +196,16 @@ _Passage = tuple[str, int, int, str, TakenFrom | None, int | None, tuple[TakenFr
 
 
 class _Found:
-    """What all backends found, by columns: the lists of the backends, laid end to end.
+    """What all backends found, as columns: the lists of the backends, laid end to end.
 
     Raises:
-        ValueError: they do not stand in the order of their ranks.
+        ValueError: they are not in the order of their ranks.
     """
 
     def __init__(self, backends: Sequence[str], lists: Sequence[Sequence[Candidate]]) -> None:
         self._lists = lists
         self.backends: list[str] = []
-        self.begins: dict[str, int] = {}  # of several with one name the first
+        self.begins: dict[str, int] = {}  # if several have the same name, the first
         self._stretches: list[range] = []
         columns: list[list[Any]] = [[] for _ in range(10)]
         for backend, own in zip(backends, lists, strict=True):
@@ -219,17 +219,17 @@ class _Found:
         self._exact, *self._rare = rest
         self._passages: dict[_Passage, int] = {}
         self.told: dict[int, str] = {}
-        """The previews of some passages, by the numbers of these."""
+        """The previews of some passages, by their numbers."""
 
     @cached_property
     def candidates(self) -> list[Candidate]:
-        """The same one by one."""
+        """Return the candidates one by one."""
         return [*chain.from_iterable(self._lists)]
 
     def as_json(self, shown: Sequence[int]) -> tuple[list[Json], set[int]]:
         """Return the columns of each backend, and the passages of the results that are shown.
 
-        These have a preview, and so have facts; what any other says can be read in its file.
+        Only these and facts have a preview; the text of any other can be read in its file.
         """
         known, told, previews = self._passages, self.told, self._previews
         rows = [
@@ -249,7 +249,7 @@ class _Found:
         return columns, {found[at] for at in shown}
 
     def tables(self) -> tuple[Json, Json]:
-        """Return the tables of the passages: those that hold texts, and those of numbers alone."""
+        """Return the tables of the passages: columns of texts, and columns of numbers."""
         paths, starts, ends, names, origins, start_chars, outdated, _ = (
             zip(*self._passages, strict=True) if self._passages else repeat((), 8)
         )
@@ -289,13 +289,13 @@ def _numbered(taken: TakenFrom, paths: dict[str, int]) -> tuple[int, int, int]:
 
 
 def _cut_to_fit(previews: list[str], others: Set[int], most_bytes: int) -> list[str]:
-    """Return the previews, the `others` cut so that all of them take so many bytes together at most."""
+    """Return the previews, the `others` cut so that all of them together fit into `most_bytes`."""
     sizes = [_QUOTES + (len(one) if one.isascii() else len(_utf8(one))) for one in previews]
     left = most_bytes - sum(sizes) + sum(sizes[number] for number in others)
     ascending = sorted(others, key=sizes.__getitem__)
     for at, number in enumerate(ascending):
         share = max(LEAST_PREVIEW_BYTES + _QUOTES, left // (len(ascending) - at))
-        if sizes[number] > share:  # as are those after it
+        if sizes[number] > share:  # and so are all after it
             for one in ascending[at:]:
                 previews[one] = _cut(previews[one], share - _QUOTES)
             break
@@ -304,7 +304,7 @@ def _cut_to_fit(previews: list[str], others: Set[int], most_bytes: int) -> list[
 
 
 _QUOTES = 3
-"""What a text takes in a list beside itself."""
+"""Overhead of a text in a list."""
 
 
 def _utf8(text: str) -> bytes:
@@ -368,13 +368,13 @@ def _lines(paths: Sequence[str], path: int, start: int, length: int) -> TakenFro
 
 
 def _head(event: OpsEvent) -> Json:
-    """Return what of an answer no backend has a say in."""
+    """Return the part of an answer that no backend determines."""
     head: Json = {"id": event.id, "ts": format_time(event.ts), "status": event.status}
     return head if event.duration_ms is None else head | {"durationMs": event.duration_ms}
 
 
 def _answer(event: OpsEvent, detail: BackendResult) -> Json:
-    """Return what a backend has a say in, but for its candidates."""
+    """Return the part of an answer that the backend determines, except its candidates."""
     answer: Json = {} if event.backend is None else {"backend": event.backend}
     return answer | value_to_wire(detail, "results", "query_id")
 
@@ -392,7 +392,7 @@ def _full_answer(wire: Json, short: Json, results: list[Json], query_id: str) ->
 
 
 class _Rest:
-    """Writes what became of the candidates, by their numbers."""
+    """Writes what became of the candidates, by number."""
 
     def __init__(self, found: _Found, merged: QueryMerged) -> None:
         self._found = found
@@ -408,12 +408,12 @@ class _Rest:
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
-        """Numbers by label: the first, where several have the same."""
+        """Numbers by label; if several have the same label, the first."""
         return dict(zip(reversed(self._labels), range(len(self._labels) - 1, -1, -1), strict=True))
 
     @property
     def reasons(self) -> list[tuple[str, ...]]:
-        """The reasons so far: the reason, and what stands before and after that which differs."""
+        """The reasons so far: the reason, and the text before and after the part that varies."""
         return list(self._known)
 
     def shown(self, results: Sequence[FinalResult]) -> list[list[Any]]:
@@ -426,11 +426,11 @@ class _Rest:
         return [self._final(one) for one in results]
 
     def ruled_out(self, dropped: Sequence[Dropped]) -> list[list[Any]]:
-        """Return for each candidate that was ruled out `[candidate, reason, what differs]`."""
+        """Return for each dropped candidate `[candidate, reason, part that varies]`."""
         if isinstance(dropped, MadeWhenRead) and dropped.rows:
             return [
                 self._loser(
-                    self._at(one), reason, _parted_at_number(text) if by is None else (text, self._at(by), "")
+                    self._at(one), reason, _split_at_number(text) if by is None else (text, self._at(by), "")
                 )
                 for one, reason, text, by in dropped.rows()
             ]
@@ -449,7 +449,7 @@ class _Rest:
             return [number, score, calibrated, others, support]
         return [number, score, calibrated, others] if others else [number, score, calibrated]
 
-    def _loser(self, number: int, reason: str, detail: _Parted) -> list[Any]:
+    def _loser(self, number: int, reason: str, detail: _Split) -> list[Any]:
         before, what, after = detail
         kind = self._known.setdefault((reason, before, after), len(self._known))
         return [number, kind] if what is None else [number, kind, what]
@@ -471,32 +471,32 @@ class _Rest:
             number = next((at for at in alike if candidates[at].origin == one.origin), None)
         if number is None:
             raise ValueError(f"{label} was ruled out, and is no candidate")
-        return self._loser(number, one.reason, self._parted(one.detail))
+        return self._loser(number, one.reason, self._split(one.detail))
 
-    def _parted(self, text: str) -> _Parted:
-        """Part a text at the candidate that it ends with, or at its first number."""
+    def _split(self, text: str) -> _Split:
+        """Split a text around the candidate that it ends with, or around its first number."""
         for backend in self._found.begins:
             before, named, rest = text.partition(f"{backend} ")
             if named and (number := self._numbers.get(named + rest)) is not None:
                 return before, number, ""
-        return _parted_at_number(text)
+        return _split_at_number(text)
 
 
-def _parted_at_number(text: str) -> _Parted:
+def _split_at_number(text: str) -> _Split:
     if told := _NUMBER.search(text):
         return text[: told.start()], told[0], text[told.end() :]
     return text, None, ""
 
 
 def _is_same(backend: str, candidate: Candidate, one: FinalResult) -> bool:
-    """Return whether a result says of its candidate what the candidate says itself."""
+    """Return whether a result repeats what its candidate says."""
     return (
         backend,
         *_place(candidate),
         candidate.origin,
         candidate.rank,
         candidate.snippet_preview,
-        repr(candidate.score),  # 1 and 1.0 are equal, and not the same in a line
+        repr(candidate.score),  # 1 and 1.0 are equal, but written differently
     ) == (
         one.backend,
         *_place(one),
@@ -512,11 +512,11 @@ def _place(one: Candidate | FinalResult) -> tuple[str, int, int, int | None]:
 
 
 _USUAL: list[Any] = [(), 0.0, None]
-"""What is left out at the end of a row of a result: others, support, weight."""
+"""Default values, omitted at the end of a row: others, support, weight."""
 
 
 def _full_final(row: Any, ranking: ShortRanking) -> Json:
-    if isinstance(row, dict):  # of an earlier version, with an answer that was written before
+    if isinstance(row, dict):  # of an earlier version, or of an answer that was written before
         return row
     number, score, calibrated, others, support, weight = final_row(row)
     backend, one = ranking.found[number]
@@ -534,7 +534,7 @@ def _full_final(row: Any, ranking: ShortRanking) -> Json:
         "support": support,
         "snippetPreview": one.snippet_preview,
     }
-    return _with_what_is_rare(line, one)
+    return _with_rare_fields(line, one)
 
 
 def _full_dropped(row: Any, ranking: ShortRanking) -> Json:
@@ -551,11 +551,11 @@ def _full_dropped(row: Any, ranking: ShortRanking) -> Json:
         "reason": reason,
         "detail": f"{before}{what}{after}",
     }
-    return _with_what_is_rare(line, one)
+    return _with_rare_fields(line, one)
 
 
-def _with_what_is_rare(line: Json, one: Candidate) -> Json:
-    """Add what only some candidates have."""
+def _with_rare_fields(line: Json, one: Candidate) -> Json:
+    """Add fields that only some candidates have."""
     if one.origin is not None:
         line["origin"] = value_to_wire(one.origin)
     if one.start_char is not None:
@@ -564,7 +564,7 @@ def _with_what_is_rare(line: Json, one: Candidate) -> Json:
 
 
 def _named(one: int | str, found: Sequence[_Listed]) -> str:
-    """Return what a text names: the label of a candidate, where its number stands for it."""
+    """Return what a text refers to: the label of a candidate if it is a number, or the text itself."""
     if not isinstance(one, int):
         return one
     backend, candidate = found[one]

@@ -1,4 +1,4 @@
-"""What is logged while an index catches up with its files."""
+"""Events of an index catching up with its files."""
 
 # Annotations are read at run time to derive the format on disk, so this module does not postpone them.
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ class SyncStart(EventDetail):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncFileIndexed(EventDetail):
-    """One source is done: counts of its files."""
+    """A source is done: counts of its files."""
 
     action: ClassVar[str] = "sync.file_indexed"
     source: str
@@ -32,7 +32,7 @@ class SyncFileIndexed(EventDetail):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncFileSkipped(EventDetail):
-    """One file could not be indexed."""
+    """A file could not be indexed."""
 
     action: ClassVar[str] = "sync.file_skipped"
     path: str

@@ -1,4 +1,4 @@
-"""The trace id that ties together everything one request causes, carried by the context, not by arguments."""
+"""The trace id that links everything one request causes, passed in the context, not as an argument."""
 
 import os
 from collections.abc import Iterator
@@ -14,10 +14,10 @@ _run_id: ContextVar[str | None] = ContextVar("composable_memory_run_id", default
 def trace(
     trace_id: str | None = None, *, session_key: str | None = None, run_id: str | None = None
 ) -> Iterator[str]:
-    """Enter a trace and yield its id: the given one, else the one already active here, else a new UUID4.
+    """Enter a trace and yield its id: the given one, else the one already active, else a new UUID4.
 
-    Tasks and `asyncio.to_thread` calls started inside inherit it; threads started by hand do not.
-    A session key or run id that is not given stays what it was. Leaving restores all three.
+    Tasks and `asyncio.to_thread` calls started inside inherit it; threads started by hand do not. A session
+    key or run id that is not given stays as it was. Leaving restores all three.
     """
     entered = trace_id or _trace_id.get() or new_id()
     tokens = [
@@ -54,14 +54,14 @@ def new_id() -> str:
         many = os.urandom(_AT_ONCE * _BYTES).hex()
         own, *others = (many[at : at + 2 * _BYTES] for at in range(0, len(many), 2 * _BYTES))
         _spare.extend(others)
-    variant = "89ab"[int(own[16], 16) % 4]  # `UUID` says the same in three times the time
+    variant = "89ab"[int(own[16], 16) % 4]  # `UUID` does the same in three times the time
     return f"{own[:8]}-{own[8:12]}-4{own[13:16]}-{variant}{own[17:20]}-{own[20:]}"
 
 
 _BYTES = 16
 _AT_ONCE = 64
-# A query needs half a dozen. Where it asks the system for each, the thread of the log steps in at each, and
-# keeps the interpreter for milliseconds.
+# A query needs half a dozen. A system call for each would give the log's thread a chance to run every time,
+# and it keeps the interpreter for milliseconds.
 _spare: list[str] = []
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_spare.clear)

@@ -92,7 +92,7 @@ def test_of_queries_that_need_not_be_read_nothing_is_said(traffic: list[TrafficI
 
     def wanted() -> Iterator[TrafficItem]:
         for one in traffic:
-            if not isinstance(one, LoggedQuery) or uses.may_tell_of(start_of(one), ()):
+            if not isinstance(one, LoggedQuery) or uses.may_have_followers(start_of(one), ()):
                 yield one
 
     assert [*uses.judgements(wanted())] == gather(traffic)

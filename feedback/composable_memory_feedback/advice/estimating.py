@@ -1,17 +1,17 @@
-"""Estimate what unjudged results are worth, and how much better some rankings are than others.
+"""Estimates what unjudged results are worth, and how much better some rankings are than others.
 
-A ranking that was never shown holds results nobody judged. To count them 0 would favour what was shown, and
-to give them what shown ones are worth would favour what was not: they were not shown because they scored low.
-So their worth is a logistic regression on what decided whether a result was shown: the calibrated score that
-each backend gave it, and which backends did not find it. Given these, whether it was judged tells no more
+A ranking that was never shown has results nobody judged. Counting them as 0 would favour what was shown, and
+giving them the worth of shown ones would favour what was not: they were not shown because they scored low. So
+their worth is a logistic regression on what decided whether a result was shown: the calibrated score from
+each backend, and which backends did not find it. Given these, whether it was judged says nothing more
 (missing at random; Little and Rubin 2002). How much else is known to be relevant for the question counts as
-well. Questions of one kind have coefficients of their own, held near those of all. A use counts as often as
-`evidence` boosts it.
+well. Questions of one kind have coefficients of their own, shrunk towards those of all. A use counts as often
+as `evidence` boosts it.
 
-A case that is known only by use tells far less than one that is judged directly: it counts `USE_COUNTS` of
-such a one. The interval of a mean over cases is that of the Bayesian bootstrap (Rubin 1981). A large change
-brings up much that nobody judged and that may differ from what was judged in ways nobody sees; its interval
-allows for that by a share of what unjudged results contribute (a sensitivity analysis; Rosenbaum 2002).
+A case known only by use says far less than one judged directly: it counts `USE_COUNTS` of such a one. The
+interval of a mean over cases is that of the Bayesian bootstrap (Rubin 1981). A large change brings up many
+unjudged results that may differ from judged ones in unobserved ways; its interval allows for that by a share
+of what unjudged results contribute (a sensitivity analysis; Rosenbaum 2002).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,15 +29,15 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 Floats = NDArray[np.float64]
 Worth = Callable[[RankedHit], float]
-"""What a result of one case is worth where nobody judged it, from 0 to 1."""
+"""What an unjudged result of one case is worth, from 0 to 1."""
 Rankings = tuple[Sequence[RankedHit], Sequence[RankedHit]]
 """What a case shows before and after a change."""
 
 RIDGE = 1.0
 RIDGE_OF_KIND = 10.0
-"""How firmly the coefficients of a kind of question are held near those of all."""
+"""How strongly the coefficients of a kind of question are shrunk towards those of all."""
 UNLIKELY = -3.0
-"""The log odds of relevance before anything is known: about 1 in 20."""
+"""The prior log odds of relevance: about 1 in 20."""
 STEPS = 12
 SMALL_STEP = 1e-3
 MOST_KNOWN = 3.0
@@ -47,7 +47,7 @@ USE_COUNTS = 0.15
 
 
 def worths_of(cases: Sequence[Case], ranker: Ranker) -> list[Worth]:
-    """Return for each case what its candidates are worth where nobody judged them, learnt from the others."""
+    """Return for each case a function for the worth of unjudged candidates, learnt from judged ones."""
     backends = sorted({one for case in cases for one in case.query.backends})
     rows, known, places = [], [], []
     for at, case in enumerate(cases):
@@ -72,7 +72,7 @@ class Comparison:
     after: Floats
     weights: Floats
     imputed: Floats
-    """How much of each difference comes from what unjudged results are estimated to be worth."""
+    """The part of each difference that comes from the estimated worth of unjudged results."""
     kinds: Sequence[IntentKind]
 
     def interval(
@@ -84,8 +84,8 @@ class Comparison:
     ) -> Interval:
         """Return the mean difference over the cases at some places, or over all, with its 95 % interval.
 
-        `widening` is what the spread between cases is multiplied by, for cases that are not independent;
-        `allowance` is the share of the imputed part that is taken as a further standard deviation.
+        `widening` multiplies the spread between cases, for cases that are not independent; `allowance` is the
+        share of the imputed part that is added as a further standard deviation.
         """
         places = np.arange(len(self.weights)) if at is None else np.array(at, dtype=np.int64)
         weights, values = self.weights[places], (self.after - self.before)[places]
@@ -100,7 +100,7 @@ class Comparison:
         return Interval(mean=mean, low=mean + float(low), high=mean + float(high))
 
     def by_kind(self, least: int = 1, **how: float) -> dict[IntentKind, Interval]:
-        """Return the intervals of the kinds of questions with at least so many cases, as `interval` does."""
+        """Return `interval` for each kind of question with at least this many cases."""
         places = {kind: [at for at, one in enumerate(self.kinds) if one is kind] for kind in IntentKind}
         return {kind: self.interval(own, **how) for kind, own in places.items() if len(own) >= least}
 
@@ -108,7 +108,7 @@ class Comparison:
 def compare(
     cases: Sequence[Case], rankings: Sequence[Rankings], *, worths: Sequence[Worth], k: int
 ) -> Comparison:
-    """Return how cases score under two rankings each; `worths` are those of the same cases."""
+    """Score cases under two rankings each; `worths` are those of the same cases."""
     after, before = _scores(cases, rankings, worths, k)
     judged_after, judged_before = _scores(cases, rankings, [None] * len(cases), k)
     return Comparison(
@@ -121,7 +121,7 @@ def compare(
 
 
 def counts_of(case: Case, k: int) -> float:
-    """Return how much a case counts beside others: for how many queries it stands and how much it tells."""
+    """Return the weight of a case: how many queries it represents, and how much it says."""
     by_use = sum(one.kind.is_implicit for one in case.evidence.values())
     is_direct = 2 * by_use <= len(case.evidence)
     return case_weight(case.evidence, k) * (1.0 if is_direct else USE_COUNTS)
@@ -130,7 +130,7 @@ def counts_of(case: Case, k: int) -> float:
 def _scores(
     cases: Sequence[Case], rankings: Sequence[Rankings], worths: Sequence[Worth | None], k: int
 ) -> tuple[Floats, Floats]:
-    """Return nDCG after and before; both rankings of a case are held against one ideal."""
+    """Return nDCG after and before; both rankings of a case are measured against one ideal."""
     found = np.zeros((2, len(cases)))
     for at, (case, (before, after), worth) in enumerate(zip(cases, rankings, worths, strict=True)):
         scores = CaseScores(evidence=case.evidence, k=k, imputed=worth)
@@ -159,7 +159,7 @@ def _scores_by_key(query: LoggedQuery, ranker: Ranker) -> Mapping[str, Mapping[s
 
 
 def _row(case: Case, key: str, scores: Mapping[str, float], backends: Sequence[str]) -> list[float]:
-    """Return what is known of a candidate: 1, what else is relevant, a score and a gap for each backend."""
+    """Return the features of a candidate: 1, what else is relevant, a score and a gap for each backend."""
     own = case.evidence.get(key)
     known = sum(one.relevance for one in case.evidence.values()) - (own.relevance if own else 0.0)
     given = [(scores.get(backend, 0.0), float(backend not in scores)) for backend in backends]
@@ -171,7 +171,7 @@ def _worth_by(told: Mapping[str, float]) -> Worth:
 
 
 def _predicted(rows: Floats, known: Floats, kinds: NDArray[np.str_]) -> Floats:
-    """Return the chance of relevance of each row, learnt from those with a known one."""
+    """Return the probability of relevance of each row, learnt from those with a known one."""
     is_known, predicted = ~np.isnan(known), np.zeros(len(known))
     if is_known.any():
         start = np.zeros(rows.shape[1])
@@ -185,7 +185,7 @@ def _predicted(rows: Floats, known: Floats, kinds: NDArray[np.str_]) -> Floats:
 
 
 def _fitted(rows: Floats, worths: Floats, near: Floats, ridge: float) -> Floats:
-    """Return coefficients of a logistic regression, held near some by a ridge (Newton's method)."""
+    """Return coefficients of a logistic regression with a ridge towards given ones (Newton's method)."""
     found, penalty = near.copy(), ridge * np.eye(len(near))
     for _ in range(STEPS):
         chances = _chances(rows, found)

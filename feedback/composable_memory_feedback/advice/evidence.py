@@ -1,9 +1,9 @@
-"""What judgements say about the results of a query, one word per result (pure).
+"""What judgements say about the results of a query, one verdict per result (pure).
 
-Who speaks counts in this order: a person, a golden question, a model, and last what was inferred from use.
-What was used depends on where it stood: the lower, the less likely it was looked at. A use at rank r is
-therefore multiplied by 1 / examination(r) = r, at most `MOST_BOOST` (Joachims, Swaminathan, Schnabel
-2017), and what was shown and not used counts 0.
+Sources count in this order: a person, a golden question, a model, and last what was inferred from use. Use
+depends on rank: the lower a result, the less likely it was looked at. A use at rank r is therefore multiplied
+by 1 / examination(r) = r, at most `MOST_BOOST` (Joachims, Swaminathan, Schnabel 2017), and what was shown but
+not used counts 0.
 """
 
 from collections import defaultdict
@@ -19,14 +19,14 @@ from composable_memory_feedback.metrics import dcg
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MOST_BOOST = 4.0
-"""A use counts at most so many times, lest a single one far down decides all."""
+"""The most a use can count, so that a single one far down does not decide everything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """How relevant a result is, from 0 to 1, and who says so.
 
-    `boost` is what a use is multiplied by for where it stood, from 1 to `MOST_BOOST`; 1 for other judgements.
+    `boost` is the factor for a use by its rank, from 1 to `MOST_BOOST`; 1 for other judgements.
     """
 
     relevance: float
@@ -35,7 +35,7 @@ class Evidence:
 
 
 EvidenceOfQuery = Mapping[str, Evidence]
-"""By the key of the result, as `RankedHit.key` has it."""
+"""By the key of the result, as in `RankedHit.key`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +52,8 @@ _FIRST_HEARD = (JudgementKind.EXPLICIT, JudgementKind.MODEL)
 def evidence_of(judgements: Iterable[Judgement]) -> dict[QueryKey, dict[str, Evidence]]:
     """Return the evidence of each query by key of the result.
 
-    Of several judgements of the first kind heard, the latest of each judge counts, and their mean is taken.
-    A use is stronger than a renewed question.
+    Of several judgements from the most trusted kind of source, the latest of each judge counts, and their
+    mean is taken. Use counts more than a repeated question.
     """
     gathered: dict[QueryKey, dict[str, list[Judgement]]] = defaultdict(lambda: defaultdict(list))
     for one in judgements:
@@ -65,16 +65,16 @@ def evidence_of(judgements: Iterable[Judgement]) -> dict[QueryKey, dict[str, Evi
 
 
 def cases_of(queries: Iterable[LoggedQuery], judgements: Iterable[Judgement]) -> list[Case]:
-    """Return the queries that something relevant is known for, in their order, as `case_of` does each."""
+    """Return the queries with a relevant result, in their order, converted by `case_of`."""
     known = evidence_of(judgements)
     found = (case_of(query, known.get(query.key, {})) for query in queries)
     return [case for case in found if case is not None]
 
 
 def case_of(query: LoggedQuery, evidence: EvidenceOfQuery) -> Case | None:
-    """Return a query with its evidence; None where it says of no result that it is relevant.
+    """Return a query with its evidence; None if no result of it is known to be relevant.
 
-    Where use was seen, the results that were shown and not used are evidence as well.
+    If use was observed, results that were shown and not used are evidence too.
     """
     if not any(one.relevance > RELEVANT for one in evidence.values()):
         return None
@@ -97,7 +97,7 @@ def _mean_of_judges(judgements: Sequence[Judgement]) -> float:
 
 
 def _with_unused(query: LoggedQuery, evidence: EvidenceOfQuery) -> dict[str, Evidence]:
-    """Add what was shown beside results that were used; keys of duplicates count as shown."""
+    """Add what was shown beside used results; the keys of duplicates count as shown."""
     full = dict(evidence)
     if not any(one.kind.is_implicit for one in evidence.values()):
         return full
@@ -109,16 +109,16 @@ def _with_unused(query: LoggedQuery, evidence: EvidenceOfQuery) -> dict[str, Evi
 
 @dataclass(slots=True)
 class CaseScores:
-    """Scores many rankings of one case against one ideal: the best order of all that any of them brought up.
+    """Scores many rankings of one case against the same ideal: the best order of all their results.
 
-    Rank first, then ask for scores: a ranking that is added later may raise the ideal.
+    Add all rankings first, then ask for scores: a ranking that is added later may raise the ideal.
     """
 
     evidence: EvidenceOfQuery
     k: int
     imputed: Callable[[RankedHit], float] | None = None
     weight: float = field(init=False)
-    """For how many queries the case stands; see `case_weight`."""
+    """How many queries the case represents; see `case_weight`."""
     _group_of: dict[str, int] = field(default_factory=dict)
     _worth: list[float] = field(default_factory=list)
     _known: dict[tuple[object, ...], tuple[float, int]] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class CaseScores:
         self.weight = case_weight(self.evidence, self.k)
 
     def add(self, hits: Sequence[RankedHit]) -> float:
-        """Return the discounted gain of a ranking and remember what it brought up."""
+        """Return the discounted gain of a ranking and remember its results."""
         gain, paid = 0.0, set[int]()
         for place, hit in enumerate(hits[: self.k]):
             lines = (hit.path, hit.start_line, hit.end_line, hit.start_char)
@@ -149,12 +149,12 @@ class CaseScores:
         return dcg(nlargest(self.k, [*self._worth, *unseen]), self.k)
 
     def shares(self, gains: Sequence[float]) -> list[float]:
-        """Return each gain as a part of the ideal, at most 1; 0 where nothing can be gained."""
+        """Return each gain as a share of the ideal, at most 1; 0 if nothing can be gained."""
         ideal = self.ideal
         return [min(1.0, gain / ideal) if ideal > 0.0 else 0.0 for gain in gains]
 
     def _look_up(self, hit: RankedHit) -> tuple[float, int]:
-        """Return the worth of a hit, with boosts by their proportions: the weight holds the rest."""
+        """Return the worth and group of a hit, with boosts normalised: the weight has the rest."""
         known = [self.evidence[key] for key in hit.keys if key in self.evidence]
         if known:
             worth = max(one.relevance * one.boost for one in known) / self.weight
@@ -163,7 +163,7 @@ class CaseScores:
         return worth, self._group(hit.keys, worth)
 
     def _group(self, keys: Sequence[str], worth: float) -> int:
-        """Return the number of the results that one of the keys was seen with before."""
+        """Return the number of the group of results that share one of these keys."""
         group = next((self._group_of[key] for key in keys if key in self._group_of), len(self._worth))
         if group == len(self._worth):
             self._worth.append(worth)
@@ -177,18 +177,18 @@ class CaseScores:
 def score(hits: Sequence[RankedHit], evidence: EvidenceOfQuery, *, k: int) -> float:
     """Return nDCG@k of a ranking, in [0, 1].
 
-    A result is as relevant as the best of its duplicates, and what stands twice is paid once. What nobody
-    judged counts 0.
+    A result is as relevant as the best of its duplicates, and a repeated one counts once. Unjudged results
+    count 0.
     """
     scores = CaseScores(evidence=evidence, k=k)
     return scores.shares([scores.add(hits)])[0]
 
 
 def case_weight(evidence: EvidenceOfQuery, k: int) -> float:
-    """Return for how many queries a case stands, at least 1: where uses far down count more, several.
+    """Return how many queries a case represents, at least 1: more if a use far down is boosted.
 
-    Of queries that are known only by use, those whose best result stood low are seldom among the cases; the
-    seen ones stand for the others (self-normalised inverse propensity; Swaminathan and Joachims 2015).
+    Of queries known only by use, those whose best result was ranked low are seldom among the cases; the
+    observed ones represent the others (self-normalised inverse propensity; Swaminathan and Joachims 2015).
     """
     plain = dcg(nlargest(k, (one.relevance for one in evidence.values())), k)
     boosted = dcg(nlargest(k, (one.relevance * one.boost for one in evidence.values())), k)

@@ -1,6 +1,6 @@
-"""The advisor that asks a language model: it reads sums and the worst queries, and proposes with reasons.
+"""The advisor that asks a language model: it reads totals and the worst queries, and proposes with reasons.
 
-What a model proposes is only a proposal: it is read strictly, and a replay and the guardrails decide.
+What a model says is only a proposal: it is parsed strictly, and a replay and the guardrails decide.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -60,7 +60,7 @@ MAX_REASON_CHARS = 300
 
 
 def record_of(days: Iterable[BackendDay], backend: str, kind: IntentKind | None = None) -> BackendRecord:
-    """Sum up what was judged of a backend, for questions of one kind or of all."""
+    """Sum up the judgements of a backend, for questions of one kind or of all."""
     return total_of(one for one in days if one.backend == backend and kind in {None, one.intent})
 
 
@@ -75,18 +75,18 @@ async def propose(
 ) -> Proposal:
     """Ask the model for better weights, with the heaviest as 1; weights for kinds of questions stay.
 
-    `worst` are cases that were answered badly, with their nDCG.
+    `worst` are cases with bad answers, with their nDCG.
 
-    The backends that it may speak of are those of `current`. A reply that names another one, that
-    holds a weight which is no number from 0 to 1, that takes a backend below the least weight, or that
-    changes nothing, is refused as a whole: the proposal then is the current table, without changes, and its
-    first note begins with "refused". Steps that are too large are left to the guardrails.
+    The model may only speak of the backends in `current`. A reply is refused as a whole if it names another
+    one, has a weight that is not a number from 0 to 1, takes a backend below the minimum weight, or changes
+    nothing: the proposal then is the current table, and its first note begins with "refused". Steps that are
+    too large are left to the guardrails.
 
-    A model cannot tell how sure it is, so there is no gain. The sample size is that of the backend that was
-    judged most.
+    A model cannot say how sure it is, so there is no gain. The sample size is that of the backend with most
+    judgements.
 
     Raises:
-        FeedbackError: nothing was judged that advice could rest on, or the model gives no answer.
+        FeedbackError: there are no judgements to base advice on, or the model does not answer.
     """
     backends = sorted(current.weights)
     before = current.proportions(backends)
@@ -215,7 +215,7 @@ def _read(reply: ChatReply) -> _Advice:
 def _checked(
     given: Mapping[str, float], before: Mapping[str, float], limits: AdviceLimits
 ) -> dict[str, float]:
-    """Return the weights that are asked for, with the heaviest as 1; a backend not named keeps its own."""
+    """Return the requested weights, with the heaviest as 1; a backend that is not named keeps its own."""
     for backend in given:
         if backend not in before:
             raise UnusableReply(f"it names {_shown(backend)}, which is no backend of this memory")
@@ -223,7 +223,7 @@ def _checked(
     heaviest = max(wanted.values(), default=0.0) or 1.0
     after = {one: weight / heaviest for one, weight in wanted.items()}
     for backend, weight in after.items():
-        # One that the user keeps lower than that himself may stay where it is.
+        # A weight that the user has set lower may stay where it is.
         least = min(limits.min_weight, before[backend])
         if weight < least - SAME:
             raise UnusableReply(f"it takes {_shown(backend)} down to {weight:g}; the least is {least:g}")

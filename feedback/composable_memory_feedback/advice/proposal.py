@@ -1,8 +1,8 @@
-"""Values of advice: what is proposed, how sure that is, what speaks against it; and one safe step towards it.
+"""Values of advice: what is proposed, how sure that is, the objections; and one safe step towards it.
 
-Only the proportions of weights matter to a ranking, so all limits are read with the heaviest backend as 1.
-A proposal that turns the order round therefore arrives over several changes: first the lighter backends come
-up to the heaviest, then another one leads.
+Only the proportions of weights matter to a ranking, so all limits apply with the heaviest backend as 1. A
+proposal that reverses the order therefore takes several changes: first the lighter backends come up to the
+heaviest, then another one leads.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,11 +21,11 @@ Row: TypeAlias = dict[str, float]
 
 
 DECIMALS = 4
-"""Weights are rounded to so many decimals; less changes no ranking that anyone could tell apart."""
+"""Decimals of weights; smaller differences change no ranking noticeably."""
 HARDLY = 10.0**-DECIMALS
 """Weights that differ by less are left as they are."""
 MOST = 1e9
-"""No proportion is taken to be larger, so that no division overflows."""
+"""Upper limit of proportions, so that no division overflows."""
 
 AdvisorName = Literal["statistical", "llm"]
 
@@ -38,15 +38,15 @@ ObjectionCode = Literal[
 ]
 
 MOST_WORTH_JUDGING = 10_000
-"""A gain that it takes more judged queries than these to see is none to wait for."""
+"""A gain that takes more judged queries to detect is not worth waiting for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceLimits:
-    """What holds advisors in check.
+    """The limits for advisors.
 
-    Weights are read with the heaviest as 1: after every change each backend keeps at least `min_weight`, and
-    none moves by more than `max_step`. A proposal needs `min_samples` judged queries, and
+    Weights are normalised with the heaviest as 1: after every change each backend keeps at least
+    `min_weight`, and none moves by more than `max_step`. A proposal needs `min_samples` judged queries, and
     `min_intent_samples` of a kind for weights of that kind. `golden_tolerance` is how far the golden score
     may fall.
     """
@@ -60,12 +60,12 @@ class AdviceLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A table that an advisor proposes in the place of the current one.
+    """A table that an advisor proposes to replace the current one.
 
-    `gain` is the expected change of nDCG at the depth that was asked for, on queries that the proposal was
-    not made from; None where nothing could be replayed. `destination` is where the advisor would go if the
-    limits let it, of which `table` is the next step, and `destination_gain` what all of the way is worth;
-    None where the table is all of the way.
+    `gain` is the expected change of nDCG at the requested depth, on queries that the proposal was not made
+    from; None if nothing could be replayed. `destination` is where the advisor would go if the limits allowed
+    it, with `table` the next step, and `destination_gain` the gain of going all the way; None if the table is
+    already the destination.
     """
 
     advisor: AdvisorName
@@ -79,7 +79,7 @@ class Proposal:
     destination_gain: Interval | None = None
     notes: tuple[str, ...] = ()
     reasons: Mapping[str, str] = field(default_factory=dict)
-    """What an advisor that gives reasons says of single backends."""
+    """The reasons for single backends, from an advisor that gives any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,13 +93,13 @@ class Objection:
 def clamp_steps(
     table: WeightTable, *, current: WeightTable, limits: AdviceLimits, backends: Sequence[str]
 ) -> WeightTable:
-    """Return the nearest table that is one allowed step from the current one, over all kinds of questions.
+    """Return the nearest table that is one allowed step from the current one, for all kinds of questions.
 
-    No weight of `backends` moves by more than `max_step`, and none falls below `min_weight`, or below where
-    it stands if that is lower already: a weight of 0 that a person set is only raised by a proposal that does
-    so. A row of which every weight is 0 proposes nothing; where every current weight is 0, steps count from
-    equal weights. Others than `backends` are left out. Where nothing is left of a proposal, it is the current
-    table itself.
+    No weight of `backends` moves by more than `max_step`, and none falls below `min_weight`, or below its
+    present value if that is already lower: a weight of 0 set by a person is only raised by a proposal that
+    does so. A row with all weights 0 proposes nothing; if all current weights are 0, steps count from equal
+    weights. Backends other than `backends` are left out. If nothing is left of a proposal, the current table
+    itself is returned.
     """
 
     def stepped(kind: IntentKind | None) -> Row:
@@ -116,10 +116,10 @@ def clamp_steps(
 
 
 def _step(wanted: Row, present: Row, limits: AdviceLimits) -> Row:
-    """Return the allowed row that comes nearest to `wanted`; both have 1 as their largest, and so has it.
+    """Return the allowed row that is nearest to `wanted`; the largest value of both, and of the result, is 1.
 
-    The backend that leads is the one that is wanted most of those that a step can bring to 1. What is wanted
-    is scaled so that this one stands at 1, which keeps the proportions of all that stays within its bounds.
+    Of the backends that a step can bring to 1, the one that is wanted most leads. The wanted row is scaled to
+    have 1 there, which keeps the proportions of all that stays within its bounds.
     """
     bounds = {one: _bounds(weight, limits) for one, weight in present.items()}
     reaching = [one for one in present if bounds[one][1] >= 1.0]
@@ -128,7 +128,7 @@ def _step(wanted: Row, present: Row, limits: AdviceLimits) -> Row:
     stepped = {}
     for one, (low, high) in bounds.items():
         aim = wanted[one] * scale
-        # One that hardly differs from the present weight leaves it where it is.
+        # A weight that would hardly change is left as it is.
         aim = present[one] if abs(aim - present[one]) < HARDLY else round(aim, DECIMALS)
         stepped[one] = max(low, min(high, aim))
     return stepped | {leader: 1.0}
@@ -148,11 +148,11 @@ def check(
     golden: GoldenComparison | None,
     backends: Sequence[str] | None = None,
 ) -> tuple[Objection, ...]:
-    """Return what speaks against adopting a proposal that was clamped to one step, the gravest first.
+    """Return the objections to a proposal that was clamped to one step, the most serious first.
 
-    The expected gain must be above 0 with its whole interval, of the step or of all of the way that it leads,
-    whoever adopts it. `backends` are those the proposal was clamped for, by default all that either table
-    names. `golden` is None where there are no golden questions.
+    The whole interval of the expected gain must be above 0, of the step or of going all the way, whoever
+    adopts it. `backends` are those the proposal was clamped for, by default all in either table. `golden` is
+    None without golden questions.
     """
     backends = backends or sorted({*proposal.current.weights, *proposal.table.weights})
     if same_proportions(proposal.table, proposal.current, backends=backends):
@@ -176,26 +176,26 @@ def _no_gain(proposal: Proposal) -> Iterator[Objection]:
         )
     for kind, gain in sorted(proposal.gain_by_intent.items()):
         if gain.high < 0.0:
-            text = f"{kind} questions would lose, {_said(gain)}; propose weights of their own for them"
+            text = f"{kind} questions would lose, {_format(gain)}; propose weights of their own for them"
             yield Objection(code="no-gain", text=text)
 
 
 def _gains(step: Interval, way: Interval | None) -> bool:
     """Return whether a step surely gains, or does not surely lose and all of its way surely gains.
 
-    A step is cut so short that hundreds of judged queries may not prove it. On a plateau it even changes no
-    ranking, and only several steps together do. Written so that NaN is no gain.
+    A step is so short that hundreds of judged queries may not prove it. On a plateau it changes no ranking at
+    all, and only several steps together do. Written so that NaN is no gain.
     """
     return step.low > 0.0 or (way is not None and step.high >= 0.0 and way.low > 0.0)
 
 
 def _doubt(step: Interval, way: Interval | None, samples: int) -> str:
-    """Say which gain is not sure, and how many judged queries would make it so if it is what it seems."""
+    """Say which gain is uncertain, and how many judged queries would make it certain if it is real."""
     if way is not None and way.low > 0.0:
-        lost = f"the next step would lose, {_said(step)}, though all of the way gains {_said(way)}"
+        lost = f"the next step would lose, {_format(step)}, though all of the way gains {_format(way)}"
         return f"{lost}; try all of it with `cmem experiment start`"
     gain = way or step
-    doubt = f"the expected gain of {_said(gain)} may be nothing or a loss"
+    doubt = f"the expected gain of {_format(gain)} may be nothing or a loss"
     if not gain.mean > 0.0:
         return f"{doubt}; nothing tells that other weights are better, so keep the current ones"
     wanted = samples * ((gain.mean - gain.low) / gain.mean) ** 2
@@ -217,5 +217,5 @@ def _below_floor(golden: GoldenComparison | None, limits: AdviceLimits) -> Itera
     yield Objection(code="golden-floor", text=text)
 
 
-def _said(interval: Interval) -> str:
+def _format(interval: Interval) -> str:
     return f"nDCG {interval.mean:+.4f} [{interval.low:+.4f}, {interval.high:+.4f}]"

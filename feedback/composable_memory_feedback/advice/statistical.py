@@ -1,12 +1,12 @@
 """The advisor that replays: tries many weight tables on judged queries and proposes what does best on others.
 
-Each case is ranked under each table and scored (nDCG@k). The best table is the one with the highest mean
-less a ridge on the logarithms of the weights that holds it near the present one and loses strength as cases
-grow. Questions of one kind get weights of their own where there are enough of them, held near those of all.
+Each case is ranked under each table and scored (nDCG@k). The best table has the highest mean minus a ridge on
+the logarithms of the weights, which holds it near the current one and weakens as cases grow. Questions of one
+kind get weights of their own if there are enough of them, shrunk towards those of all.
 
 The expected gain is cross-fitted: chosen on four fifths, cut down to an allowed step, and scored on the last
-fifth, so that no case speaks for a table it helped to choose. As the choices of the folds share most of their
-cases, the interval is wider than that of a mean of independent values (Nadeau and Bengio 2003).
+fifth, so that no case speaks for a table it helped to choose. As the folds share most of their cases, the
+interval is wider than that of a mean of independent values (Nadeau and Bengio 2003).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,15 +31,15 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 Floats = NDArray[np.float64]
 
 RIDGE = 0.5
-"""What a weight that is e times as heavy costs, divided by the number of cases, in nDCG."""
+"""The cost in nDCG, divided by the number of cases, of a weight that is e times as heavy."""
 FOLDS = 5
 SEED = 0
-"""Of all that is drawn: the same cases give the same proposal."""
+"""For all randomness: the same cases give the same proposal."""
 WIDENING = (1.0 + FOLDS / (FOLDS - 1)) ** 0.5
-"""By Nadeau and Bengio the variance is (1/folds + tested/trained) rather than 1/folds of that of a fold."""
+"""By Nadeau and Bengio the variance is (1/folds + tested/trained) times that of a fold, not 1/folds."""
 LEAST_FOR_GAIN_OF_INTENT = 10
 ROUNDED = 1.5e-4
-"""Proportions that differ by less are the same: both were rounded to four digits."""
+"""Proportions that differ by less are equal: both were rounded to four digits."""
 REASON = "advice of the statistical advisor"
 
 Vector = tuple[float, ...]
@@ -48,7 +48,7 @@ Vector = tuple[float, ...]
 SMALLEST = 0.01
 """A weight of 0 is read as this share of the heaviest; a proportion to 0 has no meaning."""
 ALL_UP_TO = 3
-"""So many backends are tried in every combination of levels; more are sampled."""
+"""Up to this many backends every combination of levels is tried; with more they are sampled."""
 LEVELS = {1: 1, 2: 13, 3: 6}
 LEVELS_OF_MANY = 5
 SAMPLED = 70
@@ -67,9 +67,9 @@ def advise(
 ) -> Proposal:
     """Return the allowed step that is expected to rank best, with its gain.
 
-    Where the step is shorter than what would rank best, the proposal also has where it leads and what all of
-    the way would gain. Cases in which a fallback answered for one of the backends are left out. `pace` is
-    called before a case is ranked under a table: to sleep for a moment, or to raise when this should end. The
+    If that falls short of the best table, the proposal also has that as its destination, and the gain of
+    going all the way. Cases in which a fallback answered for one of the backends are left out. `pace` is
+    called before a case is ranked under a table: to sleep for a moment, or to raise in order to stop. The
     same arguments give the same proposal. With fewer than two usable cases or backends it is the current
     table, with a note.
     """
@@ -118,14 +118,14 @@ def advise(
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """The vector that does best over all questions, and for those of a kind."""
+    """The vector that does best over all questions, and those for each kind."""
 
     overall: Vector
     by_intent: Mapping[IntentKind, Vector] = field(default_factory=dict)
 
 
 class _Study:
-    """Cases, each ranked once under every vector that is tried, and what does best over them."""
+    """Cases, each ranked once under every vector, and what does best over them."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class _Study:
         """For each kind with enough questions: 1 for its cases, 0 for the others."""
 
     def choose(self, counted: Floats) -> _Choice:
-        """Return what does best over the cases that are `counted`; of equals the first, the present one."""
+        """Return what does best over the `counted` cases; among equals the first, the current one."""
         heavy = counted * self._weights
         means = heavy @ self._scores / max(heavy.sum(), 1e-12)
         overall = self._best(means, self.vectors[0], float(counted.sum()))
@@ -167,7 +167,7 @@ class _Study:
         return self.vectors[int(np.argmax(means - RIDGE / max(count, 1.0) * distances))]
 
     def table(self, choice: _Choice, now: datetime) -> WeightTable:
-        """Return a choice as a table; kinds that nothing new is known of keep what they have."""
+        """Return a choice as a table; kinds about which nothing new is known keep their weights."""
         kept = {kind: vector_of(self.current, self.backends, kind) for kind in self.current.by_intent}
         rows = {**kept, **choice.by_intent}
         by_intent = {kind: self._by_backend(row) for kind, row in rows.items() if row != choice.overall}
@@ -175,7 +175,7 @@ class _Study:
         return WeightTable.fixed(weights, by_intent=by_intent, reason=REASON, made_at=now)
 
     def compare(self, changes: Sequence[tuple[Vector, Vector]]) -> Comparison:
-        """Return how each case scores under its own vectors before and after a change."""
+        """Score each case under its own vectors before and after a change."""
         rankings = [
             (self._ranked(case.query, before), self._ranked(case.query, after))
             for case, (before, after) in zip(self.cases, changes, strict=True)
@@ -207,7 +207,7 @@ class _Study:
 def _gain(
     study: _Study, tabled: Callable[[_Choice], WeightTable]
 ) -> tuple[Interval, dict[IntentKind, Interval]]:
-    """Return the cross-fitted gain over the present table, over all cases and for each kind."""
+    """Return the cross-fitted gain over the current table, over all cases and for each kind."""
     folds = np.arange(len(study.intents)) % FOLDS
     changes: list[tuple[Vector, Vector]] = [((), ())] * len(study.intents)
     for fold in range(FOLDS):
@@ -245,5 +245,5 @@ def vector_of(table: WeightTable, backends: Sequence[str], kind: IntentKind | No
 
 
 def positive(vector: Vector) -> Vector:
-    """Return proportions that have logarithms: none below `SMALLEST`, all equal where all were 0."""
+    """Return proportions that have logarithms: none below `SMALLEST`, all equal if all were 0."""
     return tuple(max(SMALLEST, one) for one in vector) if any(vector) else (1.0,) * len(vector)

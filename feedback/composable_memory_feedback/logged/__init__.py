@@ -1,1 +1,1 @@
-"""Queries as the ops log tells of them: all that a ranking was made of, and the ranking."""
+"""Queries in the ops log: everything that a ranking was made from, and the ranking."""

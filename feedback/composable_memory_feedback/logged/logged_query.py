@@ -15,11 +15,11 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingPolicy:
-    """How candidates become a ranking: all that a replay can change.
+    """How candidates become a ranking: everything that a replay can change.
 
-    `weights` are those in force for this very query. `dropped` names backends whose candidates are left out
-    as if they had not answered. With `calibration`, the scores of all are calibrated by this method, not by
-    that of their list.
+    `weights` are those active for this query. `dropped` names backends whose candidates are left out as if
+    they had not answered. With `calibration`, the scores of all are calibrated by this method, not by that of
+    their list.
     """
 
     fusion: str
@@ -35,9 +35,9 @@ class RankingPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedList:
-    """What one backend answered, best first.
+    """The answer of one backend, best first.
 
-    `calibration` is the method that was set for it, `is_absolute` whether it promises absolute scores.
+    `calibration` is its configured method, `is_absolute` says whether it promises absolute scores.
     `answered_by` names a backend that stood in for it.
     """
 
@@ -52,9 +52,9 @@ class LoggedList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedHit:
-    """One place of a ranking: the passage that stands for it, and the duplicates that it stands for.
+    """One place of a ranking: the passage that represents it, and its duplicates.
 
-    `calibrated` is the best calibrated score of them, in [0, 1].
+    `calibrated` is their best calibrated score, in [0, 1].
     """
 
     path: str
@@ -66,13 +66,13 @@ class RankedHit:
     others: tuple[str, ...] = ()
     """Keys of the duplicates."""
     start_char: int = 0
-    """Where in its first line a piece of a long line begins."""
+    """The offset in its first line of a piece of a long line."""
 
     @classmethod
     def of(
         cls, found: Candidate, backend: str, *, score: float, calibrated: float, others: tuple[str, ...] = ()
     ) -> "RankedHit":
-        """Return the hit that a candidate stands for."""
+        """Return a hit represented by a candidate."""
         return cls(
             path=found.path,
             start_line=found.start_line,
@@ -86,29 +86,28 @@ class RankedHit:
 
     @property
     def key(self) -> str:
-        """Return `path:start_line:end_line`, and `:start_char` for a piece that begins within a line."""
+        """Return `path:start_line:end_line`, with `:start_char` for a piece that does not begin its line."""
         return place_key(self.path, self.start_line, self.end_line, self.start_char)
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Return the own key, then those of the duplicates."""
+        """Return its own key, then those of the duplicates."""
         return (self.key, *self.others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedQuery:
-    """One query of one composite, complete: candidates, policy, and the ranking that came of it.
+    """One complete query of one composite: candidates, policy, and the resulting ranking.
 
-    `lists` stand in the order in which the backends were asked. `near` holds the pairs of candidates whose
-    texts are nearly equal, by their places when all lists are laid end to end. `shown` is what was delivered,
-    best first.
+    `lists` are in the order in which the backends were asked. `near` has the pairs of candidates with nearly
+    equal texts, as indices into all lists laid end to end. `shown` is what was delivered, best first.
     """
 
     trace_id: str
     query_id: str
     at: datetime
     query: str
-    """The beginning of the question, without secrets."""
+    """The beginning of the question, with secrets masked."""
     intent: IntentKind
     policy: RankingPolicy
     lists: tuple[LoggedList, ...]
@@ -116,11 +115,11 @@ class LoggedQuery:
     shown: tuple[RankedHit, ...]
     manager: str = "composite"
     memory: str | None = None
-    """The mark of the memory that was asked, where several share one log."""
+    """The id of the memory, for when several share one log."""
     session_key: str | None = None
     experiment: Interleaved | None = None
     written: Annotated[Any, Field(exclude=True)] = field(default=None, repr=False, compare=False)
-    """The `ShortRanking` of the log, for the comparison to the byte; it is not kept in a store."""
+    """The log's `ShortRanking`, for the byte-for-byte comparison; not kept in a store."""
 
     @property
     def key(self) -> QueryKey:
@@ -134,7 +133,7 @@ class LoggedQuery:
 
     @property
     def fallbacks(self) -> frozenset[str]:
-        """Return the backends that another one answered for; their results tell nothing about them."""
+        """Return the backends for which another one answered; their results say nothing about them."""
         return frozenset(one.backend for one in self.lists if one.answered_by is not None)
 
     def under(self, table: WeightTable) -> RankingPolicy:
@@ -143,17 +142,17 @@ class LoggedQuery:
         return replace(self.policy, weights={**self.policy.weights, **weights})
 
     def rank_of(self, hit: RankedHit) -> int:
-        """Return the place of a result in the answer, from 1; what was not shown comes after the last."""
+        """Return the 1-based rank of a result in the answer; what was not shown comes after the last."""
         shown = (rank for rank, one in enumerate(self.shown, 1) if one.key == hit.key)
         return next(shown, len(self.shown) + 1)
 
     @property
     def previews(self) -> Mapping[str, str]:
-        """Return how the text of each candidate begins, by its key."""
+        """Return the beginning of each candidate's text, by key."""
         return {one.key: one.snippet_preview for found in self.lists for one in found.candidates}
 
     def brought_by(self, hit: RankedHit) -> str | None:
-        """Return the backend that brought a result; None where another one answered for it."""
+        """Return the backend that returned a result; None if another one answered for it."""
         return None if hit.backend in self.fallbacks else hit.backend
 
     def judged(
@@ -167,7 +166,7 @@ class LoggedQuery:
         rationale: str = "",
         by: str = "",
     ) -> Judgement:
-        """Return a judgement on a result of this query."""
+        """Return a judgement of a result of this query."""
         return Judgement(
             trace_id=self.trace_id,
             query_id=self.query_id,
@@ -189,9 +188,9 @@ class LoggedQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedRead:
-    """A memory file, or lines of it, were read: `lines` from `from_line` on, from 1; None reads to the end.
+    """A read of a memory file: `lines` lines from `from_line` on, from 1; None reads to the end.
 
-    `query_trace_id` names the search that led there, where the reader said so.
+    `query_trace_id` names the search that led there, if the reader said so.
     """
 
     at: datetime
@@ -203,7 +202,7 @@ class LoggedRead:
     query_trace_id: str | None = None
 
     def covers(self, place: TakenFrom) -> bool:
-        """Return whether any line of a place was read; of a place without lines, whether its file was."""
+        """Return whether any line of a place was read; for a place without lines, whether its file was."""
         if place.path != self.path or (self.lines is not None and self.lines < 1):
             return False
         first = self.from_line or 1
@@ -213,7 +212,7 @@ class LoggedRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedAnswer:
-    """An answer was given with what a search had brought; `quoted` are the results it quotes."""
+    """An answer based on a search; `quoted` are the results it quotes."""
 
     at: datetime
     query_trace_id: str
@@ -222,14 +221,14 @@ class LoggedAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedQueries:
-    """Queries, oldest first. `incomplete` counts, by the reason, what could not be used."""
+    """Queries, oldest first. `incomplete` counts, by reason, what could not be used."""
 
     queries: tuple[LoggedQuery, ...] = ()
     incomplete: Mapping[str, int] = field(default_factory=dict)
 
 
 class Ranker(Protocol):
-    """Ranks the candidates of a logged query under a policy, with the very code that ranked it then."""
+    """Ranks the candidates of a logged query under a policy, with the same code that ranked it then."""
 
     def __call__(self, query: LoggedQuery, policy: RankingPolicy) -> Sequence[RankedHit]:
         """Return the ranking, best first, at most `policy.max_results` long."""

@@ -1,7 +1,7 @@
-"""Makes values of the lines of the log; what does not fit its model is a `ValueError`.
+"""Parses log lines into values; what does not fit its model is a `ValueError`.
 
-Unknown fields are passed over, so that lines of later versions can be read. Numbers are checked as far as a
-ranking or a learner could go wrong, or on for ever, with them.
+Unknown fields are ignored, so that lines of later versions can be read. Numbers are checked as far as they
+could make a ranking or a learner go wrong, or never end.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -27,7 +27,7 @@ Weights = dict[str, Annotated[float, Field(ge=0.0)]]
 
 
 class Line(BaseModel):
-    """What is particular to a line: camelCase on disk, and of exactly the types that are written."""
+    """The specific part of a line: camelCase on disk, with exactly the types that are written."""
 
     model_config = ConfigDict(alias_generator=to_camel, strict=True, frozen=True, allow_inf_nan=False)
 
@@ -52,14 +52,14 @@ class PlaceLine(Line):
 
 
 class ErrorLine(Line):
-    """An error, by its class and its message."""
+    """An error: its class and its message."""
 
     type: str
     message: str
 
 
 class ShortAnswer(Line):
-    """What a backend answered, within a `query.merged`."""
+    """The answer of a backend, within a `query.merged`."""
 
     backend: str
     depth: Count
@@ -83,9 +83,9 @@ class ExperimentLine(Line):
 
 
 class MergedLine(Line):
-    """A `query.merged` in the short form, with all that `ShortRanking` makes candidates of.
+    """A `query.merged` in the short form, with everything from which `ShortRanking` makes candidates.
 
-    A depth of 0 could be doubled for ever, so there is none.
+    A depth of 0 could be doubled forever, so it is rejected.
     """
 
     fusion: str
@@ -104,7 +104,7 @@ class MergedLine(Line):
     paths: list[str]
     places: list[Count]
     previews: list[str]
-    # Pydantic copies a default that is a list, for every line.
+    # Not a list: pydantic copies a default list for every line.
     sources: dict[str, list[Count]] | None = None
     origins: list[Count] | None = None
     start_chars: list[Count] | None = None
@@ -129,14 +129,14 @@ class AnswerLine(Line):
 
 
 class MissingLines(ValueError):
-    """The lines of a query are not all there."""
+    """Lines of a query are missing."""
 
 
 def start_from(event: OpsEvent) -> QueryStartLine:
-    """Read a `query.start`.
+    """Parse a `query.start`.
 
     Raises:
-        ValueError: the line lies.
+        ValueError: the line is invalid.
     """
     start = QueryStartLine.model_validate(event.detail)
     if len(set(start.active_backends)) < len(start.active_backends):
@@ -145,11 +145,11 @@ def start_from(event: OpsEvent) -> QueryStartLine:
 
 
 def query_from(event: OpsEvent, start: QueryStartLine, rest: Sequence[OpsEvent]) -> LoggedQuery:
-    """Make a query of its start, which `event` carries, and of its other lines in the order of writing.
+    """Build a query from its start, which is in `event`, and its other lines in the order of writing.
 
     Raises:
-        MissingLines: the merged list, or what a backend answered, is not among them.
-        ValueError: a line lies.
+        MissingLines: the merged list, or the answer of a backend, is missing.
+        ValueError: a line is invalid.
     """
     merges = [one for one in rest if one.action == "query.merged"]
     if not merges:
@@ -197,20 +197,20 @@ def query_from(event: OpsEvent, start: QueryStartLine, rest: Sequence[OpsEvent])
 
 
 def read_from(event: OpsEvent) -> LoggedRead:
-    """Read a `memory.read`.
+    """Parse a `memory.read`.
 
     Raises:
-        ValueError: the line lies.
+        ValueError: the line is invalid.
     """
     line = ReadLine.model_validate(event.detail)
     return LoggedRead(at=event.ts, session_key=_session(event), **line.model_dump())
 
 
 def answer_from(event: OpsEvent) -> LoggedAnswer:
-    """Read an `answer.given`.
+    """Parse an `answer.given`.
 
     Raises:
-        ValueError: the line lies.
+        ValueError: the line is invalid.
     """
     line = AnswerLine.model_validate(event.detail)
     quoted = tuple(TakenFrom(**one.model_dump()) for one in line.quoted)
@@ -230,7 +230,7 @@ def _list(line: ShortAnswer, candidates: tuple[Candidate, ...]) -> LoggedList:
 
 
 def _check(merged: MergedLine, lists: Sequence[LoggedList], near: Set[tuple[int, int]], results: int) -> None:
-    """Refuse a merged list that does not fit what the backends answered."""
+    """Refuse a merged list that does not fit the backends' answers."""
     found = sum(len(one.candidates) for one in lists)
     if any(max(pair) >= found for pair in near):
         raise ValueError("a pair names a candidate that is not there")
@@ -241,7 +241,7 @@ def _check(merged: MergedLine, lists: Sequence[LoggedList], near: Set[tuple[int,
 
 
 def _hit(row: object, ranking: ShortRanking) -> RankedHit:
-    """Return a result; the passage that it names says where it begins within its line."""
+    """Return a result, whose passage knows its offset in the line."""
     try:
         number, score, calibrated, others, *_ = final_row(cast("Sequence[object]", row))
         backend, one = ranking.found[number]

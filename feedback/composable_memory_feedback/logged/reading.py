@@ -1,7 +1,7 @@
-"""Reads queries, and what came after them, back from the files of an ops log.
+"""Reads queries, and what followed them, from the files of an ops log.
 
-The log is read backwards, so that the newest are found without reading the rest. The lines of a query stand
-between its `query.start` and its `query.merged`; when its start is met, all that can be known of it is known.
+The log is read backwards, so that the newest are found without reading the rest. The lines of a query are
+between its `query.start` and its `query.merged`; when its start is reached, everything about it is known.
 """
 
 from collections import Counter
@@ -27,41 +27,41 @@ from composable_memory_feedback.logged.parsing import (
 from composable_memory_ops_logs import SCHEMA_VERSION, EventFilter, OpsEvent, OpsLogReader
 
 BAD_LINES = "bad lines"
-"""Lines that are no events."""
+"""Lines that are not events."""
 LINES_MISSING = "lines of its trace are missing"
-"""Queries that did not end, or of which lines were lost or deleted."""
+"""Queries that did not end, or some of whose lines were lost or deleted."""
 NEWER_VERSION = "written by a newer version"
 NOT_UNDERSTOOD = "lines of it cannot be understood"
-"""Queries, or other events, with a line that lies: wrong types, or numbers that cannot be."""
+"""Queries, or other events, with an invalid line: wrong types, or impossible numbers."""
 
 WRITTEN_TWICE = "copies of a query that is there"
-"""Files that were put together again may hold lines twice; a query counts once, or it would weigh double."""
+"""Files that were concatenated again may have lines twice; a query counts once, or it would weigh double."""
 
 UNKNOWN_RANKING = "ranked in a way that this version does not know"
 
 LONGEST_QUERY = timedelta(minutes=10)
-"""The lines of one query are no further apart."""
+"""Maximum time between the lines of one query."""
 _PATIENCE_LINES = 100
-"""So many lines in a row that are too old end a reading; a single one may be of a clock that was wrong."""
+"""This many consecutive lines that are too old end a reading; a single one may have a wrong clock."""
 _STEPS = ("query.backend_result", "query.merged")
 
 Read = TypeVar("Read")
 
 TrafficItem: TypeAlias = LoggedQuery | LoggedRead | LoggedAnswer
 LineTest = Callable[[OpsEvent, Sequence[OpsEvent]], bool]
-"""Says by the lines of a query, its start and the rest, whether it is wanted: cheaper than to make it."""
+"""Decides from the lines of a query, start and rest, whether it is wanted: cheaper than parsing it."""
 
 
 class QueryStream:
     """The complete queries that began from `since` to `until`, both inclusive, newest first, one at a time.
 
-    `memory` is the mark of the memory that must have been asked; None takes all. With `traces` only their
-    lines are looked at. What `wants` refuses is passed over without a count. What cannot be used, or not be
-    ranked, is counted in `incomplete` by the reason, as far as was read.
+    `memory` is the id of the wanted memory; None takes all. With `traces` only their lines are read. What
+    `wants` rejects is skipped without being counted. What cannot be used, or not be ranked, is counted in
+    `incomplete` by reason, as far as the log was read.
 
     Raises:
-        OpsLogError: the directory or a file in it cannot be read, as the queries are taken; that it is
-            missing is no error.
+        OpsLogError: the directory or a file in it cannot be read, while iterating; a missing directory is no
+            error.
         ValueError: a time has no time zone.
     """
 
@@ -86,34 +86,34 @@ class QueryStream:
 
     def __iter__(self) -> Iterator[LoggedQuery]:
         for event in self._newest_first():
-            if (query := self._completed_by(event)) is not None:
+            if (query := self._add(event)) is not None:
                 yield query
 
     def with_traffic(self) -> Iterator[TrafficItem]:
-        """Yield the queries, and the reads and answers of the same time among them."""
+        """Yield the queries, together with the reads and answers of the same time."""
         for event in self._newest_first():
             if event.action == "memory.read":
-                reads = self._others(event, read_from)
+                reads = self._parse_other(event, read_from)
                 yield from (
                     one for one in reads if self._memory is None or one.memory in (None, self._memory)
                 )
             elif event.action == "answer.given":
-                yield from self._others(event, answer_from)
-            elif (query := self._completed_by(event)) is not None:
+                yield from self._parse_other(event, answer_from)
+            elif (query := self._add(event)) is not None:
                 yield query
 
     def together(self) -> LoggedQueries:
-        """Return all of the queries, oldest first."""
-        queries = [*self][::-1]  # so that those of one moment stand in the order of writing
+        """Return all the queries, oldest first."""
+        queries = [*self][::-1]  # not sorted: those of one moment keep the order of writing
         ordered = tuple(sorted(queries, key=lambda query: query.at))
         return LoggedQueries(queries=ordered, incomplete=dict(self.incomplete))
 
     def _newest_first(self) -> Iterator[OpsEvent]:
-        """Yield the events of the time that is wanted and of a query's length around it."""
-        earliest = _moved(self._wanted.start, -LONGEST_QUERY)
-        latest = _moved(self._wanted.end, LONGEST_QUERY)
+        """Yield the events of the wanted time, and of the length of a query around it."""
+        earliest = _shift(self._wanted.start, -LONGEST_QUERY)
+        latest = _shift(self._wanted.end, LONGEST_QUERY)
         too_old = 0
-        # Of lines that are passed over nobody can tell that they are too old, so the reader has to.
+        # We cannot see that skipped lines are too old, so the reader has to stop there.
         traces = self._wanted.traces
         wanted = EventFilter(start=None if traces is None else earliest, end=latest, traces=traces)
         reader = OpsLogReader(
@@ -125,13 +125,13 @@ class QueryStream:
                 yield event
             elif (too_old := too_old + 1) == _PATIENCE_LINES:
                 break
-        for lines in self._open.values():  # their starts are not there
+        for lines in self._open.values():  # their starts are missing
             if self._wanted.matches(lines[-1]):
                 self.incomplete[LINES_MISSING] += 1
         self._open.clear()
 
-    def _completed_by(self, event: OpsEvent) -> LoggedQuery | None:
-        """Take in an event; return the query that it completes, if that one is wanted and can be used."""
+    def _add(self, event: OpsEvent) -> LoggedQuery | None:
+        """Add an event; return the query that it completes, if that one is wanted and usable."""
         if event.action in _STEPS:
             self._open.setdefault(_name(event), []).append(event)
         elif event.action == "query.start":
@@ -140,8 +140,8 @@ class QueryStream:
                 return self._query(event, rest)
         return None
 
-    def _others(self, event: OpsEvent, read: Callable[[OpsEvent], Read]) -> list[Read]:
-        """Return what an event of another kind says, if it is wanted and can be understood."""
+    def _parse_other(self, event: OpsEvent, read: Callable[[OpsEvent], Read]) -> list[Read]:
+        """Parse an event of another kind, if it is wanted and valid."""
         if not self._wanted.matches(event):
             return []
         try:
@@ -151,7 +151,7 @@ class QueryStream:
             return []
 
     def _query(self, event: OpsEvent, rest: list[OpsEvent]) -> LoggedQuery | None:
-        """Make the query that begins with an event; count why it cannot be made."""
+        """Build the query that begins with an event; if that fails, count the reason."""
         if max(one.schema_version for one in (event, *rest)) > SCHEMA_VERSION:
             self.incomplete[NEWER_VERSION] += 1
             return None
@@ -184,14 +184,14 @@ def read_queries(
     """Return the queries of a `QueryStream` together, oldest first.
 
     Raises:
-        OpsLogError: the directory or a file in it cannot be read; that it is missing is no error.
+        OpsLogError: the directory or a file in it cannot be read; a missing directory is no error.
         ValueError: a time has no time zone.
     """
     return QueryStream(directory, since=since, until=until, memory=memory).together()
 
 
-def _moved(at: datetime | None, by: timedelta) -> datetime | None:
-    """Return a time so much later; None, which is no limit, past the ends of the calendar."""
+def _shift(at: datetime | None, by: timedelta) -> datetime | None:
+    """Shift a time; None, which is no limit, beyond the ends of the calendar."""
     try:
         return None if at is None else at + by
     except OverflowError:
@@ -199,6 +199,6 @@ def _moved(at: datetime | None, by: timedelta) -> datetime | None:
 
 
 def _name(event: OpsEvent) -> tuple[str, str]:
-    """Return the trace and the id of the query that a line is of."""
+    """Return the trace and query id of a line."""
     query_id = event.detail.get("queryId", "") if isinstance(event.detail, Mapping) else ""
     return event.trace_id, query_id if isinstance(query_id, str) else repr(query_id)

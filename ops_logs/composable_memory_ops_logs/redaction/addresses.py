@@ -1,4 +1,4 @@
-"""Finds secrets in addresses and in what browsers send: passwords in URLs, signatures, headers, cookies."""
+"""Finds secrets in URLs and in what browsers send: passwords, signatures, headers, cookies."""
 
 import base64
 import binascii
@@ -39,7 +39,7 @@ def _credentials(piece: str, start: int) -> Iterator[Span]:
     at = piece.rfind("@")
     while at > 0 and not _HOST.match(piece, at + 1, at + 300):
         at = piece.rfind("@", 0, max(0, at))
-        if piece.count("@", 0, at) > 8:  # no address has so many
+        if piece.count("@", 0, at) > 8:  # no URL has so many
             break
     if at <= 0:
         return
@@ -145,7 +145,7 @@ _FORM = Pattern(
 
 
 def _form_secrets(_text: Text, part: re.Match[str]) -> Iterator[Span]:
-    """Yield what a form sends under the name of a secret, in a part of its own."""
+    """Yield the value that a multipart form sends under the name of a secret."""
     if is_secret_name(part["name"].rstrip("]")) and is_given(part["value"]):
         yield Span(*part.span("value"))
 

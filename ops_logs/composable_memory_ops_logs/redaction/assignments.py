@@ -1,7 +1,7 @@
-"""Finds secrets behind their names: in assignments, flags, markup and prose, and on the next line.
+"""Finds secrets after their names: in assignments, flags, markup and prose, and on the next line.
 
-A name is looked up as a literal word; what joins it to a value is one bounded pattern; whether the value is a
-secret is decided by plain code that looks at its first characters.
+A name is looked up as a literal word; what joins it to a value is one bounded pattern; plain code that looks
+at the first characters of the value decides whether it is a secret.
 """
 
 import re
@@ -48,7 +48,7 @@ _SIGNS = Pattern(
     |(?P<xml>["']?>(?:<!\[cdata\[)?|</(?:key|name)>\s{{1,24}}<(?:string|value)>)""",
     re.VERBOSE,
 )
-# Most assignments are as plain as this, and need no other look at what stands between and behind.
+# Most assignments are as plain as this, and need no further check of what is around them.
 _PLAIN = Pattern(
     r"""(?P<sign>[:=][ ]?)(?P<plain>[a-z0-9]{5,64}|[a-z0-9]{1,3})(?=[\s"`<>]|\Z)(?![ ]{0,2}[=|])"""
 )
@@ -62,20 +62,20 @@ _PROSE = Pattern(
     |(?P<far>(?:[ ][^\s:=|"`]{{1,20}}+){{1,3}}[ ]?[:=][ ]{_OPEN})""",
     re.VERBOSE,
 )
-# What may follow a name and a blank alone.
+# What may follow a name and a single space.
 _GAPS = {
     "password": Pattern(r"(?P<gap>[ \t]{1,24}(?=\S{3}))"),
     "key": Pattern(r"(?P<gap>[ \t]{1,24}(?=\S{8}|(?<=_key[ ])|(?<=-token[ ])|(?<=-key[ ])|(?<=-secret[ ])))"),
     "code": Pattern(r"(?P<gap>(?:[ ](?:for|from|für|de|pour|para)[ ]\w{1,20})?[ \t]{1,4}(?=[0-9]{2}))"),
 }
-# "the password's kolibri42", at the end of what is said; not "the password's 12-character limit".
+# "the password's kolibri42" at the end of a clause; not "the password's 12-character limit".
 _SHORT_IS = Pattern(r"['’]s(?P<gap>[ ]{1,2}(?=\S{2,64}(?:[,.;!?)]\s|\s{0,3}(?:\n|\Z))))")
 
 
 def _joined(low: str, end: int, sort: str) -> re.Match[str] | None:
     """Match what joins a name that ends here to a value."""
     first = low[end]
-    is_prose = first == " " and low[end + 1 : end + 2].isalpha()  # where a word follows, no sign does
+    is_prose = first == " " and low[end + 1 : end + 2].isalpha()  # a word follows, not a sign
     join = None if is_prose else _SIGNS.match(low, end)
     if join is None and first in " \t:=":
         join = _PROSE.match(low, end) or _GAPS[sort].match(low, end)
@@ -90,13 +90,13 @@ _CHANGED = Pattern(
     r"(?:[ ](?:was|has|been|changed|reset|updated|rotated|set)){0,3}[ ]from[ ](\S{1,64})[ ]to[ ](\S{4,64})"
 )
 _CHANGED_CHARS = 40
-"""How far behind a name its `from` stands."""
+"""How far after a name its `from` may be."""
 _MAY_JOIN = r"""(?=[\r\n \t:="'’`\\\])*_|<>,(/])"""
 _DIRECTIVES = ("requirepass", "masterauth", "psk")
 
 
 def _behind(sort: str, text: Text, match: re.Match[str]) -> Iterable[Span]:
-    """Return the secrets behind a name."""
+    """Return the secrets after a name."""
     low, name = text.low, match[0]
     place, end = match.span()
     first = low[end]
@@ -141,7 +141,7 @@ def _old_and_new(text: Text, changed: re.Match[str]) -> Iterator[Span]:
 
 
 _WINDOW = 4096
-"""How far the end of a quoted value is looked for."""
+"""How far to look for the end of a quoted value."""
 
 
 # --- values -------------------------------------------------------------------------------------------------
@@ -170,12 +170,12 @@ def _values(
         return ()
     before = low[max(0, place - 60) : place].rpartition(" ")[2] if "@" in value else ""
     if "://" in before and before[-1] not in _PARAMETERS:
-        return ()  # part of an address
+        return ()  # part of a URL
     if kind == "gap" and _ATTRIBUTE.match(low, start):
         return ()
     if kind == "to" and not _TO.search(low, max(0, place - 60), place):
         return ()
-    # By place, which takes half as long as by name.
+    # Positional, which takes half as long as by keyword.
     given = Given(value[:JUDGED], kind, sign, strength, is_quoted, in_flag, low, end)
     if not _JUDGES[sort](given) or (kind == "cell" and _RULE_LINE.match(low, end)):
         return ()
@@ -184,14 +184,14 @@ def _values(
 
 _JUDGES = {"password": is_password, "key": is_key}
 _LEAST_OF_LETTERS = {"password": _WINDOW, "key": 16}
-"""How many letters alone may be one there."""
+"""How many letters alone can be one there."""
 _BEFORE_A_QUOTE = frozenset(["is", "for", "to"])
 _ATTRIBUTE = Pattern(r"""[a-z][a-z:_-]{0,40}=["']""")
 _PARAMETERS = frozenset(";?&")
-"""What stands before the name of a parameter in an address."""
+"""What precedes the name of a parameter in a URL."""
 _BEFORE_A_LINE = frozenset(["sign", "for"])
 _DELIMITERS = {"xml": "<", "cell": "|", "attr": "="}
-"""The sign whose kind of values follows; behind the others a colon."""
+"""The sign that ends values of a kind; for all others a colon."""
 
 _RULE_LINE = Pattern(r"[^\n]{0,400}+\n[ \t]{0,8}\|?[ \t]{0,8}:?--")  # so this was the head of a table
 
@@ -221,9 +221,9 @@ _LOOKS: Mapping[str, Callable[[str], bool]] = {
 
 
 def _listed(text: Text, sort: str, opening: re.Match[str], strength: int, is_plural: bool) -> Sequence[Span]:
-    """Return the secret on the next line, or those in the block, list or table that opens behind a name.
+    """Return the secret on the next line, or those in the block, list or table that starts after a name.
 
-    In a list or a table, which may hold other things as well, a secret must look like one.
+    In a list or a table, which may contain other things too, a secret must look like one.
     """
     place, kind, depth = opening.end(), opening.lastgroup, 0
     pattern = _IN_BRACKETS if kind == "bracket" else _ON_LINES
@@ -262,7 +262,7 @@ _RUN_AFTER = {
 _BOUND_RUN = {sign: Pattern(run.source[:-1] + f"{{0,{JUDGED}}}") for sign, run in _RUN_AFTER.items()}
 _BRACED = Pattern(r"""\{[^{}\s"']{4,128}\}(?=;)""")  # a connection of ODBC
 _JOINT = Pattern(r"&(?:amp|lt|gt|quot|apos|#x?[0-9A-Fa-f]{1,5});|\\\r?\n(?=[^\s-])")
-# Google shows the passwords of apps so.
+# The format in which Google shows app passwords.
 _FOUR_FOURS = Pattern(r"[a-z]{4}(?:[ ][a-z]{4}){3}(?=[ \t]{0,4}(?:\r?\n|\Z))")
 
 
@@ -297,7 +297,7 @@ def _value_at(text: Text, place: int, delimiter: str) -> tuple[int, str, int, bo
 
 
 def _end_of_run(text: Text, start: int, end: int, delimiter: str) -> int:
-    """Return where a value without quotes ends, of which the first characters were looked at."""
+    """Return where an unquoted value ends, given the end of its first characters."""
     if end - start >= JUDGED:
         match = _RUN_AFTER[delimiter].match(text.low, start)
         end = start + len(text.raw[start : match.end() if match else end].rstrip(TRAILING))
@@ -322,7 +322,7 @@ _CODE_LIST = Pattern(
 
 
 def _code_values(text: Text, kind: str, place: int, name: str) -> Iterator[Span]:
-    """Yield the number behind `PIN:`, or the codes behind `backup codes:`."""
+    """Yield the number after `PIN:`, or the codes after `backup codes:`."""
     low = text.low
     shared = _SHARED.match(text.raw, place)
     if shared is not None and name in {"otp", "totp", "2fa"}:

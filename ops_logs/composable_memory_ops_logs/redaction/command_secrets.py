@@ -1,7 +1,7 @@
-"""Finds secrets by what stands around them in commands, settings of programs and what programs print.
+"""Finds secrets by their context in commands, program settings and program output.
 
-A row of a table is a literal word and the pattern from there on, whose groups are the secrets. A pattern is
-bounded, but for one run at its end.
+A table row is a literal word and the pattern from there on, whose groups are the secrets. A pattern is
+bounded, except for one run at its end.
 """
 
 import re
@@ -47,7 +47,7 @@ _APART = Pattern("(?<![a-z0-9])")
 
 def _option_rule(command: str, option: Pattern) -> Rule:
     def secrets(text: Text, name: re.Match[str]) -> Iterator[Span]:
-        stop = text.low.find("\n", name.start())  # the lines that a backslash joins are one there
+        stop = text.low.find("\n", name.start())  # lines joined by a backslash are one in `low`
         stop = stop if stop >= 0 else len(text.low)
         for match in option.finditer(text.low, name.start(), stop):
             start, end = match.span("value")
@@ -64,7 +64,7 @@ def _option_rule(command: str, option: Pattern) -> Rule:
 # --- known words before it ----------------------------------------------------------------------------------
 
 _QUOTED = r"""(?:"([^"\n]{1,256})"|'([^'\n]{1,256})'|([^\s"'$(<|][^\s"']*))"""
-# What a command that sets passwords reads up to a word of its own: `chpasswd <<EOF`.
+# What a command that sets passwords reads, up to a terminator: `chpasswd <<EOF`.
 _LINES_FOR = (
     r"""(?:ch)?passwd(?: [^\n<]{1,60})? ?<<-? ?[\\'"]?(\w{1,20})['"]?\r?\n"""
     r"((?:(?!\1)[^\n]{1,256}(?:\r?\n(?!\1)|(?=\r?\n\1)|\Z)){1,20})"
@@ -176,7 +176,7 @@ _BLOCKS = frozenset(["|", "|-", "|+", ">", ">-", ">+"])
 
 
 def _cluster_secrets(text: Text, kind: re.Match[str]) -> Iterator[Span]:
-    """Yield all values of a Secret of Kubernetes, whatever their names are."""
+    """Yield all values of a Kubernetes Secret, whatever their names."""
     place = kind.start()
     first = max(0, place - 65_536)
     document = max(first, text.low.rfind("\n---", first, place) + 1)

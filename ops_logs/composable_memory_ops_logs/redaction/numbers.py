@@ -1,4 +1,4 @@
-"""Finds what is known by its form: numbers of cards and accounts, licences, words that restore a wallet."""
+"""Finds secrets by their format: card and account numbers, licences, seed phrases of wallets."""
 
 import re
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ _CARD_NAMES = "card|karte|tarjeta|carte|卡号|卡號|カード"
 _NAMED_CARD = Pattern(
     rf"(?:{_CARD_NAMES})[^\n0-9]{{0,24}}?[ :=#.：是]{{1,4}}(?P<value>[0-9](?:[ -]?[0-9]){{12,18}})(?![0-9])"
 )
-# Of each country that uses IBAN often, how many characters one has.
+# Lengths, for each country that commonly uses IBAN.
 _IBAN_SIZES = {
     country: size
     for size, countries in (
@@ -48,7 +48,7 @@ _ACCOUNTS = {
 
 
 def find_numbers(text: Text) -> Iterator[Span]:
-    """Yield the numbers of cards, the accounts and the keys of drives that their own sums prove."""
+    """Yield card numbers, accounts and drive keys whose checksums are right."""
     kinds = text.low.encode("latin-1", "replace").translate(_KINDS)
     if b"9999" not in kinds:
         return
@@ -67,12 +67,12 @@ def find_numbers(text: Text) -> Iterator[Span]:
 
 
 _DOUBLED = bytes.maketrans(b"0123456789", b"0246813579")
-"""Each digit twice, and of what has two digits their sum."""
+"""Each digit doubled, or the sum of digits of that if it has two."""
 
 
 def _is_card(number: str) -> bool:
     digits = number.replace(" ", "").replace("-", "")
-    if len(digits) == 48:  # what opens a drive of BitLocker
+    if len(digits) == 48:  # a BitLocker recovery key
         return True
     signs = digits.encode()
     total = sum(signs[-1::-2]) + sum(signs[-2::-2].translate(_DOUBLED)) - len(signs) * ord("0")
@@ -84,7 +84,7 @@ def _account(low: str, place: int, size: int) -> Iterator[Span]:
     if match is None:
         return
     end = place + size
-    for _ in range(3):  # the blanks between its groups
+    for _ in range(3):  # the spaces between its groups
         end = place + size + low.count(" ", place, end)
     number = low[place:end].replace(" ", "")
     if len(number) != size:
@@ -93,7 +93,7 @@ def _account(low: str, place: int, size: int) -> Iterator[Span]:
         yield Span(place, end)
 
 
-# --- groups of signs near a word ----------------------------------------------------------------------------
+# --- groups of characters near a word -----------------------------------------------------------------------
 
 _NEAR = 120
 _GROUPS_OF_FOUR, _MIXED_GROUPS = (
@@ -103,9 +103,10 @@ _LICENCE = Pattern(r"(?<![A-Za-z0-9_-])[A-Z0-9]{4,8}(?:-[A-Z0-9]{4,8}){2,7}(?![A
 
 
 def _near_rule(words: tuple[str, ...], pattern: Pattern) -> Rule:
-    """Return the rule for groups of signs soon before or after one of the words, on the same line.
+    """Return the rule for groups of characters shortly before or after one of the words, on the same line.
 
-    Names and years, as in APACHE-2024, are groups of one kind each; a quarter of the groups mixes them.
+    In names and years, as in APACHE-2024, each group is of one kind; in keys a quarter of the groups is
+    mixed.
     """
 
     def secrets(text: Text, word: re.Match[str]) -> Iterator[Span]:
@@ -122,7 +123,7 @@ def _near_rule(words: tuple[str, ...], pattern: Pattern) -> Rule:
     return Rule(words, ANY, secrets)
 
 
-# --- words that restore a wallet ----------------------------------------------------------------------------
+# --- seed phrases -------------------------------------------------------------------------------------------
 
 _SEED_GAP = (
     r"""(?:[ ](?:phrase|words?|key|is|are|was|my|for|the|of|wallet|ledger|metamask|trezor|12|24)){0,6}"""
@@ -158,7 +159,7 @@ _OF_A_SENTENCE = FUNCTION_WORDS | HARMLESS_ENDINGS | PLACEHOLDERS
 
 
 def _words(text: Text, match: re.Match[str]) -> Iterator[Span]:
-    """Yield a password of words; a sentence that only speaks of a password has other words as well."""
+    """Yield a password of words; a sentence that merely mentions a password has other words too."""
     words = match["value"].replace("-", " ").split()
     said = sum(word in PREDICATES for word in words)
     if match["phrase"] and match["sign"]:

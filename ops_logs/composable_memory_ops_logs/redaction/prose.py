@@ -1,4 +1,4 @@
-"""Finds secrets in prose: behind names in Chinese, Japanese, Korean, Arabic, beside logins, after a word."""
+"""Finds secrets in prose: after names in Chinese, Japanese, Korean, Arabic, next to logins, after a word."""
 
 import re
 from collections.abc import Iterator
@@ -123,7 +123,7 @@ _NAME_BEHIND_WORDS = (
 )
 
 
-def _told_before(text: Text, name: re.Match[str]) -> Iterator[Span]:
+def _value_before_name(text: Text, name: re.Match[str]) -> Iterator[Span]:
     """Yield the value of "take Elm-Tree7 as the password" and of "493021 is your login code"."""
     first = max(0, name.start() - 64)
     run = text.raw[first : name.start()].rstrip("\"'`*")
@@ -134,7 +134,7 @@ def _told_before(text: Text, name: re.Match[str]) -> Iterator[Span]:
         yield Span(first + start, first + len(run))
 
 
-# --- random strings behind a word ---------------------------------------------------------------------------
+# --- random strings after a word ----------------------------------------------------------------------------
 
 _LOOSE_KINDS = bytes(
     ord("x") if code < 128 and (chr(code).isalnum() or chr(code) in "_+/=.~-") else ord(" ")
@@ -143,7 +143,7 @@ _LOOSE_KINDS = bytes(
 
 
 def find_loose(text: Text) -> Iterator[Span]:
-    """Yield what looks random soon after the words key, token or secret, on the same line."""
+    """Yield what looks random shortly after the words key, token or secret, on the same line."""
     low = text.low
     words = [place for place in map(low.find, _LOOSE_WORDS) if place >= 0]
     for start, end in runs(text.raw, _LOOSE_KINDS, 20, min(words)) if words else ():
@@ -151,7 +151,7 @@ def find_loose(text: Text) -> Iterator[Span]:
         run = text.raw[start:end]
         assigned = run.rpartition("=")[0] if "=" in run.rstrip("=") else ""
         place = max(map((line + assigned.lower()).rfind, _LOOSE_WORDS))
-        if place < 0 or run.startswith("AAAA"):  # a public key of SSH
+        if place < 0 or run.startswith("AAAA"):  # an SSH public key
             continue
         if _SUM.search(line, max(0, len(line) - 12)):
             continue
@@ -171,5 +171,5 @@ PROSE_RULES = (
     *map(_far_rule, FAR_NAMES),
     Rule(_LOGIN_WORDS, _LOGIN, _login_secrets),
     Rule(_ADMIN_WORDS, _ADMIN, _admin_secrets),
-    Rule(_NAME_BEHIND_WORDS, _NAME_BEHIND, _told_before),
+    Rule(_NAME_BEHIND_WORDS, _NAME_BEHIND, _value_before_name),
 )

@@ -1,9 +1,9 @@
 """Masks passwords, keys and tokens in texts before they are written down.
 
-A secret is known by what it is *called* (`OPENAI_API_KEY=…`, "the password is …"), by what it *looks like*
-(`ghp_…`, a private key) or by where it *stands* (`curl -u bob:…`, a column under `password`). All rules read
-the text as it was written and the places that they find are masked at once, so that one pass is enough; time
-is linear in the text.
+A secret is recognised by its *name* (`OPENAI_API_KEY=…`, "the password is …"), its *shape* (`ghp_…`, a
+private key) or its *context* (`curl -u bob:…`, a column under `password`). All rules read the original text,
+and everything they find is masked at once, so that one pass is enough; the time is linear in the length of
+the text.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -23,11 +23,11 @@ from composable_memory_ops_logs.redaction.secret_values import is_masked
 from composable_memory_ops_logs.redaction.tokens import PEM_HEADER, TOKEN_RULES, find_tokens
 
 REDACTION_VERSION = 11
-"""Grows with every change of the rules, so that texts which were kept redacted can be redacted anew."""
+"""Incremented with every change of the rules, so that stored redacted texts can be redacted again."""
 
 _MASK = "***"
 _LEAST_SHOWN = 20
-"""A shorter token is masked whole; of a longer one the ends stay, most of which is its public prefix."""
+"""A shorter token is masked whole; a longer one keeps its ends, most of which is its public prefix."""
 
 
 def redact(text: str) -> str:
@@ -61,9 +61,9 @@ def redact_value(value: JsonValue) -> JsonValue:
 
 
 class CleanTexts:
-    """Remembers which texts hold no secret, because a log meets the same previews again and again.
+    """Remembers which texts have no secrets, because a log sees the same previews again and again.
 
-    At most `capacity` texts are remembered; then it starts afresh.
+    It remembers at most `capacity` texts, then starts over.
     """
 
     def __init__(self, capacity: int = 4096) -> None:
@@ -71,12 +71,12 @@ class CleanTexts:
         self._known: set[str] = set()
 
     def covers(self, texts: Iterable[str]) -> bool:
-        """Return whether `redact` would change none of the texts."""
+        """Return whether `redact` would leave all the texts unchanged."""
         new = {text: None for text in texts if text not in self._known}
         if not new:
             return True
-        # One look at all of them is cheaper than one at each. Each must end as by itself, which is at the end
-        # of a line, and the next must not look like its next line: a name at a line's end is no hint.
+        # Checking them together is cheaper than one by one. Each must be judged as on its own: it ends at the
+        # end of a line, and the next text must not look like the continuation of a name there.
         together = "\n\0\n".join(new)
         dirty = {text for text in new if redact(text) != text} if redact(together) != together else set()
         if len(self._known) + len(new) > self._capacity:
@@ -104,15 +104,15 @@ _SCANNER = WordScanner(_BY_WORD)
 
 
 def _found(text: Text) -> Iterator[Span]:
-    """Yield the secrets in a text, which is read once for all words that announce one."""
+    """Yield the secrets in a text, which is read once for all trigger words."""
     yield from find_tokens(text)
     yield from find_numbers(text)
     yield from find_loose(text)
-    yield from _announced(text)
+    yield from _find_by_words(text)
 
 
-def _announced(text: Text) -> list[Span]:
-    """Return the secrets that words announce. What repeats itself is judged once for all of it."""
+def _find_by_words(text: Text) -> list[Span]:
+    """Return the secrets found by trigger words. Repeated pieces are judged only once."""
     found: list[Span] = []
     read = [0] * len(RULES)
     flood: Flood | None = None
@@ -121,7 +121,7 @@ def _announced(text: Text) -> list[Span]:
         flood = flood or Flood.at(text.raw, start)
         stop = flood.next_cut if flood else start + _LOOK_EVERY
         for number, places in _SCANNER.places(text.low, start, stop).items():
-            read[number] = _ask(RULES[number], text, sorted(places), read[number], found)
+            read[number] = _apply(RULES[number], text, sorted(places), read[number], found)
         if flood is None or stop >= flood.end:
             start, flood = stop, None
         else:
@@ -130,14 +130,14 @@ def _announced(text: Text) -> list[Span]:
 
 
 _LOOK_EVERY = 16_384
-"""After how many characters a text is looked at for a flood of equal pieces.
+"""How often, in characters, to check a text for a flood of equal pieces.
 
-So much each rule reads before the next one does: what it needs stays in the caches of the processor
-meanwhile, which saves a quarter of the time.
+Each rule reads this much before the next one does, so that its data stays in the processor's caches, which
+saves a quarter of the time.
 """
 
 
-def _ask(rule: Rule, text: Text, places: Iterable[int], read: int, found: list[Span]) -> int:
+def _apply(rule: Rule, text: Text, places: Iterable[int], read: int, found: list[Span]) -> int:
     """Add what a rule finds at some places, and return how far it has read."""
     match_at, written = rule.pattern.match, text.raw if rule.as_written else text.low
     for place in places:
@@ -158,7 +158,7 @@ def _is_end_of_masked(text: str, span: Span) -> bool:
 
 
 def _merged(spans: Sequence[Span]) -> Iterable[Span]:
-    """Join spans that overlap; what is not exactly one token is masked whole."""
+    """Join overlapping spans; a joined span that is not exactly one token is masked whole."""
     current = spans[0]
     for span in spans[1:]:
         if span.start >= current.end:
@@ -184,9 +184,9 @@ def _mask_token(secret: str) -> str:
 
 
 def _mask_private_key(text: str) -> str:
-    """Keep the first and the last line, which say what kind of key it is, unless all of it is on one line.
+    """Keep the first and last line, which say what kind of key it is, unless everything is on one line.
 
-    One that is masked stays as it is, also when its lines have been joined since.
+    A masked key stays as it is, even if its lines have been joined since.
     """
     if _MASKED_KEY.fullmatch(text):
         return text
@@ -207,18 +207,19 @@ def _redact_named(name: str, value: JsonValue) -> JsonValue:
 # --- texts that repeat one piece ----------------------------------------------------------------------------
 
 _SAMPLE = 64
-"""How much has to come again for a look at how long it goes on."""
+"""How much must be repeated before checking how long the repetition goes on."""
 _LONGEST = 1_000
-"""How long a piece may be. Tables are looked for in steps of as much, so a stretch holds two of them."""
+"""Maximum length of a piece. Tables are searched in steps of this length, so a stretch has two of them."""
 _REACH = 8_192
-"""No rule looks so far ahead or back, or it says by the end of a span how far it has read."""
+"""No rule looks further ahead or back, unless the end of a span says how far it has read."""
 
 
 class Flood:
-    """A part of a text that is one piece repeated, from a place on to `end`.
+    """A part of a text, up to `end`, that is one piece repeated.
 
     Rules look at a bounded part of the text around a word. So if each has read equally far beyond the start
-    and beyond the end of a stretch of whole pieces, all stretches hold the same, until the end is in reach.
+    and beyond the end of a stretch of whole pieces, all stretches give the same, until the end is within
+    reach.
     """
 
     def __init__(self, start: int, piece: int, end: int) -> None:
@@ -240,9 +241,9 @@ class Flood:
         return cls(start, piece, end) if end - start > 3 * _REACH else None
 
     def cut(self, found: list[Span], read: list[int]) -> int:
-        """Repeat what was found since the last cut if all rules stand as they stood there.
+        """Repeat what was found since the last cut, if all rules are in the same state as then.
 
-        Returns the place to go on from, with `read` as it is there.
+        Returns the place to continue from, with `read` as it is there.
         """
         place, length, beyond = self.next_cut, self._stretch, self.end - _REACH
         standing = [one if one >= beyond else max(one - place, -_SAMPLE) for one in read]

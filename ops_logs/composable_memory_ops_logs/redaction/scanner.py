@@ -1,4 +1,4 @@
-"""What the rules for secrets work with: a text in its simple form, spans, and the words that start a rule."""
+"""The basis of the rules for secrets: a simplified text, spans, and the search for trigger words."""
 
 import re
 from collections import defaultdict
@@ -10,7 +10,7 @@ from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 JUDGED = 128
-"""How much of a value is looked at to tell whether it is a secret."""
+"""How much of a value to look at when judging it."""
 TRAILING = "\"'`&;<>,.:)}]\\」』。，、；"
 WORD_CHARS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 TOUCHING = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
@@ -18,9 +18,9 @@ ALNUM = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 
 
 class Span(NamedTuple):
-    """Where a secret stands. Of a token the ends may be kept, so that people can tell which it was.
+    """The place of a secret. The ends of a token may be kept, so that people can recognise it.
 
-    An empty span holds nothing: it says how far a rule has read, so that it is not asked again before.
+    An empty span has no secret: it says how far a rule has read, so that it is not called again before that.
     """
 
     start: int
@@ -30,7 +30,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text, and the same without capitals, typographic signs and line breaks behind a backslash.
+    """A text, and a simplified version: lower case, plain signs, lines joined that end with a backslash.
 
     Both have the same length.
     """
@@ -38,11 +38,11 @@ class Text:
     raw: str
     low: str
     memo: dict[object, tuple[tuple[int, ...], ...]]
-    """What was found at parts of the text that may come again."""
+    """Results for parts of the text that may recur."""
 
     @classmethod
     def of(cls, raw: str) -> "Text":
-        """Return the text with its simple form."""
+        """Return the text with its simplified version."""
         low = raw.lower()
         if not raw.isascii():
             if _is_latin(raw):
@@ -59,7 +59,7 @@ class Text:
 
 
 def _is_latin(text: str) -> bool:
-    """Return whether a text has letters of western Europe alone, which need little to be made simple."""
+    """Return whether a text has only letters of Western Europe, which need little simplification."""
     try:
         text.encode("latin-1")
     except UnicodeEncodeError:
@@ -82,34 +82,34 @@ _SIMPLE = tuple(
 _LOOK_ALIKES = str.maketrans("аеорсухіѕјкαορν", "aeopcyxisjkaopv")
 _ALIKE = "".join(map(chr, _LOOK_ALIKES))
 _MIXED = Pattern(f"(?<![a-z{_ALIKE}])(?:[a-z]+[{_ALIKE}]|[{_ALIKE}]+[a-z])[a-z{_ALIKE}]*")
-"""A word of Latin letters in which Cyrillic or Greek ones stand for those that look the same."""
+"""A word of Latin letters, some replaced by Cyrillic or Greek ones that look the same."""
 _ADJACENT = Pattern(f"[{_ALIKE}](?:(?=[a-z])|(?<=[a-z].))")
-"""What every such word holds, found in a tenth of the time."""
+"""A part of every such word, found in a tenth of the time."""
 
 
 class Rule(NamedTuple):
-    """`secrets` yields those in a match of the pattern, which is tried where one of the words stands.
+    """`secrets` yields those in a match of the pattern, which is tried wherever one of the words is.
 
-    What it reads from one place is bounded, or it says by an empty span how far it has read.
+    What it reads from one place is bounded, or an empty span says how far it has read.
     """
 
     words: tuple[str, ...]
     pattern: Pattern
     secrets: Callable[[Text, re.Match[str]], Iterable[Span]]
     as_written: bool = False
-    """Whether the pattern is for the text itself, not for its simple form."""
+    """Whether the pattern is for the original text, not the simplified one."""
 
 
 ANY = Pattern("")
-"""Where the word says enough."""
+"""For rules whose word is enough."""
 
 
 def pattern_rule(
     words: Sequence[str], source: str, is_secret: Callable[[str], bool], *, trailing: str = ""
 ) -> Rule:
-    """Return the rule that a pattern from the start of a word on holds a secret in each of its groups.
+    """Return a rule for a pattern that starts with a word; each of its groups is a secret.
 
-    Without groups all of it is one; `trailing` signs do not belong to it.
+    Without groups the whole match is; `trailing` characters do not belong to it.
     """
     apart = "(?<![a-z0-9])" if words[0][0] in ALNUM else ""
 
@@ -121,25 +121,25 @@ def pattern_rule(
     return Rule(tuple(words), Pattern(f"{apart}(?:{source})"), secrets)
 
 
-# --- where words stand --------------------------------------------------------------------------------------
+# --- finding words ------------------------------------------------------------------------------------------
 
 _ANCHORS = "kjqxz={$vwpcufymgh:b"
-"""Letters and signs that are rare in prose and in logs: only where one stands a word is looked for."""
+"""Letters and signs that are rare in prose and in logs: words are searched for only around them."""
 
 
 class WordScanner:
-    """Finds which words stand where in a text, all of them in one pass.
+    """Finds all occurrences of many words in a text, in one pass.
 
-    Python tries an alternative of a pattern at each character that may begin one, so each word is anchored on
-    a rare letter in it. Words in other letters, and those without a rare one, are looked for in texts alone
-    that hold some. The first few texts are read for one word after the other, which takes less than to make
-    a pattern: a command seldom reads more.
+    Python's regex engine tries an alternative at each character that may begin one, so each word is anchored
+    on a rare letter in it. Words in other scripts, and those without a rare letter, are only searched for in
+    texts with such letters. The first few texts are searched for one word after another, which is faster than
+    compiling the pattern: a command seldom reads more.
     """
 
     def __init__(self, rules: Mapping[str, Sequence[int]], one_by_one: int = 50_000) -> None:
-        """Make the scanner of words, each of which announces the rules of some numbers.
+        """Create a scanner for words, each of which triggers the rules with some numbers.
 
-        So many characters are read for one word after the other.
+        The first `one_by_one` characters are searched for one word after another.
         """
         self._rules = rules
         ascii_words = [word for word in rules if word.isascii()]
@@ -148,7 +148,7 @@ class WordScanner:
         self._reach = max(map(len, rules))
         self._one_by_one = one_by_one
 
-    # Each takes some milliseconds to make, and a text seldom needs more than one.
+    # Each takes some milliseconds to compile, and a text seldom needs more than one.
 
     @cached_property
     def _usual(self) -> "_Anchored":
@@ -163,7 +163,7 @@ class WordScanner:
         return _Anchored([word for word in self._rules if not word.isascii()], self._rules)
 
     def places(self, low: str, start: int, stop: int) -> dict[int, list[int]]:
-        """Return where words of each rule stand whose anchors stand in a part of a text."""
+        """Return for each rule where its words are, for words whose anchors are in a part of a text."""
         found: defaultdict[int, list[int]] = defaultdict(list)
         if start == 0 and len(low) <= stop and self._one_by_one > 0:
             self._one_by_one -= len(low)
@@ -183,13 +183,13 @@ class WordScanner:
 
 
 _Standing = tuple[str, int]
-"""A word, and where its anchor is in it."""
+"""A word, and the offset of its anchor."""
 
 
 class _Anchored:
-    """A pattern that looks for each word around its anchor, a group of it for all that may stand there.
+    """A pattern that searches for each word around its anchor, with a group for each combination.
 
-    Where words overlap, as in `passphrase` or `otpass`, the longest text that they can make comes first.
+    Where words overlap, as in `passphrase` or `otpass`, the longest combination comes first.
     """
 
     def __init__(self, words: Iterable[str], rules: Mapping[str, Sequence[int]]) -> None:
@@ -201,15 +201,15 @@ class _Anchored:
             place = word.index(shortest) + shortest.index(anchor)
             anchored.setdefault(anchor, set()).add((word, place))
         self._rules = rules
-        self._groups: list[list[tuple[int, int]]] = [[]]  # they are counted from 1
+        self._groups: list[list[tuple[int, int]]] = [[]]  # groups are counted from 1
         branches = [
             f"{re.escape(anchor)}(?={self._tree(_joined(own), own)})"
             for anchor, own in sorted(anchored.items(), key=lambda one: -_ANCHORS.find(one[0]))
-        ]  # the commonest first, which is the order in which Python tries them
+        ]  # the most common first, as Python tries them in order
         self._pattern = Pattern("|".join(branches))
 
     def _tree(self, standing: set[_Standing], words: set[_Standing], depth: int = 1) -> str:
-        """Return the pattern of texts that are alike up to `depth` signs behind the anchor."""
+        """Return the pattern for texts that agree in the first `depth` characters after the anchor."""
         following: dict[str, set[_Standing]] = {}
         for text, offset in sorted(standing):
             sign = text[offset + depth : offset + depth + 1]
@@ -223,7 +223,7 @@ class _Anchored:
         return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
 
     def look(self, low: str, start: int, stop: int, reach: int, found: dict[int, list[int]]) -> None:
-        """Add to each rule where its words stand; what follows them is seen up to `reach`."""
+        """Add for each rule where its words are; what follows them is visible up to `reach`."""
         groups = self._groups
         for match in self._pattern.finditer(low, start, reach):
             anchor = match.start()
@@ -240,7 +240,7 @@ def _anchor(word: str) -> str:
 
 
 def _joined(words: set[_Standing]) -> set[_Standing]:
-    """Return the words and what several of them make where their anchors are the same character."""
+    """Return the words, and the combinations of words that share an anchor."""
     joined = set(words)
     new = joined
     while new:
@@ -263,7 +263,7 @@ def _is_within(word: _Standing, text: _Standing) -> bool:
 
 
 def places(text: str, word: str) -> Iterator[int]:
-    """Yield where a word stands."""
+    """Yield where a word is."""
     place = text.find(word)
     while place >= 0:
         yield place
@@ -271,7 +271,7 @@ def places(text: str, word: str) -> Iterator[int]:
 
 
 def runs(text: str, kinds: bytes, least: int, start: int) -> Iterator[tuple[int, int]]:
-    """Yield where so many characters of a kind stand in a row, from `start` on."""
+    """Yield the runs of at least this many characters of a kind, from `start` on."""
     data = text.encode("latin-1", "replace").translate(kinds) + b" "
     end = start
     while (start := data.find(b"x" * least, end)) >= 0:
@@ -280,7 +280,7 @@ def runs(text: str, kinds: bytes, least: int, start: int) -> Iterator[tuple[int,
 
 
 def run_before(text: str, place: int, characters: str = WORD_CHARS, most: int = 48) -> str:
-    """Return the run of `characters` that ends at `place`, or as much of it as counts."""
+    """Return the run of `characters` that ends at `place`, up to `most` characters."""
     if not place or text[place - 1] not in characters:
         return ""
     part = text[max(0, place - most) : place]

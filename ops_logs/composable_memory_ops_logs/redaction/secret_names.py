@@ -1,4 +1,4 @@
-"""The names of secrets, and how surely what is called so is one: `DB_PASSWORD`, `apiKey`, not `cache_key`."""
+"""Names of secrets, and how certainly a value with such a name is one: `DB_PASSWORD`, not `cache_key`."""
 
 import re
 
@@ -57,9 +57,9 @@ SORTS = {
         **{f"{word}{sign}": word for word in ("otp", "totp", "ssn") for sign in ":= "},
     },
 }
-"""Of each kind of name a literal word, and how the names that start with it go on."""
+"""For each kind of name a literal word, and how the names that start with it continue."""
 
-# Most names have no tail, which a look at one character tells.
+# Most names have no tail, which one character shows.
 _TAIL = r"(?:(?![a-z0-9_-])|(?:_base|[_-]?[0-9]{1,2})?(?P<more>[_-][a-z0-9_-]{1,40}+)?(?![a-z0-9]))"
 NAMES = {
     sort: {word: Pattern(source + _TAIL) for word, source in words.items()} for sort, words in SORTS.items()
@@ -67,7 +67,7 @@ NAMES = {
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether a value of this name is a secret: `apiKey`, `DB_PASSWORD`, `token`; not `monkey`."""
+    """Return whether a value with this name is a secret: `apiKey`, `DB_PASSWORD`, `token`; not `monkey`."""
     text = Text.of(name[-200:])
     if text.low.endswith(FAR_NAMES):
         return True
@@ -84,15 +84,15 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_open_ending(more: str) -> bool:
-    """Return whether a name that goes on may still be that of a secret, unlike `token_type`."""
+    """Return whether a name with this continuation may still be that of a secret, unlike `token_type`."""
     words = re.split("[_-]", more.strip("_-"))
     return words[-1] not in HARMLESS_ENDINGS and words[0] not in HARMLESS_ENDINGS
 
 
 def strength_of(sort: str, text: Text, place: int, ident: str, name: str) -> int:
-    """Return how surely the value of a name is a secret: 0 never, 1 if it looks so, 2 likely, 3 yes.
+    """Return how certainly the value of a name is a secret: 0 never, 1 if it looks so, 2 probably, 3 yes.
 
-    `ident` is the whole identifier, which ends with the name that stands at `place`.
+    `ident` is the whole identifier, which ends with the name at `place`.
     """
     left = ident[: -len(name)]
     if sort == "password":

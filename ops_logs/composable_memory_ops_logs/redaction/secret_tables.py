@@ -14,13 +14,13 @@ _WORDS = (
 )
 _SEPARATORS = ("|", "\t", ";", ",")
 _REMEMBERED = 2_000
-"""How many lines are remembered."""
+"""How many lines to remember."""
 _LONGEST = 1000
-"""A longer line is no head of a table."""
+"""A longer line is not the head of a table."""
 
 
 def _cells_below(text: Text, word: re.Match[str]) -> Iterator[Span]:
-    """Yield the cells below a heading, in Markdown, in separated and in aligned values."""
+    """Yield the cells below a heading, in Markdown, in delimited and in aligned values."""
     low, place = text.low, word.start()
     start, end = low.rfind("\n", max(0, place - _LONGEST), place) + 1, low.find("\n", place, place + _LONGEST)
     if end < 0 or (start == 0 and place > _LONGEST):
@@ -61,7 +61,7 @@ def _width(line: str, separator: str) -> int:
 
 
 def _secret_columns(line: str, separator: str) -> Iterator[tuple[int, bool]]:
-    """Yield the number of each column of secrets, and whether it may hold words as well."""
+    """Yield the number of each column with secrets, and whether it may contain words too."""
     cells = []
     for _, written in _split(line, separator):
         cell = written.strip(" \t*`\"'_\r").lower()
@@ -83,7 +83,7 @@ def _is_heading(cell: str) -> bool:
 
 
 def _cells(line: str, separator: str, columns: tuple[tuple[int, ...], ...]) -> Iterator[tuple[int, int]]:
-    """Yield where the secrets of a line start and end."""
+    """Yield start and end of each secret in a line."""
     cells = list(_split(line, separator))
     for number, has_words in columns:
         start, cell = cells[number] if number < len(cells) else (0, "")
@@ -100,7 +100,7 @@ _ALIGNED = Pattern(r"(?:\S|[ ](?=\S))+")
 
 
 def _split(line: str, separator: str) -> Iterator[tuple[int, str]]:
-    """Yield the cells of a line and where they start; a comma in quotes parts none."""
+    """Yield the cells of a line with their offsets; quoted commas do not separate."""
     if separator == "  ":
         yield from ((match.start(), match[0]) for match in _ALIGNED.finditer(line))
         return
@@ -127,7 +127,7 @@ _SQL_CELL = Pattern(
 
 
 def _inserted(text: Text, match: re.Match[str]) -> Iterator[Span]:
-    """Yield the values of columns whose names are those of secrets, in each row."""
+    """Yield the values, in each row, of columns named like secrets."""
     names = [name.strip(" \t\"'`[]") for name in match[1].split(",")]
     columns = {number for number, name in enumerate(names) if is_secret_name(name)}
     number, end = 0, match.end()

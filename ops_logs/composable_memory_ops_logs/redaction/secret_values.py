@@ -1,4 +1,4 @@
-"""Judges values: does this look like a password or a token, or like a word, code or a placeholder?"""
+"""Judges values: does this look like a password or token, or like a word, code or a placeholder?"""
 
 import re
 from typing import NamedTuple
@@ -17,19 +17,20 @@ _PLACEHOLDER = Pattern(
     re.VERBOSE,
 )
 _PLACEHOLDER_INITIALS = "hfmrx"
-"""How a placeholder of letters and digits alone begins, if it is not in the list."""
+"""First letters of placeholders of letters and digits that are not in the list."""
 _CALL = Pattern(
     r"!?(?:await\s|new\s)?&?[a-z_][\w.]{0,80}(?:::\w{1,40}){0,4}(?:\(|\[|\{)|\(|\[|\{\w*\Z|->|=>|=="
 )
 _DOTTED = Pattern(r"[a-z_]\w{0,40}(?:\??\.[a-z_]\w{0,40}){1,8}[,;)]{0,2}\Z")
-# In a password of words joined by dots: digits within or at the end of one, unlike `cfg.key1`, `x509.cert`.
+# In a password of words joined by dots: digits within or at the end of a word, unlike `cfg.key1`,
+# `x509.cert`.
 _LEET = Pattern(
     r"(?:[^\W\d_]{2,}[0-9]{1,2}[^\W\d_]{3}|[^\W\d_]0[^\W\d_]{2}|[\w.]*\.(?!v[0-9]|(?:arg|group|key|match|param|pass|password|pw|secret"
     r"|token|user|value)[0-9])[^\W\d_]{2,}[0-9]{1,4}[!?]?\Z)"
 )
 _SNAKE = Pattern(r"_?[a-z]{1,30}(?:_[a-z]{1,30}){1,6}[,;)]{0,2}\Z")
 _CIPHER = Pattern(rf"(?:{'|'.join(CIPHERS)})-?[0-9]{{1,5}}[a-z]{{0,8}}(?![0-9a-z])")
-"""A method such as ed25519 or aes-256-gcm; a longer run is a value that happens to begin like one."""
+"""An algorithm such as ed25519 or aes-256-gcm; a longer run is a value that happens to begin like one."""
 _QUALITY = Pattern(r"[a-z-]{0,30}(?:ed|ing|able|ible|less|ive|ous)\Z")
 _OTHER_NAME = Pattern(
     r"(?:my|user|new|old|db|the|raw|plain|input|hashed|confirm|current|admin|root)?_?(?:pass|pwd|pw"
@@ -52,29 +53,29 @@ _PATH = Pattern(
 
 
 class Given(NamedTuple):
-    """A value as it stands behind a name."""
+    """A value as it follows a name."""
 
     value: str
     join: str
     """How the two are joined: `sign`, `is`, `cell` …"""
     sign: str
-    """What stands between them."""
+    """The text between them."""
     strength: int
-    """How surely the name is that of a secret, from 1 to 3."""
+    """How certainly the name is that of a secret, from 1 to 3."""
     is_quoted: bool = False
     in_flag: bool = False
     low: str = ""
     end: int = 0
-    """Where in the simple form of the text the value ends."""
+    """Where the value ends in the simplified text."""
 
     @property
     def goes_on(self) -> bool:
-        """Whether a word of prose follows."""
+        """Return whether a word of prose follows."""
         return goes_on(self.low, self.end)
 
     @property
     def ends(self) -> bool:
-        """Whether the clause ends with the value."""
+        """Return whether the clause ends with the value."""
         return not self.goes_on and self.low[self.end : self.end + 1] in _CLAUSE_ENDS
 
 
@@ -84,12 +85,12 @@ _CLAUSE_ENDS = frozenset(["", "\n", "\r", ".", ",", ";", "!", "?", ")", '"', "'"
 
 
 def is_masked(value: str) -> bool:
-    """Return whether a value is what masking leaves."""
+    """Return whether a value is the result of masking."""
     return ("*" in value or "…" in value) and ("***" in value or _MASKED.match(value) is not None)
 
 
 def is_placeholder(value: str) -> bool:
-    """Return whether a value stands for another: a variable, a template, a type, `<your-token>`."""
+    """Return whether a value is a placeholder: a variable, a template, a type, `<your-token>`."""
     low = value.lower()
     if low.isalnum() and low[0] not in _PLACEHOLDER_INITIALS:
         return low in PLACEHOLDERS
@@ -97,12 +98,12 @@ def is_placeholder(value: str) -> bool:
 
 
 def is_given(value: str) -> bool:
-    """Return whether a value is neither masked nor stands for another."""
+    """Return whether a value is neither masked nor a placeholder."""
     return not is_masked(value) and not is_placeholder(value)
 
 
 def goes_on(low: str, place: int) -> bool:
-    """Return whether prose goes on here: blanks and a word of small letters."""
+    """Return whether prose continues here: spaces and a lower-case word."""
     return _NEXT_WORD.match(low, place) is not None
 
 
@@ -122,7 +123,7 @@ def _is_expression(low: str) -> bool:
 
 
 def is_word(value: str) -> bool:
-    """Return whether a value is a word of small letters, or one that begins with a capital."""
+    """Return whether a value is a lower-case or capitalised word."""
     return value.isalpha() and (value.islower() or value[1:].islower() or not value[1:])
 
 
@@ -139,7 +140,7 @@ def is_strong(value: str, *, is_alone: bool = False) -> bool:
     has_digit, has_sign = _has_digit(value), not _SIGNS.isdisjoint(value)
     if not (has_digit or has_sign or is_alone):
         return False
-    if value.isascii():  # so most are, and it is told in a tenth of the time
+    if value.isascii():  # most are, and this check takes a tenth of the time
         has_lower, has_upper = value != value.upper(), value != value.lower()
     else:
         has_lower, has_upper = any(map(str.islower, value)), any(map(str.isupper, value))
@@ -158,14 +159,14 @@ _SIGNS = frozenset("!@#$%^&*?+=~")
 
 
 def is_random(value: str, *, is_strict: bool = False) -> bool:
-    """Return whether a value looks drawn at random: its kinds of characters change more often than in names.
+    """Return whether a value looks random: its kinds of characters alternate more often than in names.
 
-    With `is_strict`, identifiers and sums in hexadecimal are none either.
+    With `is_strict`, identifiers and hexadecimal hashes do not count either.
     """
     if len(value) < 8:
         return False
     value = value[:128]
-    is_whole = value.isascii() and value.isalnum()  # so most tokens are, and it is quickly told
+    is_whole = value.isascii() and value.isalnum()  # most tokens are, and this check is quick
     if not is_whole and (_UUID.match(value) or "…" in value):
         return False
     if not is_whole and _PATH.match(value) and len(_SEGMENTS.findall(value)) < 0.45 * len(value):
@@ -188,7 +189,7 @@ def is_random(value: str, *, is_strict: bool = False) -> bool:
 
 
 def is_password(given: Given) -> bool:
-    """Return whether the value behind the name of a password is one; a word counts where no prose goes on."""
+    """Return whether the value after a password's name is one; a word counts if no prose follows."""
     value, low = given.value, given.value.lower()
     if is_placeholder(value):
         return False
@@ -264,7 +265,7 @@ def _is_english(sign: str) -> bool:
 
 
 def is_key(given: Given) -> bool:
-    """Return whether the value behind `key`, `token`, `secret` is one; 3 is the surest strength."""
+    """Return whether the value after `key`, `token`, `secret` is one; strength 3 is the most certain."""
     if given.strength == 1 and not given.in_flag and given.join not in ALONE and not is_random(given.value):
         return False
     value, low = given.value, given.value.lower()
@@ -299,7 +300,7 @@ def is_key(given: Given) -> bool:
 
 
 def _is_key_alone(given: Given, has_digit: bool) -> bool:
-    """Return whether a value without a sign before it is a key: it must look so by itself."""
+    """Return whether a value without a sign before it is a key: it must look like one by itself."""
     value = given.value
     if _UUID.match(value):
         return given.strength == 3
@@ -314,7 +315,7 @@ def _is_key_alone(given: Given, has_digit: bool) -> bool:
 
 
 def _is_word_of_key(given: Given) -> bool:
-    """Return whether a word is a key: it is assigned without blanks, or stands alone behind a sure name."""
+    """Return whether a word is a key: assigned without spaces, or alone after a certain name."""
     value, sign = given.value, given.sign
     if len(value) < 3:
         return False

@@ -1,6 +1,6 @@
-"""What secrets are called, what is said of them without telling them, and ordinary names like theirs.
+"""Names of secrets, what is said about secrets without revealing them, and similar harmless names.
 
-All words are in lower case: they are looked up in a text whose signs and capitals have been made simple.
+All words are in lower case: they are looked up in the simplified text.
 """
 
 
@@ -20,7 +20,7 @@ FAR_NAMES = tuple(
         " סיסמה รหัสผ่าน κωδικός"
     ).split()
 )
-"""Names in languages whose words are not set apart by blanks, or whose letters have no capitals."""
+"""Names in languages that do not separate words by spaces, or have no capitals."""
 
 KEYS_ABROAD = _words("clave jeton schlüssel api-schlüssel chiave chave clé")
 
@@ -32,7 +32,7 @@ KEY_QUALIFIERS = _words(
     shared signing ssh staging storage subscription test user wallet webhook write
     """
 )
-"""Before `key`, `token` or `secret`: these make a secret of it, whatever the value looks like."""
+"""Before `key`, `token` or `secret`: these make it a secret, whatever the value looks like."""
 
 HARMLESS_QUALIFIERS = _words(
     """
@@ -47,7 +47,7 @@ HARMLESS_QUALIFIERS = _words(
     trigger typed unique unk unlock variable vocab which word words
     """
 )
-"""Before `key`, `token` or `secret`: the name is that of something ordinary."""
+"""Before `key`, `token` or `secret`: then the name is harmless."""
 
 HARMLESS_ENDINGS = _words(
     """
@@ -113,7 +113,7 @@ PREDICATES = _words(
     zwak zijn
     """
 )
-"""What is said of a password more often than that it is this word."""
+"""Words more often said about a password than used as one."""
 
 FUNCTION_WORDS = _words(
     """
@@ -122,7 +122,7 @@ FUNCTION_WORDS = _words(
     backup a i
     """
 )
-"""Words of sentences, none of which is a word of a seed phrase."""
+"""Common words of sentences, none of which occurs in seed phrases."""
 
 CIPHERS = tuple("aes argon base bcrypt ecdsa ed erc hmac hs md oauth rs rsa sha utf".split())
 

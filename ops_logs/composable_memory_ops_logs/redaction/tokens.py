@@ -1,9 +1,9 @@
-"""Finds machine-made secrets by what they look like: tokens of services, private keys, keys beside their ids.
+"""Finds machine-made secrets by their shape: tokens of services, private keys, keys next to their ids.
 
-The prefixes of services are facts that they document, so that scanners find what was published by mistake.
-Tokens are long runs of characters, so the few long runs of a text say which shapes are worth a look. A
-pattern is a prefix, parts of bounded length and at most one run to its end, so an attempt either stops within
-a few hundred characters or takes all that it has read.
+Services document the prefixes of their tokens so that scanners can find published ones. Tokens are long runs
+of characters, so the few long runs of a text decide which shapes to try. A pattern is a prefix, parts of
+bounded length and at most one run to the end, so an attempt either stops within a few hundred characters or
+consumes what it reads.
 """
 
 import re
@@ -25,9 +25,9 @@ from composable_memory_ops_logs.redaction.secret_values import is_random
 
 
 class Shape(NamedTuple):
-    """A literal that the secret holds, how far before it the secret starts, and the pattern from there on.
+    """A literal that the secret contains, how far before it the secret starts, and the pattern from there on.
 
-    Without `is_plain` the secret must not look like words joined by hyphens (`sk-learn`).
+    Unless `is_plain`, the secret must not look like words joined by hyphens (`sk-learn`).
     """
 
     literal: str
@@ -46,7 +46,7 @@ _ALPHABETS = {
     "dotted": r"[\w.=-]",
     "escaped": r"[\w%+/=-]",
 }
-# What follows a prefix: its alphabet and the least number of its characters; then the prefixes.
+# What follows a prefix: its alphabet and minimum length; then the prefixes.
 _PREFIXES = """
 alnum 16: ghp_ gho_ ghu_ ghs_ ghr_ npm_ gsk_ hf_ pplx- xai- r8_ rnd_ jina_ apify_api_ napi_ api_org_
 alnum 20: lin_api_ lin_oauth_ ntn_ tvly- tvly-dev- tvly-prod- NRAK- NRII- NRJS- NRAA- ATBB nfp_ nfc_ ddp_ ddw_
@@ -86,7 +86,7 @@ def _prefixed() -> list[Shape]:
 
 
 def _starting(prefix: str, body: str) -> Pattern:
-    """Return the pattern of a prefix that no letter or digit stands before, with the body behind it."""
+    """Return the pattern of a prefix that does not follow a letter or digit, with its body."""
     literal = re.escape(prefix)
     return Pattern(f"{literal}(?<![A-Za-z0-9]{literal}){body}", re.ASCII)
 
@@ -135,7 +135,7 @@ SHAPES = (
 
 
 def find_tokens(text: Text) -> Iterator[Span]:
-    """Yield the tokens that are known by their shape."""
+    """Yield the tokens that are recognised by their shape."""
     found = _long_runs(text.raw)
     if not found:
         return
@@ -159,11 +159,11 @@ def find_tokens(text: Text) -> Iterator[Span]:
 
 _STARTS = Pattern(r"(?=(..))[A-Za-z0-9]+")
 _LEAST = 32
-"""How long a run is at least in a token without a prefix."""
+"""Minimum length of a run in a token without a prefix."""
 
 
 def _long_runs(text: str) -> list[str]:
-    """Return the runs of characters that are as long as a token is at least."""
+    """Return the runs of characters that are long enough for a token."""
     data = text.encode("utf-8", "replace")
     kinds = data.translate(_KINDS) + b" "
     found, end = [], 0
@@ -279,7 +279,7 @@ def _telegram(text: Text, match: re.Match[str]) -> Iterator[Span]:
     yield Span(end, end)
 
 
-# --- tokens known by their length and alphabet --------------------------------------------------------------
+# --- tokens recognised by their length and alphabet ---------------------------------------------------------
 
 _LONG_RUN = Pattern(r"(?<![A-Za-z0-9/_.+-])[A-Za-z0-9]{50,}(?![/_+=-])")
 _HEX_CHARS = frozenset("0123456789abcdefABCDEF")
@@ -302,7 +302,7 @@ def _nameless_tokens(text: Text) -> Iterator[Span]:
             yield Span(*match.span())
 
 
-# --- beside an id -------------------------------------------------------------------------------------------
+# --- next to an id ------------------------------------------------------------------------------------------
 
 _NEAR = 400
 _FORTY = Pattern(r"(?<![A-Za-z0-9/+])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+])")
@@ -320,7 +320,7 @@ _ID_STARTS = frozenset(["AK", "AS", "AC", "SC", "LT", "SK"])
 
 
 def _beside_cloud_ids(text: Text) -> Iterator[Span]:
-    """Yield what is drawn at random and stands near the public half of a pair."""
+    """Yield random strings near the public half of a key pair."""
     for beacon, tokens in _IDS:
         seen = 0
         for place in beacon.finditer(text.raw):
@@ -340,7 +340,8 @@ def _is_drawn(token: str) -> bool:
 # --- private keys -------------------------------------------------------------------------------------------
 
 PEM_HEADER = Pattern(r"-----BEGIN [A-Z0-9 ]{0,24}PRIVATE KEY(?: BLOCK)?-----")
-# Between two lines: line breaks, also as JSON in JSON has them, and the marks and numbers of quoted lines.
+# Between two lines: line breaks, also as JSON within JSON has them, and the marks and numbers of quoted
+# lines.
 _GAP = r"""(?:\\{1,8}[rn]|[\s"'>+|(),\\]|(?<=\s)[0-9]{1,5}[→|:\t ]){1,40}+"""
 _KEY_BODY = Pattern(
     rf"(?:(?:{_GAP})?(?:(?:proc-type|dek-info|version|comment|charset):[^\n\\]{{0,100}}|[a-z0-9+/=]{{16,4096}}))"
@@ -367,7 +368,7 @@ def _private_key(text: Text, header: re.Match[str]) -> Iterator[Span]:
 
 
 def _end_of_key(text: Text, footer: re.Match[str]) -> Iterator[Span]:
-    """Yield the last lines of a private key whose first were not shown."""
+    """Yield the last lines of a private key whose first lines are missing."""
     raw, place = text.raw, footer.start()
     start = end = raw.rfind("\n", max(0, place - _LINE), place) + 1
     while end - start < _TAIL:
@@ -394,7 +395,7 @@ _WEB_KEY_PART = Pattern(r"""\\*"(?:d|p|q|dp|dq|qi|k)\\*"\s{0,4}:\s{0,4}\\*"([\w-
 
 
 def _web_key(text: Text, match: re.Match[str]) -> Iterator[Span]:
-    """Yield the private numbers of a key in JSON, beside the kind of key."""
+    """Yield the private numbers of a key in JSON, next to the kind of key."""
     for part in _WEB_KEY_PART.finditer(text.raw, max(0, match.start() - 2_000), match.end() + 4_000):
         yield Span(*part.span(1))
     yield Span(match.end() + 4_000, match.end() + 4_000)
