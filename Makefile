@@ -46,7 +46,7 @@ qmd: $(VENV)/.qmd ## Install QMD and mcporter from npm (250 MB), for the tests o
 axe: $(VENV)/.axe ## Install axe-core from npm (3 MB), for the tests of the inspector; they need Debian's chromium as well.
 
 frameworks: $(VENV)-frameworks/.test ## Install the agent frameworks, apart from all else, and test the integrations with them.
-	COMPOSABLE_MEMORY_TEST_FRAMEWORKS=required \
+	COMPOSABLE_MEMORY_TEST_REQUIRED="frameworks" \
 	  $(VENV)-frameworks/bin/python -m pytest -q tests/integration/frameworks
 
 docs: $(VENV)/.installed $(VENV)-docs/.docs ## Build the site of the docs, with all links checked, and say where it is.
@@ -138,7 +138,7 @@ $(VENV)/.qmd: $(VENV)/.test
 	@mkdir -p $(VENV)/qmd
 	@$(NPM) install --prefix $(VENV)/qmd --ignore-scripts --omit=peer $(if $(QMD_PARTS),--omit=optional) \
 	  --no-audit --no-fund --loglevel=error --fetch-retries=1 @tobilu/qmd@2.8.3 mcporter@0.12.3 $(QMD_PARTS) || \
-	  { echo "QMD was not installed: npm could not fetch it (see above); its tests are skipped without it"; exit 1; }
+	  { echo "QMD was not installed: npm could not fetch it (see above); its tests are left out"; exit 1; }
 	@touch $@
 
 $(VENV)/.axe: $(VENV)/.test

@@ -6,6 +6,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+AXE = Path(sys.prefix, "axe/node_modules/axe-core/axe.min.js")
+"""`make axe` puts it there."""
 ANSWER_S = 100.0
 """No command takes so long, even on a slow machine."""
 KEYS = {"Enter": ("Enter", 13, "\r"), "Tab": ("Tab", 9, ""), "ArrowRight": ("ArrowRight", 39, "")}

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Generator, Iterator
 from importlib.metadata import distribution
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import apsw
@@ -27,6 +28,7 @@ from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_adapters.rerankers import spec as late_interaction
 from composable_memory_ops_logs import MemorySink, OpsLog
+from tests.needs import NEEDS, REQUIRED, absent, needs_of
 from tests.postgres_server import PostgresServer, make_tables
 from tests.postgres_server import missing as postgres_server_missing
 from tests.postgres_server import running as running_postgres
@@ -57,6 +59,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 IN_MEMORY = Path("/dev/shm")
 ROOM = 2 << 30
+ABSENT = pytest.StashKey[set[str]]()
+"""What tests need that were left out for want of it."""
 if IN_MEMORY.is_dir() and not {"TMPDIR", "TEMP", "TMP"} & os.environ.keys():
     # On a disk, most of the time of a run is waiting until indexes, ledgers and logs are flushed to it.
     # A folder that is too small, or from which no program may be run, as some tests write one, is left alone.
@@ -75,12 +79,15 @@ hypothesis.settings.register_profile("explore", max_examples=1_000, deadline=Non
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose how many examples Hypothesis draws."""
+    config.stash[ABSENT] = set()
     usual = "short" if config.option.markexpr == "not thorough" else "fixed"
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", usual))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Refuse to test an installation whose entry points are not those of `pyproject.toml`."""
+    """Refuse to test where something required is missing, or an installation older than `pyproject.toml`."""
+    if missing := sorted(filter(absent, REQUIRED)):
+        pytest.exit(f"COMPOSABLE_MEMORY_TEST_REQUIRED names what is not there: {', '.join(missing)}", 1)
     project = tomllib.loads((session.config.rootpath / "pyproject.toml").read_text("utf-8"))["project"]
     groups = {"console_scripts": project["scripts"], **project["entry-points"]}
     wanted = {(group, name, value) for group, names in groups.items() for name, value in names.items()}
@@ -113,8 +120,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run tests in random order")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Shuffle modules, classes within them and tests within those; module fixtures are still made once."""
+    """Leave out tests that need what is not there; `--shuffle` them, each module and class still at once."""
+    left_out = {item: missing for item in items if (missing := list(filter(absent, needs_of(item))))}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+    config.stash[ABSENT].update(*left_out.values())
     seed = config.getoption("--shuffle")
     if seed is None:
         return
@@ -124,6 +136,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for node in item.listchain():
             drawn.setdefault(node, chance.random())
     items.sort(key=lambda item: [drawn[node] for node in item.listchain()])
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand what was missing from a worker to the run."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["absent"] = [*session.config.stash[ABSENT]]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take what was missing from a worker."""
+    node.config.stash[ABSENT].update(getattr(node, "workeroutput", {}).get("absent", ()))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print what was missing, and how to get it."""
+    missing = config.stash[ABSENT]
+    for need in sorted(missing):
+        terminalreporter.write_line(f"left out: tests that need {need} ({NEEDS[need].made_by})")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -38,6 +38,7 @@ class Joined(BackendContract, AnswerContract):
         return opened
 
 
+@pytest.mark.needs("mcp-servers")
 @pytest.mark.thorough
 class TestReferenceServer(Joined):
     @pytest.fixture(scope="class")
@@ -46,6 +47,7 @@ class TestReferenceServer(Joined):
         return real_servers.reference_server(tmp_path_factory.mktemp("server"), SEED_NOTES)
 
 
+@pytest.mark.needs("qmd")
 @pytest.mark.thorough
 class TestQmd(Joined):
     @pytest.fixture(scope="class")
@@ -54,6 +56,7 @@ class TestQmd(Joined):
         return real_servers.qmd(tmp_path_factory.mktemp("server"), SEED_NOTES)
 
 
+@pytest.mark.needs("basic-memory")
 class TestBasicMemory(Joined):
     questions = WORDS_BETWEEN_BLANKS
 
@@ -63,6 +66,7 @@ class TestBasicMemory(Joined):
         return real_servers.basic_memory(tmp_path_factory.mktemp("server"), SEED_NOTES)
 
 
+@pytest.mark.needs("datasette")
 class TestDatasette(Joined):
     spec = http
     questions = WORDS_BETWEEN_BLANKS

@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 from composable_memory.cli import app
 from composable_memory_adapters.external.settings import HTTP_PRESETS, MCP_PRESETS, HttpSettings, McpSettings
 from tests.integration.external.preset_server import TOOLS
-from tests.integration.external.real_servers import DATASETTE, basic_memory, need, qmd, reference_server
+from tests.integration.external.real_servers import DATASETTE, basic_memory, qmd, reference_server
 from tests.integration.external.test_presets import REAL, SERVER, SERVICES
 from tests.integration.external.test_real_servers import PUMP
 from tests.integration.external.tool_server import answer_to
@@ -174,7 +174,11 @@ def test_a_session_with_a_server_that_is_started_goes_as_it_is_printed(
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("preset", "command", "place"),
-    [("basic-memory", "uvx", "pump.md"), ("qmd", "qmd", "pump.md"), ("server-memory", "npx", "Harbour")],
+    [
+        pytest.param("basic-memory", "uvx", "pump.md", marks=pytest.mark.needs("basic-memory")),
+        pytest.param("qmd", "qmd", "pump.md", marks=pytest.mark.needs("qmd")),
+        pytest.param("server-memory", "npx", "Harbour", marks=pytest.mark.needs("mcp-servers")),
+    ],
 )
 def test_a_session_with_a_real_server_goes_as_it_is_printed(
     preset: str, command: str, place: str, home: Path, monkeypatch: pytest.MonkeyPatch
@@ -191,8 +195,9 @@ def steady(printed: str) -> list[str]:
     return re.sub(r"\d+ ms|as of \S+|(?<=\[vault\] )\S+", "", printed).split()
 
 
+@pytest.mark.needs("datasette")
 def test_the_session_with_datasette_goes_as_it_is_printed(tmp_path: Path) -> None:
-    programs = [Path(need(DATASETTE, "make datasette")).parent, Path(sys.executable).parent]
+    programs = [DATASETTE.parent, Path(sys.executable).parent]
     environ = {
         "HOME": str(tmp_path),
         "PATH": os.pathsep.join([*map(str, programs), os.environ["PATH"]]),

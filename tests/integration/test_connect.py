@@ -400,11 +400,13 @@ def test_the_settings_of_vs_code_are_where_the_system_has_them(
 
 
 def agent(program: str) -> str:
-    """Return the path of an agent; skip the test where it is not installed."""
-    found = shutil.which(program, path=AGENTS) if AGENTS else None
-    return found or pytest.skip(f"COMPOSABLE_MEMORY_TEST_AGENTS names no folder with {program}")
+    """Return the path of an agent."""
+    found = shutil.which(program, path=AGENTS)
+    assert found is not None, f"COMPOSABLE_MEMORY_TEST_AGENTS names no folder with {program}"
+    return found
 
 
+@pytest.mark.needs("agents")
 @pytest.mark.parametrize("scope", ["user", "project"])
 def test_claude_code_lists_the_server_and_reaches_it(desk: Desk, scope: str) -> None:
     claude = agent("claude")
@@ -417,6 +419,7 @@ def test_claude_code_lists_the_server_and_reaches_it(desk: Desk, scope: str) -> 
     assert SERVER not in run(desk, claude, "mcp", "list")
 
 
+@pytest.mark.needs("agents")
 def test_codex_lists_the_server(desk: Desk) -> None:
     codex = agent("codex")
     desk.document("codex", "--yes")
@@ -456,6 +459,7 @@ class Model(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.needs("agents")
 def test_claude_code_runs_the_hooks(desk: Desk) -> None:
     claude = agent("claude")
     (desk.project / "MEMORY.md").write_text("The dock controller uses port 7400.\n", encoding="utf-8")

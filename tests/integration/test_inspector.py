@@ -15,16 +15,13 @@ import pytest
 from composable_memory.facts import Fact, Neighbourhood
 from composable_memory.testing import SEED_NOTES
 from composable_memory_adapters.graphiti.cli.pictures import html_page
-from tests.chromium import Page, browser, executable
+from tests.chromium import AXE, Page, browser
 from tests.integration.mcp_server_process import RESIDENT, Running, running
 from tests.integration.test_report import cmem
 from tests.variants import variants
 
 PICTURES = os.environ.get("COMPOSABLE_MEMORY_TEST_PICTURES")
 """Where to leave pictures of every view."""
-IS_REQUIRED = os.environ.get("COMPOSABLE_MEMORY_TEST_CHROMIUM") == "required"
-AXE = Path(sys.prefix, "axe/node_modules/axe-core/axe.min.js")
-"""`make axe` puts it there."""
 VIOLATIONS = """axe.run().then((found) => JSON.stringify(found.violations
   .filter((one) => ["serious", "critical"].includes(one.impact))
   .map((one) => [one.id, one.nodes.map((node) => node.html)])))"""
@@ -89,13 +86,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def page(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    if executable() is None and not IS_REQUIRED:
-        pytest.skip("there is no chromium")
     with browser(tmp_path_factory.mktemp("profile")) as found:
         found.open(f"{site.url}/?token={site.server.token.read_text('ascii')}")
         yield found
         assert found.problems == []
         assert found.hosts() == {httpx.URL(site.url).netloc.decode()}
+
+
+def violations(page: Page) -> object:
+    """Return what axe-core finds wrong with a page, as far as it is serious."""
+    page.run(AXE.read_text("utf-8"))
+    return json.loads(page.run(VIOLATIONS))
 
 
 BY_DAY, PHONE_BY_NIGHT = (1100, False), (360, True)
@@ -133,10 +134,7 @@ def test_every_view_is_readable(
     ground = page.run("getComputedStyle(document.body).backgroundColor")
     assert ground == ("rgb(19, 21, 25)" if dark else "rgb(247, 246, 243)")
     page.picture(Path(PICTURES or tmp_path, f"inspector-{view}-{width}.png"))
-    assert AXE.exists() or not IS_REQUIRED
-    if AXE.exists():
-        page.run(AXE.read_text("utf-8"))
-        assert json.loads(page.run(VIOLATIONS)) == []
+    assert violations(page) == []
     assert len(page.problems) == (1 if view == "nothing" else 0), (
         page.problems
     )  # the browser tells of the 404
@@ -156,9 +154,7 @@ def test_a_report_is_a_page_that_needs_nothing_else(site: Site, page: Page, tmp_
         assert page.run("document.documentElement.scrollWidth") <= width
         assert page.run("getComputedStyle(document.querySelector('.question')).fontWeight") == "600"
         assert "<script>window.hacked" in page.run("document.querySelector('.results').textContent")
-        if AXE.exists():
-            page.run(AXE.read_text("utf-8"))
-            assert json.loads(page.run(VIOLATIONS)) == []
+        assert violations(page) == []
     page.look()
 
     assert {urlsplit(one).scheme for one in page.requests[asked:]} == {"file"}
@@ -350,9 +346,7 @@ def test_the_graph_shows_what_has_these_words_what_held_on_a_day_and_what_is_nea
     page.run("document.querySelectorAll('.entity')[1].dispatchEvent(new PointerEvent('pointerenter'))")
     assert page.run("document.querySelectorAll('.entity.near').length") == 2
     page.picture(Path(PICTURES or tmp_path, "graph-1100.png"))
-    if AXE.exists():
-        page.run(AXE.read_text("utf-8"))
-        assert json.loads(page.run(VIOLATIONS)) == []
+    assert violations(page) == []
 
 
 def test_a_question_is_asked_as_if_it_were_another_day(site: Site) -> None:

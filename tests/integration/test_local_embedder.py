@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -27,11 +26,10 @@ from composable_memory.testing import FIXED_NOW, EmbedderContract, Opener
 from composable_memory_adapters.embedders.local import LocalSettings, spec
 from composable_memory_adapters.embedders.local.embedder import LocalEmbedder
 from composable_memory_ops_logs import OpsLog
-from tests.models.make_minilm_gguf import lacking, make
+from tests.models.make_minilm_gguf import make
 from tests.variants import variants
 
 MODEL_VARIABLE = "COMPOSABLE_MEMORY_TEST_GGUF"
-IS_REQUIRED = os.environ.get("COMPOSABLE_MEMORY_TEST_LOCAL") == "required"
 READY_MADE = os.environ.get(MODEL_VARIABLE)
 REFERENCE = Path(__file__).parents[1] / "models" / "minilm_reference.json"
 """What the original weights give in 32 bits, computed by numpy: text to vector, 16-bit floats in base 64."""
@@ -45,10 +43,6 @@ OpenLocal = Callable[..., AbstractAsyncContextManager[LocalEmbedder]]
 @pytest.fixture(scope="session")
 def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the file of a small real model."""
-    absent = [] if find_spec("llama_cpp") else ["llama_cpp"]
-    absent += [] if READY_MADE else lacking()
-    if absent:
-        (pytest.fail if IS_REQUIRED else pytest.skip)(f"not installed: {', '.join(absent)}; run `make llama`")
     return Path(READY_MADE) if READY_MADE else make(tmp_path_factory.mktemp("models") / "all-MiniLM.gguf")
 
 

@@ -31,8 +31,7 @@ APPLICABLE = (
 )
 """Scenarios that need no tools of the suite's own."""
 
-if not CLIENTS.is_dir() and os.environ.get("COMPOSABLE_MEMORY_TEST_MCP_CLIENTS") != "required":
-    pytest.skip("other clients are not installed: make mcp-clients", allow_module_level=True)
+pytestmark = pytest.mark.needs("mcp-clients")
 
 FASTMCP = """
 import asyncio, json, sys

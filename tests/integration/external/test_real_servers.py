@@ -14,7 +14,7 @@ from composable_memory.errors import MemoryPathError
 from composable_memory.runtime.memory import Memory
 from composable_memory.types import QueryResponse
 from tests.integration.external import real_servers
-from tests.integration.external.real_servers import REFERENCE, need, node
+from tests.integration.external.real_servers import REFERENCE, node
 
 QUERY = "When was the harbour pump replaced?"
 PUMP = "The harbour pump was replaced in May."
@@ -40,8 +40,9 @@ async def joined(
         yield memory
 
 
+@pytest.mark.needs("mcp-servers")
 async def test_the_reference_server_joins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = [node(), need(REFERENCE, "make mcp-servers")]
+    command = [node(), str(REFERENCE)]
     entities = [
         {"type": "entity", "name": "Harbour", "entityType": "place", "observations": [PUMP, "It is deep."]},
         {"type": "entity", "name": "Garden", "entityType": "place", "observations": [OTHER]},
@@ -66,6 +67,7 @@ async def test_the_reference_server_joins(tmp_path: Path, monkeypatch: pytest.Mo
     assert added.results[0].path == f"away://{done.path}#^{done.id}"
 
 
+@pytest.mark.needs("qmd")
 async def test_qmd_joins_over_mcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     section, environ = await asyncio.to_thread(real_servers.qmd, tmp_path, NOTES)
     async with joined(tmp_path, monkeypatch, environ, **section) as memory:
@@ -78,6 +80,7 @@ async def test_qmd_joins_over_mcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert PUMP in response.results[0].snippet
 
 
+@pytest.mark.needs("basic-memory")
 async def test_basic_memory_joins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     section, environ = await asyncio.to_thread(real_servers.basic_memory, tmp_path, NOTES)
     async with joined(tmp_path, monkeypatch, environ, **section) as memory:

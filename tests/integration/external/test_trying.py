@@ -135,6 +135,7 @@ def test_a_server_that_finds_single_words_only_is_added_as_such(
     assert (section["ask_by"], section["search_tool"]) == ("words", "search_notes")
 
 
+@pytest.mark.needs("mcp-servers")
 @pytest.mark.thorough
 def test_results_of_a_server_with_the_tools_of_the_reference_server_are_read_whole(
     own_file: Path, workspace: Path, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,6 +1,5 @@
 """Notes, and memories of them, for the frameworks; without a framework its tests are skipped."""
 
-import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from composable_memory import BlockingMemory, open_memory_sync
+from tests.needs import REQUIRED
 
 KEYWORDS = {"memory": {"embedding": {"provider": "none"}}}
 PACKAGES = {
@@ -19,7 +19,7 @@ PACKAGES = {
     "test_page.py": "pydantic_ai",
 }
 
-if os.environ.get("COMPOSABLE_MEMORY_TEST_FRAMEWORKS") != "required":
+if "frameworks" not in REQUIRED:
     collect_ignore = [file for file, package in PACKAGES.items() if find_spec(package) is None]
 
 

@@ -1,10 +1,9 @@
 """What tests of the QMD memory get: the real QMD, settings that name it, and memories opened over it.
 
 `make qmd` installs QMD into the environment that runs the tests; `COMPOSABLE_MEMORY_TEST_QMD_COMMAND` names
-another one. Without either, tests that need it are skipped, or fail if `COMPOSABLE_MEMORY_TEST_QMD` is
-`required`. Every test has a home folder of its own, and so an index of its own: on two cores, QMD indexes the
-seeded notes in 0.3 s, answers in 0.15 s as a process of its own, and in 10 ms as a daemon, which takes 0.6 s
-to start. `CI=true` keeps QMD from its models, `HOME` and the XDG variables are those of the test.
+another one. Every test has a home folder of its own, and so an index of its own: on two cores, QMD indexes
+the seeded notes in 0.3 s, answers in 0.15 s as a process of its own, and in 10 ms as a daemon, which takes
+0.6 s to start. `CI=true` keeps QMD from its models, `HOME` and the XDG variables are those of the test.
 """
 
 import asyncio
@@ -26,7 +25,6 @@ from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_ops_logs import utc_now
 
 NAMED = os.environ.get("COMPOSABLE_MEMORY_TEST_QMD_COMMAND")
-IS_REQUIRED = os.environ.get("COMPOSABLE_MEMORY_TEST_QMD") == "required"
 START_S = 60.0
 
 SettingsWith = Callable[..., QmdSettings]
@@ -46,11 +44,8 @@ def mcporter_command() -> str:
 
 
 def installed(program: str) -> str:
-    """Return the command of what `make qmd` installs; skip the test, or fail it where it has to run."""
-    found = Path(sys.prefix) / "qmd" / "node_modules" / ".bin" / program
-    if found.exists():
-        return shlex.quote(str(found))
-    return (pytest.fail if IS_REQUIRED else pytest.skip)(f"{program} is not installed; run `make qmd`")
+    """Return the command of what `make qmd` installs."""
+    return shlex.quote(str(Path(sys.prefix) / "qmd" / "node_modules" / ".bin" / program))
 
 
 @pytest.fixture

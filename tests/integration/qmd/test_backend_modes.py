@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,11 @@ import pytest
 from composable_memory.interfaces import BackendServices
 from composable_memory.testing import SEED_NOTES
 from composable_memory.types import SearchAnswer
-from composable_memory_adapters.qmd.installation import find_command
 from tests.integration.qmd.conftest import OpenQmd, SettingsWith, opener, standing_of
-from tests.models.make_minilm_gguf import lacking, make
+from tests.models.make_minilm_gguf import make
 from tests.variants import variants
 
 READY_MADE = os.environ.get("COMPOSABLE_MEMORY_TEST_GGUF")
-IS_REQUIRED = os.environ.get("COMPOSABLE_MEMORY_TEST_LOCAL") == "required"
 MODES = ["vsearch", "query"]
 
 
@@ -32,12 +29,6 @@ def _models_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def minilm(tmp_path_factory: pytest.TempPathFactory, qmd_command: str) -> Path:
     """Return the file of a small real model that QMD can load."""
-    command = find_command(qmd_command, os.environ)
-    packages = next((one for one in Path(command[-1]).parents if one.name == "node_modules"), Path())
-    absent = [] if READY_MADE else [name for name in lacking() if not find_spec(name)]
-    absent += [] if (packages / "@node-llama-cpp").is_dir() else ["node-llama-cpp"]
-    if absent:
-        (pytest.fail if IS_REQUIRED else pytest.skip)(f"not installed: {', '.join(absent)}")
     return Path(READY_MADE) if READY_MADE else make(tmp_path_factory.mktemp("models") / "all-MiniLM.gguf")
 
 
