@@ -192,7 +192,7 @@ def full_lines(wire: Json) -> list[Json]:
 # --- the tables ---------------------------------------------------------------------------------------------
 
 _TABLES = ("paths", "places", "previews", "sources", "origins", "startChars", "outdated")
-_Passage = tuple[str, int, int, str, TakenFrom | None, int | None, tuple[TakenFrom, ...] | None, str]
+_Passage = tuple[str, int, int, str, TakenFrom | None, int | None, tuple[TakenFrom, ...] | None, str | None]
 
 
 class _Found:
@@ -233,7 +233,7 @@ class _Found:
         """
         known, told, previews = self._passages, self.told, self._previews
         rows = [
-            *zip(self.paths, self._starts, self._ends, self._sources, *self._rare, repeat(""), strict=False)
+            *zip(self.paths, self._starts, self._ends, self._sources, *self._rare, repeat(None), strict=False)
         ]
         found = [known.setdefault(row, len(known)) for row in rows]
         for at in (*shown, *compress(count(), map(not_, self._starts))):

@@ -81,6 +81,16 @@ def _query(event: OpsEvent) -> object:
     return detail["queryId"] if isinstance(detail, Mapping) else None
 
 
+def told_by(*backends: str, results: list[MemorySearchResult]) -> Traffic:
+    """Return a question that each backend answers with these results."""
+    return Traffic(
+        entries=tuple(ComposableBackendEntry(id=one, manager=Told(results)) for one in backends),
+        policy=MergePolicy(),
+        weights=ActiveWeights(table=WeightTable.fixed({})),
+        requests=(QueryRequest(query="which port"),),
+    )
+
+
 def test_pieces_of_one_line_are_told_apart() -> None:
     pieces = [
         MemorySearchResult(
@@ -93,14 +103,18 @@ def test_pieces_of_one_line_are_told_apart() -> None:
         )
         for at in range(3)
     ]
-    entries = tuple(ComposableBackendEntry(id=one, manager=Told(pieces)) for one in ("notes", "qmd"))
-    traffic = Traffic(
-        entries=entries,
-        policy=MergePolicy(),
-        weights=ActiveWeights(table=WeightTable.fixed({})),
-        requests=(QueryRequest(query="which port"),),
-    )
 
-    emitted, read = heard(traffic)
+    emitted, read = heard(told_by("notes", "qmd", results=pieces))
+
+    assert [*map(comparable, read)] == [*map(comparable, emitted)]
+
+
+def test_a_place_that_is_found_again_without_a_text_keeps_its_text() -> None:
+    found = [
+        MemorySearchResult(path="graph/1", start_line=0, end_line=0, score=score, snippet=text)
+        for score, text in ((0.5, "port"), (0.1, ""))
+    ]
+
+    emitted, read = heard(told_by("graph", results=found))
 
     assert [*map(comparable, read)] == [*map(comparable, emitted)]
