@@ -3,7 +3,7 @@
 A code is the vector divided by a scale of its own and rounded, so a product of codes is off by less than a
 thousandth of a cosine. Products of integers are exact: simsimd, which takes a half of the time, and numpy
 find the same. What was rounded off is kept as a code of its own behind all others: with it a cosine is off by
-some millionths, and only the few vectors that may be among the nearest are looked up in that.
+some millionths, seldom by ten, and only the few vectors that may be among the nearest are looked up in that.
 
 The first page tells what is in it, with a checksum of itself and of the rest. A file that is torn, damaged or
 of something else is as good as none: whoever finds one makes it anew.
