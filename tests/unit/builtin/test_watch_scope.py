@@ -90,6 +90,9 @@ def test_of_a_whole_folder_nothing_hidden_matters_unless_it_is_named(notes: Path
         ".obsidian/a.md": False,
         "Täglich/.trash/a.md": False,
         "bild.png": False,
+        ".gitignore": True,
+        "Täglich/.gitignore": True,
+        ".obsidian/.gitignore": False,
     }.items():
         assert territory.concerns(str(notes / path), is_folder=False) is matters
 

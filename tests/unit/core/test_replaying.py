@@ -102,6 +102,8 @@ async def test_with_its_own_policy_a_query_is_ranked_as_it_was(tmp_path: Path) -
         ("b.md:1:2", ("b.md:1:2",)),
         ("a.md:1:2", ()),
     ]
+    # As one that a store kept, which says nothing of the lines of the log.
+    assert not is_reproduced(replace(query, written=None))
 
 
 async def test_whole_numbers_for_scores_and_weights_are_reproduced(tmp_path: Path) -> None:

@@ -454,6 +454,12 @@ LEFT_ALONE = {
         "pw = 3.2 kW",
         "pw = 12.75kW",
     ],
+    "tokens that are masked already": [
+        "otp:123456…2345",
+        "密码:github…wxyz",
+        "密钥:AKIAIO…MPLE",
+        "令牌123456…2345",
+    ],
 }
 
 
