@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -354,7 +355,9 @@ class Memory:
             InvalidArgument: the text is blank, too long or only a secret, or another argument is wrong.
             NoteNotWritten: the day's note cannot be written.
         """
-        from composable_memory.retain.remember import line_of, remember  # a search does not need it
+        # A search does not need it, and it reads a file.
+        await asyncio.to_thread(import_module, "composable_memory.retain.remember")
+        from composable_memory.retain.remember import line_of, remember
 
         self.manager.require_usable("remember")
         line, warnings = line_of(text, type, entities, confidence, tags)
