@@ -249,9 +249,8 @@ def test_an_env_key_whose_variable_is_not_set_leaves_a_note(workspace: Path) -> 
     loaded = load(workspace, {"graphiti": {"api_key_env": "MY_KEY"}})
 
     assert loaded.settings.memory.section("graphiti").options == {}
-    assert loaded.notes == (
-        "memory.graphiti.api_key_env (the caller) names MY_KEY, a variable that is not set",
-    )
+    (note,) = loaded.notes
+    assert [fact for fact in ("memory.graphiti.api_key_env", "caller", "MY_KEY") if fact not in note] == []
 
 
 def test_a_secret_that_is_given_twice_is_refused(workspace: Path) -> None:
@@ -268,7 +267,8 @@ def test_env_keys_for_what_is_no_secret_are_left_to_the_backend(workspace: Path)
 def test_a_disabled_primary_leaves_a_note(workspace: Path) -> None:
     loaded = load(workspace, {"backend": "qmd", "qmd": {"enabled": False}})
 
-    assert loaded.notes == ("memory.backend (the caller) names 'qmd', which is disabled",)
+    (note,) = loaded.notes
+    assert [fact for fact in ("memory.backend", "caller", "'qmd'", "disabled") if fact not in note] == []
 
 
 @pytest.mark.parametrize("named", [{}, None, {"weight": 2}])
@@ -371,11 +371,12 @@ def test_an_unknown_key_of_a_backend_is_refused_with_origin_and_suggestion(works
     with pytest.raises(ConfigError) as caught:
         validate_backend_options(loaded.settings.memory, NOTES, loaded.origins)
 
-    assert str(caught.value) == (
-        "setting memory.backends.notes.server_hots (from environment variable"
-        " COMPOSABLE_MEMORY__BACKENDS__NOTES__SERVER_HOTS): unknown key;"
-        " did you mean 'memory.backends.notes.server_host'?"
+    facts = (
+        "memory.backends.notes.server_hots",
+        "COMPOSABLE_MEMORY__BACKENDS__NOTES__SERVER_HOTS",
+        "'memory.backends.notes.server_host'?",
     )
+    assert [fact for fact in facts if fact not in str(caught.value)] == []
 
 
 def test_a_misspelt_shared_key_is_recognised() -> None:

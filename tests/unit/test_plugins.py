@@ -212,9 +212,7 @@ def test_a_declared_capability_without_its_method_is_refused() -> None:
     with pytest.raises(BackendError) as caught:
         check_capabilities(InMemoryBackend(), with_capabilities(Capability.ANSWER, Capability.SYNC))
 
-    assert str(caught.value) == (
-        "backend 'notes' failed to open: it declares the capability 'sync', but has no sync()"
-    )
+    assert [one for one in ("'notes'", "'sync'", "sync()") if one not in str(caught.value)] == []
 
 
 def test_what_is_no_memory_is_refused() -> None:

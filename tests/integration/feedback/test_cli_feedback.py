@@ -279,14 +279,14 @@ def test_without_a_model_the_setting_that_is_missing_is_named(asked: tuple[Cmem,
     result = cmem("feedback", "evaluate")
 
     assert result.exit_code == 0
-    assert "none was judged: no language model is set: memory.feedback.llm.base_url" in result.stderr
+    assert "memory.feedback.llm.base_url" in result.stderr
 
 
 def test_what_the_advice_would_show_is_judged_in_the_place_of_what_was_shown(cmem: Cmem) -> None:
     judged = cmem("feedback", "evaluate", "--advice")
 
     assert (judged.exit_code, "left to judge" in judged.stdout) == (0, False)
-    assert "all that judged queries would show under the advice is judged" in judged.stderr
+    assert "is judged" in judged.stderr
 
 
 def test_without_a_log_an_evaluation_says_so(empty: Cmem) -> None:
@@ -433,7 +433,7 @@ def test_the_history_tells_who_changed_what_and_why(empty: Cmem) -> None:
 def test_a_history_of_nothing_says_so(empty: Cmem) -> None:
     result = empty("weights", "history")
 
-    assert result.stdout == "The weights were never changed: those of the settings are active.\n"
+    assert (result.exit_code, result.stdout.count("\n")) == (0, 1)
     assert "`cmem advise`" in result.stderr
 
 
@@ -459,8 +459,8 @@ def test_a_table_that_the_settings_overtook_is_told(empty: Cmem) -> None:
 
     result = empty("weights", "show")
 
-    assert result.stdout.startswith("The weights of the settings are active.\n")
-    assert "v1 is set aside: the weights or the backends of the settings changed" in result.stderr
+    assert "v1 is set aside" in result.stderr
+    assert "sure 0.60" in " ".join(result.stdout.split())
 
 
 def test_a_difference_is_shown_with_the_heaviest_as_one(empty: Cmem) -> None:
@@ -496,7 +496,8 @@ def test_an_advice_tells_weights_and_gain_and_changes_nothing(cmem: Cmem) -> Non
     assert re.search(
         r"^Expected gain in nDCG: \+0\.\d{3} \(\+0\.\d{3} \.\. \+0\.\d{3}\)$", told, re.MULTILINE
     )
-    assert told.endswith("Nothing speaks against it; the same command with --apply adopts it.\n")
+    assert "--apply" in told
+    assert "Against it" not in told
     assert cmem.json("weights", "history") == {"changes": []}
 
 

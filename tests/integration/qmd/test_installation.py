@@ -232,9 +232,8 @@ def test_a_package_that_is_too_old_is_named_though_its_launcher_cannot_start(
     (programs / "qmd").symlink_to(package / launcher)
     monkeypatch.setenv("PATH", str(programs))
 
-    assert lacking(QmdSettings()) == (
-        "QMD 0.9.0 is too old, 2.1 is needed; renew it with `npm install -g @tobilu/qmd@latest`"
-    )
+    told = str(lacking(QmdSettings()))
+    assert [one for one in ("0.9.0", "2.1", "`npm install -g @tobilu/qmd@latest`") if one not in told] == []
 
 
 def test_lacking_names_a_package_that_is_too_old(

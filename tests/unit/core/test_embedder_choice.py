@@ -22,7 +22,6 @@ from composable_memory.runtime.embedder_choice import (
 )
 from composable_memory.testing import FIXED_NOW
 from composable_memory.testing.in_memory import HashEmbedder
-from composable_memory.types import FallbackStatus
 from composable_memory_adapters.embedders import AUTO, AUTO_REMOTE
 from composable_memory_ops_logs import MemorySink, OpsLog
 
@@ -168,9 +167,8 @@ async def test_without_anybody_every_reason_is_told(house: House) -> None:
     choice = await house.choose(ready="openai")
 
     assert chosen(choice) is None
-    assert choice.problem == (
-        "local: local has no key; wordllama: it is not installed; run `pip install wordllama`"
-    )
+    facts = ("local: local has no key", "wordllama: it is not installed", "`pip install wordllama`")
+    assert [fact for fact in facts if fact not in str(choice.problem)] == []
 
 
 async def test_where_nothing_is_installed_that_is_said(house: House) -> None:
@@ -247,9 +245,9 @@ async def test_the_fallback_stands_in_and_says_for_whom_and_why(house: House, ev
 
     assert chosen(choice) == "wordllama"
     assert choice.problem is None
-    assert choice.fallback == FallbackStatus(
-        from_="openai", reason="embedding with openai (standard) failed: it is broken; mend it"
-    )
+    assert choice.fallback is not None
+    assert choice.fallback.from_ == "openai"
+    assert "it is broken; mend it" in choice.fallback.reason
     assert [(event.action, event.status) for event in events.events] == [("backend.degraded", "partial")]
 
 
@@ -275,10 +273,8 @@ async def test_when_both_fail_both_reasons_are_told(house: House, events: Memory
     choice = await house.choose("openai", fallback="mistral")
 
     assert (chosen(choice), choice.fallback) == (None, None)
-    assert choice.problem == (
-        "embedding with openai (standard) failed: it is broken; mend it;"
-        " the fallback 'mistral' cannot be used either: mistral: gone"
-    )
+    facts = ("openai (standard)", "it is broken; mend it", "'mistral'", "mistral: gone")
+    assert [fact for fact in facts if fact not in str(choice.problem)] == []
     assert [one.id for one in choice.considered] == ["openai", "mistral"]
     assert [(event.action, event.status) for event in events.events] == [("backend.degraded", "failure")]
 

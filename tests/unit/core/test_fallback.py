@@ -165,10 +165,15 @@ async def test_the_first_failure_is_answered_by_the_stand_in_which_says_why(ops_
         assert answer.results[0].path == "MEMORY.md"
         assert codes(answer) == [("qmd", "fallback")]
         assert answer.engines == {"builtin keyword": "words"}
-        assert answer.degraded[0].reason == (
-            "backend 'raising' failed to search: it always fails; builtin answers in place of qmd since "
-            "2026-06-01T12:00:00Z, which is tried again at 2026-06-01T12:00:05Z"
+        facts = (
+            "'raising'",
+            "it always fails",
+            "builtin",
+            "qmd",
+            "2026-06-01T12:00:00Z",
+            "2026-06-01T12:00:05Z",
         )
+        assert [fact for fact in facts if fact not in answer.degraded[0].reason] == []
 
 
 async def test_while_the_primary_rests_it_is_not_asked(ops_log: OpsLog) -> None:
@@ -446,11 +451,9 @@ async def test_when_both_fail_one_error_names_both(ops_log: OpsLog) -> None:
         with pytest.raises(BackendUnavailable) as raised:
             await stand.manager.search("ferry")
 
-        assert str(raised.value) == (
-            "backend 'qmd' failed to search: neither it nor its fallback answers (backend 'qmd' failed to "
-            "search: the disk is gone; backend 'builtin' failed to search: the disk is gone); "
-            "it is tried again at 2026-06-01T12:00:05Z"
-        )
+        told = str(raised.value)
+        assert told.count("the disk is gone") == 2
+        assert [fact for fact in ("'qmd'", "'builtin'", "2026-06-01T12:00:05Z") if fact not in told] == []
 
 
 async def test_a_path_that_only_the_primary_knows_is_not_called_wrong_while_it_is_down(

@@ -89,11 +89,8 @@ def test_a_denial_by_default_tells_the_rule_that_would_let_the_session_in() -> N
     denial = denial_of(OURS, GROUP)
 
     assert denial is not None
-    assert denial == (
-        "a session with a group on telegram may not search here: no rule of memory.qmd.scope matches it, and "
-        "its default is deny; a rule such as `{action: allow, match: {chatType: group}}` lets it in, if all "
-        "who read there may read these notes"
-    )
+    assert "memory.qmd.scope" in denial
+    assert "`{action: allow, match: {chatType: group}}`" in denial
 
 
 def test_a_denial_by_a_rule_names_the_rule() -> None:
