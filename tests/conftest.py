@@ -29,6 +29,7 @@ from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_adapters.rerankers import spec as late_interaction
 from composable_memory_ops_logs import MemorySink, OpsLog
 from tests.needs import NEEDS, REQUIRED, absent, needs_of
+from tests.notes import write_notes
 from tests.postgres_server import PostgresServer, make_tables
 from tests.postgres_server import missing as postgres_server_missing
 from tests.postgres_server import running as running_postgres
@@ -259,12 +260,7 @@ def embedder_services(services: BackendServices) -> EmbedderServices:
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     """Return a folder with the seeded notes."""
-    folder = tmp_path / "workspace"
-    for path, text in SEED_NOTES.items():
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8", newline="")
-    return folder
+    return write_notes(tmp_path / "workspace", SEED_NOTES)
 
 
 @pytest.fixture

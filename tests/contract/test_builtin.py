@@ -1,10 +1,8 @@
 """The builtin memory keeps the contract at each of its four levels, from hybrid down to disabled."""
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -19,16 +17,16 @@ from composable_memory.testing import (
     Opener,
     ReadFileContract,
     SyncContract,
-    WriteNote,
 )
 from composable_memory_adapters.builtin import spec
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
+from tests.notes import NotesInWorkspace
 
 OFF = {"enabled": False}
 
 
-class BuiltinContract(BackendContract, AnswerContract, ReadFileContract, SyncContract):
+class BuiltinContract(NotesInWorkspace, BackendContract, AnswerContract, ReadFileContract, SyncContract):
     """The builtin memory, synced once, with the settings and the embedder of a level."""
 
     capabilities = spec.capabilities
@@ -51,20 +49,6 @@ class BuiltinContract(BackendContract, AnswerContract, ReadFileContract, SyncCon
                 yield memory
 
         return open_level
-
-    @pytest.fixture
-    def write_note(self, workspace: Path) -> WriteNote:
-        def write(path: str, text: str | None) -> None:
-            target = workspace / path
-            if text is None:
-                target.unlink()
-            else:
-                target.write_text(text, encoding="utf-8", newline="")
-
-        async def write_note(path: str, text: str | None) -> None:
-            await asyncio.to_thread(write, path, text)
-
-        return write_note
 
 
 class TestHybrid(BuiltinContract, ForgetContract):

@@ -1,9 +1,7 @@
 """A memory with a fallback keeps the contract whichever of the two serves."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
@@ -18,11 +16,11 @@ from composable_memory.testing import (
     Opener,
     ReadFileContract,
     SyncContract,
-    WriteNote,
     in_memory_spec,
 )
 from composable_memory_adapters.builtin import spec as builtin_spec
 from composable_memory_adapters.builtin.settings import BuiltinSettings
+from tests.notes import NotesInWorkspace
 
 
 @asynccontextmanager
@@ -79,7 +77,7 @@ class TestThePrimaryServes(BackendContract, AnswerContract, ReadFileContract):
         )
 
 
-class TestTheStandInServes(BackendContract, AnswerContract, ReadFileContract, SyncContract):
+class TestTheStandInServes(NotesInWorkspace, BackendContract, AnswerContract, ReadFileContract, SyncContract):
     """The primary is not installed, and the real builtin index answers in its place."""
 
     capabilities = frozenset(
@@ -97,17 +95,3 @@ class TestTheStandInServes(BackendContract, AnswerContract, ReadFileContract, Sy
                 yield memory
 
         return open_and_sync
-
-    @pytest.fixture
-    def write_note(self, workspace: Path) -> WriteNote:
-        def write(path: str, text: str | None) -> None:
-            target = workspace / path
-            if text is None:
-                target.unlink()
-            else:
-                target.write_text(text, encoding="utf-8", newline="")
-
-        async def write_note(path: str, text: str | None) -> None:
-            await asyncio.to_thread(write, path, text)
-
-        return write_note

@@ -1,10 +1,8 @@
 """The PostgreSQL memory keeps the contract, and ranks as the builtin memory does."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -17,14 +15,16 @@ from composable_memory.testing import (
     Opener,
     ReadFileContract,
     SyncContract,
-    WriteNote,
 )
 from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 from composable_memory_adapters.postgres import spec
 from composable_memory_adapters.postgres.settings import PostgresSettings
+from tests.notes import NotesInWorkspace
 
 
-class PostgresContract(BackendContract, AnswerContract, ForgetContract, ReadFileContract, SyncContract):
+class PostgresContract(
+    NotesInWorkspace, BackendContract, AnswerContract, ForgetContract, ReadFileContract, SyncContract
+):
     """A workspace on a server, synced once from a folder."""
 
     capabilities = spec.capabilities
@@ -45,20 +45,6 @@ class PostgresContract(BackendContract, AnswerContract, ForgetContract, ReadFile
                 yield memory
 
         return open_synced
-
-    @pytest.fixture
-    def write_note(self, workspace: Path) -> WriteNote:
-        def write(path: str, text: str | None) -> None:
-            target = workspace / path
-            if text is None:
-                target.unlink()
-            else:
-                target.write_text(text, encoding="utf-8", newline="")
-
-        async def write_note(path: str, text: str | None) -> None:
-            await asyncio.to_thread(write, path, text)
-
-        return write_note
 
 
 class TestHybrid(PostgresContract):

@@ -1,6 +1,5 @@
 """The QMD memory keeps the contract over a daemon that stays, and with a process for every question."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +17,6 @@ from composable_memory.testing import (
     Opener,
     ReadFileContract,
     SyncContract,
-    WriteNote,
 )
 from composable_memory.testing.contracts.opening import BackendSuite
 from composable_memory_adapters.qmd import spec
@@ -30,6 +28,7 @@ from tests.integration.qmd.conftest import (  # noqa: F401 - fixtures
     qmd_command,
     qmd_settings,
 )
+from tests.notes import NotesInWorkspace
 
 
 @pytest.fixture(scope="class")
@@ -107,7 +106,7 @@ class TestProcess(QmdContract):
 
 
 @pytest.mark.thorough
-class TestChangingNotes(SyncContract, ForgetContract):
+class TestChangingNotes(NotesInWorkspace, SyncContract, ForgetContract):
     """The server answers from an index that is updated beside it, and every test has an index of its own."""
 
     capabilities = spec.capabilities
@@ -115,17 +114,3 @@ class TestChangingNotes(SyncContract, ForgetContract):
     @pytest.fixture
     def open_backend(self, open_memory: OpenQmd) -> Opener[MemorySearchManager]:
         return lambda: open_memory(daemon=True)
-
-    @pytest.fixture
-    def write_note(self, workspace: Path) -> WriteNote:
-        def write(path: str, text: str | None) -> None:
-            target = workspace / path
-            if text is None:
-                target.unlink()
-            else:
-                target.write_text(text, encoding="utf-8", newline="")
-
-        async def write_note(path: str, text: str | None) -> None:
-            await asyncio.to_thread(write, path, text)
-
-        return write_note

@@ -14,6 +14,7 @@ from composable_memory.testing import SEED_NOTES
 from composable_memory_ops_logs.quick_dataclass import dataclass
 from tests.cli_process import RunningCli, run_cli
 from tests.integration.mcp_calls import WORDS_ONLY
+from tests.notes import write_notes
 
 MCP = ("mcp", "--http", "--port", "0")
 RESIDENT = ("serve", *MCP[1:])
@@ -90,9 +91,7 @@ def running(
 def running_for_many(folder: Path, command: Sequence[str]) -> Iterator[Running]:
     """Run a server over the seeded notes, indexed, for tests that do not mind what others asked it."""
     workspace, state_dir, home = folder / "workspace", folder / "state", folder / "home"
-    for path, text in SEED_NOTES.items():
-        (workspace / path).parent.mkdir(parents=True, exist_ok=True)
-        (workspace / path).write_text(text, encoding="utf-8", newline="")
+    write_notes(workspace, SEED_NOTES)
     state_dir.mkdir()
     home.mkdir()
     config = folder / "config.yaml"

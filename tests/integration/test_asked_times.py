@@ -13,6 +13,7 @@ from composable_memory.paths import NOTE_SUFFIXES
 from composable_memory.runtime.memory import Memory
 from composable_memory.types import SearchFilters, SearchOptions
 from composable_memory_adapters.builtin.search.time_matching import asked_time
+from tests.notes import write_notes
 
 NOW = datetime(2026, 5, 20, 9, tzinfo=UTC)
 """A Wednesday."""
@@ -33,11 +34,7 @@ NOTES = {
 
 @pytest.fixture
 def vault(tmp_path: Path) -> Path:
-    folder = tmp_path / "vault"
-    for path, text in NOTES.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
-    return folder
+    return write_notes(tmp_path / "vault", NOTES)
 
 
 async def first(memory: Memory, query: str) -> str:

@@ -43,6 +43,7 @@ from composable_memory_adapters.chunking import chunk_markdown
 from composable_memory_adapters.sqlite_file import Connection, SqliteFile
 from composable_memory_adapters.text.forms import index_text
 from composable_memory_adapters.text.query_terms import analyse
+from tests.notes import write_notes
 
 Found = TypeVar("Found")
 P = ParamSpec("P")
@@ -911,10 +912,7 @@ async def test_however_results_are_ordered_a_short_answer_begins_the_long_one(
 
 async def test_the_order_lasts_through_the_public_door(tmp_path: Path) -> None:
     """Several memories are merged by score, so an order that scores do not show would be undone."""
-    for path, text in LAMPS.items():
-        note = tmp_path / "notes" / path
-        note.parent.mkdir(parents=True, exist_ok=True)
-        note.write_text(text, encoding="utf-8")
+    write_notes(tmp_path / "notes", LAMPS)
     query = {"dedup": "overlap"}
     settings = {"memory": {"embedding": {"provider": "none"}, "query": query, "builtin": MMR}}
 

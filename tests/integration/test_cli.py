@@ -25,6 +25,7 @@ from composable_memory.cli.demo import QUESTIONS
 from composable_memory.types import MemoryProviderStatus
 from tests.cli_page import assert_documented
 from tests.installed_packages import install
+from tests.notes import write_notes
 from tests.variants import variants
 
 PROGRAM = [sys.executable, "-m", "composable_memory.cli"]
@@ -170,10 +171,7 @@ def vault(cmem: Cmem) -> Path:
         "board.canvas": "{}",
         "a b.png": "",
     }
-    for path, text in (notes | others).items():
-        target = cmem.workspace / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
+    write_notes(cmem.workspace, notes | others)
     (cmem.workspace / "ladder.txt").write_bytes("The ladder is at Ørsted's.".encode("utf-16"))
     return cmem.workspace
 

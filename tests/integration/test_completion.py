@@ -8,15 +8,14 @@ import pytest
 
 from composable_memory.testing import SEED_NOTES
 from tests.cli_process import run_cli
+from tests.notes import write_notes
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the shells are those of Unix")
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    for path, text in SEED_NOTES.items():
-        (tmp_path / "notes" / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "notes" / path).write_text(text, encoding="utf-8")
+    write_notes(tmp_path / "notes", SEED_NOTES)
     return tmp_path
 
 

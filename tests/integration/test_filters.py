@@ -19,6 +19,7 @@ from composable_memory.testing.in_memory import InMemoryBackend
 from composable_memory.tools.search import MemorySearchRequest, memory_search
 from composable_memory.types import MemorySearchResult, QueryRequest, SearchFilters, SearchOptions
 from composable_memory_ops_logs import OpsLogReader
+from tests.notes import write_notes
 
 NOTES = {
     "MEMORY.md": "The fence is green. #garden/wood\n",
@@ -162,9 +163,7 @@ async def test_a_wrong_filter_is_an_error_that_names_it(vault: Path, state_dir: 
 async def test_passages_with_retained_lines_of_a_type_and_pages_of_a_type_pass(
     tmp_path: Path, state_dir: Path
 ) -> None:
-    for path, text in RETAINED.items():
-        (tmp_path / "notes" / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "notes" / path).write_text(text, encoding="utf-8")
+    write_notes(tmp_path / "notes", RETAINED)
     cases = {
         "fence type:opinion": found(RETAINED, "05-03", "bank"),
         "fence type:opinion path:memory": found(RETAINED, "05-03"),

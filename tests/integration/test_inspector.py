@@ -18,6 +18,7 @@ from composable_memory_adapters.graphiti.cli.pictures import html_page
 from tests.chromium import AXE, Page, browser
 from tests.integration.mcp_server_process import RESIDENT, Running, running
 from tests.integration.test_report import cmem
+from tests.notes import write_notes
 from tests.variants import variants
 
 PICTURES = os.environ.get("COMPOSABLE_MEMORY_TEST_PICTURES")
@@ -67,9 +68,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         "memory/hostile.md": f"---\ntitle: {hostile}\n---\n\nThe zeppelin {hostile} lands.\n",
         "memory/large.md": f"# Large\n\nThe mammoth is large.\n\n{'wool ' * 1_050_000}\n",
     }
-    for path, text in notes.items():
-        (workspace / path).parent.mkdir(parents=True, exist_ok=True)
-        (workspace / path).write_text(text, encoding="utf-8", newline="")
+    write_notes(workspace, notes)
     state_dir.mkdir()
     with pytest.MonkeyPatch.context() as patch, ExitStack() as served:
         for name in [name for name in os.environ if name.startswith("COMPOSABLE_MEMORY")]:

@@ -15,6 +15,7 @@ from composable_memory_adapters.embedders.wordllama import WordLlamaEmbedder
 from composable_memory_adapters.vectors.in_memory import InMemoryVectors
 from tests.calls import watching_calls
 from tests.installed_packages import install
+from tests.notes import write_notes
 
 PLUGIN = """
 import json
@@ -92,9 +93,7 @@ def folders(tmp_path: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch) ->
     install(site, "vectors-of-this-test", entry_points, vectors_of_this_test=PLUGIN)
     monkeypatch.syspath_prepend(site)
     workspace = tmp_path / "notes"
-    for path, text in NOTES.items():
-        (workspace / path).parent.mkdir(parents=True, exist_ok=True)
-        (workspace / path).write_text(text, "utf-8")
+    write_notes(workspace, NOTES)
     yield workspace, state_dir
     sys.modules.pop("vectors_of_this_test", None)
 

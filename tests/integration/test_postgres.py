@@ -62,6 +62,7 @@ from composable_memory_adapters.postgres.backend import PostgresMemory, open_pos
 from composable_memory_adapters.postgres.feedback import PostgresFeedbackStore
 from composable_memory_adapters.postgres.schema import VERSION, migrate, migrations
 from composable_memory_adapters.postgres.server import Address, address_of
+from tests.notes import write_notes
 
 TABLES = (
     "notes",
@@ -78,18 +79,11 @@ TABLES = (
 )
 
 
-def write(folder: Path, notes: Mapping[str, str]) -> None:
-    for path, text in notes.items():
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
-
-
 async def vault(tmp_path: Path, *, every: int) -> tuple[Path, list[str]]:
     """Write one in `every` so many notes with names and dates; return their folder, and questions on all."""
     everything, folder = make_notes(), tmp_path / "vault"
     notes = {path: everything[path] for path in sorted(everything)[::every]}
-    await asyncio.to_thread(write, folder, notes)
+    await asyncio.to_thread(write_notes, folder, notes)
     return folder, [one.text for one in make_questions(everything)]
 
 
@@ -207,7 +201,7 @@ async def test_filters_let_pass_what_those_of_the_builtin_memory_do(
     tmp_path: Path,
 ) -> None:
     folder, questions = await vault(tmp_path, every=3)
-    await asyncio.to_thread(write, folder, {"memory/lines.md": "- W: The water is cold.\n"})
+    await asyncio.to_thread(write_notes, folder, {"memory/lines.md": "- W: The water is cold.\n"})
     here = replace(services, workspace_dir=folder, embedder=word_vectors, embedder_problem=None)
     off = builtin.BuiltinSettings.model_validate({"scope": "folder", "query": {"rerank": "off"}})
     there = team_settings.model_copy(update={"scope": "folder"})
@@ -264,7 +258,7 @@ async def test_transcripts_and_documents_are_found_and_read_as_in_the_builtin_me
     (folder / "report.pdf").write_bytes(pdf("The harbour has cranes.", "The mast is high."))
     (folder / "torn.pdf").write_bytes(b"%PDF-1.7 and no more")
     talks = {f"{name}": "".join(f"{line}\n" for line in lines) for name, lines in TALKS.items()}
-    await asyncio.to_thread(write, state_dir / "agents/main/sessions", talks)
+    await asyncio.to_thread(write_notes, state_dir / "agents/main/sessions", talks)
     here = replace(services, workspace_dir=folder, embedder=word_vectors, embedder_problem=None)
     both = {"scope": "folder", "sources": ["memory", "sessions"], "documents": ["docx", "pdf"]}
     off = builtin.BuiltinSettings.model_validate({**both, "query": {"rerank": "off"}})
@@ -322,8 +316,12 @@ async def test_folders_of_one_workspace_see_each_others_notes(
         machine(team_settings, services, tmp_path / "ada") as ada,
         machine(team_settings, services, tmp_path / "bob") as bob,
     ):
-        await asyncio.to_thread(write, tmp_path / "ada", {"memory/harbour.md": "The harbour pilot is Una.\n"})
-        await asyncio.to_thread(write, tmp_path / "bob", {"memory/boat.md": "The harbour boat is green.\n"})
+        await asyncio.to_thread(
+            write_notes, tmp_path / "ada", {"memory/harbour.md": "The harbour pilot is Una.\n"}
+        )
+        await asyncio.to_thread(
+            write_notes, tmp_path / "bob", {"memory/boat.md": "The harbour boat is green.\n"}
+        )
         await ada.sync()
         await bob.sync()
 
@@ -341,7 +339,7 @@ async def test_what_one_clone_removes_stays_as_long_as_another_has_it(
         machine(team_settings, services, tmp_path / "bob") as bob,
     ):
         for folder in ("ada", "bob"):
-            await asyncio.to_thread(write, tmp_path / folder, notes)
+            await asyncio.to_thread(write_notes, tmp_path / folder, notes)
         first, second = await ada.sync(), await bob.sync()
         (tmp_path / "ada" / "memory/boat.md").unlink()
         await ada.sync()
@@ -361,8 +359,8 @@ async def test_of_two_versions_of_a_note_the_later_one_counts_until_it_is_remove
         machine(team_settings, services, tmp_path / "ada") as ada,
         machine(team_settings, services, tmp_path / "bob") as bob,
     ):
-        await asyncio.to_thread(write, tmp_path / "ada", {"MEMORY.md": "The pilot is Una.\n"})
-        await asyncio.to_thread(write, tmp_path / "bob", {"MEMORY.md": "The pilot is Finn.\n"})
+        await asyncio.to_thread(write_notes, tmp_path / "ada", {"MEMORY.md": "The pilot is Una.\n"})
+        await asyncio.to_thread(write_notes, tmp_path / "bob", {"MEMORY.md": "The pilot is Finn.\n"})
         _made_at(tmp_path / "ada/MEMORY.md", 1)
         _made_at(tmp_path / "bob/MEMORY.md", 2)
         await bob.sync()
@@ -388,13 +386,13 @@ async def test_folders_that_cut_differently_leave_each_others_passages(
         machine(small, services, tmp_path / "bob") as bob,
     ):
         for folder in ("ada", "bob"):
-            await asyncio.to_thread(write, tmp_path / folder, notes)
+            await asyncio.to_thread(write_notes, tmp_path / folder, notes)
         first, second = await ada.sync(), await bob.sync()
         assert 0 < first.chunks_written < second.chunks_written
         for memory in (ada, bob, ada):
             assert (await memory.sync()).files_indexed == 0
 
-        await asyncio.to_thread(write, tmp_path / "ada", {"memory/log.md": "The log is closed.\n"})
+        await asyncio.to_thread(write_notes, tmp_path / "ada", {"memory/log.md": "The log is closed.\n"})
         assert (await ada.sync()).files_indexed == 1
         assert (await bob.sync()).files_indexed == 0
         assert (await bob.read_file("memory/log.md")).text == "The log is closed.\n"
@@ -442,7 +440,7 @@ async def test_tables_of_every_earlier_version_are_brought_up_to_date(
     tmp_path: Path,
 ) -> None:
     embedding = replace(services, embedder=HashEmbedder(dimensions=16), embedder_problem=None)
-    await asyncio.to_thread(write, tmp_path / "ada", {"memory/boat.md": "The harbour boat is green.\n"})
+    await asyncio.to_thread(write_notes, tmp_path / "ada", {"memory/boat.md": "The harbour boat is green.\n"})
     async with machine(team_settings, embedding, tmp_path / "ada") as ada:
         await ada.sync()
     async with owner_of(postgres_server, team_settings) as owner:
@@ -475,8 +473,10 @@ async def test_an_embedder_with_other_vectors_writes_words_and_says_so(
         machine(team_settings, one, tmp_path / "ada") as ada,
         machine(team_settings, other, tmp_path / "bob") as bob,
     ):
-        await asyncio.to_thread(write, tmp_path / "ada", {"memory/a.md": "The harbour pilot is Una.\n"})
-        await asyncio.to_thread(write, tmp_path / "bob", {"memory/b.md": "The harbour boat is green.\n"})
+        await asyncio.to_thread(write_notes, tmp_path / "ada", {"memory/a.md": "The harbour pilot is Una.\n"})
+        await asyncio.to_thread(
+            write_notes, tmp_path / "bob", {"memory/b.md": "The harbour boat is green.\n"}
+        )
         await ada.sync()
         refused = await bob.sync()
         answer = await bob.answer("harbour boat")
@@ -746,7 +746,7 @@ async def test_who_waits_to_write_while_tables_are_upgraded_writes_nothing(
             before = await asyncio.to_thread(postgres_server.run, f"SELECT * FROM {schema}.workspace_states")
             await owner.execute(f"BEGIN; SET LOCAL search_path = {schema}, public")
             await migrate(owner, schema, later)
-            await asyncio.to_thread(write, workspace, {"memory/later.md": "The ferry has left.\n"})
+            await asyncio.to_thread(write_notes, workspace, {"memory/later.md": "The ferry has left.\n"})
             writing = asyncio.create_task(memory.sync())
             while not await owner.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
                 assert not writing.done()
@@ -794,7 +794,7 @@ async def test_words_are_counted_exactly_however_notes_change(
         await memory.sync()
         for round_ in range(3):
             text = f"# Pumps\n\nPump number {round_} of the ferry, and the Wasserpumpe.\n"
-            await asyncio.to_thread(write, workspace, {"memory/pumps.md": text})
+            await asyncio.to_thread(write_notes, workspace, {"memory/pumps.md": text})
             await memory.sync()
         (workspace / "memory/pumps.md").unlink()
         await memory.sync()
@@ -855,14 +855,16 @@ async def test_a_workspace_has_what_its_state_counts_however_notes_change(
     talk = {
         ".state/agents/main/sessions/talk.jsonl": said("user", "Hello, the lamp.", "2026-11-03T09:00:00Z")
     }
-    await asyncio.to_thread(write, folder, {**notes, **talk})
+    await asyncio.to_thread(write_notes, folder, {**notes, **talk})
     async with machine(settings, replace(services, embedder=None), folder) as lacking:
         await lacking.sync()
         await see()
     async with machine(settings, embedding, folder) as ada:
         await ada.sync()
         await see()
-        await asyncio.to_thread(write, tmp_path / "bob", {"memory/c.md": "Bob's harbour.\n", "b.md": same})
+        await asyncio.to_thread(
+            write_notes, tmp_path / "bob", {"memory/c.md": "Bob's harbour.\n", "b.md": same}
+        )
         async with machine(settings, replace(services, embedder=None), tmp_path / "bob") as bob:
             await bob.sync()
             await see()
@@ -898,7 +900,7 @@ async def test_of_a_note_that_changes_only_passages_that_change_are_written(
     folder = tmp_path / "ada"
 
     async def brought(memory: PostgresMemory, *texts: str) -> int:
-        await asyncio.to_thread(write, folder, {"memory/log.md": "\n".join(texts)})
+        await asyncio.to_thread(write_notes, folder, {"memory/log.md": "\n".join(texts)})
         report = await memory.sync()
         told, true = await asyncio.to_thread(counted, postgres_server, team_settings.schema_)
         assert told == true
@@ -926,7 +928,7 @@ async def test_a_word_of_thousands_of_letters_keeps_no_note_away(
     """An index of PostgreSQL takes 2,704 bytes."""
     word = "".join(hashlib.sha512(b"%d" % number).hexdigest() for number in range(40))
     await asyncio.to_thread(
-        write, workspace, {"memory/lamp.md": f"---\ntags: [{word}]\n---\nA lamp is lit.\n"}
+        write_notes, workspace, {"memory/lamp.md": f"---\ntags: [{word}]\n---\nA lamp is lit.\n"}
     )
     async with open_postgres(team_settings, services) as memory:
         report = await memory.sync()
@@ -946,7 +948,7 @@ async def test_long_words_go_with_the_last_note_that_has_them(
     text = "Die alte Wasserpumpe und der Fensterrahmen sind nicht in der Werkstatt, sagt Una.\n"
     async with open_postgres(team_settings, services) as memory:
         await asyncio.to_thread(
-            write, workspace, {"memory/a.md": text, "memory/b.md": text[:40] + "da ist.\n"}
+            write_notes, workspace, {"memory/a.md": text, "memory/b.md": text[:40] + "da ist.\n"}
         )
         await memory.sync()
         both = postgres_server.run(listed).split()
@@ -978,7 +980,7 @@ async def test_a_phrase_is_found_among_many_passages_that_have_its_words_apart(
     apart = {f"memory/{n}.md": f"new new new, and a project: project project {n}\n" for n in range(220)}
     beside = "A new project began. " + "Much else was said that day about boats and weather. " * 20
     async with open_postgres(team_settings, services) as memory:
-        await asyncio.to_thread(write, workspace, {**apart, "memory/phrase.md": f"{beside}\n"})
+        await asyncio.to_thread(write_notes, workspace, {**apart, "memory/phrase.md": f"{beside}\n"})
         await memory.sync()
 
         assert (await paths(memory, '"new project"'))[0] == "memory/phrase.md"
@@ -993,7 +995,7 @@ async def test_passages_that_others_wrote_without_a_vector_have_that_of_the_same
     embedding = replace(services, embedder=HashEmbedder(dimensions=16), embedder_problem=None)
     lamp = "# Lamp\n\nThe lamp is lit.\n"
     for name in ("ada", "bob"):
-        await asyncio.to_thread(write, tmp_path / name, {f"memory/{name}.md": lamp})
+        await asyncio.to_thread(write_notes, tmp_path / name, {f"memory/{name}.md": lamp})
     async with machine(team_settings, replace(services, embedder=None), tmp_path / "bob") as bob:
         await bob.sync()
     async with machine(team_settings, embedding, tmp_path / "ada") as ada:
@@ -1028,7 +1030,7 @@ async def test_a_text_is_written_before_an_embedder_that_is_slow_and_embedded_on
     tmp_path: Path,
 ) -> None:
     slow = AfterTheText(postgres_server, team_settings.schema_)
-    await asyncio.to_thread(write, tmp_path / "ada", {"memory/lamp.md": "The lamp is lit.\n"})
+    await asyncio.to_thread(write_notes, tmp_path / "ada", {"memory/lamp.md": "The lamp is lit.\n"})
     async with (
         machine(
             team_settings, replace(services, embedder=slow, embedder_problem=None), tmp_path / "ada"
@@ -1105,11 +1107,11 @@ async def test_the_statements_of_a_question_keep_their_plans_however_often_it_is
     log = explaining_server.folder / "log"
     for name, count in (("small", 20), ("large", len(notes))):
         folder = tmp_path / name
-        await asyncio.to_thread(write, folder, dict([*notes.items()][:count]))
+        await asyncio.to_thread(write_notes, folder, dict([*notes.items()][:count]))
         own = replace(embedding, workspace_dir=folder, state_dir=folder / ".state", workspace_id=name)
         async with open_postgres(made.model_copy(update={"connections": 1}), own) as memory:
             await memory.sync()
-            await asyncio.to_thread(write, folder, {"memory/0.md": "The ferry 0 has left.\n"})
+            await asyncio.to_thread(write_notes, folder, {"memory/0.md": "The ferry 0 has left.\n"})
             await memory.sync()
             await asyncio.to_thread(explaining_server.run, "ANALYZE")
             before = log.stat().st_size
@@ -1325,11 +1327,11 @@ async def test_changes_are_followed_and_brought_when_the_server_is_back(
                 loop.call_soon_threadsafe(failed.set)
 
         unsubscribe = services.ops_log.subscribe(hear)
-        await asyncio.to_thread(write, folder, {"memory/port.md": "The harbour opens at six.\n"})
+        await asyncio.to_thread(write_notes, folder, {"memory/port.md": "The harbour opens at six.\n"})
         await _until_found(memory, "harbour", "memory/port.md")
 
         await asyncio.to_thread(own_server.kill)
-        await asyncio.to_thread(write, folder, {"memory/ferry.md": "The ferry leaves at nine.\n"})
+        await asyncio.to_thread(write_notes, folder, {"memory/ferry.md": "The ferry leaves at nine.\n"})
         await failed.wait()
         await asyncio.to_thread(own_server.start)
         await _until_found(memory, "ferry", "memory/ferry.md")
@@ -1361,7 +1363,7 @@ async def test_kills_of_the_server_lose_no_note_and_tear_none(
         while not stop.is_set():
             version += 1
             await asyncio.to_thread(
-                write, folder, {f"memory/{folder.name}.md": text_of(folder.name, version)}
+                write_notes, folder, {f"memory/{folder.name}.md": text_of(folder.name, version)}
             )
             await memory.sync()
         return version
@@ -1429,7 +1431,7 @@ async def test_writers_of_the_same_notes_leave_each_of_them_whole(
             reports = []
             for round_ in range(4):
                 text = "".join(f"Line {line} by w{number}r{round_}.\n\n" for line in range(8))
-                await asyncio.to_thread(write, folder, dict.fromkeys(names, text))
+                await asyncio.to_thread(write_notes, folder, dict.fromkeys(names, text))
                 reports.append(await memory.sync())
             return reports
 
@@ -1460,7 +1462,7 @@ async def test_a_pooler_may_be_in_between(
     pooled = direct.model_copy(update={"url": SecretStr(pooled_url)})
     for name in ("ada", "bob", "eve"):
         notes = {f"memory/{name}{number}.md": f"Boat {number} of {name}.\n" for number in range(4)}
-        await asyncio.to_thread(write, tmp_path / name, notes)
+        await asyncio.to_thread(write_notes, tmp_path / name, notes)
     async with (
         machine(pooled, services, tmp_path / "ada") as ada,
         machine(pooled, services, tmp_path / "bob") as bob,
@@ -1544,7 +1546,7 @@ async def test_an_index_of_vectors_goes_with_most_of_them_and_with_their_embedde
     )
     folder = tmp_path / "ada"
     notes = {f"memory/{number}.md": f"Boat {number} is in the harbour.\n" for number in range(8)}
-    await asyncio.to_thread(write, folder, notes)
+    await asyncio.to_thread(write_notes, folder, notes)
     async with (
         owner_of(postgres_server, team_settings) as owner,
         machine(team_settings, wide, folder) as before,

@@ -25,6 +25,7 @@ from composable_memory.recall.retained_notes import RetainedNotes
 from composable_memory.testing import InMemoryBackend
 from composable_memory.types import Origin
 from tests.documents import pdf
+from tests.notes import write_notes
 
 NOW = datetime(2026, 2, 10, 12, tzinfo=UTC)
 NOTES = {
@@ -41,11 +42,7 @@ NOTES = {
 
 @pytest.fixture
 def vault(tmp_path: Path) -> Path:
-    folder = tmp_path / "vault"
-    for path, text in NOTES.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
-    return folder
+    return write_notes(tmp_path / "vault", NOTES)
 
 
 def told(found: Recall) -> list[str]:

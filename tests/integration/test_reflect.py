@@ -18,6 +18,7 @@ from composable_memory.interfaces import BackendSpec, Capability
 from composable_memory.runtime.memory import Memory
 from tests.integration.graphiti.chat_endpoint import Call, ChatEndpoint, Reply
 from tests.integration.test_recall import FactsBackend
+from tests.notes import write_notes
 
 NOW = datetime(2026, 2, 10, 12, tzinfo=UTC)
 NOTES = {
@@ -36,10 +37,7 @@ KEYWORDS = {"memory": {"embedding": {"provider": "none"}}}
 
 @pytest.fixture
 def vault(tmp_path: Path) -> Path:
-    for path, text in NOTES.items():
-        (tmp_path / "vault" / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "vault" / path).write_text(text, encoding="utf-8")
-    return tmp_path / "vault"
+    return write_notes(tmp_path / "vault", NOTES)
 
 
 @pytest.fixture

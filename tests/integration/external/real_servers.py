@@ -11,6 +11,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.notes import write_notes
+
 INSTALLED = Path(sys.prefix) / "mcp-servers"
 REFERENCE = INSTALLED / "npm/node_modules/@modelcontextprotocol/server-memory/dist/index.js"
 BASIC_MEMORY = INSTALLED / "basic-memory/bin/basic-memory"
@@ -42,7 +44,7 @@ def reference_server(folder: Path, notes: Notes) -> Joining:
 def basic_memory(folder: Path, notes: Notes) -> Joining:
     """Return a basic-memory that has these notes."""
     program = str(BASIC_MEMORY)
-    written_to(folder / "vault", notes)
+    write_notes(folder / "vault", notes)
     environ = {
         "HOME": str(folder),
         "BASIC_MEMORY_HOME": str(folder / "vault"),
@@ -56,7 +58,7 @@ def basic_memory(folder: Path, notes: Notes) -> Joining:
 def qmd(folder: Path, notes: Notes) -> Joining:
     """Return a QMD that has these notes."""
     program = str(QMD)
-    written_to(folder / "notes", notes)
+    write_notes(folder / "notes", notes)
     environ = {
         "PATH": f"{Path(node()).parent}{os.pathsep}{os.environ['PATH']}",
         "QMD_CONFIG_DIR": str(folder / "qmd"),
@@ -92,10 +94,3 @@ def run(words: Sequence[str], environ: Mapping[str, str]) -> None:
     """Run a command with these variables to its end."""
     environ = {**os.environ, **environ}
     subprocess.run(words, env=environ, check=True, timeout=300, stdout=subprocess.DEVNULL)
-
-
-def written_to(folder: Path, notes: Notes) -> None:
-    """Write notes as files."""
-    for path, text in notes.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")

@@ -8,6 +8,7 @@ import pytest
 
 from composable_memory import BlockingMemory, open_memory_sync
 from tests.needs import REQUIRED
+from tests.notes import write_notes
 
 KEYWORDS = {"memory": {"embedding": {"provider": "none"}}}
 PACKAGES = {
@@ -25,17 +26,13 @@ if "frameworks" not in REQUIRED:
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    folder = tmp_path / "notes"
-    (folder / "memory").mkdir(parents=True)
     notes = {
         "MEMORY.md": "# Ports\n\nThe dock controller listens on port 8443.\n",
         "memory/2026-05-04.md": "# Tuesday\n\nThe dock crane was repaired. #work\n",
         "memory/2026-05-05.md": "# Wednesday\n\nThe dock was closed because of wind.\n",
         "memory/2026-05-06.md": "# Thursday\n\nThe dock opened again at noon.\n",
     }
-    for name, text in notes.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    return folder
+    return write_notes(tmp_path / "notes", notes)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from composable_memory.testing import SEED_NOTES
 from composable_memory.types import SearchAnswer
 from tests.integration.qmd.conftest import OpenQmd, SettingsWith, opener, standing_of
 from tests.models.make_minilm_gguf import make
+from tests.notes import write_notes
 from tests.variants import variants
 
 READY_MADE = os.environ.get("COMPOSABLE_MEMORY_TEST_GGUF")
@@ -114,9 +115,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of notes that are embedded once, for all that follow."""
     folder = tmp_path_factory.mktemp("embedded")
     (folder / "state").mkdir()
-    for path, text in SEED_NOTES.items():
-        (folder / "notes" / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "notes" / path).write_text(text, encoding="utf-8")
+    write_notes(folder / "notes", SEED_NOTES)
     return folder
 
 

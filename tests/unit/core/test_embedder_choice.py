@@ -247,7 +247,7 @@ async def test_the_fallback_stands_in_and_says_for_whom_and_why(house: House, ev
     assert choice.problem is None
     assert choice.fallback is not None
     assert choice.fallback.from_ == "openai"
-    assert "it is broken; mend it" in choice.fallback.reason
+    assert "it is broken; mend it" in str(choice.fallback.reason)
     assert [(event.action, event.status) for event in events.events] == [("backend.degraded", "partial")]
 
 
