@@ -7,6 +7,7 @@ the tables hold.
 
 import asyncio
 import contextlib
+import glob
 import os
 import stat
 import threading
@@ -15,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -48,6 +50,8 @@ WAL_RETRY_S = 0.02
 EMPTYING_WAIT_MS = 200
 """How long the log is kept closed to writers until the last reader has left it."""
 COMPACT_PAGES = 256
+LOG_SUFFIXES = ("-wal", "-shm")
+"""Of the files beside a database that belong to it."""
 
 DAMAGED = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError)
 ADVICE: dict[type[apsw.Error], str] = {
@@ -75,6 +79,21 @@ def translate(path: Path, error: apsw.Error) -> ComposableMemoryError:
         return IndexDamaged(path, f"it is not a sound database ({error})")
     advice = next((text for kind, text in ADVICE.items() if isinstance(error, kind)), DEFECT)
     return IndexProblem(path, f"{advice} ({error})")
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a damaged database together with its log; return its new path. Blocks."""
+    aside = path.with_name(f"{path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S}")
+    for suffix in ("", *LOG_SUFFIXES):
+        with contextlib.suppress(FileNotFoundError):
+            Path(f"{path}{suffix}").rename(f"{aside}{suffix}")
+    return aside
+
+
+def remove_set_aside(path: Path) -> None:
+    """Delete the damaged databases that were set aside from a path. Blocks."""
+    for aside in path.parent.glob(f"{glob.escape(path.name)}.damaged*"):
+        aside.unlink(missing_ok=True)
 
 
 class Unreadable(Exception):
@@ -209,16 +228,16 @@ class SqliteFile:
             await asyncio.sleep(time.monotonic() - began)  # as long again for writers of other processes
         await self._writer.run(_empty_log, no_transaction)
 
-    async def scrub(self) -> bool:
-        """Write the file anew, so that nothing is left in it of what was deleted, and empty its log.
-
-        Returns False where the log could not be emptied, because somebody reads an older state for long.
+    async def scrub(self) -> None:
+        """Leave nothing of what was deleted: in the file, in its log, and in damaged files set aside.
 
         Raises:
-            IndexProblem: the file cannot be written, or is closed.
+            IndexProblem: the file cannot be written, is closed, or somebody reads an older state for long.
         """
         await self._writer.run(_vacuum, no_transaction)
-        return await self._writer.run(_empty_log, no_transaction)
+        await asyncio.to_thread(remove_set_aside, self.path)
+        if not await self._writer.run(_empty_log, no_transaction):
+            raise IndexProblem(self.path, "another process keeps reading it; end that process and try again")
 
     def check_folder(self) -> None:
         """Check that a file that is not there yet could be made; looks at the disk, and changes nothing.
@@ -492,7 +511,7 @@ def _mend_log(path: Path) -> None:
     SQLite makes a log with the permissions of its file, and does not remove what it may not write. Found
     again, it would keep all connections of the process from writing, also after the file was repaired.
     """
-    for suffix in ("-wal", "-shm"):
+    for suffix in LOG_SUFFIXES:
         part = path.with_name(path.name + suffix)
         with contextlib.suppress(OSError):
             mode = stat.S_IMODE(part.stat().st_mode)

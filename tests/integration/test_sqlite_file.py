@@ -370,6 +370,36 @@ async def test_compacting_does_not_wait_for_a_reader_that_stays(file: SqliteFile
     assert log_of(file.path).stat().st_size == 0
 
 
+async def test_scrubbing_leaves_nothing_of_what_was_deleted_nor_of_damaged_files(file: SqliteFile) -> None:
+    await file.write(add("secret fog"))
+    await file.write(lambda connection: connection.execute("DELETE FROM note").fetchall())
+    folder = file.path.parent
+    neighbour = other_file(folder / "other.sqlite.damaged-1", "another file's")
+    for damaged in (".damaged", ".damaged-20260301T120000", ".damaged-20260301T120000-wal"):
+        file.path.with_name(f"{file.path.name}{damaged}").write_text("secret fog")
+
+    await file.scrub()
+
+    parts = {one.name: one.read_bytes() for one in folder.iterdir()}
+    assert not any(b"secret fog" in text for text in parts.values())
+    assert {name for name in parts if "damaged" in name} == {neighbour.name}
+
+
+async def test_scrubbing_says_that_somebody_still_reads_what_was_deleted(file: SqliteFile) -> None:
+    await file.write(add("fog"))
+    stays = apsw.Connection(str(file.path))
+    stays.execute("BEGIN")
+    assert notes(stays) == ["fog"]
+    await file.write(lambda connection: connection.execute("DELETE FROM note").fetchall())
+
+    with pytest.raises(IndexProblem, match="another process keeps reading it; end that process"):
+        await file.scrub()
+
+    stays.close()
+    await file.scrub()
+    assert log_of(file.path).stat().st_size == 0
+
+
 # --- files that become read-only, or give way to others ---
 
 

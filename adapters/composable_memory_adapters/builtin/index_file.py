@@ -1,11 +1,9 @@
 """The index file of an open memory: created when needed, synced, and replaced when it is damaged."""
 
 import asyncio
-import glob
 from collections.abc import Set
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,10 +23,12 @@ from composable_memory_adapters.builtin.store.embedding_cache import EmbeddingSp
 from composable_memory_adapters.builtin.store.index_meta import IndexSnapshot, SyncMark, milliseconds
 from composable_memory_adapters.builtin.sync.sync_scheduler import Debounce, SyncScheduler
 from composable_memory_adapters.builtin.sync.synchroniser import Synchroniser
-from composable_memory_adapters.sqlite_file import SqliteFile
+from composable_memory_adapters.sqlite_file import SqliteFile, remove_set_aside, set_aside
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from composable_memory_adapters.builtin.store.rebuild import RebuildCost
 
 BACKEND_ID = "builtin"
@@ -251,10 +251,9 @@ class IndexFile:
         if left := await file.read(erasing.unread):
             return f"{left[0]} cannot be read now" + (f", nor can {len(left) - 1} more" if left[1:] else "")
         await file.write(erasing.purge)
-        is_log_empty = await file.scrub()
-        await asyncio.to_thread(_remove_set_aside, self.path)
         await self.take_stock()
-        return None if is_log_empty else f"another process reads {self.path} all the time"
+        await file.scrub()
+        return None
 
     # --- damage, and a file that was replaced -------------------------------------------------------------
 
@@ -290,13 +289,16 @@ class IndexFile:
             await old.close()
 
     async def _replace_damaged(self) -> Path | None:
-        """Set the damaged file aside and open an empty one, unless another process has done so."""
+        """Set the damaged file aside and open an empty one, unless another process has done so.
+
+        A file that was set aside earlier is deleted.
+        """
         damaged = self.current("sync")
         if await asyncio.to_thread(damaged.file.was_replaced):
             return None
         await damaged.close()
-        stamp = self._services.clock().astimezone(UTC).strftime("%Y%m%dT%H%M%S")
-        aside = await asyncio.to_thread(_set_aside, self.path, stamp)
+        await asyncio.to_thread(remove_set_aside, self.path)
+        aside = await asyncio.to_thread(set_aside, self.path)
         await self._reopen()
         await self._salvage(aside)
         return aside
@@ -369,19 +371,3 @@ async def ensure_tables(file: SqliteFile) -> None:
         is_ready = False
     if not is_ready:
         await file.write(schema.create, path=file.path)
-
-
-def _set_aside(path: Path, stamp: str) -> Path:
-    """Rename an index with its log and return the new path; one set aside earlier is deleted."""
-    _remove_set_aside(path)
-    aside = path.with_name(f"{path.name}.damaged-{stamp}")
-    for suffix in ("", "-wal", "-shm"):
-        part = path.with_name(path.name + suffix)
-        if part.exists():
-            part.rename(aside.with_name(aside.name + suffix))
-    return aside
-
-
-def _remove_set_aside(path: Path) -> None:
-    for before in path.parent.glob(f"{glob.escape(path.name)}.damaged-*"):
-        before.unlink()

@@ -34,7 +34,6 @@ from composable_memory_adapters.qmd.installation import find_command, probe, ver
 from composable_memory_adapters.qmd.maintenance.index_commands import (
     IndexCommands,
     documents_saying,
-    remove_set_aside,
     scrub,
 )
 from composable_memory_adapters.qmd.maintenance.scheduler import MaintenanceScheduler
@@ -263,7 +262,6 @@ class QmdMemory:
             await self.sync(reason="forget")
             await self._commands.clean_up()
             await scrub(self._home.index_file)
-            await asyncio.to_thread(remove_set_aside, self._home.index_file)
         return found
 
     # --- status and lifetime --------------------------------------------------------------------------------

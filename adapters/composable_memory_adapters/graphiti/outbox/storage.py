@@ -11,7 +11,6 @@ import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing, suppress
-from datetime import UTC, datetime
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -21,7 +20,7 @@ from composable_memory.errors import BackendUnavailable, IndexDamaged, IndexProb
 from composable_memory.interfaces import KeptStore
 from composable_memory_adapters.graphiti.fact_stores import BACKEND_ID
 from composable_memory_adapters.graphiti.outbox.entries import DUE_STATES, STATES, select
-from composable_memory_adapters.sqlite_file import Connection, SqliteFile, Unreadable
+from composable_memory_adapters.sqlite_file import Connection, SqliteFile, Unreadable, set_aside
 
 APPLICATION_ID = 0x636D6570
 """Marks the file as ours: the letters "cmep"."""
@@ -105,8 +104,6 @@ def ensure(connection: Connection, path: Path) -> None:
 T = TypeVar("T")
 
 FILE_NAME = "episodes.sqlite"
-ASIDE = ".damaged-"
-"""Part of the name of a damaged file that was set aside; the time follows it."""
 
 INGEST_AGAIN = "ingest again, so that none is missing (what the graph holds stays)"
 
@@ -173,15 +170,11 @@ class OutboxFile:
             raise self._unusable(cause, doing) from cause
 
     async def scrub(self) -> None:
-        """Write the file anew, without what was removed, and remove copies that were set aside."""
+        """Leave nothing in the file, nor in copies that were set aside, of what was removed."""
         try:
-            is_whole = await self.file.scrub()
+            await self.file.scrub()
         except IndexProblem as cause:
-            raise self._unusable(cause, "be written anew") from cause
-        if not is_whole:
-            problem = f"another process reads the outbox {self.file.path} all the time"
-            raise BackendUnavailable(BACKEND_ID, problem, fix="end it, then try again", operation="forget")
-        await asyncio.to_thread(_remove_set_aside, self.file.path)
+            raise self._unusable(cause, "be cleaned") from cause
 
     async def _prepare(self) -> None:
         """Create or migrate the tables, and read the file once to find damage."""
@@ -239,7 +232,7 @@ def _advice(cause: IndexProblem) -> str:
         return "upgrade composable-memory"
     if isinstance(cause, IndexDamaged):
         return "move the file away and ingest again; what the graph holds stays"
-    return "free some space or check the permissions of the file and its folder, then try again"
+    return "free some space, check the permissions of the file and its folder, or end what else uses it"
 
 
 # --- damage ---------------------------------------------------------------------------------------------
@@ -287,21 +280,13 @@ async def _salvage(path: Path) -> tuple[Path, int]:
     return await asyncio.to_thread(_swap, path, fresh), saved
 
 
-def _remove_set_aside(path: Path) -> None:
-    for aside in path.parent.glob(f"{FILE_NAME}{ASIDE}*"):
-        aside.unlink(missing_ok=True)
-
-
 def _read_truncated_files(connection: Connection) -> None:
     """Let SQLite read a file that is shorter than its header says."""
     connection.execute("PRAGMA writable_schema = ON")
 
 
 def _swap(path: Path, fresh: Path) -> Path:
-    aside = path.with_name(f"{path.name}{ASIDE}{datetime.now(UTC):%Y%m%dT%H%M%S}")
-    for suffix in ("", "-wal", "-shm"):
-        with suppress(FileNotFoundError):
-            Path(f"{path}{suffix}").rename(f"{aside}{suffix}")
+    aside = set_aside(path)
     fresh.replace(path)
     return aside
 

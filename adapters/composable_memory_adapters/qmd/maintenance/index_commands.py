@@ -17,7 +17,7 @@ from composable_memory.supervision.run_command import Reply, run_command
 from composable_memory_adapters.qmd.settings import UpdateSettings
 from composable_memory_adapters.qmd.transport.replies import BUSY, ESCAPES, refusal
 from composable_memory_adapters.qmd.types import BACKEND_ID, Home, Installation
-from composable_memory_adapters.sqlite_file import Connection, SqliteFile
+from composable_memory_adapters.sqlite_file import Connection, SqliteFile, remove_set_aside, set_aside
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 INDEX = ("--index", "index")
@@ -30,9 +30,6 @@ SPARE_S = 30.0
 
 KEEP_BYTES = 256 * 1024
 """QMD's reports are short; of other output, such as progress, only the end is kept."""
-
-DAMAGED_SUFFIX = ".damaged"
-INDEX_PARTS = ("", "-wal", "-shm")
 
 _COLLECTION = re.compile(r"\[\d+/\d+\] (?P<name>.+?) \(")
 _COUNTS = re.compile(r"Indexed: (\d+) new, (\d+) updated, (\d+) unchanged, (\d+) removed")
@@ -99,7 +96,7 @@ class IndexCommands:
         """Run `qmd update`, which looks at all files of its collections.
 
         If the database is busy or time runs out, `is_patient` makes up to three attempts. With `force` a
-        damaged database is renamed to end in `.damaged`, and a new one is made.
+        damaged database is set aside under another name, and a new one is made.
 
         Raises:
             BackendError: QMD failed; what it had indexed stays.
@@ -141,13 +138,14 @@ class IndexCommands:
     async def _update(self, *, force: bool) -> UpdateOutcome:
         async with self._updating("update") as limit_s:
             reply = await self._run("update", limit_s=limit_s)
-            set_aside = None
+            aside = None
             if force and reply.code != 0 and _DAMAGED.search(reply.stderr + reply.stdout):
-                set_aside = await asyncio.to_thread(self._set_aside)
+                await asyncio.to_thread(remove_set_aside, self._home.index_file)
+                aside = await asyncio.to_thread(set_aside, self._home.index_file)
                 reply = await self._run("update", limit_s=limit_s)
         if reply.code != 0:
             raise refusal(reply.code, reply.stdout, reply.stderr, operation="update")
-        return _updated(ESCAPES.sub("", reply.stdout), set_aside)
+        return _updated(ESCAPES.sub("", reply.stdout), aside)
 
     @asynccontextmanager
     async def _updating(self, operation: str) -> AsyncIterator[float]:
@@ -171,15 +169,6 @@ class IndexCommands:
             overflow="keep-end",
         )
 
-    def _set_aside(self) -> Path:
-        """Rename the database and return its new path; one that was renamed before is overwritten."""
-        file = self._home.index_file
-        aside = file.with_name(file.name + DAMAGED_SUFFIX)
-        for part in INDEX_PARTS:
-            with suppress(FileNotFoundError):
-                file.with_name(file.name + part).replace(aside.with_name(aside.name + part))
-        return aside
-
 
 def _judge(error: Exception) -> Verdict:
     is_busy = isinstance(error, BackendUnavailable) and error.missing == BUSY
@@ -189,7 +178,7 @@ def _judge(error: Exception) -> Verdict:
 # --- QMD's reports ------------------------------------------------------------------------------------------
 
 
-def _updated(report: str, set_aside: Path | None) -> UpdateOutcome:
+def _updated(report: str, aside: Path | None) -> UpdateOutcome:
     counts: dict[str, Counts] = {}
     name = None
     for line in report.splitlines():
@@ -198,7 +187,7 @@ def _updated(report: str, set_aside: Path | None) -> UpdateOutcome:
         elif (found := _COUNTS.match(line)) and name is not None:
             new, updated, unchanged, removed = map(int, found.groups())
             counts[name] = Counts(new=new, updated=updated, unchanged=unchanged, removed=removed)
-    return UpdateOutcome(counts=counts, set_aside=set_aside)
+    return UpdateOutcome(counts=counts, set_aside=aside)
 
 
 def _embedded(report: str) -> EmbedOutcome:
@@ -247,16 +236,7 @@ async def scrub(index_file: Path) -> None:
     """
     try:
         async with SqliteFile.open(index_file, readers=1) as file:
-            is_whole = await file.scrub()
+            await file.scrub()
     except IndexProblem as error:
         fix = "end what else uses it, then try again"
         raise BackendUnavailable(BACKEND_ID, str(error), fix=fix, operation="forget") from error
-    if not is_whole:
-        problem = f"another process reads {index_file} all the time"
-        raise BackendUnavailable(BACKEND_ID, problem, fix="end it, then try again", operation="forget")
-
-
-def remove_set_aside(index_file: Path) -> None:
-    """Remove a damaged index that was set aside."""
-    for part in INDEX_PARTS:
-        index_file.with_name(index_file.name + DAMAGED_SUFFIX + part).unlink(missing_ok=True)
