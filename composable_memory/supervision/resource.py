@@ -205,6 +205,11 @@ def lazy_open(name: str) -> Callable[..., AbstractAsyncContextManager[Any]]:
     return opened
 
 
+def lazy_call(name: str) -> Callable[..., Any]:
+    """Return a function that imports the named one when it is called, and calls it."""
+    return lambda *given: resolve_name(name)(*given)
+
+
 @asynccontextmanager
 async def closing(thing: ClosableT) -> AsyncIterator[ClosableT]:
     """Yield `thing`, and close it when the block ends."""

@@ -1,20 +1,11 @@
 """The builtin memory: Markdown notes of a workspace in one SQLite file, searched by words and meaning."""
 
-from collections.abc import Sequence
-from pathlib import Path
-
 from composable_memory.config.trust import anything, only, paths_inside
-from composable_memory.interfaces import BackendSpec, Capability, KeptStore
-from composable_memory.supervision.resource import lazy_open
+from composable_memory.interfaces import BackendSpec, Capability
+from composable_memory.supervision.resource import lazy_call, lazy_open
 from composable_memory_adapters.builtin.settings import BuiltinSettings
 
 __all__ = ["BuiltinSettings", "spec"]
-
-
-def _kept(state_dir: Path) -> Sequence[KeptStore]:
-    from composable_memory_adapters.builtin.status import kept
-
-    return kept(state_dir)
 
 
 spec = BackendSpec(
@@ -33,7 +24,7 @@ spec = BackendSpec(
             Capability.SYNC,
         }
     ),
-    kept=_kept,
+    kept=lazy_call("composable_memory_adapters.builtin.status:kept"),
     trust={
         **dict.fromkeys(("enabled", "timeout_ms", "calibration", "condition"), anything),
         **dict.fromkeys(("chunking.*", "query.*", "sync.*", "cache.*"), anything),

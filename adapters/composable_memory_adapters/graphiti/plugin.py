@@ -1,19 +1,9 @@
 """What the graph memory offers as a backend."""
 
-from collections.abc import Sequence
-from pathlib import Path
-
-from composable_memory.interfaces import BackendSpec, Capability, KeptStore
-from composable_memory.supervision.resource import lazy_open
+from composable_memory.interfaces import BackendSpec, Capability
+from composable_memory.supervision.resource import lazy_call, lazy_open
 from composable_memory_adapters.graphiti.database.requirements import lacking
 from composable_memory_adapters.graphiti.settings import GraphitiSettings
-
-
-def _stored_sizes(state_dir: Path) -> Sequence[KeptStore]:
-    from composable_memory_adapters.graphiti.outbox.storage import stored_sizes
-
-    return stored_sizes(state_dir)
-
 
 spec = BackendSpec(
     id="graphiti",
@@ -34,5 +24,5 @@ spec = BackendSpec(
         }
     ),
     lacks=lacking,
-    kept=_stored_sizes,
+    kept=lazy_call("composable_memory_adapters.graphiti.outbox.storage:stored_sizes"),
 )

@@ -1,22 +1,13 @@
 """The QMD memory: Markdown searched by the QMD command, which keeps an index of its own."""
 
-from collections.abc import Sequence
-from pathlib import Path
-
 from composable_memory.config.trust import anything, folders_inside, only
-from composable_memory.interfaces import BackendSpec, Capability, KeptStore
-from composable_memory.supervision.resource import lazy_open
+from composable_memory.interfaces import BackendSpec, Capability
+from composable_memory.supervision.resource import lazy_call, lazy_open
 from composable_memory_adapters.qmd import installation
 from composable_memory_adapters.qmd.settings import QmdSettings
 from composable_memory_adapters.qmd.transport import mcporter
 
 __all__ = ["QmdSettings", "spec"]
-
-
-def _kept(state_dir: Path) -> Sequence[KeptStore]:
-    from composable_memory_adapters.qmd.home import kept
-
-    return kept(state_dir)
 
 
 def _lacking(settings: QmdSettings) -> str | None:
@@ -43,7 +34,7 @@ spec = BackendSpec(
         }
     ),
     lacks=_lacking,
-    kept=_kept,
+    kept=lazy_call("composable_memory_adapters.qmd.home:kept"),
     trust={
         "include_default_memory": anything,
         "limits.*": anything,
