@@ -26,7 +26,12 @@ ROUNDS = rounds(1, explore=20)
 NO_SYNC = BuiltinSettings.model_validate({"sync": {"onSearch": False}})
 CODE = "The code of the harbour gate is 487."
 HARBOUR = "SELECT count(*) FROM chunks_fts WHERE chunks_fts MATCH 'harbour'"
-TO_VERSION_4 = """
+TO_VERSION_5 = """
+ALTER TABLE files DROP COLUMN ctime;
+PRAGMA user_version = 5;
+"""
+TO_VERSION_4 = f"""
+{TO_VERSION_5}
 DROP TRIGGER passage_came;
 DROP TRIGGER passage_went;
 DROP TRIGGER passage_changed;
@@ -68,7 +73,7 @@ ALTER TABLE chunks DROP COLUMN checksum;
 ALTER TABLE embedding_cache DROP COLUMN checksum;
 PRAGMA user_version = 1;
 """
-OLDER = {1: TO_VERSION_2 + TO_VERSION_1, 2: TO_VERSION_2, 3: TO_VERSION_3, 4: TO_VERSION_4}
+OLDER = {1: TO_VERSION_2 + TO_VERSION_1, 2: TO_VERSION_2, 3: TO_VERSION_3, 4: TO_VERSION_4, 5: TO_VERSION_5}
 TRIP = """---
 title: Four days by the river
 aliases: [escapade]

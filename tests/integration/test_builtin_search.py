@@ -124,8 +124,8 @@ class Notes:
             FileDraft(
                 key=key, source=source, recipe="test", chunks=chunk_markdown(text), seen=None,
                 note=Note(
-                    text=text, hash=key, mtime_ns=mtime_ns, size=len(text), reading=Reading.WHOLE,
-                    settled=True,
+                    text=text, hash=key, mtime_ns=mtime_ns, size=len(text), ctime_ns=0,
+                    reading=Reading.WHOLE, settled=True,
                 ),
             )
             for key, text in files.items()

@@ -1,6 +1,8 @@
 """The index follows the notes: what is written, what is left alone, and who gets to know."""
 
 import os
+import shutil
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -88,19 +90,52 @@ async def test_the_first_sync_indexes_every_note(services: BackendServices) -> N
         assert rows(memory, "SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH 'painted'") == [(2,)]
 
 
-async def test_a_sync_that_finds_nothing_reads_no_note_and_writes_nothing(
+async def test_a_sync_that_finds_nothing_writes_nothing(services: BackendServices) -> None:
+    async with opened(services) as memory:
+        await memory.sync()
+        before = rows(memory, "SELECT * FROM meta")
+
+        assert await memory.sync() == SyncReport(reason="manual", files_unchanged=3)
+        assert rows(memory, "SELECT * FROM meta") == before
+
+
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows does not tell when a file was changed in any way"
+)
+@pytest.mark.parametrize("is_replaced", [True, False])
+async def test_a_note_with_other_text_of_the_same_size_and_time_is_read_again_once(
+    services: BackendServices, workspace: Path, *, is_replaced: bool
+) -> None:
+    """As after `rsync -t` or unzipping, which replace a note, and after `cp -p`, which overwrites it."""
+    async with opened(services) as memory:
+        await memory.sync()
+        other = write(workspace.with_name("other"), "boat.md", "# Boat\n\nThe hull is painted amber.\n")
+        note = workspace / "memory" / "boat.md"
+        assert other.stat().st_size == note.stat().st_size
+        if is_replaced:
+            other.replace(note)
+        else:
+            shutil.copy2(other, note)
+
+        assert (await memory.sync()).files_indexed == 1
+        assert [hit.path for hit in await memory.search("amber")] == ["memory/boat.md"]
+        before = rows(memory, "SELECT * FROM files")
+        assert await memory.sync() == SyncReport(reason="manual", files_unchanged=3)
+        assert rows(memory, "SELECT * FROM files") == before
+
+
+async def test_notes_that_were_moved_to_another_disk_are_read_again_but_not_cut(
     services: BackendServices, workspace: Path
 ) -> None:
     async with opened(services) as memory:
         await memory.sync()
-        before = rows(memory, "SELECT * FROM meta")
-        (workspace / "memory" / "boat.md").write_bytes(
-            b"#" * (workspace / "memory" / "boat.md").stat().st_size
-        )
-        os.utime(workspace / "memory" / "boat.md", (LONG_AGO, LONG_AGO))
-
+        before = rows(memory, "SELECT * FROM chunks")
+    shutil.copytree(workspace, workspace.with_name("copy"))
+    for note in workspace.with_name("copy").rglob("*.md"):
+        note.replace(workspace / note.relative_to(workspace.with_name("copy")))
+    async with opened(services) as memory:
         assert await memory.sync() == SyncReport(reason="manual", files_unchanged=3)
-        assert rows(memory, "SELECT * FROM meta") == before
+        assert rows(memory, "SELECT * FROM chunks") == before
 
 
 async def test_a_note_that_was_only_touched_is_not_cut_again(

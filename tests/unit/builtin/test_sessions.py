@@ -277,7 +277,7 @@ def test_a_transcript_that_cannot_be_looked_at_is_read_so_that_the_reason_is_tol
 
 
 def changes(recipe: str, *, any_cut: bool = False) -> int:
-    found = ScannedFile("sessions/a.jsonl", "a.jsonl", 1, 2, 3, 4, "sessions")
+    found = ScannedFile("sessions/a.jsonl", "a.jsonl", 1, 2, 3, 4, 5, "sessions")
     known = {found.key: FileState(1, 2, recipe, "hash", "sessions")}
     report = ScanReport(files=(found,), unreadable={}, sources=("sessions",))
     drafter = Drafter(chunking=ChunkingSettings(), keywords=True, any_cut=any_cut)

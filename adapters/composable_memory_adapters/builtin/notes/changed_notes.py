@@ -56,6 +56,7 @@ class FileState(NamedTuple):
     hash: str
     source: MemorySource = "memory"
     reading: int = Reading.WHOLE
+    ctime_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,16 +134,21 @@ class Drafter:
         return f"{CUT_VERSION}/{self.chunking.tokens}/{self.chunking.overlap}/{keywords}"
 
     def changed(self, report: ScanReport, known: Mapping[str, FileState]) -> list[ChangedNote]:
-        """Return the files that differ from the index by time, size or recipe; call it from a thread.
+        """Return the files that differ from the index by times, size or recipe; call it from a thread.
 
         Reads no notes, and at most the new part of a transcript.
         """
         recipes = {source: self._recipe_of("", source) for source in report.sources}
         changed = []
         for found in report.files:
-            key, _, mtime_ns, size, _, _, source = found
+            key, _, mtime_ns, size, _, _, ctime_ns, source = found
             seen = known.get(key)
-            if seen is not None and seen[:3] == (mtime_ns, size, recipes[source]) and seen.reading:
+            if (
+                seen is not None
+                and seen[:3] == (mtime_ns, size, recipes[source])
+                and seen.reading
+                and seen.ctime_ns in (0, ctime_ns)
+            ):
                 continue  # most of them, so this has to be quick
             if seen is None or self._differs(found, seen):
                 changed.append(ChangedNote(found, seen))
@@ -152,7 +158,8 @@ class Drafter:
         """Return whether the rows of a file must be rewritten."""
         if not self._matches_recipe(found.key, seen):
             return True
-        return (seen.mtime_ns, seen.size) != (found.mtime_ns, found.size) and self._is_due(found, seen)
+        is_same = (seen.mtime_ns, seen.size) == (found.mtime_ns, found.size)
+        return not (is_same and seen.ctime_ns in (0, found.ctime_ns)) and self._is_due(found, seen)
 
     def _matches_recipe(self, key: str, seen: FileState) -> bool:
         """Return whether rows match the recipe; those of other readers of the file never do."""

@@ -100,6 +100,7 @@ def unread_document(path: str) -> Document:
         hash=digest.hexdigest(),
         mtime_ns=mtime_of(found),
         size=found.st_size,
+        ctime_ns=found.st_ctime_ns,
         reading=Reading.WHOLE,
         settled=is_settled(found),
     )

@@ -72,6 +72,7 @@ class ScannedFile(NamedTuple):
     size: int
     device: int
     inode: int
+    ctime_ns: int
     source: MemorySource = "memory"
 
 
@@ -113,6 +114,7 @@ class Note:
     hash: str
     mtime_ns: int
     size: int
+    ctime_ns: int
     reading: Reading
     settled: bool
 
@@ -193,7 +195,7 @@ class Places:
             if file is None:
                 if prefix is None or is_left_out(name) or not is_note(name, suffixes):
                     return None
-                file = ScannedFile(prefix + name, path, 0, 0, 0, 0)
+                file = ScannedFile(prefix + name, path, 0, 0, 0, 0, 0)
             named.append(file)
         return named
 
@@ -219,7 +221,9 @@ class Places:
                 if not stat.S_ISREG(found.st_mode) or (found.st_nlink > 1 and not is_same):
                     return None
                 seen = file._replace(mtime_ns=mtime_of(found), size=found.st_size)
-                again.append(seen._replace(device=found.st_dev, inode=found.st_ino))
+                again.append(
+                    seen._replace(device=found.st_dev, inode=found.st_ino, ctime_ns=found.st_ctime_ns)
+                )
         except OSError:
             return None
         # Where letters are not told apart by case, a note that is renamed answers to both names.
@@ -270,6 +274,7 @@ def read_note(path: str) -> Note:
         hash=sha256(data).hexdigest(),
         mtime_ns=mtime_of(before),
         size=before.st_size,
+        ctime_ns=before.st_ctime_ns,
         reading=reading,
         settled=is_settled(before),
     )
@@ -381,7 +386,9 @@ class _Walk:
                             # As `_row` does, without a call for each of all notes.
                             if at.st_nlink > 1:
                                 self.has_links = True
-                            rows.append((name, at.st_mtime_ns, at.st_size, at.st_dev, at.st_ino))
+                            rows.append(
+                                (name, at.st_mtime_ns, at.st_size, at.st_dev, at.st_ino, at.st_ctime_ns)
+                            )
                         elif why := _why_passed_over(entry, is_whole=is_whole):
                             self.passed_over[why] += 1
                         elif name not in kept and is_ignored(
@@ -406,14 +413,14 @@ class _Walk:
     def _row(self, name: str, found: os.stat_result) -> "_Row":
         if found.st_nlink > 1:
             self.has_links = True
-        return name, found.st_mtime_ns, found.st_size, found.st_dev, found.st_ino
+        return name, found.st_mtime_ns, found.st_size, found.st_dev, found.st_ino, found.st_ctime_ns
 
     def _skip(self, key: str, error: OSError) -> None:
         self.unreadable[key] = error.strerror or str(error)
 
 
-_Row = tuple[str, int, int, int, int]
-"""A file as the file system tells it: name, time, size, device and inode."""
+_Row = tuple[str, int, int, int, int, int]
+"""A file as the file system tells it: name, mtime, size, device, inode and ctime."""
 
 _Folder = tuple[str, str, list[_Row]]
 """A folder with notes: its path, what their keys begin with, and the notes directly in it."""
@@ -455,7 +462,7 @@ def _files_of(listed: Sequence[_Listed]) -> tuple[tuple[ScannedFile, ...], list[
     remarks: list[str] = []
     seen: set[int | str] = set()
     for file in chain.from_iterable(one.files() for one in listed):
-        key, path, _, _, device, inode, _ = file
+        key, path, _, _, device, inode, *_ = file
         # Windows has no inode here; its paths then tell files apart.
         identity = device << 64 | inode if inode else os.path.normcase(path)
         if identity in seen:

@@ -132,6 +132,7 @@ def read_transcript(path: str) -> Transcript:
         hash=lines.hash.hexdigest(),
         mtime_ns=mtime_of(before),
         size=before.st_size,
+        ctime_ns=before.st_ctime_ns,
         reading=Reading(lines.is_utf8),
         settled=is_settled(before),
     )

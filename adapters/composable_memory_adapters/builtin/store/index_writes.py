@@ -32,15 +32,16 @@ UPDATE_CHUNK = """
 UPDATE {chunks} SET start_line = ?, end_line = ?, start_char = ?, text = ?, headings = ?, checksum = ?
 WHERE id = ?
 """
-FILE_STATES = "SELECT path, mtime, size, chunker, hash, source, is_utf8 FROM {files}"
+FILE_STATES = "SELECT path, mtime, size, chunker, hash, source, is_utf8, ctime FROM {files}"
 AMONG = " WHERE path IN (SELECT value FROM json_each(?))"
 REPLACE_FILE = """
 INSERT OR REPLACE INTO {files}
-  (hash, mtime, size, chunker, is_utf8, path, source, title, aliases, tags, type, day)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  (hash, mtime, size, ctime, chunker, is_utf8, path, source, title, aliases, tags, type, day)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 UPDATE_FILE = """
-UPDATE {files} SET hash = ?, mtime = ?, size = ?, chunker = ?, is_utf8 = ? WHERE path = ? AND source = ?
+UPDATE {files} SET hash = ?, mtime = ?, size = ?, ctime = ?, chunker = ?, is_utf8 = ?
+WHERE path = ? AND source = ?
 """
 FIELDS = "SELECT title, aliases, tags, type, day FROM {files} WHERE path = ? AND source = ?"
 CHUNKS_OF_FILE = "SELECT id FROM {chunks} WHERE path = ? AND source = ?"
@@ -262,6 +263,7 @@ class _Plan:
             draft.note.hash,
             draft.note.mtime_ns,
             draft.note.size,
+            draft.note.ctime_ns,
             draft.recipe,
             draft.note.reading,
             draft.key,

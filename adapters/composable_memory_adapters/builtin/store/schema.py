@@ -65,7 +65,7 @@ def _filled(files: str, chunks: str, keywords: str, words: str, template: str) -
     return template.format(files=files, chunks=chunks, keywords=keywords, words=words)
 
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 WITH_CHECKSUMS = 2
 """The first version whose vectors can be checked.
@@ -108,6 +108,7 @@ CREATE TABLE IF NOT EXISTS {files} (
   hash TEXT NOT NULL,          -- SHA-256 of the bytes
   mtime INTEGER NOT NULL,      -- nanoseconds
   size INTEGER NOT NULL,
+  ctime INTEGER NOT NULL DEFAULT 0, -- nanoseconds; 0 where it is not known
   chunker TEXT NOT NULL,       -- identity of the chunker that cut the file
   is_utf8 INTEGER NOT NULL DEFAULT 1,
   title TEXT NOT NULL DEFAULT '',   -- of its front matter, or its first heading of the first level
