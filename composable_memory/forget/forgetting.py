@@ -44,6 +44,8 @@ from composable_memory.learning.active_weights import RecentResults
 from composable_memory.learning.context import LearningContext
 from composable_memory.paths import MAIN_FILES, is_note
 from composable_memory.query.manager import ComposableMemoryManager
+from composable_memory.recall.retained_notes import ENTITY_PAGES
+from composable_memory.reflect.entity_pages import is_empty, without_counts
 from composable_memory.retain.note_file import NoteFile
 from composable_memory.retain.retained_lines import RETAIN_HEADING, RetainedLine, format_retained_line
 from composable_memory.supervision.file_lock import file_lock
@@ -309,6 +311,9 @@ async def _carry_out(memory: ForgettingScope, notes: Notes, journal: _Journal) -
         try:
             for path in await asyncio.to_thread(_paths_to_cut, notes, journal.lines):
                 await _cut(memory, notes, path, journal.lines, hashing)
+            for path, change in await asyncio.to_thread(lambda: [*_cores_that_count(notes, journal.lines)]):
+                async with NoteFile(memory.workspace_dir, path) as note:
+                    await note.change(change)
         except NoteNotWritten as error:  # despite the check before; the next opening resumes
             forgotten.pending = {error.path: str(error)}
             raise
@@ -375,7 +380,8 @@ async def _require_writable(memory: ForgettingScope, notes: Notes, lines: Sequen
     Raises:
         NoteNotWritten: a note cannot be changed.
     """
-    for path in await asyncio.to_thread(_paths_to_cut, notes, lines):
+    cores = await asyncio.to_thread(lambda: [path for path, _ in _cores_that_count(notes, lines)])
+    for path in dict.fromkeys([*await asyncio.to_thread(_paths_to_cut, notes, lines), *cores]):
         if transcript := notes.transcript(path):
             await asyncio.to_thread(blank_messages, path, transcript, ())
             continue
@@ -403,6 +409,8 @@ async def _cut(
         bare = text.removeprefix("\ufeff")
         found = target_lines.standing([*statements_of(bare)], path, lines, hashing)
         kept = without_lines(bare, [(one.start_line, one.end_line) for one in found])
+        if found and path.startswith(ENTITY_PAGES):
+            kept = without_counts(kept, path, [path])
         return text[: len(text) - len(bare)] + kept
 
     if transcript := notes.transcript(path):
@@ -412,8 +420,18 @@ async def _cut(
         return
     async with NoteFile(memory.workspace_dir, path, extra_paths=notes.extra_paths) as note:
         left = await note.change(change)
-        if left.strip() == RETAIN_HEADING and path not in MAIN_FILES:  # the heading was written by `remember`
+        is_ours = left.strip() == RETAIN_HEADING and path not in MAIN_FILES  # written by `remember`
+        if is_ours or (path.startswith(ENTITY_PAGES) and is_empty(left)):
             await note.remove(left)
+
+
+def _cores_that_count(notes: Notes, lines: Sequence[Marked]) -> Iterator[tuple[str, Callable[[str], str]]]:
+    """Yield the main files that count lines of the entity pages to be cut, and how to change them."""
+    pages = {line.path for line in lines if line.path.startswith(ENTITY_PAGES)}
+    for path in MAIN_FILES if pages else ():
+        change = partial(without_counts, page=path, changed=pages)
+        if change(text := notes.text(path)) != text:
+            yield path, change
 
 
 async def _erase(memory: ForgettingScope, wanted: Forgetting) -> list[Holding]:

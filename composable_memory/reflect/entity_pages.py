@@ -6,15 +6,18 @@ matches: then it is theirs and stays as it is, and nothing is written for its ke
 """
 
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import field
 from hashlib import sha256
 from typing import NamedTuple
+from urllib.parse import quote
 
 from composable_memory.markdown_lines import CodeReader, heading_in
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 CHECK_CHARS = 4
+COUNTS = "about"
+"""The key of the line that counts what is retained about an entity, on its page."""
 
 _ITEM = re.compile(r"\s*[-*+]\s+\S")
 _KEY = re.compile(rf"([A-Za-z0-9-]+)-([0-9a-f]{{{CHECK_CHARS}}})")
@@ -104,6 +107,26 @@ def own_lines(page: str) -> dict[str, str]:
     """Return the unchanged lines of ours in a page, by key."""
     found = map(_own_line, page.split("\n"))
     return {one.key: one.body for one in found if one and one.is_intact}
+
+
+def without_counts(text: str, page: str, changed: Collection[str]) -> str:
+    """Remove our lines that count what is on pages that have changed; the next reflection adds them again."""
+    links = [f"]({quote(one)}): " for one in changed]
+
+    def is_outdated(line: str) -> bool:
+        found = _own_line(line)
+        if found is None or not found.is_intact:
+            return False
+        return (found.key == COUNTS and page in changed) or any(one in found.body for one in links)
+
+    return "\n".join(line for line in text.split("\n") if not is_outdated(line))
+
+
+def is_empty(text: str) -> bool:
+    """Return whether a page has nothing but our front matter and headings."""
+    head, _, rest = text.replace("\r\n", "\n").partition("\n---\n")
+    is_ours = head.startswith("---\ntype: ") and head.count("\n") == 1
+    return is_ours and all(not line.strip() or line.startswith("#") for line in rest.split("\n"))
 
 
 def derive_key(prefix: str, *parts: str) -> str:

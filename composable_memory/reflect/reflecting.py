@@ -22,7 +22,14 @@ from composable_memory.query.filters import may_pass, parse_since
 from composable_memory.recall.name_matching import folded
 from composable_memory.recall.recalling import ends_of_lines, facts_if_any
 from composable_memory.recall.retained_notes import ENTITY_PAGES, KnownLine, Note
-from composable_memory.reflect.entity_pages import Entry, Page, derive_key, revise_page
+from composable_memory.reflect.entity_pages import (
+    COUNTS,
+    Entry,
+    Page,
+    derive_key,
+    is_empty,
+    revise_page,
+)
 from composable_memory.reflect.opinions import key_of, opinions_of
 from composable_memory.reflect.report import Opinion, PageChange, Reflection
 from composable_memory.reflect.summaries import add_summaries
@@ -205,7 +212,7 @@ def _plan_entity(
 ) -> None:
     page, path = _entity_page(pages, name), _entity_path(name)
     is_fresh = any(line.source in recent for line in lines)
-    page.add(Entry(key="about", section="About", text=_count_line(name, lines, names)), is_fresh=is_fresh)
+    page.add(Entry(key=COUNTS, section="About", text=_count_line(name, lines, names)), is_fresh=is_fresh)
     for line in lines:
         if section := _SECTIONS.get(line.line.type):
             entry = Entry(key=key_of(line), section=section, text=f"{line.line.text} {_link(line, path)}")
@@ -278,18 +285,11 @@ def _changes(plan: _Plan, texts: Mapping[str, str]) -> tuple[PageChange, ...]:
         if path in texts:
             entries = [entry for key, entry in page.entries.items() if key in page.fresh]
             after = revise_page(texts[path], entries, page.entries.keys(), head=page.head)
-            if _is_empty(after):
+            if is_empty(after):
                 after = ""
             if after != texts[path]:
                 changes.append(PageChange(path=path, before=texts[path], after=after))
     return tuple(changes)
-
-
-def _is_empty(text: str) -> bool:
-    """Return whether a page has nothing but our front matter and headings."""
-    head, _, rest = text.replace("\r\n", "\n").partition("\n---\n")
-    is_ours = head.startswith("---\ntype: ") and head.count("\n") == 1
-    return is_ours and all(not line.strip() or line.startswith("#") for line in rest.split("\n"))
 
 
 def _texts_of(workspace: Path, paths: Iterable[str]) -> tuple[dict[str, str], tuple[Degradation, ...]]:

@@ -263,6 +263,28 @@ async def test_a_section_of_the_core_names_the_surest_opinions_and_the_pages(
     assert (await memory.reflect(core=True, now=NOW)).pages == ()
 
 
+async def test_nothing_in_the_pages_counts_a_line_that_was_forgotten(memory: Memory, vault: Path) -> None:
+    (vault / "MEMORY.md").write_text("# Core\n\nMine.\n", encoding="utf-8")
+    await applied(memory, core=True)
+    page = vault / "bank" / "entities" / "Ellen Smith.md"
+    page.write_text(f"{page.read_text('utf-8')}\nMy own line.\n", encoding="utf-8")
+    assert "with Peter (1)" in page.read_text("utf-8")
+
+    report = await memory.forget(await memory.plan_forgetting("^aa"))
+
+    assert report.is_done
+    assert not (vault / "bank" / "entities" / "Peter.md").exists()
+    left = page.read_text("utf-8")
+    assert "Lives in Porto" in left
+    assert "My own line." in left
+    assert "Peter" not in left
+    assert "retained" not in left + (vault / "MEMORY.md").read_text("utf-8")
+    assert "Mine." in (vault / "MEMORY.md").read_text("utf-8")
+    await applied(memory, core=True)
+    assert "3 retained" in page.read_text("utf-8")
+    assert "3 retained" in (vault / "MEMORY.md").read_text("utf-8")
+
+
 # --- with a language model ----------------------------------------------------------------------------------
 
 
