@@ -110,8 +110,8 @@ class BackendTimeout(BackendError, TimeoutError):
         super().__init__(
             backend_id,
             operation,
-            f"no answer after {elapsed_s:.2f} s (limit {limit_s:g} s); "
-            "raise its timeoutMs or look at its health",
+            f"no answer after {elapsed_s:.2f} s (limit {limit_s:g} s); raise its timeout_ms or check its "
+            f"health",
         )
         self.limit_s = limit_s
         self.elapsed_s = elapsed_s
@@ -141,7 +141,7 @@ class UnsupportedOperation(BackendError):
 
     def __init__(self, backend_id: str, operation: str) -> None:
         super().__init__(
-            backend_id, operation, "it does not offer this; `cmem backends list` shows what it does"
+            backend_id, operation, "it does not support this; `cmem backends list` shows what it supports"
         )
 
 
@@ -167,7 +167,9 @@ class EmbeddingPending(EmbeddingError):
     """A provider has accepted the texts and will have their vectors later."""
 
     def __init__(self, provider: str, model: str, job: str) -> None:
-        super().__init__(provider, model, f"job {job} is not finished; `cmem index` fetches it when it is")
+        super().__init__(
+            provider, model, f"job {job} is not finished; `cmem index` fetches the result once it is"
+        )
         self.job = job
 
 
@@ -199,7 +201,7 @@ class IndexTooNew(IndexProblem):
     def __init__(self, db_path: Path, *, found: int, supported: int) -> None:
         super().__init__(
             db_path,
-            f"its format is {found}, this version reads up to {supported}; "
+            f"its format is {found}, but this version reads only up to {supported}; "
             "upgrade composable-memory or use another state folder",
         )
         self.found = found
@@ -212,8 +214,8 @@ class IndexDamaged(IndexProblem):
     def __init__(self, db_path: Path, problem: str) -> None:
         super().__init__(
             db_path,
-            f"{problem}; your notes are untouched: `cmem index` mends it or builds a new one"
-            " (with `--force`, if it may be another program's file)",
+            f"{problem}; your notes are untouched: `cmem index` repairs it or builds a new one (add "
+            f"`--force` if it may be another program's file)",
         )
         self.problem = problem
 

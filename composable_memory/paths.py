@@ -20,7 +20,7 @@ from composable_memory.errors import MemoryPathError
 UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 FEW_OTHERS = 8
 """Any text may have this many bytes that are not UTF-8; beyond that, at least half of it must be readable."""
-NO_TEXT = "no text in UTF-8, UTF-16 or Windows-1252"
+NO_TEXT = "not text in UTF-8, UTF-16 or Windows-1252"
 _UNKNOWN_TO_WINDOWS = (0x81, 0x8D, 0x8F, 0x90, 0x9D)
 _WESTERN = {
     0xDC00 + byte: bytes([byte]).decode("latin-1" if byte in _UNKNOWN_TO_WINDOWS else "cp1252")
@@ -65,8 +65,8 @@ TOOL_FOLDERS = frozenset(
 """Folders of tools, in which nobody keeps notes."""
 
 NOTES = (
-    "MEMORY.md, those in memory/ and bank/, and what memory.builtin.extra_paths names; where there is none of"
-    f" them, all of the folder: files that end in {', '.join(sorted(NOTE_SUFFIXES))}"
+    "MEMORY.md, those in memory/ and bank/, and what memory.builtin.extra_paths names; if there are none "
+    f"of these, the whole folder: files ending in {', '.join(sorted(NOTE_SUFFIXES))}"
 )
 """What counts as a note, for messages."""
 
@@ -251,16 +251,16 @@ def _place(text: str, root: Path, real: Mapping[Path, Path]) -> Path:
 
 def _problem_with_place(target: Path, root: Path, extras: Sequence[Path], suffixes: Set[str]) -> str | None:
     if not _is_covered(target, root, extras):
-        return "it lies outside the memory folders"
+        return "it is outside the memory folders"
     if not is_note(target.name, suffixes):
         return f"only notes ({', '.join(sorted(suffixes))}) can be read"
     if any(extra.is_symlink() for extra in extras if target.is_relative_to(extra)):
-        return "the extra path that holds it is a symbolic link"
+        return "it is in an extra path that is a symbolic link"
     try:
         is_real = Path(os.path.realpath(target)) == target
     except OSError as error:  # a link is being changed
-        return f"it cannot be looked at ({error.strerror})"
-    return None if is_real else "a symbolic link lies on the way to it"
+        return f"it cannot be accessed ({error.strerror})"
+    return None if is_real else "there is a symbolic link in its path"
 
 
 def _is_covered(target: Path, root: Path, extras: Sequence[Path]) -> bool:
@@ -280,7 +280,7 @@ def problem_with_file(target: Path) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        return f"it cannot be looked at ({error.strerror})"
+        return f"it cannot be accessed ({error.strerror})"
     if stat.S_ISLNK(mode):
         return "it is a symbolic link"
     if stat.S_ISDIR(mode):
@@ -334,7 +334,9 @@ def _open_real(path: str) -> int:
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENOTDIR):
             raise
-        raise FileNotFoundError(errno.ENOENT, "a symbolic link or a file lies on the way", path) from error
+        raise FileNotFoundError(
+            errno.ENOENT, "there is a symbolic link or a file in its path", path
+        ) from error
 
 
 def _open_and_ask(path: str) -> int | None:

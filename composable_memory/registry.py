@@ -156,7 +156,7 @@ class Registry:
         found = self.kinds.of(kind) or self.backends.of(kind)
         if found is None:
             known = ", ".join([*self.kinds.ids, *self.backends.ids])
-            problem = f"no installed package offers the kind {kind!r}; there are {known}"
+            problem = f"no installed package provides the kind {kind!r}; known kinds: {known}"
             return Found(id=id_, origin="the settings", problem=problem)
         # The kind itself already lists the stored data of all its sections.
         spec = found.spec and replace(found.spec, id=id_, kept=lambda _state_dir: ())
@@ -238,7 +238,7 @@ def _inspect(kind: type[SpecT], id_: str, origin: str, spec: object) -> Found[Sp
     if not isinstance(spec, kind):
         problem = f"expected a {kind.__name__}, found a {type(spec).__name__}"
     elif spec.id != id_:
-        problem = f"the entry point is called {id_!r}, its spec {spec.id!r}"
+        problem = f"the entry point is named {id_!r}, but its spec {spec.id!r}"
     else:
         return Found(id=id_, origin=origin, spec=spec, missing=spec.missing())
     return Found(id=id_, origin=origin, problem=problem)
@@ -255,7 +255,7 @@ def find_extractor(name: str) -> EntryPoint:
         if entry.name == name:
             return entry
     names = ", ".join(sorted(entry.name for entry in installed)) or "none"
-    raise ConfigError("extractor", f"no installed package offers {name!r}; offered are {names}")
+    raise ConfigError("extractor", f"no installed package provides {name!r}; installed: {names}")
 
 
 def load_extractor(name: str = "heuristic") -> EntityExtractor:

@@ -100,7 +100,7 @@ class HttpClient:
             async with asyncio.timeout(limit_s):
                 return await self._follow(request, reader)
         except TimeoutError:
-            failure = HttpFailure(FailureKind.SLOW, f"gave no whole answer within {limit_s:g} s")
+            failure = HttpFailure(FailureKind.SLOW, f"did not answer in full within {limit_s:g} s")
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             failure = HttpFailure(FailureKind.UNREACHABLE, "cannot be reached", detail=str(error))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -124,7 +124,7 @@ class HttpClient:
 
         for _ in range(self._max_redirects + 1):
             if self._client.is_closed:
-                raise HttpFailure(FailureKind.CLOSED, "is no longer asked")
+                raise HttpFailure(FailureKind.CLOSED, "is closed")
             async with self._client.stream(
                 request.method,
                 url,

@@ -76,7 +76,7 @@ DEFECT = "SQLite refused a statement; this is a defect, please report it"
 def translate(path: Path, error: apsw.Error) -> ComposableMemoryError:
     """Return what `error` of SQLite means for the file at `path`, with what to do about it."""
     if isinstance(error, DAMAGED):
-        return IndexDamaged(path, f"it is not a sound database ({error})")
+        return IndexDamaged(path, f"it is not a valid database ({error})")
     advice = next((text for kind, text in ADVICE.items() if isinstance(error, kind)), DEFECT)
     return IndexProblem(path, f"{advice} ({error})")
 
@@ -266,7 +266,7 @@ class SqliteFile:
         # Work may read other files as well, and no disk can be told to give up.
         await asyncio.wait({self._ended}, timeout=self._close_timeout_s)
         if not self._ended.done():
-            problem = f"it was not closed within {self._close_timeout_s:g} s: a disk does not answer"
+            problem = f"it was not closed within {self._close_timeout_s:g} s: the disk does not respond"
             raise IndexProblem(self.path, problem)
         self._ended.result()
 
@@ -411,7 +411,7 @@ class _Lane:
         except apsw.Error as cause:
             raise (self._closed() if self._drops_queued else translate(self._path, cause)) from cause
         except (UnicodeDecodeError, Unreadable) as cause:  # SQLite's own checks do not look into texts
-            raise IndexDamaged(self._path, f"it holds what nobody wrote there ({cause})") from cause
+            raise IndexDamaged(self._path, f"it contains data that was never written ({cause})") from cause
         except OSError as cause:
             raise IndexProblem(self._path, f"{NO_FOLDER} ({cause})") from cause
         except StopIteration as cause:  # a future cannot carry it

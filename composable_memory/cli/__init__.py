@@ -42,14 +42,15 @@ def main() -> None:
 
     prepare_streams()
     if (limit := _open_files_limit()) < LEAST_OPEN_FILES:
-        error(f"this process may open {limit} files only; allow it {LEAST_OPEN_FILES} (`ulimit -n`)")
+        error(f"this process may open only {limit} files; allow {LEAST_OPEN_FILES} (`ulimit -n`)")
         sys.exit(1)
     for argument in sys.argv[1:]:
         if not _is_text(argument) and not os.path.lexists(
             argument.rpartition("=")[2]
         ):  # a file may be called so
             error(
-                f"the argument {argument!r} is no text in the encoding {sys.getfilesystemencoding()}; {FIX}"
+                f"the argument {argument!r} is not valid text in the encoding "
+                f"{sys.getfilesystemencoding()}; {FIX}"
             )
             sys.exit(2)
     try:

@@ -41,7 +41,7 @@ async def advise(
         bool,
         typer.Option(
             "--llm",
-            help="Ask the language model set in memory.feedback.llm, whatever memory.feedback.advisor is.",
+            help="Ask the language model of memory.feedback.llm, regardless of memory.feedback.advisor.",
         ),
     ] = False,
     apply_: Annotated[bool, typer.Option("--apply", help="Adopt the advice unless a check objects.")] = False,
@@ -50,7 +50,7 @@ async def advise(
 ) -> ExitCode:
     """Propose better weights from judged searches, with their expected gain.
 
-    The gain is measured by a replay, whoever advises. Without --apply nothing changes.
+    The gain is measured by replay, whichever advisor is used. Without --apply nothing changes.
     """
     start = parse_time(since, "--since")
     async with opened_learning(target) as learning:
@@ -67,7 +67,7 @@ async def advise(
         warn(f"hint: no judged queries yet: {HOW_TO_JUDGE}")
     warn_if_set_aside(report)
     if apply_ and (refusal := _refusal(advice)):
-        error(f"the weights stay as they are: {refusal}")
+        error(f"the weights are unchanged: {refusal}")
         return ExitCode.FAILED
     return ExitCode.FINE
 
@@ -132,9 +132,9 @@ def print_advice(advice: Advice, applied: str | None = None) -> None:
             print_line(f"Note: {one_line(text)}", dim=True)
     print_line()
     if applied:
-        print_line(f"Adopted as {applied}; `cmem weights rollback` takes it back.", bold=True)
+        print_line(f"Adopted as {applied}; `cmem weights rollback` undoes it.", bold=True)
     elif advice.is_allowed:
-        print_line("Nothing speaks against it; the same command with --apply adopts it.", bold=True)
+        print_line("No check objects; add --apply to adopt it.", bold=True)
     else:
         print_line("Against it:", bold=True)
         for objection in advice.objections:
@@ -156,10 +156,10 @@ def _print_weights(proposal: Proposal) -> None:
 
 
 def _print_gain(proposal: Proposal) -> None:
-    unknown = "unknown, for too few judged queries can be replayed"
+    unknown = "unknown: too few judged queries can be replayed"
     print_line(f"Expected gain in nDCG: {format_gain(proposal.gain) if proposal.gain else unknown}")
     for kind, one in sorted(proposal.gain_by_intent.items()):
         print_line(f"  {kind} questions: {format_gain(one)}")
     if proposal.destination is not None and proposal.destination_gain is not None:
         way = format_weights(proposal.destination.weights)
-        print_line(f"All of the way, to {way}: {format_gain(proposal.destination_gain)}")
+        print_line(f"All the way to {way}: {format_gain(proposal.destination_gain)}")

@@ -39,13 +39,13 @@ MOST_RAW = 4_000
 """Characters of a raw answer that are shown."""
 
 app = typer.Typer()
-backends = typer.Typer(help="Inspect the backends, and add one.", no_args_is_help=True)
+backends = typer.Typer(help="List backends, test one, or add one.", no_args_is_help=True)
 app.add_typer(backends, name="backends")
 
 
 @command(backends, "list")
 async def backends_list(target: Target, *, as_json: AsJson = False) -> None:
-    """List all known backends: their origin, what they can do, and what they lack."""
+    """List all known backends: where they come from, what they can do, and what is missing."""
     registry = await asyncio.to_thread(discover_backends)
     loaded = await asyncio.to_thread(settings_of, target, registry)
     registry = await asyncio.to_thread(registry.with_kinds, loaded.settings.memory.kinds)
@@ -65,7 +65,7 @@ def _known_backends(loaded: LoadedSettings, registry: Registry) -> list[dict[str
     sections = loaded.settings.memory.sections
     listed = [_backend_document(one, loaded) for one in registry.backends]
     enabled = {name for name, section in sections.items() if section.enabled}
-    problem = "it is enabled in the settings and no installed package provides it"
+    problem = "it is enabled in the settings, but no installed package provides it"
     return listed + [
         document(id=name, origin="the settings", enabled=True, capabilities=(), problem=problem)
         for name in sorted(enabled - {one["id"] for one in listed})
@@ -140,11 +140,11 @@ def _print_backend(one: Mapping[str, Any]) -> None:
 async def backends_test(
     target: Target,
     backend_id: Annotated[str, typer.Argument(metavar="ID", help="The backend to ask.")],
-    query: Annotated[str, typer.Argument(metavar="QUESTION", help="What to ask it.")],
+    query: Annotated[str, typer.Argument(metavar="QUESTION", help="The question to ask it.")],
     *,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Ask one backend: its raw answer, what is read from it, how long it took, and what was dropped."""
+    """Query one backend: its raw answer, what is read from it, how long it took, and what was dropped."""
     async with target.open() as memory:
         if lost := _why_lost(memory, backend_id):
             error(lost)
@@ -178,42 +178,45 @@ async def backends_test(
 )
 async def backends_add(
     target: Target,
-    backend_id: Annotated[str, typer.Argument(metavar="ID", help="A name of your choice for it.")],
+    backend_id: Annotated[str, typer.Argument(metavar="ID", help="The name you give it.")],
     *,
-    kind: Annotated[Literal["mcp", "http"], typer.Option("--kind", help="What it is.")] = "mcp",
+    kind: Annotated[Literal["mcp", "http"], typer.Option("--kind", help="Its kind.")] = "mcp",
     start: Annotated[
-        str | None, typer.Option("--command", metavar="COMMAND", help="What starts the server.")
+        str | None, typer.Option("--command", metavar="COMMAND", help="The command that starts the server.")
     ] = None,
-    url: Annotated[str | None, typer.Option("--url", metavar="URL", help="Where it answers.")] = None,
+    url: Annotated[str | None, typer.Option("--url", metavar="URL", help="Its address.")] = None,
     preset: Annotated[
-        str | None, typer.Option("--preset", metavar="NAME", help="A memory whose settings are known.")
+        str | None, typer.Option("--preset", metavar="NAME", help="Use the known settings of this memory.")
     ] = None,
     env: Annotated[
         list[str] | None,
         typer.Option(
             "--env",
             metavar="NAME=VARIABLE",
-            help="A variable of the server, or a header, and your variable that holds its value; repeatable.",
+            help="A variable or header of the server, and the environment variable that holds its value; "
+            "repeatable.",
         ),
     ] = None,
     more: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=JSON", help="Another key of its section; repeatable."),
+        typer.Option("--set", metavar="KEY=JSON", help="Another key for its section; repeatable."),
     ] = None,
     question: Annotated[
         str | None,
-        typer.Option("--question", metavar="TEXT", help="What to try it with; unset, you are asked."),
+        typer.Option(
+            "--question", metavar="TEXT", help="The question to try it with; if unset, you are asked for one."
+        ),
     ] = None,
     all_workspaces: Annotated[
-        bool, typer.Option("--all-workspaces", help="Enter it for all your workspaces, not for this one.")
+        bool, typer.Option("--all-workspaces", help="Add it for all your workspaces, not just this one.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Add a foreign memory: ask it a question, show what is found, and enter it in your own settings file.
+    """Add an external memory: ask it a question, show what it finds, and add it to your own settings file.
 
-    What has to be known of it, such as which of its tools searches, is found out where no preset says it.
-    It is entered for the workspace alone, and everything else in the file stays as it is. `--env` names
+    If no preset fits, the rest, such as which of its tools searches, is detected.
+    It is added for this workspace only, and the rest of the file stays as it is. `--env` takes the names of
     variables, never values.
     """
     variables = dict(_pair(one, "--env") for one in env or ())
@@ -231,7 +234,7 @@ async def backends_add(
     )  # what cannot be is told first
     if question is None and as_json:
         raise typer.BadParameter("--json needs a --question")
-    question = question or typer.prompt("A question that it can answer", err=True)
+    question = question or typer.prompt("A question it can answer", err=True)
     trial = await _tried(target, backend_id, section, question)
     if not (isinstance(trial, str) or trial.response.results or preset or "ask_by" in section):
         by_words = await _tried(target, backend_id, {**section, "ask_by": "words"}, question)
@@ -266,7 +269,7 @@ async def backends_add(
         advice = "correct what failed" if response.degraded else "ask another question"
         error(f"{backend_id}: nothing was found, so it is not added; {advice}")
     elif after is None:
-        warn(f"{file} cannot be changed without a risk for what is in it; enter these lines yourself")
+        warn(f"{file} cannot be changed safely; add these lines yourself")
     return ExitCode.FAILED if after is None else ExitCode.FINE
 
 
@@ -295,7 +298,7 @@ async def _tried(
 def _pair(text: str, option: str) -> tuple[str, str]:
     name, mark, value = text.partition("=")
     if not (name and mark and value):
-        raise typer.BadParameter(f"{option} takes a name and a value with = between, not {text!r}")
+        raise typer.BadParameter(f"{option} takes NAME=VALUE, not {text!r}")
     return name, value
 
 

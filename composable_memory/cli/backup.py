@@ -38,7 +38,7 @@ async def backup(
 ) -> None:
     """Back up what cannot be rebuilt: judgements, weights, golden answers, facts and settings.
 
-    Facts are backed up even if the settings do not enable the graph now.
+    Facts are backed up even if the graph is not enabled now.
     """
     found = await runtime.back_up(target.workspace, folder, state_dir=target.state_dir, environ=os.environ)
     _print_report(found, f"Backed up to {found.folder}:", as_json=as_json)
@@ -64,7 +64,7 @@ async def restore(
     )
     _print_report(found, f"Restored from {found.folder}:", as_json=as_json)
     for backend_id, key in found.not_enabled.items():
-        warn(f"hint: {backend_id}: restored, and not asked until you enable it: set {key} to true")
+        warn(f"hint: {backend_id}: restored, but not asked until you enable it: set {key} to true")
 
 
 def _print_report(found: BackupReport, headline: str, *, as_json: bool) -> None:
@@ -107,21 +107,22 @@ async def export(
 @command(app, "import", epilog="Example: cmem import chatgpt ~/Downloads/chatgpt.zip --dry-run")
 async def import_(
     target: Target,
-    origin: Annotated[Origin, typer.Argument(help="What the export comes from.")],
+    origin: Annotated[Origin, typer.Argument(help="The program that wrote the export.")],
     export: Annotated[
-        Path, typer.Argument(metavar="FILE_OR_DIR", exists=True, help="The export; a ZIP is read as it is.")
+        Path,
+        typer.Argument(metavar="FILE_OR_DIR", exists=True, help="The export; a ZIP need not be unpacked."),
     ],
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be imported.")] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Have conversations searched, without asking.")
+        bool, typer.Option("--yes", "-y", help="Turn on searching conversations, without asking.")
     ] = False,
     strict: Strict = False,
     as_json: AsJson = False,
 ) -> ExitCode:
     """Import what another memory has exported, as notes and transcripts.
 
-    Where conversations are not searched yet, asks whether to search them, and enters that in your settings.
+    If conversations are not searched yet, asks whether to search them and saves your answer in your settings.
     """
     async with target.open() as memory:
         done = await import_export(memory, origin, export, dry_run=dry_run)
@@ -135,14 +136,18 @@ async def import_(
         print_line(f"{'Would import' if dry_run else 'Imported'} from {origin}: {counts or 'nothing'}.")
         for example in done.examples:
             print_line(f"  {one_line(example, 110)}", dim=True)
-    conflicts = [f"conflict: {one}: changed here and there; it stays as it is here" for one in done.conflicts]
+    conflicts = [
+        f"conflict: {one}: changed both here and in the export; this copy is kept" for one in done.conflicts
+    ]
     problems = [f"left out: {one}" for one in done.problems[:MOST_TOLD]]
     if more := len(done.problems) - len(problems):
         problems.append(f"left out: {more} more; --json names them")
     hint = f"set `memory.builtin.sources: [memory, sessions]` in {user_config_path(os.environ)}"
     hints = [] if is_searched else [f"hint: to have the conversations searched, {hint}"]
     if not (done.found or problems):
-        hints.append(f"hint: none of its files has a name that an export of {origin} has; see docs/moving.md")
+        hints.append(
+            f"hint: none of its files is named like a file in an export of {origin}; see docs/moving.md"
+        )
     for line in (*problems, *conflicts, *hints):
         warn(line)
     if not done.found:

@@ -106,12 +106,12 @@ def weight_charts(
     tables = [(start, base), *((change.at, change.table or base) for change in changes)]
     own = {kind for _, table in tables for kind in table.by_intent}
     marks = tuple(Mark(at=one.at, text=one.version or SETTINGS) for one in changes if one.at >= start)
-    note = "" if changes else "The weights were never changed: these are those of the settings."
+    note = "" if changes else "The weights have never been changed: these come from the settings."
     for kind in (None, *(kind for kind in IntentKind if kind in own)):
         of_whom = "all questions" if kind is None else f"{kind} questions"
         yield Chart(
             title=f"Weights for {of_whom}",
-            unit="the heaviest as 1",
+            unit="heaviest = 1",
             course="steps",
             start=start,
             end=now,
@@ -141,7 +141,7 @@ def quality_chart(days: Sequence[BackendDay], *, start: datetime, now: datetime)
         start=start,
         end=now,
         series=tuple(Series(name=name, points=tuple(found)) for name, found in points.items()),
-        note="" if points else "Nothing was judged in this time: run `cmem feedback evaluate`.",
+        note="" if points else "Nothing was judged in this period: run `cmem feedback evaluate`.",
     )
 
 

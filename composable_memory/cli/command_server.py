@@ -185,16 +185,16 @@ class CommandServer:
             Declined: it might not.
         """
         if client.installation != self._installation:
-            raise Declined("the client is of another installation")
+            raise Declined("the client is from another installation")
         if await asyncio.to_thread(_state_of_code, self._code) != self._code:
-            raise Declined("the program was replaced since the server started; restart it")
+            raise Declined("the program has been replaced since the server started; restart the server")
         for name in sorted({*client.environ, *os.environ}):
             is_for_all = name in FOR_ALL or name.startswith(FOR_ALL_TOO) or name.lower().endswith("_proxy")
             if is_for_all and client.environ.get(name) != os.environ.get(name):
-                raise Declined(f"the variable {name} is another one than that of the server")
+                raise Declined(f"the variable {name} differs from the server's")
         for name in (CONFIG_VARIABLE, STATE_VARIABLE):
             if client.environ.get(name, "")[:1] not in ("", "/", "~"):
-                raise Declined(f"the variable {name} is a path from where the client is")
+                raise Declined(f"the variable {name} is a path relative to the client's folder")
 
     async def _run(self, client: Client) -> int:
         """Run a command and return its exit code.

@@ -11,17 +11,20 @@ COMMANDS = {
     "search": ("search", "Search all memories and show the best passages."),
     "pack": ("pack", "Combine the best notes and facts into one text, with their sources."),
     "get": ("get", "Show a memory file, or some of its lines."),
-    "explain": ("explain", "Say in words how a search came to its answer."),
-    "recall": ("recall", "Show what is known of somebody, or of a time."),
-    "reflect": ("recall", "Propose pages on facts, opinions and entities from what the notes retain."),
+    "explain": ("explain", "Explain in words how a search arrived at its answer."),
+    "recall": ("recall", "Show what is known about somebody or something, or about a time."),
+    "reflect": (
+        "recall",
+        "Propose pages on facts, opinions and entities from the lines retained in the notes.",
+    ),
     "ingest": ("ingest", "Extract facts from notes or a text and store them."),
     "remember": ("remember", "Write a fact, an experience or an opinion into the note of the day."),
-    "forget": ("remember", "Forget lines of notes or what was said, with all that any store holds of them."),
+    "forget": ("remember", "Forget lines of notes or messages, and everything any store holds about them."),
     "status": ("status", "Show the status of the memory and of each backend."),
     "watch": ("watch", "Keep running and update the index as notes change."),
     "serve": (
         "serve",
-        "Keep a workspace ready: watch it, and answer `search`, `get`, `recall` and the like at once.",
+        "Keep a workspace ready: watch its notes, and answer `search`, `get`, `recall` and others faster.",
     ),
     "backup": (
         "backup",
@@ -30,34 +33,37 @@ COMMANDS = {
     "restore": ("backup", "Restore a backup into this workspace or another."),
     "export": ("backup", "Export notes, facts, judgements and weights for other programs to read."),
     "import": ("backup", "Import what another memory has exported, as notes and transcripts."),
-    "hook": ("hook", "Answer a hook of an agent: a recap, what is known of a prompt, a memory flush."),
+    "hook": (
+        "hook",
+        "Answer an agent's hook: with a recap, what is known about a prompt, or a memory flush.",
+    ),
     "mcp": ("mcp", "Serve the memory to agents as an MCP server, on stdin and stdout or over HTTP."),
     "demo": ("demo", "Index a sample workspace, ask it a few questions, and trace one answer."),
     "workspace": (
         "workspaces",
-        "List known workspaces, clean up, and reconnect one whose folder was replaced.",
+        "List known workspaces, clean up, or reconnect one whose folder was replaced.",
     ),
     "connect": (
         "connect",
-        "Connect an agent to this memory: enter its MCP server and hooks in the agent's configuration.",
+        "Connect an agent to this memory: add the MCP server and hooks to the agent's configuration.",
     ),
     "trust": (
         "trust",
-        "Show what a workspace's settings file asks for beyond what is harmless, and allow it.",
+        "Show what a workspace's settings file asks for that needs your consent, and allow it.",
     ),
     "logs": ("logs", "Read the operations log: what happened, when, and in which trace."),
-    "backends": ("backends", "Inspect the backends, and add one."),
+    "backends": ("backends", "List backends, test one, or add one."),
     "embedders": ("status", "Inspect the embedding providers."),
     "config": ("status", "Inspect the settings."),
     "feedback": (
         "feedback",
-        "Rate results or have a model rate them, and see how good each backend is.",
+        "Rate results, have a model rate them, and see how good each backend is.",
     ),
     "weights": ("weights", "Show, set and roll back the weights of the backends."),
     "advise": ("advise", "Propose better weights from judged searches, with their expected gain."),
     "replay": (
         "replay",
-        "Rank logged queries again from the log and show what a ranking change would do.",
+        "Rank logged queries again and show what a change of ranking would do.",
     ),
     "gate": (
         "replay",
@@ -69,7 +75,7 @@ COMMANDS = {
     ),
     "experiment": (
         "experiment",
-        "Compare two weight tables on live queries by which results get used.",
+        "Compare two weight tables on live queries, by which results get used.",
     ),
 }
 """For each command its module in this package and its line in `cmem --help`, in the order of the help."""
@@ -104,11 +110,11 @@ def _print_version(wanted: bool) -> None:
 app = typer.Typer(
     name="cmem",
     cls=_Commands,
-    help="Ask all memories of an agent at once: one ranked, cited and traced answer.",
+    help="Search all of an agent's memories at once: one ranked, cited and traced answer.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 fine, 1 failed, 2 bad usage, 3 degraded when --strict asks.",
+    epilog="Exit codes: 0 success, 1 failure, 2 bad usage, 3 degraded (with --strict).",
 )
 
 

@@ -41,30 +41,31 @@ async def connect(
     client_name: Annotated[str, typer.Argument(metavar="CLIENT", help=f"One of {', '.join(NAMES)}.")],
     *,
     scope: Annotated[
-        Scope, typer.Option("--scope", help="For all your projects, or for the one in the current folder.")
+        Scope,
+        typer.Option("--scope", help="For all your projects, or only for the one in the current folder."),
     ] = "user",
     hooks: Annotated[
-        bool, typer.Option("--hooks/--no-hooks", help="Also enter the hooks that this client has.")
+        bool, typer.Option("--hooks/--no-hooks", help="Also add hooks, where the client has them.")
     ] = True,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")
+        bool, typer.Option("--dry-run", help="Show what would change, without changing it.")
     ] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Take out what was entered.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Remove what was added.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Connect an agent to this memory: enter its MCP server and hooks in the agent's configuration.
+    """Connect an agent to this memory: add the MCP server and hooks to the agent's configuration.
 
-    Shows what changes in which file and asks before it writes. Everything else in the files stays as it is.
+    Shows each change and asks before writing. Everything else in the files stays as it is.
     """
     if client_name not in NAMES:
-        raise typer.BadParameter(f"unknown client {client_name!r}; known are {', '.join(NAMES)}")
+        raise typer.BadParameter(f"unknown client {client_name!r}; known clients: {', '.join(NAMES)}")
     workspace = await asyncio.to_thread(existing_folder, target.workspace)
     options = ["--workspace", str(workspace)]
     if target.state_dir is not None:
         options += ["--state-dir", str(await asyncio.to_thread(make_state_folder, target.state_dir))]
     if not undo and not await asyncio.to_thread(has_memory_files, workspace):
-        warn(f"note: {workspace} has neither MEMORY.md nor memory/; is it the folder with the notes?")
+        warn(f"note: {workspace} has neither MEMORY.md nor memory/; is it the folder with your notes?")
     words = running_command(sys.argv[0], Path(sys.prefix), os.environ)
     if importlib.util.find_spec("mcp") is None:
         warn("note: the MCP server needs an extra: pip install 'composable-memory[mcp]'")
@@ -95,8 +96,8 @@ async def connect(
         print_json(_document(client_name, scope, edits, copies, is_done=is_done))
     elif is_done:
         for copy in copies:
-            print_line(f"As it was before: {copy}", dim=True)
-        print_line(f"Taken out of {client.title}." if undo else f"{client.title} is connected. {client.hint}")
+            print_line(f"Backup of the old file: {copy}", dim=True)
+        print_line(f"Removed from {client.title}." if undo else f"{client.title} is connected. {client.hint}")
 
 
 async def _plan(
@@ -105,7 +106,7 @@ async def _plan(
     try:
         return await asyncio.to_thread(plan, client, places, scope, words, options, hooks=hooks)
     except ConfigError:
-        warn(f"Enter this yourself:\n{_server_lines(client, words, options)}")
+        warn(f"Add this yourself:\n{_server_lines(client, words, options)}")
         raise
 
 
@@ -131,7 +132,7 @@ def _print_edits(edits: Sequence[Edit], client: Client, scope: Scope, *, hooks: 
         for line in _diff(edit):
             print_line(f"  {line}", colour="green" if line.startswith("+") else "red")
     if hooks and client.hooks and scope not in client.hook_files:
-        warn(f"note: where {client.title} keeps hooks for a {scope} is unknown; --scope project enters them")
+        warn(f"note: where {client.title} keeps hooks for a {scope} is unknown; --scope project adds them")
 
 
 def _diff(edit: Edit) -> Iterator[str]:

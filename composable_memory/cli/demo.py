@@ -63,7 +63,7 @@ async def demo(
             about = document(workspace=target.workspace, index=index, answers=found)
             print_json(about | document(trace=trace_document(events)))
         else:
-            print_line("How the last answer came about", bold=True)
+            print_line("How the last answer was made", bold=True)
             print_trace(events)
             if keep:
                 place = f"--workspace {target.workspace} --state-dir {target.state_dir}"
@@ -118,7 +118,7 @@ def _new_folder(keep: Path | None) -> Path:
         return Path(mkdtemp(prefix="cmem-demo-"))
     keep.mkdir(parents=True, exist_ok=True)
     if any(keep.iterdir()):
-        raise ConfigError("--keep", f"{keep} is not empty; name a new folder")
+        raise ConfigError("--keep", f"{keep} is not empty; choose a new folder")
     return keep.resolve()
 
 
@@ -129,4 +129,4 @@ def _copy_sample(target: Path) -> None:
         if sample.is_dir():
             shutil.copytree(sample, target)
             return
-    raise ConfigError("demo", "this installation came without its sample; install the package again")
+    raise ConfigError("demo", "this installation lacks the sample; reinstall the package")

@@ -41,28 +41,28 @@ async def evaluate(
         Path,
         typer.Argument(
             metavar="QUERIES.jsonl",
-            help='One question a line: {"question": "...", "expect": ["memory/keys.md#L3"]}.',
+            help='One question per line: {"question": "...", "expect": ["memory/keys.md#L3"]}.',
             exists=True,
             dir_okay=False,
         ),
     ],
     *,
     k: Annotated[
-        int, typer.Option("-k", metavar="N", min=1, max=1000, help="How many top results count.")
+        int, typer.Option("-k", metavar="N", min=1, max=1000, help="How many of the top results count.")
     ] = 10,
     keep: Annotated[
         bool,
         typer.Option(
             "--keep/--no-keep",
-            help="Keep the answers as a floor: weights that do worse on them are not adopted.",
+            help="Keep these answers as a floor: weights that rank them worse are not adopted.",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> ExitCode:
     """Ask questions with known answers; show recall, MRR and nDCG overall and per backend.
 
-    Nothing is kept without --keep. Fail if the active weights rank the kept answers worse than when they were
-    kept.
+    Nothing is kept without --keep. Fails if the active weights rank the kept answers worse than when
+    they were kept.
     """
     asked = await asyncio.to_thread(read_questions, questions)
     async with target.open() as memory:
@@ -120,7 +120,7 @@ def print_run(run: GoldenRun, k: int) -> None:
     if run.floor:
         _print_floor(run.floor)
     if run.kept:
-        print_line(f"Kept {counted(run.kept, 'question')}; no weights are adopted that do worse on them.")
+        print_line(f"Kept {counted(run.kept, 'question')}; weights that rank them worse will not be adopted.")
 
 
 def _print_misses(missed: Sequence[QuestionScore], k: int) -> None:
@@ -146,7 +146,7 @@ def _format_miss(one: QuestionScore) -> str:
 def _print_floor(floor: GoldenComparison) -> None:
     then, now = floor.current, floor.proposed
     print_line()
-    print_line("The answers kept before, as ranked then -> with the active weights", bold=True)
+    print_line("The answers kept before: ranked then -> with the active weights", bold=True)
     measures = (
         ("recall", then.recall, now.recall),
         ("MRR", then.mrr, now.mrr),

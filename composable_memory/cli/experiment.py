@@ -22,13 +22,13 @@ from composable_memory.json_documents import document
 from composable_memory_feedback.experiments import ExperimentStatus
 from composable_memory_feedback.weights import WeightTable
 
-HOW_TO_LOOK = "hint: every further query counts; `cmem experiment status` shows how it stands"
-HOW_TO_END = "hint: nothing is left to wait for; `cmem experiment stop` ends it"
+HOW_TO_LOOK = "hint: every further query counts; `cmem experiment status` shows the state"
+HOW_TO_END = "hint: the result is final; `cmem experiment stop` ends it"
 HOW_TO_ADOPT = "hint: `cmem experiment stop --adopt` adopts the weights of b"
 
 app = typer.Typer()
 experiment = typer.Typer(
-    help="Compare two weight tables on live queries by which results get used.",
+    help="Compare two weight tables on live queries, by which results get used.",
     no_args_is_help=True,
 )
 app.add_typer(experiment, name="experiment")
@@ -47,7 +47,7 @@ async def start(
             metavar="P",
             min=0.0001,
             max=0.5,
-            help="The accepted chance of a false winner, however often you check.",
+            help="The chance of declaring a false winner that you accept, however often you look.",
         ),
     ] = 0.05,
     max_queries: Annotated[
@@ -55,7 +55,7 @@ async def start(
     ] = 2000,
     as_json: AsJson = False,
 ) -> None:
-    """Start interleaving the results of two weight tables in every query."""
+    """Start an experiment: interleave the results of two weight tables in every query."""
     async with opened_learning(target) as learning:
         tables = await named_table(learning, a, "--a"), await named_table(learning, b, "--b")
         await learning.experiments.start(*tables, alpha=alpha, max_queries=max_queries)
@@ -96,7 +96,7 @@ async def stop(
 
 def _how_to_start(backends: Sequence[str]) -> str:
     if len(backends) < 2:
-        return "hint: it compares weights of several backends, and fewer than two are enabled here"
+        return "hint: an experiment compares weights of several backends, but fewer than two are enabled here"
     first, second = backends[:2]
     return f"hint: `cmem experiment start --b {first}=0.6,{second}=0.3` starts one"
 
@@ -142,7 +142,7 @@ def print_experiment(status: ExperimentStatus) -> None:
             ("a", format_table(record.a)),
             ("b", format_table(record.b)),
             ("queries", f"{found.queries}: {wins}"),
-            ("evidence", f"{e_value}, decided from {1.0 / record.alpha:.3g} on"),
+            ("evidence", f"{e_value}, decided at {1.0 / record.alpha:.3g}"),
         ]
     )
     if status.needs:

@@ -31,21 +31,21 @@ async def explain(
         typer.Option(
             "--why-not",
             metavar="PLACE",
-            help="Why did this note, or a.md#L3-L7 of it, not come up?",
+            help="Explain why this note, or these lines (a.md#L3-L7), did not come up.",
             autocompletion=complete_notes,
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> ExitCode | None:
-    """Say in words how a search came to its answer.
+    """Explain in words how a search arrived at its answer.
 
-    What matches in a passage is looked up anew: notes may have changed since.
+    Matching words are looked up in the notes as they are now: they may have changed since.
     """
     async with target.open() as memory:
         trace_id = await resolve_trace(target, trace_id, memory=memory.context.memory_id)
         reply = await memory_explain(memory, MemoryExplainRequest(trace_id=trace_id, path=why_not))
     if isinstance(reply, ErrorReply):
-        raise OpsLogError("it is no search of this memory", subject=trace_id, advice=ADVICE)
+        raise OpsLogError("it is not a search of this memory", subject=trace_id, advice=ADVICE)
     told = reply.as_json()
     if as_json:
         print_json(told)
@@ -108,7 +108,7 @@ def _reasons(row: Row) -> list[str]:
         lines.append(f"facts change it by {row['support']:+.3f}")
     merged = row.get("mergedWith")
     if isinstance(merged, list) and merged:
-        lines.append(f"the same was found as {', '.join(map(str, merged))}")
+        lines.append(f"also found as {', '.join(map(str, merged))}")
     return [line for line in lines if line]
 
 
@@ -116,7 +116,7 @@ def _print_dropped(rows: Sequence[Row], more: object) -> None:
     for reason in dict.fromkeys(row.get("reason") for row in rows):
         of_reason = [row for row in rows if row.get("reason") == reason]
         others = f" and {len(of_reason) - 3} more" if len(of_reason) > 3 else ""
-        print_line(f"left out as {reason}: {', '.join(map(place_of, of_reason[:3]))}{others}")
+        print_line(f"left out ({reason}): {', '.join(map(place_of, of_reason[:3]))}{others}")
     if more:
         print_line(f"{more} more were left out; --json names them")
 

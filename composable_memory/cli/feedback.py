@@ -51,7 +51,7 @@ STDOUT = Path("-")
 
 app = typer.Typer()
 feedback = typer.Typer(
-    help="Rate results or have a model rate them, and see how good each backend is.",
+    help="Rate results, have a model rate them, and see how good each backend is.",
     no_args_is_help=True,
 )
 app.add_typer(feedback, name="feedback")
@@ -79,7 +79,7 @@ async def add(
             metavar="R",
             min=0.0,
             max=1.0,
-            help="From 0, useless, to 1, answers the question.",
+            help="From 0 (useless) to 1 (answers the question).",
         ),
     ] = 1.0,
     used: Annotated[bool, typer.Option("--used", help="The answer was based on it.")] = False,
@@ -115,7 +115,11 @@ async def evaluate(
         int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="The most queries to judge.")
     ] = None,
     of_advice: Annotated[
-        bool, typer.Option("--advice", help="Judge what the current advice would show and nobody has judged.")
+        bool,
+        typer.Option(
+            "--advice",
+            help="Judge results that the current advice would show and that nobody has judged yet.",
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> ExitCode:
@@ -257,7 +261,7 @@ async def plot(
     """Plot weights over time, and quality of each backend by day."""
     file = output or out  # --out is what it was called before
     if file is not None and file.suffix.lower() not in SUFFIXES:
-        raise typer.BadParameter(f"{file.name!r} ends neither with .png nor with .svg", param_hint="--output")
+        raise typer.BadParameter(f"{file.name!r} ends in neither .png nor .svg", param_hint="--output")
     start = parse_time(since, "--since")
     async with opened_learning(target) as learning:
         found = await learning.judging.stats(start)
@@ -365,7 +369,7 @@ async def export(
     """Export judgements, weights, golden answers and experiments as JSON lines."""
     output = None if output == STDOUT else output
     if as_json and output is None:
-        raise typer.BadParameter("what is exported takes up stdout; give --output", param_hint="--json")
+        raise typer.BadParameter("the export is written to stdout; give --output", param_hint="--json")
     async with opened_learning(target) as learning:
         if output is None:
             sys.stdout.flush()
@@ -391,7 +395,7 @@ async def import_(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Import an export; known rows are kept. One invalid line rejects the whole file."""
+    """Import an export; rows already here are kept. One invalid line rejects the whole file."""
     async with opened_learning(target) as learning:
         found = await learning.import_from(file)
     if as_json:

@@ -21,7 +21,7 @@ async def get(
         str,
         typer.Argument(
             metavar="PATH",
-            help="The file as search prints it, or a citation with line numbers.",
+            help="The file as a search prints it, or a citation with line numbers.",
             autocompletion=complete_notes,
         ),
     ],

@@ -89,17 +89,17 @@ async def hook(
             "-w",
             metavar="DIR",
             file_okay=False,
-            show_default="what the agent tells, if it holds a memory",
-            help="The folder with the notes.",
+            show_default="the agent's folder, if it holds a memory",
+            help="The folder with your notes.",
         ),
     ] = None,
     state_dir: StateDir = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if something goes wrong.")] = False,
 ) -> ExitCode:
-    """Answer a hook of an agent: a recap, what is known of a prompt, a memory flush.
+    """Answer an agent's hook: with a recap, what is known about a prompt, or a memory flush.
 
-    Reads the agent's JSON from stdin, and prints what it waits for. Exits with 0 whatever happens, and says
-    on stderr what went wrong.
+    Reads the agent's JSON from stdin and prints the reply it expects. Always exits with 0, and reports
+    problems on stderr.
     """  # fmt: skip
     limit = _Limit(ExitCode.FAILED if strict else ExitCode.FINE)
     try:
@@ -117,7 +117,7 @@ async def hook(
         _print(answer(call, name, context))
         limit.code = ExitCode.FINE
     except TimeoutError:
-        warn(f"hook {name}: not done in {limit.seconds:g} s, given up; see memory.hooks.deadline_ms")
+        warn(f"hook {name}: not done in {limit.seconds:g} s, stopped; see memory.hooks.deadline_ms")
     except EXPECTED as problem:
         warn(f"hook {name}: {problem}")
     except Exception as problem:  # noqa: BLE001 - it must not break the agent that calls it
@@ -298,7 +298,7 @@ async def _compaction(run: _Run) -> str | None:
 
     call = run.call
     if not call.session:
-        raise ValueError("name the session, as `sessionId`: it is asked once in each cycle of compaction")
+        raise ValueError("give `sessionId`: the agent is asked once per compaction cycle")
     if call.tokens is None and call.transcript is not None and not call.compacts_now:
         used, window = await asyncio.to_thread(tokens_in_transcript, call.transcript)
         call = replace(call, tokens=used, context_window=call.context_window or window)
@@ -362,7 +362,7 @@ async def _session_end(run: _Run) -> str | None:
             except EXPECTED as problem:
                 warn(f"hook session-end: {problem}")
     if saved.problem is not None:
-        warn(f"hook session-end: the last messages are kept in place of a summary: {saved.problem}")
+        warn(f"hook session-end: the last messages are kept instead of a summary: {saved.problem}")
     return saved.path.relative_to(run.workspace).as_posix()
 
 

@@ -42,7 +42,7 @@ class FoundFile:
 
 
 SUFFIXES = (".md", ".markdown", ".txt", TRANSCRIPT_SUFFIX)
-NOTHING = f"there is nothing in it that ends in {', '.join(SUFFIXES)}"
+NOTHING = f"it holds no file ending in {', '.join(SUFFIXES)}"
 MAX_NOTE_BYTES = 8 * 1024 * 1024
 MAX_TRANSCRIPT_BYTES = 256 * 1024 * 1024
 
@@ -67,7 +67,7 @@ async def ingest(
     observed_at: Annotated[
         str | None,
         typer.Option(
-            "--observed-at", metavar="TIME", help="When it was said or seen; overrides dates in the text."
+            "--observed-at", metavar="TIME", help="When it was said or observed; overrides dates in the text."
         ),
     ] = None,
     session: Annotated[
@@ -120,7 +120,7 @@ def _text_of(named: tuple[str, ...], text: str | None, *, from_stdin: bool) -> s
     if not all(path.strip() for path in named):
         raise typer.BadParameter("a path is blank", param_hint="PATH")
     if bool(named) + (text is not None) + from_stdin != 1:
-        problem = "name files or folders, or give --text, or --stdin: exactly one of them"
+        problem = "give either files and folders, or --text, or --stdin"
         raise typer.BadParameter(problem, param_hint="PATH")
     given = _read_stdin() if from_stdin else text or ""
     if not named and not given.strip():
@@ -246,9 +246,9 @@ def _warn_of_problems(run: _Run) -> None:
     for (code, message), count in run.warnings.most_common(SHOWN_WARNINGS):
         warn(f"warning: {code}: {message}{f' ({count} times)' if count > 1 else ''}")
     if (left := len(run.warnings) - SHOWN_WARNINGS) > 0:
-        warn(f"… and {left} further warnings; --json shows all")
+        warn(f"… and {left} more warnings; --json shows all")
     if any(made["pending"] for made in run.backends.values()):
-        warn("hint: what is pending is kept and tried again; `cmem index` tries it now")
+        warn("hint: what is pending is kept and retried; `cmem index` retries it now")
 
 
 # --- the files that are meant: all of this looks at the disk, so it is called in a thread -------------------
@@ -310,7 +310,7 @@ def _start(name: str, workspace: Path) -> Path:
     inside = workspace / given
     real = (inside if inside.exists() else given).resolve(strict=True)
     if not real.is_relative_to(workspace):
-        raise PermissionError(f"it lies outside the workspace; if you mean it, write {real}")
+        raise PermissionError(f"it is outside the workspace; to use it anyway, write {real}")
     return real
 
 

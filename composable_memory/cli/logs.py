@@ -80,12 +80,14 @@ async def show(
     *,
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Write a page that says why, to attach to a report."),
+        typer.Option(
+            "--html", metavar="FILE", help="Write a page that explains the answer, to attach to a report."
+        ),
     ] = None,
     without_texts: WithoutTexts = False,
     as_json: AsJson = False,
 ) -> None:
-    """Draw one trace as a waterfall, or write it as a page in one file, with secrets masked."""
+    """Show one trace as a waterfall, or write it as a single-file page, with secrets masked."""
     events = await read_trace(target, trace_id)
     if html is not None:
         from composable_memory.inspector.answer import write_report  # late, as it is seldom asked for
@@ -137,7 +139,7 @@ async def query(
         return
     _print_events(page.events)
     if page.has_more:
-        warn(f"there are more; go on with --offset {offset + len(page.events)}")
+        warn(f"there are more; continue with --offset {offset + len(page.events)}")
 
 
 @command(logs, "stats", epilog="Example: cmem logs stats --since 7d")
@@ -147,7 +149,7 @@ async def stats(
     since: Since = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how long the backends took, and the shares of failed and of degraded answers."""
+    """Show how long the backends took, and the share of failed and degraded answers."""
     start, reader = parse_time(since, "--since"), _reader(target)
     filters = [EventFilter(action=action, start=start) for action in ("query.backend_result", "query.merged")]
     events = (event for one in filters for event in reader.events(one))
@@ -176,11 +178,11 @@ async def ship(
         bool, typer.Option("--follow", "-f", help="Keep shipping what is added; stop with Ctrl-C.")
     ] = False,
     from_start: Annotated[
-        bool, typer.Option("--from-start", help="Send all lines that there are, also those that were sent.")
+        bool, typer.Option("--from-start", help="Send all lines, including those already sent.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Send the lines of this workspace that were not sent yet to a server or a collector."""
+    """Send this workspace's unsent log lines to a server or a collector."""
     from composable_memory.state.log_shipping import keep_shipping, ship  # late, as it is seldom asked for
 
     workspace_id, opened = await asyncio.to_thread(_log_store, target, to)
@@ -220,7 +222,7 @@ def _log_store(target: Target, to: str | None) -> tuple[str, "AbstractAsyncConte
     spec = able.get(chosen)
     if spec is None or spec.open_log_store is None:
         known = ", ".join(able) or "there is none"
-        raise ConfigError("--to", f"name the URL of a collector, or a backend that keeps log lines ({known})")
+        raise ConfigError("--to", f"give the URL of a collector, or a backend that keeps log lines ({known})")
     if missing := offered[chosen].missing:
         raise ConfigError("--to", f"{chosen}: {missing}")
     options = validate_backend_options(memory, spec, loaded.origins)
@@ -275,7 +277,7 @@ def _end_of_memory_id(target: Target) -> str:
 def _reader(target: Target) -> OpsLogReader:
     """Return a reader that warns, once, of lines that it had to pass over."""
     folder = target.state_folder() / OPS_LOG_FOLDER
-    damaged = f"some lines of the log in {folder} are damaged and left out"
+    damaged = f"some lines of the log in {folder} are damaged and were left out"
     return OpsLogReader(folder, on_bad_line=cache(lambda: warn(damaged)))
 
 

@@ -28,7 +28,7 @@ Workspaces = Annotated[
         "-w",
         metavar="[NAME=]DIR",
         show_default="the current folder",
-        help="The folder with the notes; repeatable with names, which requests then give.",
+        help="The folder with your notes; repeatable as NAME=DIR, and requests then name one.",
     ),
 ]
 
@@ -39,11 +39,11 @@ app = typer.Typer()
 def mcp(
     workspace: Workspaces = None,
     http: Annotated[
-        bool, typer.Option("--http", help="Serve over HTTP on this machine, to clients that send the token.")
+        bool, typer.Option("--http", help="Serve over HTTP on this machine, for clients that send the token.")
     ] = False,
     port: Port = DEFAULT_PORT,
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Leave out the tools that change something.")
+        bool, typer.Option("--read-only", help="Leave out the tools that change anything.")
     ] = False,
     state_dir: StateDir = None,
     session: Session = None,
@@ -73,7 +73,7 @@ def named_workspaces(given: list[str]) -> Mapping[str, Path]:
         if not mark or "/" in name or Path(one).is_dir():
             name, folder = "", one
         if name in named or (not name and len(given) > 1):
-            problem = "give each of several workspaces a name of its own: --workspace work=DIR"
+            problem = "give each of several workspaces its own name: --workspace work=DIR"
             raise typer.BadParameter(problem, param_hint="--workspace")
         require_home(Path(folder))
         named[name] = Path(folder).expanduser()

@@ -87,7 +87,7 @@ Workspace = Annotated[
     Path,
     typer.Option(
         "--workspace", "-w", metavar="DIR", file_okay=False, show_default="the current folder",
-        help="The folder with the notes.",
+        help="The folder with your notes.",
     ),
 ]  # fmt: skip
 
@@ -100,7 +100,8 @@ StateDir = Annotated[
 ]  # fmt: skip
 
 Port = Annotated[
-    int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port for --http; 0 is any free.")
+    int,
+    typer.Option("--port", metavar="N", min=0, max=65535, help="The port for --http; 0 picks a free one."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout and nothing else.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 3 if the result is degraded.")]
@@ -120,7 +121,7 @@ Query = Annotated[str, typer.Argument(metavar="QUERY", help="What to search for,
 Session = Annotated[
     str | None,
     typer.Option(
-        "--session", metavar="KEY", help="The conversation asking; groups and channels get no citations."
+        "--session", metavar="KEY", help="The conversation that asks; groups and channels get no citations."
     ),
 ]
 MaxResults = Annotated[
@@ -151,30 +152,34 @@ Limit = Annotated[
 ]
 Since = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help="Only since then: an ISO time, or a time span such as 7d."),
+    typer.Option("--since", metavar="TIME", help="Only since this time: an ISO time, or a span such as 7d."),
 ]
 Until = Annotated[
     str | None,
-    typer.Option("--until", metavar="TIME", help="Only until then: an ISO time, or a time span such as 7d."),
+    typer.Option("--until", metavar="TIME", help="Only until this time: an ISO time, or a span such as 7d."),
 ]
 
 FromThen = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help="Only from then on: 2026-05-03, 2026-05, last week, or 7d."),
+    typer.Option(
+        "--since", metavar="TIME", help="Only from this time on: 2026-05-03, 2026-05, last week, or 7d."
+    ),
 ]
-UntilThen = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only until the end of then.")]
+UntilThen = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Only up to the end of this time.")
+]
 Paths = Annotated[
     list[str] | None,
     typer.Option(
         "--path",
         metavar="GLOB",
-        help="Only this file or folder; * and ** match; repeatable.",
+        help="Only this file or folder; * and ** are wildcards; repeatable.",
         autocompletion=complete_notes,
     ),
 ]
 Tags = Annotated[
     list[str] | None,
-    typer.Option("--tag", metavar="TAG", help="Only notes with this tag; repeatable: with all of them."),
+    typer.Option("--tag", metavar="TAG", help="Only notes with this tag; repeat to require several."),
 ]
 Source = Annotated[
     Literal["memory", "sessions"] | None,
@@ -185,19 +190,18 @@ Types = Annotated[
     typer.Option(
         "--type",
         metavar="TYPE",
-        help="Only note, transcript or fact, with a retained opinion etc., or ending so, as md; repeatable.",
+        help="Only note, transcript or fact, a retained type such as opinion, or a file ending such as md; "
+        "repeatable.",
     ),
 ]
 Now = Annotated[
     str | None,
-    typer.Option(
-        "--now", metavar="ISO", help='The time that "yesterday" is counted from; default: the present.'
-    ),
+    typer.Option("--now", metavar="ISO", help='The time that "yesterday" counts from; default: now.'),
 ]
 
-Weak = Annotated[bool, typer.Option("--weak", help="Show the nearest results also where none matches well.")]
+Weak = Annotated[bool, typer.Option("--weak", help="Show the nearest results even if none matches well.")]
 WithoutTexts = Annotated[
-    bool, typer.Option("--without-texts", help="Leave the question and what notes say out of the page.")
+    bool, typer.Option("--without-texts", help="Leave the question and the text of notes out of the page.")
 ]
 
 
@@ -232,7 +236,7 @@ def check_names(memory: "Memory", names: Sequence[str], hint: str = "--backend")
     known = {*memory.manager.backend_ids, *(one.backend_id for one in memory.unavailable())}
     for name in names:
         if name not in known:
-            problem = f"unknown backend {name!r}; known here: {', '.join(sorted(known)) or 'none'}"
+            problem = f"unknown backend {name!r}; known backends: {', '.join(sorted(known)) or 'none'}"
             raise typer.BadParameter(problem, param_hint=hint)
 
 
@@ -249,7 +253,7 @@ def parse_time(text: str | None, option: str) -> datetime | None:
             return datetime.now(UTC) - timedelta(seconds=int(span[1]) * _SECONDS[span[2]])
         return datetime.fromisoformat(text.strip()).astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        problem = f"{text!r} is no time; write 2026-05-03, 2026-05-03T14:00 or a span such as 2h"
+        problem = f"{text!r} is not a time; write 2026-05-03, 2026-05-03T14:00 or a span such as 2h"
         raise typer.BadParameter(problem, param_hint=option) from error
 
 
@@ -262,7 +266,7 @@ def parse_moment(text: str | None, option: str, *, day_ends: bool = False) -> da
     try:
         return moment_of(text, day_ends=day_ends) if text is not None else None
     except (ValueError, OverflowError) as error:
-        problem = f"{text!r} is no time; write 2026-05-03 or 2026-05-03T14:00"
+        problem = f"{text!r} is not a time; write 2026-05-03 or 2026-05-03T14:00"
         raise typer.BadParameter(problem, param_hint=option) from error
 
 
@@ -278,7 +282,9 @@ def moment_of_now(now: str | None) -> datetime | None:
     try:
         return parse_iso_time(now, "--now") if now is not None else None
     except ConfigError as error:
-        raise typer.BadParameter(f"{now!r} is no time; write 2026-05-03T14:00", param_hint="--now") from error
+        raise typer.BadParameter(
+            f"{now!r} is not a time; write 2026-05-03T14:00", param_hint="--now"
+        ) from error
 
 
 def moment_of(text: str, *, day_ends: bool = False) -> datetime:

@@ -188,7 +188,7 @@ def warn_if_empty(status: "MemoryProviderStatus") -> None:
             case {"scope": {"refused": refusal}}:
                 warn(f"hint: {refusal}")
                 return
-        warn(f"hint: there are no notes in {status.workspace_dir}; notes are {NOTES}")
+        warn(f"hint: no notes found in {status.workspace_dir}; notes are {NOTES}")
 
 
 def tell_scope(status: "MemoryProviderStatus") -> None:
@@ -198,8 +198,8 @@ def tell_scope(status: "MemoryProviderStatus") -> None:
             warn(f"note: {hint}")
         case {"scope": {"notes": "folder", "chosenBy": "now"}} if status.files:
             warn(
-                f"note: {status.workspace_dir} has no MEMORY.md and no memory/, so all of it is notes; this"
-                " stays so until memory.builtin.scope says otherwise"
+                f"note: {status.workspace_dir} has no MEMORY.md and no memory/, so the whole folder is "
+                f"indexed as notes; memory.builtin.scope changes this"
             )
 
 

@@ -40,7 +40,7 @@ async def pack(
             "--max-tokens",
             metavar="N",
             min=1,
-            help="The most tokens to return, roughly; instead of --max-chars.",
+            help="The most tokens to return, approximately; instead of --max-chars.",
         ),
     ] = None,
     asked: SearchFlags,
@@ -50,7 +50,7 @@ async def pack(
     """Combine the best notes and facts into one text, with their sources."""
     wanted = fields_of(query, asked)
     if max_chars is not None and max_tokens is not None:
-        raise typer.BadParameter("give --max-chars or this, not both", param_hint="--max-tokens")
+        raise typer.BadParameter("give this or --max-chars, not both", param_hint="--max-tokens")
     request = MemoryContextPackRequest(query=query, max_chars=max_chars, max_tokens=max_tokens, **wanted)
     async with target.open() as memory:
         check_names(memory, request.backends or ())

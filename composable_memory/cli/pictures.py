@@ -56,7 +56,7 @@ def write_picture(charts: Sequence[Chart], path: Path) -> None:
         from matplotlib import style
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise FeedbackError("a picture needs matplotlib", subject=str(path), advice=f"`{INSTALL}`") from error
+        raise FeedbackError("plotting needs matplotlib", subject=str(path), advice=f"`{INSTALL}`") from error
     numbers = colour_numbers(charts)
     kind = path.suffix.lower().removeprefix(".")
     # The look of the user's own settings must not change what a chart says, or its bytes.

@@ -35,7 +35,11 @@ async def recall(
     target: Target,
     entity: Annotated[
         str | None,
-        typer.Argument(metavar="ENTITY", help="A person or thing; without one, a time.", show_default=False),
+        typer.Argument(
+            metavar="ENTITY",
+            help="A person or thing; default: anything, in the given time.",
+            show_default=False,
+        ),
     ] = None,
     *,
     since: FromThen = None,
@@ -45,16 +49,16 @@ async def recall(
         typer.Option("--type", metavar="TYPE", help=f"Only {', '.join(RECALL_KINDS)}; repeatable."),
     ] = None,
     query: Annotated[
-        str | None, typer.Option("--query", metavar="TEXT", help="Only what has most of these words.")
+        str | None, typer.Option("--query", metavar="TEXT", help="Only items with most of these words.")
     ] = None,
     max_results: MaxResults = None,
     now: Now = None,
     strict: Strict = False,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Show what is known of somebody, or of a time: retained lines, facts, and passages.
+    """Show what is known about somebody or something, or about a time: retained lines, facts, and passages.
 
-    Without ENTITY and times, the latest that is known.
+    Without an entity or a time, shows the latest.
     """
     moment = moment_of_now(now)
     async with target.open() as memory:
@@ -90,9 +94,9 @@ def print_recall(found: Recall) -> None:
             f"  {counted(found.lines, 'retained line')} in {counted(found.notes, 'note')} were read", dim=True
         )
     if found.nearest:
-        print_line(f"  known names like it: {', '.join(found.nearest)}")
+        print_line(f"  similar known names: {', '.join(found.nearest)}")
     if found.items and found.is_renamed:
-        warn(f"note: {found.entity!r} was taken for {', '.join(found.names)}")
+        warn(f"note: {found.entity!r} was taken to mean {', '.join(found.names)}")
     for item in found.items:
         print_line(" ".join(_headed(item)))
         gone = "(gone)" if item.source_gone else None
@@ -135,26 +139,31 @@ async def reflect(
     since: Annotated[
         str | None,
         typer.Option(
-            "--since", metavar="TIME", help="Write only what is new since then: 2026-05-03, last week, or 7d."
+            "--since",
+            metavar="TIME",
+            help="Write only what is new since this time: 2026-05-03, last week, or 7d.",
         ),
     ] = None,
     core: Annotated[
         bool,
-        typer.Option("--core", help="Add a section to MEMORY.md: the surest opinions, and whom to look up."),
+        typer.Option(
+            "--core",
+            help="Add a section to MEMORY.md: the most certain opinions, and links to the main entity pages.",
+        ),
     ] = False,
     llm: Annotated[
         bool, typer.Option("--llm", help="Have the language model of memory.feedback.llm write summaries.")
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Write the pages; without it, show the diff.")
+        bool, typer.Option("--yes", "-y", help="Write the pages; without this, only the diff is shown.")
     ] = False,
     now: Now = None,
     strict: Strict = False,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Propose pages on facts, opinions and entities from what the notes retain, as a diff.
+    """Propose pages on facts, opinions and entities from the lines retained in the notes, as a diff.
 
-    What people wrote into the pages stays.
+    Text that people wrote in the pages is kept.
     """
     moment = moment_of_now(now)
     async with target.open() as memory:

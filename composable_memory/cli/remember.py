@@ -22,12 +22,12 @@ app = typer.Typer()
 async def remember(
     target: Target,
     text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="One sentence that can stand alone; - reads it from stdin.")
+        str, typer.Argument(metavar="TEXT", help="One self-contained sentence; - reads it from stdin.")
     ],
     *,
     kind: Annotated[
         MemoryType | None,
-        typer.Option("--type", help="What it is; default: opinion where a confidence is given, else world."),
+        typer.Option("--type", help="Its type; default: opinion with a confidence, otherwise world."),
     ] = None,
     entity: Annotated[
         list[str] | None,
@@ -35,7 +35,7 @@ async def remember(
     ] = None,
     confidence: Annotated[
         float | None,
-        typer.Option("--confidence", metavar="C", min=0, max=1, help="How sure it is, from 0 to 1."),
+        typer.Option("--confidence", metavar="C", min=0, max=1, help="How certain it is, from 0 to 1."),
     ] = None,
     tag: Annotated[list[str] | None, typer.Option("--tag", metavar="TAG", help="A tag; repeatable.")] = None,
     session: Annotated[
@@ -59,7 +59,7 @@ async def remember(
     if as_json:
         print_json(document(done))
     else:
-        known = "Known already, nothing was written: " if done.duplicate_of else ""
+        known = "Already known, nothing was written: " if done.duplicate_of else ""
         print_line(f"{known}{done.citation}", bold=True)
         print_line(f"  {done.line}")
     for warning in done.warnings:
@@ -78,17 +78,17 @@ async def forget(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="TARGET", help="A place (PATH#L3 or PATH:3-7), the id of a line (^m4k29x), or a query."
+            metavar="TARGET", help="A citation (PATH#L3 or PATH:3-7), the id of a line (^m4k29x), or a query."
         ),
     ],
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it is only shown.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only show what would go.")] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="Forget every line that fits a query, not only a single one.")
+        bool, typer.Option("--all", help="Forget every line that matches the query, not just one.")
     ] = False,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Forget lines of notes or what was said, with all that any store holds of them.
+    """Forget lines of notes or messages, and everything any store holds about them.
 
     Exits with 1 if nothing was removed.
     """
@@ -102,7 +102,7 @@ async def forget(
         if not as_json:
             _print_plan(plan)
             if keeps_facts and not plan.lines:
-                warn("hint: no note holds what `cmem ingest --text` stored; see `cmem graph forget`")
+                warn("hint: text stored by `cmem ingest --text` is in no note; see `cmem graph forget`")
         return ExitCode.FAILED
     if not as_json:
         _print_report(report)
@@ -113,22 +113,22 @@ async def forget(
 
 def _print_plan(plan: ForgetPlan) -> None:
     if plan.candidates:
-        print_line(f"{counted(len(plan.candidates), 'line')} may be meant; choose by place:", bold=True)
+        print_line(f"{counted(len(plan.candidates), 'line')} match; choose by citation:", bold=True)
         _print_lines(plan.candidates)
-        warn("hint: name one, as in `cmem forget PATH#L3 --yes`; --all shows what would go with all of them")
+        warn("hint: choose one, as in `cmem forget PATH#L3 --yes`; --all selects all of them")
     elif not plan.lines:
-        print_line("Nothing that is noted says so.")
+        print_line("No note says this.")
         _print_stores(plan.stores)
     else:
         print_line(f"Would forget {counted(len(plan.lines), 'line')}:", bold=True)
         _print_lines(plan.lines)
         _print_stores(plan.stores)
-        warn("hint: nothing was removed; add --yes to forget this for good")
+        warn("hint: nothing was removed; add --yes to forget this permanently")
 
 
 def _print_report(report: ForgetReport) -> None:
     if report.plan is not None:
-        warn("the notes changed meanwhile; nothing was removed")
+        warn("the notes have changed in the meantime; nothing was removed")
         _print_plan(report.plan)
         return
     gone = [line for line in report.lines if not line.stays]
@@ -137,10 +137,10 @@ def _print_report(report: ForgetReport) -> None:
         print_line(f"  {line.citation}")
     for line in report.lines:
         if line.stays:
-            warn(f"{line.citation} is hidden from now on, and still in its file: {line.stays}")
+            warn(f"{line.citation} is now hidden, but still in its file: {line.stays}")
     _print_stores(report.stores)
     for one in report.pending:
-        warn(f"{one.store} has yet to forget it: {one.pending}; it does when the memory is opened next")
+        warn(f"{one.store} has not forgotten it yet: {one.pending}; it will when the memory is next opened")
 
 
 def _print_lines(lines: tuple[ForgetLine, ...]) -> None:

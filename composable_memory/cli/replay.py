@@ -36,7 +36,7 @@ OfMemory = Annotated[
     typer.Option(
         "--memory",
         metavar="ID",
-        help="Use the log and the judgements of another workspace: its id, name or folder.",
+        help="Use the log and judgements of another workspace, by id, name or folder.",
     ),
 ]
 Depth = Annotated[
@@ -63,11 +63,11 @@ async def replay(
     ] = None,
     fusion: Annotated[
         Literal["weighted", "rrf", "convex"] | None,
-        typer.Option("--fusion", help="Use this fusion method instead."),
+        typer.Option("--fusion", help="Use this fusion method."),
     ] = None,
     dedup: Annotated[
         Literal["exact", "overlap", "near"] | None,
-        typer.Option("--dedup", help="Use this deduplication instead."),
+        typer.Option("--dedup", help="Use this deduplication."),
     ] = None,
     drop: Annotated[
         list[str] | None,
@@ -83,9 +83,9 @@ async def replay(
     ] = 5,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Rank logged queries again from the log and show what a ranking change would do.
+    """Rank logged queries again and show what a change of ranking would do.
 
-    Without a change, verify that every logged ranking is reproduced byte for byte, and fail if not.
+    Without a change, checks that every logged ranking is reproduced byte for byte, and fails otherwise.
     """
     start, end = parse_time(since, "--since"), parse_time(until, "--until")
     async with opened_learning(target, of_memory) as learning:
@@ -109,10 +109,13 @@ async def replay(
         when, advice = (
             ("of this time ", "name another") if since or until else ("", "`cmem search` makes one")
         )
-        error(f"there is no query {when}in the log that could be replayed; {advice}")
+        error(f"the log has no query {when}that can be replayed; {advice}")
         return ExitCode.FAILED
     if not is_proof and found.judged is None:
-        warn(f"hint: none of these queries is judged, so nothing says which is better; {HOW_TO_JUDGE}")
+        warn(
+            f"hint: none of these queries is judged, so the results do not say which is better; "
+            f"{HOW_TO_JUDGE}"
+        )
     if not found.not_reproduced:
         return ExitCode.FINE
     (error if is_proof else warn)(_format_not_reproduced(found.not_reproduced))
@@ -163,10 +166,10 @@ def print_reproduced(report: ReplayReport) -> None:
     """Print how many logged rankings come out as they were."""
     if report.reproduced == report.total:
         whole = f"all {report.total} logged rankings" if report.total > 1 else "the logged ranking"
-        print_line(f"Ranked again as then, {whole} came out as logged, to the byte.")
+        print_line(f"Ranked again, {whole} matched the log byte for byte.")
     else:
         which = f"{report.reproduced} of {report.total} logged rankings"
-        print_line(f"Ranked again as then, {which} came out as logged.", bold=True)
+        print_line(f"Ranked again, {which} matched the log.", bold=True)
 
 
 def _format_not_reproduced(traces: tuple[str, ...]) -> str:

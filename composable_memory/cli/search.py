@@ -57,7 +57,7 @@ from composable_memory.types import (
     SupportingFact,
 )
 
-SEE_WEAK = "ask with other words, or see them with --weak"
+SEE_WEAK = "use other words, or add --weak to see them"
 NEAREST = "these are the nearest"
 TERMINAL_LINES = 4
 """Of each result on a terminal, so that the usual six fit a window."""
@@ -80,7 +80,7 @@ async def search(
             metavar="S",
             min=0.0,
             max=1.0,
-            help="Drop results scoring lower, from 0 to 1; one with every word is kept.",
+            help="Drop results that score lower (0 to 1); one with every word of the query is kept.",
         ),
     ] = None,
     asked: SearchFlags,
@@ -90,13 +90,15 @@ async def search(
     ] = False,
     lines: Annotated[
         int | None,
-        typer.Option("--lines", metavar="N", min=1, help="Show of each result only the N best lines."),
+        typer.Option("--lines", metavar="N", min=1, help="Show only the N best lines of each result."),
     ] = None,
     text: Annotated[bool, typer.Option("--full", "--text", help="Show whole passages.")] = False,
     report: Annotated[
         Path | None,
         typer.Option(
-            "--report", metavar="FILE", help="Also write a page that says why, with secrets masked."
+            "--report",
+            metavar="FILE",
+            help="Also write a page that explains the answer, with secrets masked.",
         ),
     ] = None,
     without_texts: WithoutTexts = False,
@@ -162,7 +164,7 @@ def fields_of(query: str, asked: SearchFlags) -> dict[str, Any]:
     given: dict[str, Any] = {name: tuple(values) for name, values in lists.items() if values}
     given |= {name: value for name, value in (("since", since), ("until", until)) if value}
     if not (query.strip() or given):
-        raise typer.BadParameter("the query is blank; say what to look for", param_hint="QUERY")
+        raise typer.BadParameter("the query is empty; say what to look for", param_hint="QUERY")
     return given | {
         "max_results": asked.max_results,
         "weak": asked.weak or None,
@@ -359,7 +361,7 @@ def _print_attribution(one: Attribution) -> None:
         dim=True,
     )
     if one.support:
-        facts, passage = "by facts from its lines", "since the passage it is from did not come up"
+        facts, passage = "by facts from its lines", "because its source passage did not come up"
         print_line(f"  support {one.support:+.3f} {facts if one.support > 0 else passage}", dim=True)
     for other in one.merged_with:
         print_line(f"  merged with {other}", dim=True)

@@ -51,28 +51,40 @@ app = typer.Typer()
 async def serve(
     action: Annotated[
         Literal["run", "status", "stop"],
-        typer.Argument(metavar="[run|status|stop]", help="Run a server, show whether one runs, or stop it."),
+        typer.Argument(
+            metavar="[run|status|stop]", help="Run a server, show whether one is running, or stop it."
+        ),
     ] = "run",
     *,
     workspace: Workspaces = None,
     background: Annotated[
-        bool, typer.Option("--background", help="Return once the server runs; it goes on without a terminal.")
+        bool,
+        typer.Option(
+            "--background", help="Return once the server is up; it keeps running without a terminal."
+        ),
     ] = False,
     http: Annotated[
-        bool, typer.Option("--http", help="Serve the JSON API and MCP over HTTP as well, with a token.")
+        bool, typer.Option("--http", help="Also serve the JSON API and MCP over HTTP, with a token.")
     ] = False,
     host: Annotated[
-        str, typer.Option("--host", metavar="NAME", help="Where to listen for --http; default: this machine.")
+        str,
+        typer.Option(
+            "--host", metavar="NAME", help="The address to listen on for --http; default: this machine only."
+        ),
     ] = DEFAULT_HOST,
     port: Port = DEFAULT_PORT,
     token_file: Annotated[
         Path | None,
-        typer.Option("--token-file", metavar="FILE", help="A token of your own; needed beyond this machine."),
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="A token of your own; required to listen beyond this machine.",
+        ),
     ] = None,
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Keep a workspace ready: watch it, and answer `search`, `get`, `recall` and the like at once."""
+    """Keep a workspace ready: watch its notes, and answer `search`, `get`, `recall` and others faster."""
     named = named_workspaces(workspace or ["."])
     state = await asyncio.to_thread(make_state_folder, state_dir or default_state_dir(os.environ))
     addresses = [await asyncio.to_thread(_address, state, one) for one in named.values()]
@@ -99,7 +111,7 @@ async def serve(
         found = await _started(address, [*options, "--state-dir", str(state)])
     elif action == "run":
         whose = f"process {found['pid']}" if found else "it does not answer"
-        error(f"a server for this workspace runs already ({whose}); `cmem serve stop` ends it")
+        error(f"a server for this workspace is already running ({whose}); `cmem serve stop` stops it")
         return ExitCode.FAILED
     elif action == "stop" and found:
         async with _lock(address, patience_s=END_S) as has_ended:
@@ -107,7 +119,7 @@ async def serve(
     elif found is None:
         async with _lock(address, patience_s=0.0) as is_free:
             if not is_free:
-                error("a server has this workspace, and does not answer; unless it has just begun, end it")
+                error("a server for this workspace does not answer; if it has not just started, end it")
     status = found or {"running": False}
     print_json(status) if as_json else print_details("server", status)
     return ExitCode.FINE if found and found["running"] == (action != "stop") else ExitCode.FAILED
@@ -150,7 +162,7 @@ async def _serve_named(
         ConfigError: they would not be served over HTTP, which names are for.
     """
     if way_in is None:
-        raise ConfigError("--workspace", "names are for --http; without it, start a server for each folder")
+        raise ConfigError("--workspace", "names need --http; without it, start one server per folder")
     from composable_memory.mcp_server.open_memories import open_service
 
     async with (
@@ -200,7 +212,7 @@ async def _over_http(memory: "Memory | Service", way_in: "Access") -> AsyncItera
         memory = Service(workspaces={"": Opened(memory=memory)}, session_key=None)
     async with listening(build_app(memory), way_in) as url:
         shown = way_in.token if sys.stderr.isatty() else f"$(cat {way_in.token_file})"
-        warn(f"serving at {url}; a browser enters by {url}?token={shown}, and clients send it as a header")
+        warn(f"serving at {url}; in a browser, open {url}?token={shown}; clients send the token as a header")
         yield url
 
 

@@ -61,12 +61,12 @@ async def status(
     deep: Annotated[
         bool,
         typer.Option(
-            "--deep", help="Also try an embedding, the vector engine and a search; exit 1 if one fails."
+            "--deep", help="Also try an embedding, the vector engine and a search; exit with 1 if one fails."
         ),
     ] = False,
     verbose: Annotated[
         bool,
-        typer.Option("--verbose", "-v", help="Also what is as usual: caches, counts, files."),
+        typer.Option("--verbose", "-v", help="Also show normal values: caches, counts, files."),
     ] = False,
     strict: Strict = False,
     as_json: AsJson = False,
@@ -122,7 +122,7 @@ def _print_status(reply: MemoryStatusReply, *, verbose: bool) -> None:
     if log := reply.ops_log:
         print_line()
         counts = {"written": f"{log.written} events", "dropped": f"{log.dropped} events"}
-        print_details("ops log  not all of it could be written", {**counts, "last error": log.last_error})
+        print_details("ops log  could not be written in full", {**counts, "last error": log.last_error})
     if reply.probe:
         print_line()
         print_details("deep probe", _probe_rows(reply.probe))
@@ -176,7 +176,7 @@ def _probe_rows(probe: DeepProbe) -> dict[str, str]:
 
 @command(embedders, "list")
 async def embedders_list(target: Target, *, as_json: AsJson = False) -> None:
-    """List all known embedding providers: which one is chosen, and what the others lack."""
+    """List all known embedding providers: which one is used, and what the others need."""
     registry = await asyncio.to_thread(discover_backends)
     loaded = await asyncio.to_thread(settings_of, target, registry)
     plan = await asyncio.to_thread(plan_embedder, loaded, registry, _embedder_services(target.state_dir))

@@ -42,13 +42,13 @@ async def trust(
     ] = Path(),
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    revoke: Annotated[bool, typer.Option("--revoke", help="Trust the file no longer.")] = False,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Stop trusting the file.")] = False,
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> ExitCode:
-    """Show what a workspace's settings file asks for beyond what is harmless, and allow it.
+    """Show what a workspace's settings file asks for that needs your consent, and allow it.
 
-    Consent is for the file as it is: if it changes, for example with a pull, it has to be given again.
+    You consent to the file as it is now: if it changes, for example by a pull, you have to consent again.
     """
     workspace = await asyncio.to_thread(existing_folder, folder)
     state = await asyncio.to_thread(make_state_folder, state_dir or default_state_dir(os.environ))
@@ -66,7 +66,7 @@ async def trust(
             typer.confirm("Trust this file as it is now?", abort=True, err=True)
         await asyncio.to_thread(give_consent, found.file, state, now=utc_now())
         if not as_json:
-            print_line("Trusted. Programs and files that it names are not checked; `--revoke` takes it back.")
+            print_line("Trusted. The programs and files it names are not checked; `--revoke` undoes this.")
     is_trusted = found is None or is_new or found.is_trusted
     if as_json:
         print_json(_document(found, workspace, revoked, is_trusted=is_trusted))
@@ -87,12 +87,14 @@ def _print(found: WorkspaceFile | None, workspace: Path, revoked: tuple[str, ...
     for note in found.said.notes:
         warn(f"note: {note}")
     if not found.requests:
-        print_line(f"{found.file.path} asks for nothing that needs trust.")
+        print_line(f"{found.file.path} asks for nothing that needs your trust.")
         return
     state = "you do not trust it"
     if found.consent:
         state = "you trust it" if found.is_trusted else "it changed since you trusted it"
-    print_line(f"{found.file.path} asks for more than a workspace may set by itself, and {state}:", bold=True)
+    print_line(
+        f"{found.file.path} asks for more than a workspace may set on its own, and {state}:", bold=True
+    )
     rows = [(one.key, format_setting(_value(one)), f"line {one.leaf.origin.line}") for one in found.requests]
     print_table(rows, indent=2)
 

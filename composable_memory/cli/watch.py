@@ -89,7 +89,7 @@ async def _follow(memory: Memory, events: "asyncio.Queue[OpsEvent]", printer: "_
     warn_degraded(memory.unavailable())
     await memory.sync(reason="boot")
     if not printer.as_json:
-        print_line(f"{doing} {memory.workspace_dir}: {_format_means(memory)}. End with Ctrl-C.", dim=True)
+        print_line(f"{doing} {memory.workspace_dir}: {_format_means(memory)}. Stop with Ctrl-C.", dim=True)
     warn_if_empty(memory.status())
     if doing == "Watching":
         _require_watching(memory)
@@ -175,9 +175,9 @@ def _require_watching(memory: Memory) -> None:
     if any(one["state"] in WATCHING or "intervalMinutes" in one for one in means):
         return
     if why := [str(one["reason"]) for one in means if "reason" in one]:
-        fix = "or set memory.builtin.sync.interval_minutes to look at the notes now and then"
+        fix = "or set memory.builtin.sync.interval_minutes to check the notes at intervals"
         raise BackendUnavailable("builtin", why[0], fix=fix, operation="watch")
-    problem = "nothing would watch the notes; set it, or memory.builtin.sync.interval_minutes"
+    problem = "nothing would follow the notes; turn it on, or set memory.builtin.sync.interval_minutes"
     raise ConfigError("memory.builtin.sync.watch", problem)
 
 
@@ -197,7 +197,7 @@ def _format_one(one: Mapping[str, JsonValue]) -> str:
     else:
         words.append(f"not watched ({one.get('reason', 'memory.builtin.sync.watch is off')})")
     if "intervalMinutes" in one:
-        words.append(f"looked at every {one['intervalMinutes']:g} minutes")
+        words.append(f"checked every {one['intervalMinutes']:g} minutes")
     return ", ".join(words)
 
 

@@ -36,8 +36,8 @@ LEAST_PLAIN, OVER_PLAIN = 0.0005, 100_000.0
 ACTOR = "cli"
 REASON_CHARS = 160
 NONE = "-"
-NEVER_CHANGED = "The weights were never changed: those of the settings are active."
-WHAT_CHANGES = "hint: `cmem advise` proposes weights, `cmem weights set builtin=0.6` sets some by hand"
+NEVER_CHANGED = "The weights have never been changed: the settings' weights are active."
+WHAT_CHANGES = "hint: `cmem advise` proposes weights, `cmem weights set builtin=0.6` sets them by hand"
 
 app = typer.Typer()
 weights = typer.Typer(help="Show, set and roll back the weights of the backends.", no_args_is_help=True)
@@ -76,7 +76,7 @@ async def set_(
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Set weights by hand; others stay. They apply at once, also in a running memory."""
+    """Set weights by hand; the others stay. They apply at once, even in a running memory."""
     kind = IntentKind(intent) if intent else None
     async with opened_learning(target) as learning:
         chosen = _parse_weights(given, learning, "WEIGHT")
@@ -92,7 +92,7 @@ async def rollback(
         str | None,
         typer.Argument(
             metavar="VERSION",
-            help="The version to restore, or settings; default: the previous one.",
+            help="The version to restore, or `settings`; default: the previous one.",
             show_default=False,
         ),
     ] = None,
@@ -174,12 +174,12 @@ def _print_changed(report: WeightsReport, learning: Learning, *, as_json: bool) 
     warn_if_set_aside(report)
     if report.experiment:
         since = format_time(report.experiment.started_at)
-        warn(f"an experiment runs since {since}, and its two tables rank: `cmem experiment status`")
+        warn(f"an experiment runs since {since}, and ranks by both of its tables: `cmem experiment status`")
 
 
 def _format_active(report: WeightsReport) -> str:
     if report.since is None:
-        return "The weights of the settings are active."
+        return "The settings' weights are active."
     return f"Weights {report.table.version}, active since {format_time(report.since)}"
 
 
@@ -278,14 +278,14 @@ async def diff(
     rows = [(kind or ALL_QUESTIONS, *_format_difference(name, x, y)) for kind, name, x, y in found]
     print_table(rows, head=("questions", "backend", *names, "change"), right=(2, 3, 4))
     if ranks_alike:
-        print_line("They rank alike: only the proportions of weights matter.")
+        print_line("They rank alike: only the ratios of weights matter.")
     print_line("The heaviest weight is shown as 1.", dim=True)
 
 
 def differences(
     a: WeightTable, b: WeightTable, backends: Sequence[str]
 ) -> Iterator[tuple[IntentKind | None, str, float, float]]:
-    """Yield for each kind of question and backend the weight in both tables, the heaviest as 1."""
+    """Yield for each kind of question and backend the weight in both tables, with the heaviest as 1."""
     for kind in (None, *kinds_of(a, b)):
         others = b.proportions(backends, kind)
         for backend, weight in a.proportions(backends, kind).items():

@@ -38,7 +38,7 @@ FORGOTTEN_AFTER = timedelta(days=61)
 
 app = typer.Typer()
 workspaces = typer.Typer(
-    help="List known workspaces, clean up, and reconnect one whose folder was replaced.",
+    help="List known workspaces, clean up, or reconnect one whose folder was replaced.",
     no_args_is_help=True,
 )
 app.add_typer(workspaces, name="workspace")
@@ -106,7 +106,7 @@ async def adopt(
     *,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Even if its folder still exists, or this one has a memory of its own."),
+        typer.Option("--force", help="Even if its folder still exists, or this folder already has a memory."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -115,7 +115,7 @@ async def adopt(
     if as_json:
         print_json(document(path=folder, id=adopted, before=before))
     else:
-        print_line(f"{folder} is workspace {adopted} now; it was {before}.")
+        print_line(f"{folder} is now workspace {adopted}; it was {before}.")
 
 
 @command(workspaces, "prune")
@@ -127,7 +127,7 @@ async def prune(
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove indexes of folders that are gone or empty. What cannot be rebuilt is kept."""
+    """Remove the indexes of folders that are gone or empty. What cannot be rebuilt is kept."""
     stores, forgotten = await asyncio.to_thread(_prune, state_dir, is_done=yes)
     total = sum(one.bytes for one in stores)
     if as_json:
@@ -176,13 +176,13 @@ def _adopt(target: Target, wanted: str, *, force: bool) -> tuple[Path, str, str]
     folder = existing_folder(target.workspace)
     state = make_state_folder(target.state_dir or default_state_dir(os.environ))
     if name := load_settings(folder, state_dir=state).settings.memory.id:
-        raise ConfigError("memory.id", f"it says already that {folder} is workspace {name!r}; unset it first")
+        raise ConfigError("memory.id", f"it already says that {folder} is workspace {name!r}; unset it first")
     before = identify(state, folder, now=utc_now())
     kept = _kept_in(target.state_dir)
     found = next((one for one in kept if wanted in (one.id, one.known and one.known.name)), None)
     if found is None:
         known = ", ".join(one.id for one in kept if one.id != before.id) or "none other"
-        raise ConfigError("workspace", f"no workspace {wanted!r} is known; known is {known}")
+        raise ConfigError("workspace", f"unknown workspace {wanted!r}; known: {known}")
     own = next((one for one in kept if one.id == before.id), None)
     if found.id != before.id and not force:
         _refuse_two(folder, found, own)
@@ -193,12 +193,12 @@ def _adopt(target: Target, wanted: str, *, force: bool) -> tuple[Path, str, str]
 def _refuse_two(folder: Path, target: _Kept, own: _Kept | None) -> None:
     """Object where two folders would be one workspace, or what was learnt of this one would be left."""
     if target.known is not None and target.is_there:
-        problem = f"{target.known.path} is still workspace {target.id}, and both would share one memory"
-        raise ConfigError("workspace", f"{problem}; --force does it all the same")
+        problem = f"{target.known.path} is still workspace {target.id}, so both would share one memory"
+        raise ConfigError("workspace", f"{problem}; use --force to do it anyway")
     if own is not None and own.lasting:
         what = " and ".join(sorted({store.kind for store in own.lasting}))
-        problem = f"{folder} has {what} of its own, which would stay behind as workspace {own.id}"
-        raise ConfigError("workspace", f"{problem}; --force does it all the same")
+        problem = f"{folder} has {what} of its own, which would be left behind as workspace {own.id}"
+        raise ConfigError("workspace", f"{problem}; use --force to do it anyway")
 
 
 def _prune(state_dir: Path | None, *, is_done: bool) -> tuple[list[KeptStore], list[KnownWorkspace]]:

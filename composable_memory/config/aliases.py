@@ -85,7 +85,7 @@ def merge_openclaw(memory: Tree, content: Mapping[str, Tree]) -> tuple[Tree, lis
                 if section == _COMPACTION and not key.startswith("memory_flush."):
                     continue  # how OpenClaw compacts does not concern us
                 name = join(section, key).rstrip(".")
-                notes.append(f"{name} ({leaf.origin}) has no counterpart here and is ignored")
+                notes.append(f"{name} ({leaf.origin}) has no equivalent here and is ignored")
             else:
                 memory = merge(_branch(ours, leaf), memory)
     return memory, notes

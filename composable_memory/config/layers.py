@@ -266,7 +266,7 @@ def _resolve_secrets(
 def _hide(leaf: Leaf, key: str, notes: list[str], *, hidden: bool) -> Leaf:
     value = hide(leaf.value, hidden=hidden)
     if value != leaf.value and leaf.origin.layer == "user":
-        notes.append(f"{key} ({leaf.origin}) is a secret in a file; {key}_env could name a variable instead")
+        notes.append(f"{key} ({leaf.origin}) is a secret in a file; {key}_env can name a variable instead")
     return replace(leaf, value=value)
 
 

@@ -64,7 +64,7 @@ def _require_absent(content: Mapping[str, Any], place: tuple[str, ...], backend_
     if not isinstance(there, dict):
         raise ConfigError("memory.backends", "expected keys and values below it", origin=str(file))
     if backend_id in there or backend_id in content:
-        raise ConfigError(f"memory.backends.{backend_id}", "it is there already", origin=str(file))
+        raise ConfigError(f"memory.backends.{backend_id}", "it already exists", origin=str(file))
 
 
 def _with_value(content: Mapping[str, Any], path: tuple[str, ...], value: JsonValue) -> dict[str, Any]:

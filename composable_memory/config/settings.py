@@ -58,16 +58,16 @@ class FlushSettings(SettingsModel):
 
     enabled: bool = Field(default=True, description="Ask it.")
     context_window: int = Field(
-        default=200_000, ge=1, description="Tokens of the model's context, where the agent does not tell."
+        default=200_000, ge=1, description="Size of the model's context in tokens, if the agent does not say."
     )
     reserve_tokens: int = Field(
         default=20_000, ge=0, description="Tokens that the agent keeps free for its compaction."
     )
     soft_threshold_tokens: int = Field(
-        default=4_000, ge=0, description="So many tokens before compaction the agent is asked."
+        default=4_000, ge=0, description="How many tokens before compaction the agent is asked to save."
     )
     prompt: str | None = Field(
-        default=None, min_length=1, description="What it is asked; `YYYY-MM-DD` becomes the date."
+        default=None, min_length=1, description="What it is asked; `YYYY-MM-DD` is replaced by the date."
     )
 
 
@@ -75,19 +75,22 @@ class HooksSettings(SettingsModel):
     """What `cmem hook` does for an agent."""
 
     deadline_ms: int = Field(
-        default=5_000, ge=100, le=600_000, description="How long a hook may take; then the agent goes on."
+        default=5_000,
+        ge=100,
+        le=600_000,
+        description="How long a hook may take before the agent continues without it.",
     )
     recap_tokens: int = Field(
-        default=2_000, ge=0, le=2_500, description="Longest recap at the start of a session; 0 gives none."
+        default=2_000, ge=0, le=2_500, description="Longest recap at the start of a session; 0 turns it off."
     )
-    recap_days: int = Field(default=2, ge=0, le=31, description="How many of the latest days it has.")
+    recap_days: int = Field(default=2, ge=0, le=31, description="How many recent days it covers.")
     auto_recall: bool = Field(default=True, description="Look up what is known about each prompt.")
     recall_tokens: int = Field(
-        default=800, ge=100, le=2_500, description="Longest text that goes before a prompt."
+        default=800, ge=100, le=2_500, description="Longest text added before a prompt."
     )
     recall_results: int = Field(default=5, ge=1, le=50, description="The most passages in it.")
     auto_capture: bool = Field(
-        default=False, description="Remember what users say about themselves, by rules, after each turn."
+        default=False, description="After each turn, remember by rules what users say about themselves."
     )
     capture_max_chars: int = Field(
         default=500, ge=50, le=10_000, description="Longer messages are not captured."
@@ -96,7 +99,10 @@ class HooksSettings(SettingsModel):
         default=True, description="Write what was said to `memory/` when a session ends."
     )
     session_messages: int = Field(
-        default=15, ge=1, le=1_000, description="So many last messages are kept where no model summarises."
+        default=15,
+        ge=1,
+        le=1_000,
+        description="How many of the last messages are kept if no model summarises them.",
     )
     flush: FlushSettings = FlushSettings.model_construct()
 
@@ -106,7 +112,7 @@ def _endpoint(value: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("expected an address such as http://127.0.0.1:8080/v1")
     if parts.username or parts.password or parts.query:
-        raise ValueError("a secret does not belong in an address, which logs show; use `api_key`")
+        raise ValueError("do not put a secret in an address, which logs show; use `api_key`")
     return value.rstrip("/")
 
 
@@ -114,10 +120,10 @@ class JudgeSettings(SettingsModel):
     """The language model that judges results and proposes weights; none without `base_url`."""
 
     base_url: Annotated[str, AfterValidator(_endpoint)] | None = Field(
-        default=None, description="An endpoint that speaks as OpenAI's does, up to and with `/v1`."
+        default=None, description="An OpenAI-compatible endpoint, up to and including `/v1`."
     )
     model: str = Field(default="default", min_length=1, description="The model's name at the endpoint.")
-    api_key: SecretStr | None = Field(default=None, description="Its key, if it wants one.")
+    api_key: SecretStr | None = Field(default=None, description="Its API key, if it needs one.")
     max_tokens: int = Field(default=2048, ge=64, description="Longest answer, in tokens.")
     timeout_ms: int = Field(default=30_000, ge=100, le=3_600_000, description="How long one answer may take.")
 
@@ -133,59 +139,65 @@ class FeedbackSettings(SettingsModel):
 
     enabled: bool = Field(
         default=False,
-        description="Learn in the background of an open memory: gather signals, judge, advise.",
+        description="Learn in the background while a memory is open: gather signals, judge, advise.",
     )
     backend: str | None = Field(
         default=None,
-        description="The backend that keeps what is learnt, for all who share it; unset, a file here.",
+        description="The backend that stores what is learnt, for everyone who shares it; unset: a local "
+        "file.",
     )
     auto_apply: bool = Field(
         default=False,
-        description="Adopt what passes every check; otherwise advice is only logged.",
+        description="Adopt advice that passes every check; otherwise it is only logged.",
     )
     advisor: Annotated[Literal["statistical", "llm"], BeforeValidator(_refuse_both)] = Field(
         default="statistical", description="Who proposes weights: statistics, or the language model."
     )
     transcripts_dir: Path | None = Field(
         default=None,
-        description="A folder of transcripts, to see which results answers quote; unset, none are read.",
+        description="A folder of transcripts, read to see which results the answers quote; unset: none.",
     )
     interval_s: int = Field(
-        default=900, ge=1, le=604_800, description="How long the background rests between rounds."
+        default=900, ge=1, le=604_800, description="Pause between rounds of learning in the background."
     )
     window_days: int = Field(
-        default=30, ge=1, le=3650, description="How far back judgements count for an advice."
+        default=30, ge=1, le=3650, description="How old a judgement may be to count for advice."
     )
     retention_days: int = Field(
-        default=365, ge=1, le=36_500, description="For how many days judgements are kept."
+        default=365, ge=1, le=36_500, description="How many days judgements are kept."
     )
     evaluations_per_hour: int = Field(
-        default=20, ge=0, description="How many queries the language model may judge in an hour."
+        default=20, ge=0, description="How many queries the language model may judge per hour."
     )
     depth: int = Field(
         default=10, ge=1, le=1000, description="How many results of a ranking count when it is measured."
     )
-    min_samples: int = Field(default=50, ge=10, description="Judged queries that an advice needs.")
+    min_samples: int = Field(default=50, ge=10, description="How many judged queries advice needs.")
     min_intent_samples: int = Field(
-        default=40, ge=10, description="Judged queries of one kind that weights for this kind need."
+        default=40,
+        ge=10,
+        description="How many judged queries of one kind are needed for weights of that kind.",
     )
     min_weight: float = Field(
         default=0.1,
         gt=0,
         le=1,
-        description="The least weight an advice leaves a backend, where the heaviest has 1.",
+        description="The lowest weight that advice may give a backend, relative to the highest, 1.",
     )
     max_step: float = Field(
-        default=0.2, gt=0, le=1, description="How far one advice may move a weight, up or down."
+        default=0.2,
+        gt=0,
+        le=1,
+        description="The most that one piece of advice may move a weight, up or down.",
     )
     golden_tolerance: float = Field(
         default=0.0,
         ge=0,
         lt=1,
-        description="How far nDCG on the golden questions may fall below what was recorded.",
+        description="How far nDCG on the golden questions may fall below the recorded value.",
     )
     cool_down_hours: float = Field(
-        default=24.0, ge=0, le=8760, description="Least time between two changes that an advisor makes."
+        default=24.0, ge=0, le=8760, description="Least time between two changes made by an advisor."
     )
     llm: JudgeSettings = JudgeSettings.model_construct()
 
@@ -225,25 +237,25 @@ class QuerySettings(SettingsModel):
     """How several memories are asked and how their answers are merged."""
 
     max_results: int = Field(
-        default=DEFAULT_MAX_RESULTS, ge=1, le=1000, description="How many results an answer has at most."
+        default=DEFAULT_MAX_RESULTS, ge=1, le=1000, description="The most results in an answer."
     )
     min_score: float = Field(
-        default=0.0, ge=0, le=1, description="Least calibrated score; an exact keyword hit is never cut."
+        default=0.0, ge=0, le=1, description="Lowest calibrated score; an exact keyword hit is never cut."
     )
     show_weak: bool = Field(
-        default=False, description="Show the nearest results also where none matches the question well."
+        default=False, description="Show the nearest results even if none matches the question well."
     )
     fusion: Literal["weighted", "rrf", "convex"] = Field(
-        default="weighted", description="How the lists of several backends become one."
+        default="weighted", description="How the results of several backends are merged into one list."
     )
     dedup: Literal["exact", "overlap", "near"] = Field(
         default="near",
-        description="Which candidates count as the same passage; each kind includes the ones before it.",
+        description="Which candidates count as the same passage; each level includes the ones before it.",
     )
     depth: int = Field(
-        default=24, ge=1, le=1000, description="How many candidates every backend is asked for at least."
+        default=24, ge=1, le=1000, description="The fewest candidates that each backend is asked for."
     )
-    timeout_ms: int = Field(default=10_000, ge=1, description="Deadline of a backend without one of its own.")
+    timeout_ms: int = Field(default=10_000, ge=1, description="Deadline for a backend without its own.")
     rrf_k: int = Field(default=60, ge=1, description="k of reciprocal rank fusion, 1 / (k + rank).")
 
 
@@ -252,14 +264,15 @@ class EmbeddingSettings(SettingsModel):
 
     provider: PluginId = Field(
         default="auto",
-        description="`auto` stays on this machine, `auto-remote` need not, `none` leaves keywords alone.",
+        description="`auto` uses a provider on this machine, `auto-remote` may use a remote one, `none` "
+        "searches by keywords only.",
     )
-    model: str | None = Field(default=None, min_length=1, description="Unset, the provider's own default.")
+    model: str | None = Field(default=None, min_length=1, description="Unset: the provider's default.")
     fallback: PluginId = Field(
-        default="none", description="The provider to take where `provider` cannot be used."
+        default="none", description="The provider to use if `provider` cannot be used."
     )
     providers: dict[PluginId, dict[str, object]] = Field(
-        default={}, description="The own keys of each provider, by its id."
+        default={}, description="The settings of each provider, by its id."
     )
 
 
@@ -267,13 +280,13 @@ class OpsLogSettings(SettingsModel):
     """The log of questions and answers."""
 
     enabled: bool = Field(default=True, description="Write it.")
-    retention_days: int = Field(default=30, ge=1, description="For how many days it is kept.")
+    retention_days: int = Field(default=30, ge=1, description="How many days it is kept.")
     max_size_mb: int = Field(
-        default=2000, ge=1, description="How much it may take; the oldest is deleted for what is new."
+        default=2000,
+        ge=1,
+        description="How much space it may take; the oldest lines are deleted to make room.",
     )
-    otel: bool = Field(
-        default=False, description="Send spans and metrics of it, without texts, by OpenTelemetry."
-    )
+    otel: bool = Field(default=False, description="Send spans and metrics, without texts, by OpenTelemetry.")
 
 
 class BackendSection(SettingsModel):
@@ -281,17 +294,18 @@ class BackendSection(SettingsModel):
 
     model_config = ConfigDict(extra="allow")
 
-    enabled: bool = Field(default=False, description="Whether the backend is asked.")
-    weight: float = Field(default=1.0, ge=0, description="What its calibrated scores are multiplied by.")
+    enabled: bool = Field(default=False, description="Whether the backend is queried.")
+    weight: float = Field(default=1.0, ge=0, description="The factor for its calibrated scores.")
     timeout_ms: int | None = Field(
-        default=None, ge=1, description="Its deadline; unset, `memory.query.timeout_ms`."
+        default=None, ge=1, description="Its deadline; unset: `memory.query.timeout_ms`."
     )
     calibration: Literal["auto", "identity", "max", "min-max", "rank"] = Field(
-        default="auto", description="How its scores are brought to the common scale from 0 to 1."
+        default="auto", description="How its scores are mapped to the common scale from 0 to 1."
     )
     condition: tuple[Literal["entities", "topics", "times"], ...] | None = Field(
         default=None,
-        description="Ask it only about what names one of these; empty, always; unset, as it says itself.",
+        description="Query it only about questions with one of these; empty: always; unset: the backend's "
+        "own default.",
     )
 
     @property
@@ -303,13 +317,13 @@ class BackendSection(SettingsModel):
 class ListedSection(BackendSection):
     """A section under `backends`: a backend with an id chosen by the user, or one that is not installed."""
 
-    kind: PluginId | None = Field(default=None, description="Which of the installed backends it is.")
+    kind: PluginId | None = Field(default=None, description="Which installed backend it is.")
 
 
 class BuiltinSection(BackendSection):
     """The section of the builtin index, the only backend that is on by default."""
 
-    enabled: bool = Field(default=True, description="Whether the backend is asked.")
+    enabled: bool = Field(default=True, description="Whether the backend is queried.")
 
 
 class MemorySettings(SettingsModel):
@@ -326,22 +340,22 @@ class MemorySettings(SettingsModel):
     __pydantic_extra__: dict[str, BackendSection] = Field(init=False)
 
     backend: PluginId = Field(
-        default=DEFAULT_BACKEND, description="The backend that comes first: it is enabled, and reads files."
+        default=DEFAULT_BACKEND, description="The primary backend: it is always enabled, and reads files."
     )
     fallback: PluginId = Field(
         default=DEFAULT_BACKEND,
-        description="The backend that answers where `backend` cannot, as long as it is not asked itself.",
+        description="The backend that answers when `backend` cannot, unless it is queried anyway.",
     )
     citations: CitationMode = Field(default="auto", description="Whether results carry a citation.")
     agent_id: str = Field(
         default="main",
         pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
-        description="Whose memory it is; part of the name of the index file.",
+        description="The agent whose memory it is; part of the index file's name.",
     )
     id: str | None = Field(
         default=None,
         pattern="^[a-z0-9]{1,20}$",
-        description="The workspace's own name: it is that one in whichever folder; unset, the folder tells.",
+        description="A fixed id for the workspace, wherever its folder is; unset: the folder identifies it.",
     )
     query: QuerySettings = QuerySettings.model_construct()
     embedding: EmbeddingSettings = EmbeddingSettings.model_construct()

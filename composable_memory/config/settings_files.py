@@ -112,11 +112,12 @@ def give_consent(file: SettingsFile, state_dir: Path, *, now: datetime) -> None:
         OSError: the consent cannot be written.
     """
     if file.is_of_a_stranger:
-        problem = "the file or its folder belongs to another user; copy what you need to a file of your own"
+        problem = "the file or its folder belongs to another user; copy what you need to your own file"
         raise ConfigError("workspace", problem, origin=str(file.path))
     if _is_within_reach(state_dir, file):
         problem = (
-            f"{state_dir} lies in the workspace, so whoever sends the workspace could send consent along"
+            f"{state_dir} is inside the workspace, so whoever sends you the workspace could send consent "
+            f"with it"
         )
         raise ConfigError("state_dir", f"{problem}; choose another state folder")
     here = FolderIdentity.at(file.path.parent)
@@ -255,7 +256,7 @@ def _advice(found: WorkspaceFile, own_file: Path) -> str:
         if found.consent
         else ""
     )
-    return f"{changed}`{command}` shows what the file asks for and allows it, or set it in {own_file}"
+    return f"{changed}`{command}` shows what the file asks for and lets you allow it, or set it in {own_file}"
 
 
 def _names(folder: str, workspace: Path) -> bool:

@@ -91,7 +91,7 @@ def paths_inside(value: object, workspace: Path) -> str | None:
         if not isinstance(entry, str):
             return f"{entry!r:.200} is not a path"
         if not _leads_inside(entry, workspace):
-            return f"{entry!r:.200} leads out of the workspace"
+            return f"{entry!r:.200} is outside the workspace"
     return None
 
 
@@ -105,7 +105,7 @@ def folders_inside(value: object, workspace: Path) -> str | None:
             return problem
         pattern = folder.get("pattern", "*.md")
         if not isinstance(pattern, str) or not _PLAIN_PATTERN.fullmatch(pattern):
-            return f"the pattern {pattern!r:.200} may name other files than Markdown files in there"
+            return f"the pattern {pattern!r:.200} may match files other than Markdown there"
     return None
 
 

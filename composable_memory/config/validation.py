@@ -232,5 +232,5 @@ def _joined(own: Tree | Leaf | None, listed: Tree | Leaf, key: str) -> Tree | Le
         return own
     if isinstance(own, dict) and isinstance(listed, dict):
         return own | {name: _joined(own.get(name), item, join(key, name)) for name, item in listed.items()}
-    problem = f"set as memory.backends.{key} as well ({origin_of(listed)}); keep one of them"
+    problem = f"also set as memory.backends.{key} ({origin_of(listed)}); keep one of them"
     raise ConfigError(f"memory.{key}", problem, origin=str(origin_of(own)))

@@ -42,11 +42,11 @@ def parse(text: str, file: Path, layer: Layer, *, foreign: Collection[str] | Non
             found[name] = {}
             for folder, inner, at in reader.pairs(node, name, longest=MAX_PATH):
                 if not (Path(folder).is_absolute() or folder.startswith("~")):
-                    problem = "expected the whole path of a folder, or one that begins with ~"
+                    problem = "expected an absolute path, or one that begins with ~"
                     raise ConfigError(f"{name}.{folder}", problem, origin=str(at))
                 found[name][folder] = _section(reader.read(inner, "memory", at))
         elif foreign is None:
-            raise ConfigError(name, "unknown key; everything stands under `memory:`", origin=str(origin))
+            raise ConfigError(name, "unknown key; all settings are under `memory:`", origin=str(origin))
     for key in foreign or ():
         for node, origin in reader.find(root, key.split(".")):
             read = reader.read(node, key, origin)
@@ -151,7 +151,7 @@ class _NodeReader:
         A node that is visited twice is an alias; a few aliases of aliases can make a tree of any size.
         """
         if id(node) in self.seen:
-            raise ConfigError(key, "YAML aliases are not read; write the value out", origin=str(origin))
+            raise ConfigError(key, "YAML aliases are not supported; write the value out", origin=str(origin))
         self.seen.add(id(node))
         match node:
             case yaml.MappingNode(tag=tag, value=[]) if tag == f"{_CORE}map":

@@ -133,7 +133,9 @@ def _replace(edit: Edit, *, is_private: bool) -> None:
 
 
 def _changed_meanwhile(edit: Edit) -> ConfigError:
-    return ConfigError("connect", "changed meanwhile; run the command again", origin=str(edit.path))
+    return ConfigError(
+        "connect", "it has changed in the meantime; run the command again", origin=str(edit.path)
+    )
 
 
 def hook_commands(

@@ -28,7 +28,7 @@ _TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 _OUR_TABLE = re.compile(
     rf"""^[ \t]*\[[ \t]*(["']?)mcp_servers\1[ \t]*\.[ \t]*(["']?){SERVER}\2[ \t]*[].]""", re.MULTILINE
 )
-_OTHER_FORM = f"{SERVER} is in it, in a form that is not changed here"
+_OTHER_FORM = f"{SERVER} is already in it, in a form that this command does not change"
 _REMARKS = re.compile(r"(?:^[ \t]*(?:#[^\n]*)?(?:\n|\Z))*\Z", re.MULTILINE)
 """Comments and blank lines at the end of a table: they belong to what follows."""
 

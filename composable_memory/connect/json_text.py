@@ -206,7 +206,7 @@ def _syntax_error(text: str, at: int) -> ValueError:
 
 def _with_part(text: str, container: Node, value: object, name: str | None = None) -> str:
     if container.kind != ("{" if name is not None else "["):
-        raise ValueError("something else stands where a section is expected")
+        raise ValueError("something else is where a section is expected")
     if container.start == container.end:  # blank, or only comments
         above = f"{text}\n" if text.strip("\ufeff \t") and not text.endswith("\n") else text
         text, container = f"{above}{{}}\n", Node(text, len(above), len(above) + 2, "{", ())

@@ -237,7 +237,10 @@ async def _plan(
 def _unread(notes: Notes) -> Iterator[Holding]:
     if notes.unread:
         told = tuple(f"{path}: {problem}" for path, problem in sorted(notes.unread.items()))
-        what, stays = "notes or folders that may say so", "they cannot be read; see to that, and forget again"
+        what, stays = (
+            "notes or folders that may also say it",
+            "they cannot be read; fix that, then forget again",
+        )
         yield Holding(store="notes", what=what, count=len(told), examples=told, stays=stays)
 
 
@@ -264,8 +267,8 @@ def _foreign_copies(memory: ForgettingScope, lines: Sequence[ForgetLine]) -> Ite
     """Yield other memories to which remembered lines are written: nothing can be removed from them."""
     for backend_id, one in memory.manager.backends_with(Capability.RETAIN).items():
         if isinstance(one, SupportsRetain) and one.retains():
-            stays = "it is not ours; remove there what it has of this"
-            yield Holding(store=backend_id, what="lines that it may have", count=len(lines), stays=stays)
+            stays = "it belongs to another program; remove it there"
+            yield Holding(store=backend_id, what="lines it may hold", count=len(lines), stays=stays)
 
 
 # --- removing -----------------------------------------------------------------------------------------------
@@ -284,7 +287,7 @@ async def _alone(forgotten: Forgotten) -> AsyncIterator[None]:
     await asyncio.to_thread(forgotten.key)  # creates the folder
     async with file_lock(forgotten.lock_path, owner="forget", patience_s=PATIENCE_S) as is_ours:
         if not is_ours:
-            problem = "another process has been forgetting something for a long time"
+            problem = "another process has been forgetting something for too long"
             raise BackendUnavailable("forget", problem, fix="try again when it has ended", operation="begin")
         yield
 
@@ -388,7 +391,7 @@ async def _require_writable(memory: ForgettingScope, notes: Notes, lines: Sequen
         async with NoteFile(memory.workspace_dir, path, extra_paths=notes.extra_paths) as note:
             await note.change(lambda text: text)
         if not await asyncio.to_thread(os.access, notes.file(path).parent, os.W_OK):
-            fix = "see that this user may write there, then forget it again"
+            fix = "make it writable for this user, then forget it again"
             raise NoteNotWritten(path, "its folder is read-only", fix=fix)
 
 

@@ -188,12 +188,12 @@ class Forgotten:
                 if CHECKSUM not in written:  # written by an earlier version
                     rest = data
                 elif written[CHECKSUM] != _checksum(rest, key):
-                    raise ValueError("it, or the key beside it, is not what was written")
+                    raise ValueError("it, or the key beside it, was changed")
                 stones = [Tombstone(**json.loads(line)) for line in rest.splitlines()]
             except (TypeError, ValueError) as error:
                 # Without tombstones forgotten text would come back, so refuse to go on.
                 problem = f"{self._stones_path}, which says what was forgotten, is damaged ({error})"
-                fix = "take it back from a backup, or delete it and forget again what comes back"
+                fix = "restore it from a backup, or delete it and forget again whatever reappears"
                 raise BackendUnavailable("forget", problem, fix=fix, operation="read") from error
             self._now, self._state = Tombstones(key, stones), state
         return self._now

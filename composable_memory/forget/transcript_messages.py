@@ -59,7 +59,7 @@ def blank_messages(path: str, file: Path, lines: Collection[int]) -> None:
     Raises:
         NoteNotWritten: it cannot be written, or its writer has replaced the file.
     """
-    fix = "end the session that writes it, and see that this user may write there"
+    fix = "end the session that writes it, and make it writable for this user"
     try:
         # Unbuffered, so that each comparison right before overwriting sees the present content.
         with opened_file(file) as (_, found), file.open("r+b", buffering=0) as target:

@@ -89,7 +89,7 @@ class Notes:
         if self.transcript(path):
             return None
         if not is_note(self.file(path).name):
-            return "edit the file yourself; lines of documents cannot be cut"
+            return "edit the file yourself; lines cannot be removed from documents"
         try:
             problem = problem_with_encoding(note_data(self.file(path)))
         except OSError:

@@ -70,7 +70,7 @@ def read_call(text: str | bytes) -> HookCall:
     except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict):
-        raise ValueError("stdin holds no JSON object; give the JSON of the agent's hook, such as {}")
+        raise ValueError("stdin has no JSON object; pass the JSON of the agent's hook, such as {}")
     said = _Said(data)
     return HookCall(
         agent=_agent(data),

@@ -12,8 +12,8 @@ from composable_memory.paths import end_of_file
 
 TAIL_BYTES = 1_000_000
 PROMPT = (
-    "Memory flush before compaction. Write down now what must outlast this conversation: decisions, facts, "
-    "preferences, open ends. Put it into memory/YYYY-MM-DD.md (make the folder if need be)."
+    "Memory flush before compaction. Write down now whatever must outlast this conversation: decisions, "
+    "facts, preferences, open questions. Put it in memory/YYYY-MM-DD.md (create the folder if needed)."
 )
 SAFETY = "Only append to that file; change nothing that is written there, and no other file."
 HINT = f"If there is nothing to write down, and when you are done, reply with {SILENT} alone."

@@ -140,7 +140,7 @@ def event_of(call: HookCall, hook: str, *, now: datetime) -> PipelineEventEnvelo
     """
     key = call.session_key or call.session_id
     if key is None:
-        raise ValueError("name the session, as `session` or `sessionId`: what is said belongs to one")
+        raise ValueError("give the session, as `session` or `sessionId`")
     payload: SessionPayload
     if hook == "summary":
         payload = CompactionSummary(

@@ -186,7 +186,7 @@ def write_session(
                 return path, there
             continue
         return path, text
-    raise FileExistsError(17, "there are too many notes of this name", str(folder / stem))
+    raise FileExistsError(17, "there are too many notes with this name", str(folder / stem))
 
 
 def _write_whole(path: Path, file: BinaryIO, text: str) -> None:

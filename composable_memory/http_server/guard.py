@@ -36,7 +36,7 @@ ENTRANCE = """<!DOCTYPE html>
 <label>Token: <input name="token" type="password" autofocus required></label>
 <button>Enter</button>
 </form>
-<p>It stands in the file that the server named when it began.</p></html>
+<p>It is in the file that the server named when it started.</p></html>
 """
 
 
@@ -73,9 +73,9 @@ class Guard:
         """Return the response to a request that is refused, else None."""
         hosts, origin = request.headers.getlist("host"), request.headers.get("origin")
         if len(hosts) != 1 or not self._is_own(hosts[0]):
-            return problem(421, "this server is not known by the name in `Host`")
+            return problem(421, "this server does not answer to the name in `Host`")
         if origin not in (None, f"http://{hosts[0]}"):
-            return problem(403, f"a page of {origin} may not ask")
+            return problem(403, f"a page from {origin} may not use this server")
         if _same(request.headers.get("authorization", ""), f"Bearer {self._token}"):
             return _too_large(request)
         given = request.query_params.get("token") if request.method in READS else None
@@ -84,9 +84,9 @@ class Guard:
         if not _same(request.cookies.get(self._cookie, ""), self._secret):
             return _stopped(request)
         if request.headers.get("sec-fetch-site") not in (None, "same-origin", "none"):
-            return problem(403, "a page of another site may not ask")
+            return problem(403, "a page from another site may not use this server")
         if request.method not in READS and origin is None:
-            return problem(403, "a browser has to send `Origin` with what changes something")
+            return problem(403, "a browser has to send `Origin` with any request that changes something")
         return _too_large(request)
 
     def _is_own(self, host: str) -> bool:
@@ -124,13 +124,17 @@ def _stopped(request: Request) -> Response:
     headers = {"WWW-Authenticate": "Bearer"}
     if "text/html" in request.headers.get("accept", ""):
         return HTMLResponse(ENTRANCE, status_code=401, headers=headers)
-    return problem(401, "send the header `Authorization: Bearer TOKEN`; the server told its file", **headers)
+    return problem(
+        401,
+        "send the header `Authorization: Bearer TOKEN`; the server named its file at the start",
+        **headers,
+    )
 
 
 def _too_large(request: Request) -> Response | None:
     length = request.headers.get("content-length", "0")
     if length.isdecimal() and int(length[:20]) > MAX_REQUEST_BYTES:
-        return problem(413, f"a request may have {MAX_REQUEST_BYTES} bytes", connection="close")
+        return problem(413, f"a request may have at most {MAX_REQUEST_BYTES} bytes", connection="close")
     return None
 
 
@@ -159,7 +163,9 @@ class _BoundedBody:
             self._whole.set()
         self._bytes += len(message.get("body", b""))
         if self._bytes > MAX_REQUEST_BYTES:
-            raise HTTPException(413, f"a request may have {MAX_REQUEST_BYTES} bytes", {"connection": "close"})
+            raise HTTPException(
+                413, f"a request may have at most {MAX_REQUEST_BYTES} bytes", {"connection": "close"}
+            )
         return message
 
 

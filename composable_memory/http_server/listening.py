@@ -58,10 +58,10 @@ async def access(
     """
     if bound is not None:
         if bound.family not in (socket.AF_INET, socket.AF_INET6):
-            raise ConfigError("socket", "systemd opened one that is not for TCP; give ListenStream= a port")
+            raise ConfigError("socket", "systemd passed a socket that is not TCP; give ListenStream= a port")
         host, port = bound.getsockname()[:2]
     if token_file is None and not _is_loopback(host):
-        problem = f"{host} can be reached from elsewhere; choose a token for it and pass --token-file FILE"
+        problem = f"{host} can be reached from other machines; choose a token and pass --token-file FILE"
         raise ConfigError("host", problem)
     file = token_file or await asyncio.to_thread(make_state_folder, state_dir) / TOKEN_FILE
     token = await asyncio.to_thread(_token, file, may_make=token_file is None)
@@ -160,7 +160,9 @@ def _token(file: Path, *, may_make: bool) -> str:
         raise ConfigError("token", f"the token in {file} cannot be used: {error}") from error
     if not is_private or len(token) < TOKEN_BYTES:
         fix = (
-            "remove it, and a new one is made" if may_make else f"it needs {TOKEN_BYTES} characters, mode 600"
+            "delete it, and a new one is created"
+            if may_make
+            else f"it needs {TOKEN_BYTES} characters, mode 600"
         )
         raise ConfigError("token", f"{file} can be read by others, or holds no token; {fix}")
     return token

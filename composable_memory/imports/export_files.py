@@ -95,7 +95,7 @@ def _members(path: Path) -> Iterator[ExportedFile]:
                     opened = partial(_unpacked, archive, one, left)
                     yield ExportedFile(name=one.filename, changed_at=_packed_at(one), opened=opened)
     except zipfile.BadZipFile as error:
-        raise OSError(f"{path.name} is no sound ZIP archive ({error})") from error
+        raise OSError(f"{path.name} is not a valid ZIP archive ({error})") from error
 
 
 @contextmanager
@@ -132,7 +132,7 @@ class _Unpacking(io.RawIOBase):
         if len(data) > self._room:
             self._left[0] -= self._room
             self._room = 0
-            raise OSError(f"it is larger than the {self._most >> 20} MB that are read")
+            raise OSError(f"it is larger than the limit of {self._most >> 20} MB")
         self._room -= len(data)
         self._left[0] -= len(data)
         view[: len(data)] = data
@@ -174,7 +174,7 @@ def elements(file: TextIO, *names: str) -> Iterator[object]:
             # some agent files are JSON within JSON
             yield from elements(io.StringIO(value), *names) if isinstance(value, str) else [value]
     if text.next():
-        raise text.wrong("more follows behind its end")
+        raise text.wrong("there is more after its end")
 
 
 class _Text:
@@ -225,7 +225,7 @@ class _Text:
             raise self.wrong("it ends too early", end)
         begin, self._at = self._at, end
         if not self._text.isascii() and _NO_TEXT.search(self._text, begin, end):
-            return self.wrong("it is no text in UTF-8; save it as UTF-8", begin)
+            return self.wrong("it is not UTF-8; save it as UTF-8", begin)
         return value
 
     def items(self) -> Iterator[object]:

@@ -173,7 +173,7 @@ class _Import:
                     self.found[one.kind] += 1
                     yield one
             if self.found["conversation"] and self._searched != self._transcripts:
-                why = f"not searched: memory.builtin.sessions.folder names {self._searched}"
+                why = f"not searched: memory.builtin.sessions.folder is {self._searched}"
                 self.problems.append(Problem(str(self._transcripts), why))
         except OSError as error:
             raise PathRefused(export, f"cannot be read: {error.strerror or error}") from error
@@ -189,7 +189,7 @@ class _Import:
         await asyncio.to_thread(make_private_folder, lock.parent)
         async with file_lock(lock, owner="import", patience_s=LOCK_PATIENCE_S) as is_ours:
             if not is_ours:
-                problem = "another import into this workspace is under way"
+                problem = "another import into this workspace is running"
                 raise BackendUnavailable("import", problem, fix="wait until it has ended, and try again")
             await asyncio.to_thread(self._remove_what_was_left)
             items = await asyncio.to_thread(self.plan)

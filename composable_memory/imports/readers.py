@@ -80,9 +80,9 @@ def _reason(error: Exception) -> str:
         case pydantic.ValidationError():
             return problems_in(error)[0]
         case UnicodeDecodeError():  # its message would contain the whole file
-            return f"it is no text in UTF-8, from byte {error.start} on; save it as UTF-8"
+            return f"it is not UTF-8 (byte {error.start}); save it as UTF-8"
         case UnicodeEncodeError():
-            return "it is no text in UTF-8; save it as UTF-8"
+            return "it is not UTF-8; save it as UTF-8"
         case Unreadable():
             return str(error)
     return f"{error!r:.200}"
@@ -195,7 +195,7 @@ def _each(items: Iterable[object], where: str, shape: type[T], read: Callable[[T
             except BROKEN as error:
                 yield Problem(f"{where}[{number}]", _reason(error))
     except (Unreadable, OSError, RecursionError) as error:
-        why = f"it and what follows is not read: {_reason(error)}"
+        why = f"it and everything after it is not read: {_reason(error)}"
         yield Problem(f"{where}[{number + 1}]", why)
 
 

@@ -50,7 +50,7 @@ def extract_texts(contents: Sequence[MemoryContentObject]) -> "Enriched":
         if text:
             found.append(replace(content, text=text))
         else:
-            message = "neither it nor its artifacts have a text"
+            message = "neither it nor its artifacts have any text"
             warnings.append(
                 IngestWarning(code="extract.no_text", message=message, details={"id": content.id})
             )
@@ -154,7 +154,7 @@ async def resolve_coreferences(contents: Sequence[MemoryContentObject]) -> Enric
         warnings=tuple(
             IngestWarning(
                 code="enrich.coreference",
-                message="other names were replaced by the proper ones",
+                message="other names were replaced by the canonical ones",
                 details={"id": content.id},
             )
             for content in changed
@@ -172,7 +172,7 @@ async def drop_duplicates(contents: Sequence[MemoryContentObject]) -> Enriched:
             warnings.append(
                 IngestWarning(
                     code="enrich.dedupe",
-                    message="another content of this run says the same",
+                    message="another content in this run says the same",
                     details={"keptId": first.id, "droppedId": content.id},
                 )
             )

@@ -44,7 +44,7 @@ def normalize(request: IngestRequest, *, now: datetime) -> Enriched:
         raw = _content(item, warnings) if isinstance(item, IngestItem) else item
         content = _complete(_without_secrets(raw, warnings), request, now)
         if contents.pop(content.id, content) != content:
-            message = "another item of this run has the same id; the later one counts"
+            message = "another item in this run has the same id; the later one is used"
             warnings.append(_warning("normalize.duplicate_id", message, content.id))
         contents[content.id] = content
     return Enriched(contents=tuple(contents.values()), warnings=tuple(warnings))
@@ -110,7 +110,7 @@ def _without_secrets(content: MemoryContentObject, warnings: list[IngestWarning]
         artifacts=tuple(_clean_artifact(artifact) for artifact in content.artifacts),
     )
     if clean != content:
-        warnings.append(_warning("normalize.redacted", "it held a secret, which was masked", content.id))
+        warnings.append(_warning("normalize.redacted", "it contained a secret, which was masked", content.id))
     return clean
 
 

@@ -234,11 +234,11 @@ class IngestPipeline:
         over = [one for one in run.contents if lifetime_of(one, run.decisions.get(one.id)).is_over(run.now)]
         run.contents = tuple(content for content in run.contents if content not in over)
         for content in over:
-            run.warn("temporal.expired", "its time is over; it is not taken in", content)
+            run.warn("temporal.expired", "it has expired; it was not stored", content)
 
     async def _extract_entities(self, run: _Run) -> str | None:
         if self._extractor is None:
-            return run.skip("entity_extract.disabled", "there is no extractor, so nothing becomes a fact")
+            return run.skip("entity_extract.disabled", "there is no extractor, so no facts are extracted")
         gate = asyncio.Semaphore(EXTRACTIONS_AT_ONCE)
         found = await asyncio.gather(
             *(_within(gate, partial(extract_from, self._extractor, content)) for content in run.contents)
@@ -259,7 +259,7 @@ class IngestPipeline:
         if self._embedder is None:
             return run.skip("embed.missing_adapter", "there is no embedder, so there are no vectors")
         if self._vectors is None:  # a later stage will warn
-            return "nothing keeps vectors"
+            return "no store keeps vectors"
         inputs = [
             EmbedderInput(id=content.id, text=content.text or "", kind="document") for content in run.contents
         ]

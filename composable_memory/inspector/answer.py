@@ -150,7 +150,7 @@ def _results(told: Row, link: Place, more: More) -> Markup:
     items = [el("li", _result(rank, row, link, more), tabindex="-1") for rank, row in enumerate(rows, 1)]
     shown = [item for rank, item in enumerate(items, 1) if rank not in hidden]
     weak = [item for rank, item in enumerate(items, 1) if rank in hidden]
-    few = el("summary", f"{len(weak)} more hardly match, and were not shown")
+    few = el("summary", f"{len(weak)} more hardly match and are not shown")
     return el(
         "section",
         el("h2", f"Results ({len(shown)})"),
@@ -247,7 +247,7 @@ def _score_of(row: Row) -> Markup:
     merged = row.get("mergedWith")
     return el(
         "div",
-        table(("part", "", "score"), [*bars, *rest, final], caption="What made this score"),
+        table(("part", "", "score"), [*bars, *rest, final], caption="How this score was made"),
         el("p", "The same was found as ", el("code", ", ".join(merged)), class_="soft") if merged else None,
     )
 
@@ -349,7 +349,7 @@ async def write_report(
     try:
         await asyncio.to_thread(write)
     except OSError as error:
-        why = f"cannot write {file}: {error.strerror}; name another file, in a folder that is there"
+        why = f"cannot write {file}: {error.strerror}; choose another file, in an existing folder"
         raise ComposableMemoryError(why) from error
 
 

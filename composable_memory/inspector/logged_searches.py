@@ -49,10 +49,10 @@ class TracesRequest(Document):
     """Which searches to list, newest first."""
 
     query: str = Field(default="", description="Words of the question")
-    backend: str = Field(default="", description="Only those that asked it")
+    backend: str = Field(default="", description="Only those that queried it")
     session: str = ""
     slower_than_ms: Annotated[float, Field(ge=0.0)] = 0.0
-    degraded: bool = Field(default=False, description="Only those that lack something")
+    degraded: bool = Field(default=False, description="Only incomplete ones")
     empty: bool = Field(default=False, description="Only those without results")
     since: str | None = Field(default=None, description="2026-05-03, 2026-05, last week, 7d")
     limit: Annotated[int, Field(ge=1, le=500)] = 50

@@ -43,8 +43,8 @@ CHARTED = 500
 SINCE = (("", "any time"), ("1h", "the last hour"), ("1d", "the last day"), ("7d", "the last week"))
 RATINGS = (("1", "Answers", 1.0), ("2", "Helps", 0.5), ("3", "Does not", 0.0))
 """The keyboard key, the label, and the relevance."""
-NO_LOG = "Nothing can be shown without a log: set memory.ops_log.enabled to true."
-TRIED = "The candidates of this search, ranked again. The memories are asked only for another day."
+NO_LOG = "There is nothing to show without a log: set memory.ops_log.enabled to true."
+TRIED = "The candidates of this search, ranked again. Only another day queries the memories again."
 KEYS = "Keys: j and k go through the results, 1 answers, 2 helps, 3 does not, / goes to the first field."
 
 PARTS = 40
@@ -86,8 +86,8 @@ class Inspector:
         ask = el(
             "form",
             el("label", "Question", field, class_="grow"),
-            el("label", "As if it were", _input("now", form, type="date")),
-            _check("weak", "Also what hardly matches", form),
+            el("label", "As if today were", _input("now", form, type="date")),
+            _check("weak", "Also weak matches", form),
             el("button", "Search"),
             action=f"{self.base}/", role="search",
         )  # fmt: skip
@@ -135,7 +135,7 @@ class Inspector:
 
     async def _why_not(self, here: str, trace_id: str, note: str) -> Markup:
         field = el("input", name="note", value=note, placeholder="memory/plan.md#L3")
-        label = el("label", "Why not this note, or these lines of it?", field, class_="grow")
+        label = el("label", "Why not this note, or these lines?", field, class_="grow")
         form = el("form", label, el("button", "Say why", class_="plain"), action=here)
         if not note:
             return form
@@ -209,7 +209,7 @@ class Inspector:
             "Tuning",
             "tuning",
             said,
-            el("p", f"Active are the weights {active}. Try others on judged queries:", class_="soft"),
+            el("p", f"The active weights are {active}. Try others on judged queries:", class_="soft"),
             sliders(weights, least, action=f"{self.base}/tuning/replay", adopt=f"{self.base}/tuning/adopt"),
             el("div", class_="outcome", aria_live="polite"),
             el("section", el("h2", "History of the weights"), history),
@@ -291,7 +291,7 @@ def _card(name: str, one: Row, whole: Row) -> Markup:
         el("p", el("strong", what), " ", fix, class_="problem")
         for what, fix in _problems(one, custom, breaker)
     ]
-    fine = el("p", "No problem is known.", class_="soft")
+    fine = el("p", "No known problems.", class_="soft")
     return el("article", el("h2", name), about, problems or fine, class_="card")
 
 
@@ -299,15 +299,18 @@ def _problems(one: Row, custom: Row, breaker: str) -> Iterator[tuple[str, Child]
     """Yield the problems of a backend, with fixes."""
     done: Row = custom.get("embedding", {})
     pending = done.get("total", 0) - done.get("embedded", 0)
-    yield from ((str(problem), "Mend the file, or leave it out.") for problem in custom.get("problems", ()))
+    yield from ((str(problem), "Repair the file, or exclude it.") for problem in custom.get("problems", ()))
     if error := custom.get("lastSyncError"):
-        yield f"The last sync failed: {error}", ("Mend it, then run ", INDEX)
+        yield f"The last sync failed: {error}", ("Fix this, then run ", INDEX)
     elif one.get("dirty"):
         yield "Notes changed since they were indexed.", (INDEX, " brings them in")
     if pending > 0:
         yield f"{pending} passages have no vector yet.", (INDEX, " waits for them")
     if breaker != "closed":
-        yield f"It failed too often to be asked ({breaker}).", ("It is tried again soon; ", DEEP, " says why")
+        yield (
+            f"It failed too often and is not queried ({breaker}).",
+            ("It will be retried soon; ", DEEP, " says why"),
+        )
     if fallback := one.get("fallback"):
         yield f"Another one stands in: {fallback.get('reason') or fallback.get('from')}", (DEEP, " says why")
 
@@ -328,7 +331,7 @@ def probe_view(told: Row) -> Markup:
 def course(rows: Sequence[Search]) -> Markup:
     """Return charts of speed and failures over time, from searches newest first."""
     if not rows:
-        return el("p", "Nothing was asked yet, so there is nothing to draw.", class_="soft")
+        return el("p", "There are no searches yet, so there is nothing to plot.", class_="soft")
     names = [*sorted({name for row in rows for name in row.took_ms} - {TOGETHER}), TOGETHER]
     parts = [((number + 0.5) / PARTS, part) for number, part in enumerate(in_parts(rows, PARTS)) if part]
     medians = {

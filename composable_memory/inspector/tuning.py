@@ -59,7 +59,7 @@ def sliders(
         parts.append(choice(label, label.lower(), options, {}))
     if asked_on:
         days = el("input", type="range", name="days", min=-DAYS, max=DAYS, value=0, data_from=asked_on)
-        parts.append(el("label", el("span", "As if it were ", el("output", asked_on)), days))
+        parts.append(el("label", el("span", "As if today were ", el("output", asked_on)), days))
     if adopt:
         latest = [(str(most), f"last {most}") for most in JUDGED]
         parts.append(choice("Judged queries", "latest", latest, {}))
@@ -108,7 +108,7 @@ def weights_of(form: Mapping[str, str]) -> dict[str, float]:
 def ranking_view(report: ReplayReport, k: int) -> Markup:
     """Return how the ranking of one search changes."""
     if not report.total:
-        return el("p", "The log does not tell enough of this search to rank it again.", class_="problem")
+        return el("p", "The log does not hold enough of this search to rank it again.", class_="problem")
     if not report.queries:
         return el("p", f"The first {k} results stay as they are.")
     one = report.queries[0]
@@ -164,14 +164,18 @@ def _gain(one: QueryReplay) -> str:
 def weights_history(changes: Sequence[WeightChange], base: WeightTable, backends: Sequence[str]) -> Markup:
     """Return the weights over time, scaled to 1 for the heaviest, and who changed them; latest first."""
     if not changes:
-        return el("p", "The weights were never changed: those of the settings are active.", class_="soft")
+        return el(
+            "p", "The weights have never been changed: the settings' weights are active.", class_="soft"
+        )
     lines: dict[str, list[tuple[float, float]]] = {name: [] for name in backends}
     for number, one in enumerate(reversed(changes)):
         own = (one.table or base).proportions(backends)
         for name, points in lines.items():
             points += [((number + end) / len(changes), own[name]) for end in (0, 1)]
     ends = (moment(changes[-1].at), moment(changes[0].at))
-    drawn = line_chart("Weights from change to change, the heaviest as 1", lines, ends=ends, most=1.0)
+    drawn = line_chart(
+        "Weights after each change, scaled so that the heaviest is 1", lines, ends=ends, most=1.0
+    )
     head = ("when", "version", "by", "change", "gain", "weights", "reason")
     rows = [(*_change(one, backends),) for one in changes]
     return el("div", drawn, table(head, rows, caption="Changes of the weights"))

@@ -45,8 +45,8 @@ async def active_weights(context: LearningContext) -> WeightsReport:
         return WeightsReport(table=base, base=base, experiment=experiment)
     if dict(stored.base) != dict(base.weights):
         problem = (
-            f"{stored.table.version} is set aside: the weights or the backends of the settings changed "
-            f"after it was adopted; `cmem weights rollback {stored.table.version}` puts it in force again"
+            f"{stored.table.version} is not used: the weights or the backends in the settings changed "
+            f"after it was adopted; `cmem weights rollback {stored.table.version}` activates it again"
         )
         return WeightsReport(table=base, base=base, set_aside=problem, experiment=experiment)
     return WeightsReport(table=stored.table, base=base, since=stored.at, experiment=experiment)

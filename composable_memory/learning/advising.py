@@ -34,7 +34,7 @@ MAX_ROLLBACKS = 1000
 """How many changes to look back for tables that were rolled back."""
 TAKEN_BACK = Objection(
     code="taken-back",
-    text="somebody went back from the same weights before; `cmem advise --apply` adopts them all the same",
+    text="the same weights were rolled back before; `cmem advise --apply` adopts them anyway",
 )
 
 Pace = Callable[[], None]
@@ -104,7 +104,7 @@ class Advising:
         """
         if not advice.is_allowed:
             against = "; ".join(one.text for one in advice.objections)
-            raise FeedbackError("the weights stay as they are", subject=against, advice="see `cmem advise`")
+            raise FeedbackError("the weights are unchanged", subject=against, advice="see `cmem advise`")
         return await self._tables.adopt_proposal(advice.proposal, actor=actor)
 
     async def _known(self, since: datetime | None, automatic: bool) -> _Known:

@@ -31,7 +31,7 @@ def _chat_client(settings: JudgeSettings) -> "ChatClient":
         raise FeedbackError(
             "no language model is set",
             subject="memory.feedback.llm.base_url",
-            advice="name an endpoint that speaks as OpenAI's does, such as http://127.0.0.1:8080/v1",
+            advice="name an OpenAI-compatible endpoint, such as http://127.0.0.1:8080/v1",
         )
     endpoint = ChatEndpoint(
         base_url=settings.base_url,

@@ -160,7 +160,7 @@ class LearningContext:
         with self._opening:
             if self._is_closed:
                 raise FeedbackError(
-                    "nothing can be learnt any more", subject="the memory is closed", advice="open it again"
+                    "learning has stopped", subject="the memory is closed", advice="open it again"
                 )
             if self._store is None and self.open_shared is not None:
                 self._store = self.open_shared()
@@ -180,8 +180,8 @@ def _shared(
         return None
     offered = registry.with_kinds(memory.kinds).backend(backend_id)
     if offered is None or offered.spec is None or offered.missing or offered.spec.open_feedback is None:
-        problem = (offered.problem or offered.missing) if offered else "there is no backend of this id"
-        raise ConfigError(key, f"{backend_id}: {problem or 'it keeps nothing that is learnt'}")
+        problem = (offered.problem or offered.missing) if offered else "there is no backend with this id"
+        raise ConfigError(key, f"{backend_id}: {problem or 'it does not store what is learnt'}")
     open_feedback = offered.spec.open_feedback
     options = validate_backend_options(memory, offered.spec, loaded.origins)
 

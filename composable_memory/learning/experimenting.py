@@ -45,10 +45,10 @@ class Experimenting:
         """
         await from_log(self._context, bool)
         if not all(any(table[one] for one in self._context.backends) for table in (a, b)):
-            advice = "give one backend at least more than 0"
+            advice = "give at least one backend a weight above 0"
             raise FeedbackError("nothing would be found", subject="every weight is 0", advice=advice)
         if same_proportions(a, b, backends=self._context.backends):
-            advice = "name two tables of different proportions"
+            advice = "give two tables with different ratios"
             raise FeedbackError(
                 "there is nothing to compare", subject=f"{a.version}, {b.version}", advice=advice
             )

@@ -54,7 +54,7 @@ DEFAULT_SPAN = timedelta(days=7)
 LOOK_BACK = timedelta(minutes=45)
 """How long after a query its signals may come; the log is read again from so far before the last look."""
 GATHERED = "signals gathered until"
-ALL_ADVISED = "all that judged queries would show under the advice is judged"
+ALL_ADVISED = "everything that judged queries would show with this advice is judged"
 
 NAMED_RESULTS = 5
 """How many results to name if someone asks for one that does not exist."""
@@ -256,7 +256,7 @@ class Judging:
         """Return a query, and the ranks of its results that were too weak to be delivered."""
         found, hidden = await from_log(self._context, partial(_queries_of, trace_id, self._context.memory_id))
         if not found:
-            advice = "give at least 4 characters of a trace of `cmem logs query --action query.merged`"
+            advice = "give at least 4 characters of a trace id from `cmem logs query --action query.merged`"
             raise FeedbackError("no such query", subject=trace_id, advice=advice)
         return found[-1], hidden
 
@@ -361,7 +361,7 @@ def named_result(query: LoggedQuery, name: str, *, hidden: Collection[int] = ())
         return named[0]
     first = list(places.items())[:NAMED_RESULTS]
     shown = "; ".join(f"{rank}: {format_place(hit)}" for rank, hit in first) or "nothing"
-    raise FeedbackError("this query found no such result", subject=name, advice=f"it showed {shown}")
+    raise FeedbackError("this query had no such result", subject=name, advice=f"it showed {shown}")
 
 
 def _candidates(query: LoggedQuery) -> Iterator[RankedHit]:

@@ -109,7 +109,7 @@ class LearningLoop:
 
     def _rest(self) -> None:
         if self._is_over.is_set():
-            raise FeedbackError("the advice was given up", subject="advisor", advice="the memory was closed")
+            raise FeedbackError("the advice was abandoned", subject="advisor", advice="the memory was closed")
         time.sleep(REST_S)
 
 

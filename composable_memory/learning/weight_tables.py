@@ -111,7 +111,7 @@ class WeightTables:
             own = {**now.by_intent.get(intent, {}), **weights}
             table = replace(now, by_intent={**now.by_intent, intent: own})
         if all(table.of(one, intent) == 0.0 for one in self._context.backends):
-            advice = "give one backend at least more than 0"
+            advice = "give at least one backend a weight above 0"
             raise FeedbackError("nothing would be found", subject="every weight is 0", advice=advice)
         table = replace(table, reason=redact(reason) or "set by hand", made_at=self._context.clock())
         await self.keep_floor(table)
@@ -146,8 +146,8 @@ class WeightTables:
         stored = await self._context.stored(lambda store: store.current())
         now, made_for = (await self.report()).table, proposal.current
         if not same_proportions(now, made_for, backends=self._context.backends):
-            conflict = f"the advice was made for {made_for.version}, and {now.version} is in force"
-            raise FeedbackError("the weights stay as they are", subject=conflict, advice="advise again")
+            conflict = f"the advice was made for {made_for.version}, but {now.version} is active"
+            raise FeedbackError("the weights are unchanged", subject=conflict, advice="advise again")
         expected = (stored and stored.version) or SETTINGS
         return await self.adopt(proposal.table, actor=actor, gain=proposal.gain, expected=expected)
 
@@ -191,10 +191,10 @@ class WeightTables:
         tolerance = self._context.settings.golden_tolerance
         if golden.falls_by_more_than(tolerance):
             raise FeedbackError(
-                "the golden questions would be answered worse than when they were recorded",
+                "the golden questions would be ranked worse than when they were recorded",
                 subject=f"nDCG {golden.current.ndcg:.3f} to {golden.proposed.ndcg:.3f}, "
                 f"worse on {', '.join(golden.worse[:5])}",
-                advice="choose other weights, or allow a fall by memory.feedback.golden_tolerance",
+                advice="choose other weights, or raise memory.feedback.golden_tolerance",
             )
 
     def _check(self, backend: str, weight: float, *, said: str) -> None:
@@ -204,5 +204,5 @@ class WeightTables:
                 "no such backend", subject=f"{backend!r} in {said!r}", advice=f"enabled backends: {known}"
             )
         if not is_weight(weight):
-            advice = "write a backend, = and a number of 0 or more, such as builtin=0.6"
+            advice = "write BACKEND=WEIGHT with a weight of 0 or more, such as builtin=0.6"
             raise FeedbackError("no weight", subject=said, advice=advice)

@@ -54,7 +54,7 @@ class _ErrorReplies:
             request_id = _request_id(message)
             if request_id is None:  # nobody is waiting for an answer
                 break
-            problem = "the request cannot be read: it has to be JSON-RPC 2.0, in valid Unicode"
+            problem = "the request cannot be read: it must be JSON-RPC 2.0 in valid Unicode"
             error = ErrorData(code=PARSE_ERROR, message=problem)
             await self._outgoing.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error)))
         return message

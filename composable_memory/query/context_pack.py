@@ -45,7 +45,7 @@ class PackBudget:
 
     def __post_init__(self) -> None:
         if (self.max_chars is None) == (self.max_tokens is None):
-            raise ValueError("a budget is one of characters or of tokens")
+            raise ValueError("give a budget in characters or in tokens, not both")
         require_whole("max_chars", self.max_chars, optional=True)
         require_whole("max_tokens", self.max_tokens, optional=True)
 

@@ -151,12 +151,12 @@ def _without_forgotten(
 
 
 def _unfiltered(handle: BackendHandle, unknown: Sequence[str]) -> Degradation:
-    reason = f"it cannot filter by {', '.join(unknown)}, so some of its results may not be what was asked for"
+    reason = f"it cannot filter by {', '.join(unknown)}, so some of its results may not pass the filter"
     return Degradation(backend_id=handle.entry.id, code="not-filtered", reason=reason)
 
 
 def _unlisted(handle: BackendHandle) -> Degradation:
-    reason = "it cannot list by filters alone; ask for some words as well"
+    reason = "it cannot list by filters alone; add some words to the query"
     return Degradation(backend_id=handle.entry.id, code="not-filtered", reason=reason)
 
 
@@ -215,7 +215,9 @@ def _valid_results(
     first = tuple(_trimmed(result, is_on_scale) for result in _best_first(sound)[:depth])
     if not wrong:
         return first, ()
-    reason = f"{len(wrong)} of {len(answered)} results were left out: {_garbled(handle, *wrong[0]).problem}"
+    reason = (
+        f"{len(wrong)} of {len(answered)} invalid results were dropped: {_garbled(handle, *wrong[0]).problem}"
+    )
     return first, (Degradation(backend_id=handle.entry.id, code="garbled", reason=reason),)
 
 
@@ -305,9 +307,9 @@ def _expected_of(result: object, is_on_scale: bool, has_extra_paths: Callable[[]
     if not (_is_number(result.score) and isfinite(result.score)):
         return "finite scores"
     if is_on_scale and not -SCORE_TOLERANCE <= result.score <= 1.0 + SCORE_TOLERANCE:
-        return "scores from 0 to 1; for others set the backend's calibration to max, min-max or rank"
+        return "scores from 0 to 1; for any others set the backend's calibration to max, min-max or rank"
     if not _are_lines(result.start_line, result.end_line):
-        return "whole lines, the first not after the last"
+        return "whole line numbers, the first not after the last"
     if not (isinstance(result.start_char, int) and result.start_char >= 0):
         return "a place in a line from 0 on"
     if not isinstance(result.snippet, str):

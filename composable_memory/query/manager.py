@@ -530,7 +530,7 @@ class ComposableMemoryManager:
 
     def _breaker_open(self, backend_id: str) -> Degradation:
         wait_s = self._handles[backend_id].breaker.retry_in_s
-        reason = f"not asked after repeated failures; the next trial is in {wait_s:.0f} s"
+        reason = f"not asked after repeated failures; the next attempt is in {wait_s:.0f} s"
         return Degradation(backend_id=backend_id, code="breaker-open", reason=reason)
 
     def _no_backend_asked(self, answers: Sequence[BackendAnswer]) -> Degradation:
@@ -571,7 +571,7 @@ class ComposableMemoryManager:
         if active_weights.set_aside is not None:
             custom["weightsSetAside"] = active_weights.set_aside
         if idle:
-            custom["neverAsked"] = dict.fromkeys(idle, "it has a condition, and there is no intent parser")
+            custom["neverAsked"] = dict.fromkeys(idle, "it has a condition, but there is no intent parser")
         return custom
 
     def _unsupported(self, operation: str) -> BackendError:
@@ -597,7 +597,8 @@ class ComposableMemoryManager:
             raise BackendUnavailable(
                 self.id,
                 "it is in use on another event loop",
-                fix="open one on this loop, or hand the call over with asyncio.run_coroutine_threadsafe",
+                fix="open one on this loop, or pass the call to the other with "
+                "asyncio.run_coroutine_threadsafe",
                 operation=operation,
             )
 
@@ -626,7 +627,7 @@ def _status_of(backend_id: str, manager: MemorySearchManager) -> MemoryProviderS
         status = manager.status()
         require("status", status, MemoryProviderStatus, "a MemoryProviderStatus")
     except Exception as error:  # noqa: BLE001 - a third-party backend may raise anything
-        problem = f"it cannot tell its status: {_describe(error)}"
+        problem = f"it cannot report its status: {_describe(error)}"
         return MemoryProviderStatus(backend=backend_id, provider="none", custom={"problem": problem})
     return status
 

@@ -38,7 +38,7 @@ class ComposableBackendEntry:
 
     def __post_init__(self) -> None:
         if self.id.split() != [self.id]:
-            raise ConfigError("backends", f"a backend needs an id without blanks, not {self.id!r}")
+            raise ConfigError("backends", f"a backend needs an id without spaces, not {self.id!r}")
         if not is_weight(self.weight):
             raise ConfigError(f"backends.{self.id}.weight", f"{self.weight} is not a number of 0 or more")
         if not self.timeout_s > 0.0:

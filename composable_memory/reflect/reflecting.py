@@ -69,7 +69,7 @@ async def reflect(
     facts, degraded = await facts_if_any(
         memory,
         lambda graph: graph.facts(limit=MOST_FACTS),
-        otherwise="whether lines still hold could not be asked: ",
+        otherwise="could not check whether lines are still true: ",
     )
     ends, _ = await asyncio.to_thread(ends_of_lines, lines, facts, present)
     plan = await asyncio.to_thread(_plan, notes, [line for line in lines if line.source not in ends], start)
@@ -299,7 +299,7 @@ def _texts_of(workspace: Path, paths: Iterable[str]) -> tuple[dict[str, str], tu
         try:
             texts[path] = _text(resolve_memory_file(path, workspace=workspace))
         except (OSError, UnicodeDecodeError, MemoryPathError) as error:
-            reason = f"{path} is left as it is: {error}"
+            reason = f"{path} was left unchanged: {error}"
             unread.append(Degradation(backend_id="bank", code="unreadable-files", reason=reason))
     return texts, tuple(unread)
 

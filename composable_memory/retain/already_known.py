@@ -143,7 +143,9 @@ async def _searched(
     degraded: list[Degradation] = []
     for backend_id, outcome in zip(backends, outcomes, strict=True):
         if isinstance(outcome, ComposableMemoryError | TimeoutError):
-            reason = f"not searched for what is known already: {str(outcome) or f'no answer in {LOOK_S:g} s'}"
+            reason = (
+                f"could not check whether it is already known: {str(outcome) or f'no answer in {LOOK_S:g} s'}"
+            )
             degraded.append(Degradation(backend_id=backend_id, code="failed", reason=reason))
         elif isinstance(outcome, BaseException):
             raise outcome

@@ -91,12 +91,12 @@ class NoteFile(AbstractAsyncContextManager["NoteFile"]):
                 return await to_the_end(asyncio.to_thread(work, target))
         except BackendUnavailable as error:
             raise NoteNotWritten(
-                self._path, error.missing, fix="keep notes on a disk that knows locks"
+                self._path, error.missing, fix="keep notes on a disk that supports locks"
             ) from error
         except OSError as error:
             problem = error.strerror or str(error)
             is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            fix = "make room on the disk" if is_full else "see that this user may write there"
+            fix = "free some disk space" if is_full else "make it writable for this user"
             raise NoteNotWritten(self._path, problem, fix=fix) from error
 
     def _place(self) -> Path:
@@ -104,10 +104,10 @@ class NoteFile(AbstractAsyncContextManager["NoteFile"]):
         try:
             target = resolve_memory_file(self._path, workspace=self._workspace, extra_paths=self._extra_paths)
         except MemoryPathError as error:
-            raise NoteNotWritten(self._path, error.problem, fix="put a plain file in its place") from error
+            raise NoteNotWritten(self._path, error.problem, fix="replace it with a regular file") from error
         if not self._workspace.is_dir():  # moved, or its disk is gone: nobody would find what is written here
-            problem = f"the workspace {self._workspace} is not there any more"
-            raise NoteNotWritten(self._path, problem, fix="put it back, or open the memory where it is now")
+            problem = f"the workspace {self._workspace} no longer exists"
+            raise NoteNotWritten(self._path, problem, fix="put it back, or open the memory at its new place")
         if not target.parent.is_dir():
             target.parent.mkdir(parents=True, exist_ok=True)
             sync_folder(target.parent.parent)
@@ -135,7 +135,7 @@ class NoteFile(AbstractAsyncContextManager["NoteFile"]):
                     if is_synced:
                         sync_folder(target.parent)
         raise NoteNotWritten(
-            self._path, "something else keeps writing it", fix="close it there, and try again"
+            self._path, "another program keeps writing it", fix="close it there, and try again"
         )
 
     def _remove(self, target: Path, text: str) -> None:

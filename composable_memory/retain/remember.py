@@ -132,7 +132,7 @@ async def _write(memory: OpenMemory, line: RetainedLine, path: str, now: datetim
                 break
     place = next(one for one in retained_lines(text) if one.id == addition.line.id)
     origin = Origin(path=path, start_line=place.start_line, end_line=place.end_line)
-    warnings = ("it had been forgotten; it is remembered again",) if is_lifted else ()
+    warnings = ("it had been forgotten; it is now remembered again",) if is_lifted else ()
     text = format_retained_line(place)
     return _remembered(origin, text, place.id, warnings=warnings, degraded=degraded)
 
@@ -227,15 +227,15 @@ def _degraded(
 ) -> Degradation | None:
     """Return why a backend cannot find the line yet; None if it can."""
     if isinstance(outcome, TimeoutError):
-        reason = f"the line is not in yet after {INDEX_S:g} s; `cmem index` goes on with it"
+        reason = f"the line is not indexed yet after {INDEX_S:g} s; `cmem index` continues"
         return Degradation(backend_id=backend_id, code="timeout", reason=reason)
     if isinstance(outcome, ComposableMemoryError):
-        return Degradation(backend_id=backend_id, code="failed", reason=f"the line is not in: {outcome}")
+        return Degradation(backend_id=backend_id, code="failed", reason=f"the line is not indexed: {outcome}")
     if isinstance(outcome, BaseException):
         raise outcome
     if isinstance(outcome, IngestReport) and (outcome.pending or outcome.failed):
         problems = "; ".join(outcome.problems) or "it waits"
-        reason = f"the line is not in: {problems}; `cmem index` tries again"
+        reason = f"the line is not indexed: {problems}; `cmem index` tries again"
         return Degradation(backend_id=backend_id, code="failed", reason=reason)
     return None
 
@@ -296,7 +296,7 @@ def line_of(
         tags=_tags(tags),
     )
     clean = _without_secrets(line)
-    warnings = () if clean == line else ("what looked like a secret was masked",)
+    warnings = () if clean == line else ("something that looked like a secret was masked",)
     return clean, warnings
 
 
@@ -356,7 +356,7 @@ def _without_secrets(line: RetainedLine) -> RetainedLine:
     words = clean.text.split() if clean else ()
     told = (word for word in words if "***" not in word and "…" not in word)
     if clean is None or not any(map(str.isalnum, "".join(told))):
-        raise InvalidArgument("text", "more than a secret; nothing is stored", "***")
+        raise InvalidArgument("text", "more than just a secret; nothing is stored", "***")
     return clean
 
 

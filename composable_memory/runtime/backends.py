@@ -168,7 +168,7 @@ class BackendOpener:
         if found is None:
             raise BackendUnavailable(
                 backend_id,
-                "it is enabled in the settings and no installed package provides it",
+                "it is enabled in the settings, but no installed package provides it",
                 fix="install the package that provides it, or disable it",
             )
         if found.spec is None:

@@ -124,7 +124,7 @@ async def back_up(
                 await to_the_end(asyncio.to_thread(_make_folder, own))
                 parts[backend_id] = dict(await to_the_end(one.backup(own)))
                 if backend_id in disabled and not any(parts[backend_id].values()):
-                    left_out[backend_id] = "it is where the settings that are in force now do not look"
+                    left_out[backend_id] = "it is where the current settings do not look"
             manifest = await to_the_end(asyncio.to_thread(_manifest_of, scratch, memory, parts))
             await to_the_end(asyncio.to_thread(_put_in_place, scratch, target, manifest))
     return BackupReport(folder=target, created_at=manifest.created_at, parts=parts, left_out=left_out)
@@ -275,7 +275,7 @@ async def _restore_backends(memory: Memory, source: Path, manifest: _Manifest, *
                 raise
             reason = str(error).removeprefix(f"backend {backend_id!r} failed to restore: ")
             problem = f"{reason}; restored before it, and not undone: {', '.join(done)}"
-            fix = "settings and judgements are as before; mend it, then restore with --force"
+            fix = "settings and judgements are unchanged; fix the problem, then restore with --force"
             raise BackendUnavailable(backend_id, problem, fix=fix, operation="restore") from error
         done.append(backend_id)
 
@@ -285,8 +285,8 @@ def _refuse_missing(memory: Memory, manifest: _Manifest) -> None:
     lost = {one.backend_id: one.reason for one in memory.unavailable()}
     for backend_id in manifest.backends:
         if backend_id not in memory.backends_to_back_up():
-            problem = f"the backup holds data of it, and {lost.get(backend_id, 'it cannot restore any')}"
-            fix = "mend it, then restore again"
+            problem = f"the backup holds data for it, but {lost.get(backend_id, 'it cannot restore any')}"
+            fix = "fix the problem, then restore again"
             raise BackendUnavailable(backend_id, problem, fix=fix, operation="restore")
 
 
@@ -297,8 +297,8 @@ def _refuse_incomplete(memory: Memory, *, besides: Collection[str]) -> None:
         if found and found.spec and Capability.BACKUP in found.spec.capabilities:
             raise BackendUnavailable(
                 lost.backend_id,
-                f"a backup would lack what it keeps: {lost.reason}",
-                fix="mend it, or disable it",
+                f"the backup would lack its data: {lost.reason}",
+                fix="fix the problem, or disable it",
                 operation="back up",
             )
 
@@ -306,7 +306,7 @@ def _refuse_incomplete(memory: Memory, *, besides: Collection[str]) -> None:
 def _refuse_to_replace(held: Collection[str]) -> None:
     if held:
         raise ConfigError(
-            "restore", f"there is data already: {', '.join(held)}; nothing was changed, --force replaces it"
+            "restore", f"there is already data: {', '.join(held)}; nothing was changed; --force replaces it"
         )
 
 
@@ -321,7 +321,7 @@ def free_folder(folder: Path) -> Path:
     """
     target = folder.expanduser().absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise PathRefused(target, "is not an empty folder; name another")
+        raise PathRefused(target, "is not an empty folder; choose another")
     return target
 
 
@@ -415,23 +415,23 @@ def _verified(named: Path) -> tuple[Path, _Manifest]:
     try:
         manifest = _Manifest.model_validate_json((folder / MANIFEST).read_bytes())
     except (OSError, ValidationError) as error:
-        raise PathRefused(folder, f"is no backup: {MANIFEST} cannot be read ({error})") from error
+        raise PathRefused(folder, f"is not a backup: {MANIFEST} cannot be read ({error})") from error
     if manifest.version > FORMAT_VERSION:
-        problem = f"is of version {manifest.version}, this program knows {FORMAT_VERSION}"
+        problem = f"is version {manifest.version}, but this program knows {FORMAT_VERSION}"
         raise PathRefused(folder, f"{problem}; update composable-memory")
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
     problems = [f"{name} is missing" for name in sorted(manifest.files.keys() - there)]
-    problems += [f"{name} is not of it" for name in sorted(there - manifest.files.keys() - {MANIFEST})]
+    problems += [f"{name} is not part of it" for name in sorted(there - manifest.files.keys() - {MANIFEST})]
     for name in sorted(manifest.files.keys() & there):
         path = folder / name
         if path.is_symlink() or not path.is_file():
-            problems.append(f"{name} is no plain file")
+            problems.append(f"{name} is not a regular file")
             continue
         with path.open("rb") as file:
             if file_digest(file, "sha256").hexdigest() != manifest.files[name]:
                 problems.append(f"{name} was changed")
     if problems:
-        raise PathRefused(folder, f"is not whole: {'; '.join(problems)}; nothing was restored")
+        raise PathRefused(folder, f"is incomplete: {'; '.join(problems)}; nothing was restored")
     return folder, manifest
 
 

@@ -162,7 +162,7 @@ class BlockingMemory:
         except CancelledError:
             if not self._is_closed:
                 raise
-            raise _unusable("it was closed meanwhile", "open it again") from None
+            raise _unusable("it has been closed in the meantime", "open it again") from None
         finally:
             future.cancel()  # after Ctrl-C nobody waits for it; a finished future stays as it is
 
@@ -187,7 +187,7 @@ class BlockingMemory:
         between would leave a call behind that cannot be cancelled.
         """
         if os.getpid() != self._pid:
-            raise _unusable("it was opened in the parent process", "open it again in this one")
+            raise _unusable("it was opened in the parent process", "open it again in this process")
 
         async def answer() -> T:
             return await ask(self._opened.result())
@@ -226,7 +226,7 @@ class BlockingMemory:
 
     def _refuse_own_thread(self) -> None:
         if threading.current_thread() is self._thread:
-            raise _unusable("it would wait for itself", "await the methods of the Memory there")
+            raise _unusable("it would wait for itself", "await the methods of Memory there")
 
     def _run(self, opening: AbstractAsyncContextManager[Memory]) -> None:
         try:

@@ -155,8 +155,8 @@ def plan_embedder(loaded: LoadedSettings, registry: Registry, services: Embedder
         raise _config_error(
             loaded,
             f"{SECTION}.model",
-            f"{SECTION}.provider is {embedding.provider!r}, and a model belongs to one provider;"
-            f" name the provider as well, or set {SECTION}.providers.<id>.model",
+            f"{SECTION}.provider is {embedding.provider!r}, but a model belongs to one provider; also name "
+            f"the provider, or set {SECTION}.providers.<id>.model",
         )
     for id_ in embedding.providers:
         _check_is_offered(loaded, registry, id_, f"{SECTION}.providers.{id_}")
@@ -313,7 +313,7 @@ def language_hint(status: MemoryProviderStatus, choice: EmbedderChoice, registry
     what = ", ".join(f"{_NAMES.get(code, code)} ({share:.0%} of the notes)" for code, share in unread.items())
     missing = better.missing()
     return (
-        f"{choice.embedder.id} does not read {what}, so passages in it are found by their words alone;"
+        f"{choice.embedder.id} does not support {what}, so passages in it are found by words alone;"
         f" {better.id} does: {f'{missing}, then ' if missing else ''}set {SECTION}.provider to {better.id}"
     )
 

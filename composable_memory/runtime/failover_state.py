@@ -101,13 +101,13 @@ class FailoverState:
     def describe(self, failover: Failover) -> str:
         """Describe a failover in one sentence."""
         return (
-            f"{failover.reason}; {self._fallback_id} answers in place of {self._primary_id} since "
+            f"{failover.reason}; {self._fallback_id} has answered in place of {self._primary_id} since "
             f"{_moment(failover.since)}, which is tried again at {_moment(failover.next_probe)}"
         )
 
     def error(self, failover: Failover, operation: str, *, second: str | None = None) -> BackendUnavailable:
         """Return a failover as an error; `second` is why the fallback failed too."""
-        problem = f"it rests after a failure ({failover.reason})"
+        problem = f"it is paused after a failure ({failover.reason})"
         if second is not None:
             problem = f"neither it nor its fallback answers ({failover.reason}; {second})"
         fix = f"it is tried again at {_moment(failover.next_probe)}"

@@ -192,7 +192,7 @@ def require_log_to_learn(loaded: LoadedSettings) -> None:
     """
     memory, key = loaded.settings.memory, "memory.feedback.enabled"
     if memory.feedback.enabled and not memory.ops_log.enabled:
-        problem = "learning reads the log, and memory.ops_log.enabled is false; set both to true or to false"
+        problem = "learning needs the log, but memory.ops_log.enabled is false; set both to true or to false"
         origin = loaded.origins.get(key)
         raise ConfigError(key, problem, origin=str(origin) if origin else None)
 
@@ -203,13 +203,13 @@ def _warn_of_new_workspace(
     """Warn about a new workspace if its data may be kept under another one's id."""
     if identity.instead_of is not None:
         reason = (
-            f"{folder} is another folder than before, so it begins as a workspace of its own; if it takes "
-            f"the place of the former, `cmem workspace adopt {identity.instead_of}` gives it what was kept"
+            f"{folder} is not the same folder as before, so it starts as a new workspace; if it replaces "
+            f"the old one, `cmem workspace adopt {identity.instead_of}` gives it the old data"
         )
     elif identity.begins_anew:
         reason = (
-            f"{state_dir} no longer knows whose memories it keeps, so {folder} begins as a new workspace; "
-            "`cmem workspace list` shows what is kept, and `cmem workspace adopt` gives it back"
+            f"{state_dir} has lost its register of workspaces, so {folder} starts as a new one; "
+            "`cmem workspace list` shows what is stored, and `cmem workspace adopt` reconnects it"
         )
     else:
         return ()
@@ -221,7 +221,7 @@ async def _load_learnt_weights(context: LearningContext, live: LiveWeights) -> t
     try:
         await activate(context, live)
     except FeedbackError as error:
-        live.problem = f"the weights of the settings are in force, since learnt ones cannot be read: {error}"
+        live.problem = f"the settings' weights are used, because the learnt ones cannot be read: {error}"
         return ()
     if context.remark:
         return (Degradation(backend_id="feedback", code="unavailable", reason=context.remark),)

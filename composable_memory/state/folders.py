@@ -38,7 +38,7 @@ def existing_folder(folder: Path) -> Path:
     """
     resolved = folder.expanduser().resolve()
     if not resolved.is_dir():
-        raise ConfigError("workspace", f"{resolved} is not a folder; name the folder that holds the notes")
+        raise ConfigError("workspace", f"{resolved} is not a folder; give the folder that holds your notes")
     return resolved
 
 

@@ -75,7 +75,7 @@ async def ship(state_dir: Path, workspace_id: str, store: LogStore, *, from_star
     await asyncio.to_thread(make_private_folder, path.parent)
     async with file_lock(path.with_suffix(".lock"), owner="logs ship", patience_s=0) as is_alone:
         if not is_alone:
-            problem, fix = f"another process is shipping the log to {store.name}", "let that one do it"
+            problem, fix = f"another process is shipping the log to {store.name}", "leave it to that process"
             raise BackendUnavailable("logs ship", problem, fix=fix, operation="ship")
         cursor = Cursor() if from_start else await asyncio.to_thread(Cursor.read, path)
         batches = await asyncio.to_thread(_batches, state_dir, workspace_id, cursor)

@@ -41,7 +41,7 @@ def judged_traces(state_dir: Path) -> frozenset[str]:
             with FeedbackStore.open(path) as store:
                 traces |= store.judged_traces()
         except FeedbackError as error:
-            raise OSError(f"nothing of the log is deleted, since {error}") from error
+            raise OSError(f"no log files are deleted: {error}") from error
     for path in all_judged_elsewhere(state_dir):
         traces |= {*path.read_text("ascii", errors="replace").split()}
     return frozenset(traces)

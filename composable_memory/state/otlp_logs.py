@@ -61,7 +61,7 @@ class Collector:
 
 
 def _away(problem: str) -> BackendUnavailable:
-    return BackendUnavailable("otlp", problem, fix="start it, or look at the URL", operation="ship")
+    return BackendUnavailable("otlp", problem, fix="start it, or check the URL", operation="ship")
 
 
 def _record(wire: Mapping[str, Any]) -> dict[str, object]:

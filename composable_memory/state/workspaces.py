@@ -136,7 +136,7 @@ def find_workspace(state_dir: Path, name: str) -> str:
         if name in (one.id, one.name) or one.path in (path, path.resolve()):
             return one.id
     listed = ", ".join(f"{one.id} ({one.path})" for one in known) or "none"
-    raise ConfigError("workspace", f"no workspace {name!r} is known in {state_dir}; known is {listed}")
+    raise ConfigError("workspace", f"unknown workspace {name!r} in {state_dir}; known: {listed}")
 
 
 def adopt(state_dir: Path, folder: Path, workspace_id: str, *, now: datetime) -> None:
@@ -241,7 +241,7 @@ def _registry(state_dir: Path) -> Iterator[sqlite3.Connection]:
                 with _transaction(connection):
                     if not _has_tables(connection):
                         if not is_new and any(state_dir.glob(INDEXES_SINCE)):
-                            raise sqlite3.DatabaseError("it is empty, and workspaces were known")
+                            raise sqlite3.DatabaseError("it is empty, but workspaces were known")
                         for statement in TABLES:
                             connection.execute(statement)
                         connection.execute("INSERT INTO origin VALUES (?)", (was_used,))
@@ -250,7 +250,7 @@ def _registry(state_dir: Path) -> Iterator[sqlite3.Connection]:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         fix = "make it writable, or choose another state folder"
         if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
-            fix = "move it away; `cmem workspace list` shows what is kept, and `adopt` gives it back"
+            fix = "move it away; `cmem workspace list` shows what is stored, and `adopt` reconnects it"
         raise ConfigError("state_dir", f"the registry {path} cannot be used ({reason}); {fix}") from error
 
 

@@ -39,7 +39,7 @@ async def file_lock(path: Path, *, owner: str, patience_s: float) -> AsyncIterat
         raise BackendUnavailable(
             owner,
             f"{path} cannot be locked ({error.strerror})",
-            fix="put the state folder where this user may write, on a disk that knows locks",
+            fix="put the state folder where this user may write, on a disk that supports locks",
             operation="wait for its turn",
         ) from error
     try:

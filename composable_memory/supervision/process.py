@@ -324,7 +324,7 @@ def cannot_start(command: Sequence[str], owner: str, operation: str, said: str) 
     return BackendUnavailable(
         owner,
         f"`{command[0]}` cannot be started" + (f" ({excerpt})" if excerpt else ""),
-        fix="install what it names, or correct the command in the settings",
+        fix="install the program, or correct the command in the settings",
         operation=operation,
     )
 
@@ -340,4 +340,4 @@ def new_socket() -> Path:
         if len(os.fsencode(path)) <= LONGEST_SOCKET:
             return path
         path.parent.rmdir()
-    raise OSError(f"the path of a temporary folder is too long for a socket: {tempfile.gettempdir()}")
+    raise OSError(f"the path of the temporary folder is too long for a socket: {tempfile.gettempdir()}")

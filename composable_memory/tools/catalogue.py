@@ -20,8 +20,8 @@ TOOLS: tuple[Tool, ...] = (
         title="Search memory",
         description=(
             "Search the notes for earlier work, decisions, dates, people, preferences and to-dos. Returns "
-            "the best passages with path, lines and score, best first. The query may name a time (last week, "
-            "in April 2026) and hold filters: path:projects tag:work after:2026-04-01 before:2026-05 "
+            "the best passages first, with path, lines and score. The query may name a time (last week, in "
+            "April 2026) and contain filters: path:projects tag:work after:2026-04-01 before:2026-05 "
             '"exact phrase" -word.'
         ),
         run=memory_search,
@@ -32,8 +32,8 @@ TOOLS: tuple[Tool, ...] = (
         name="memory_context",
         title="Pack memory",
         description=(
-            "Pack the best notes and facts about a question into one text, with their sources. "
-            "Facts say since when and until when they hold. Filters as in memory_search."
+            "Pack the best notes and facts about a question into one text, with sources. Facts say from "
+            "when to when they are true. Filters as in memory_search."
         ),
         run=memory_context_pack,
         quotes=True,
@@ -42,28 +42,28 @@ TOOLS: tuple[Tool, ...] = (
     Tool(
         name="memory_get",
         title="Read a note",
-        description="Read a note, or some lines of it, after memory_search has found it.",
+        description="Read a note found by memory_search, or some of its lines.",
         run=memory_get,
         quotes=True,
     ),
     Tool(
         name="memory_recall",
         title="Recall",
-        description="List what is known of a person, a thing or a time.",
+        description="List what is known about a person, a thing or a time.",
         run=memory_recall,
         quotes=True,
     ),
     Tool(
         name="memory_recent",
         title="Recent memory",
-        description="List what was written in the last days, the newest first.",
+        description="List what was written in the last few days, newest first.",
         run=memory_recent,
         quotes=True,
     ),
     Tool(
         name="memory_facts",
         title="Facts",
-        description="List facts: the time line of an entity, or what held at a time.",
+        description="List facts: the timeline of an entity, or what was true at a time.",
         run=memory_facts,
         quotes=True,
     ),
@@ -78,8 +78,8 @@ TOOLS: tuple[Tool, ...] = (
         name="memory_forget",
         title="Forget",
         description=(
-            "Forget for good, in two steps: with a target, see what would go and get a token; with the "
-            "token, once the user agrees, forget it."
+            "Forget permanently, in two steps: call it with a target to see what would go and get a token; "
+            "once the user agrees, call it with the token."
         ),
         run=memory_forget,
         writes=True,
@@ -96,14 +96,14 @@ TOOLS: tuple[Tool, ...] = (
     Tool(
         name="memory_explain",
         title="Explain a search",
-        description="Tell how a search came to its results, or why a note did not come up.",
+        description="Explain how a search arrived at its results, or why a note did not come up.",
         run=memory_explain,
         quotes=True,
     ),
     Tool(
         name="memory_status",
         title="Memory status",
-        description="Report what is indexed, which backends serve, and what does not work.",
+        description="Report what is indexed, which backends answer, and what does not work.",
         run=memory_status,
     ),
 )

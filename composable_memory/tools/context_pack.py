@@ -61,7 +61,7 @@ class MemoryContextPackReply(Document):
     action: str | None = None
 
 
-TOO_SMALL = "nothing of what was found fits in the budget"
+TOO_SMALL = "nothing found fits in the budget"
 
 
 async def memory_context_pack(memory: "Memory", request: MemoryContextPackRequest) -> MemoryContextPackReply:
@@ -94,7 +94,7 @@ async def memory_context_pack(memory: "Memory", request: MemoryContextPackReques
         degraded=response.degraded,
     )
     if response.results and not packed.pack:
-        reply = reply.model_copy(update={"warning": TOO_SMALL, "action": "Ask with a larger budget."})
+        reply = reply.model_copy(update={"warning": TOO_SMALL, "action": "Use a larger budget."})
     return await explained(memory, request, reply, response, first)
 
 

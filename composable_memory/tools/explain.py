@@ -324,7 +324,7 @@ async def _why(
     """Say why a place was found, or why not."""
     for rank, row in enumerate(drawn.results, 1):
         if _is_at(row, place):
-            unshown = "; it hardly matches, so it was not shown" if rank in _hidden(events) else ""
+            unshown = "; it matches weakly, so it was not shown" if rank in _hidden(events) else ""
             return f"it is result {rank} of {len(drawn.results)}{unshown}"
     lost = next((row for row in drawn.dropped if _is_at(row, place)), None)
     if lost is not None:
@@ -354,7 +354,7 @@ async def _why_not_found(
             now = f"its best passage, {format_place(one)}, gets {one.score:.3f} from {backend}{_matches(one)}"
             rows = next((rows for asked, rows in _candidates(events) if asked == backend), [])
             if rows and _number(rows[-1].get("score")) >= one.score:
-                return f"{now}; the {len(rows)} that were found end at {_score(rows[-1])}"
+                return f"{now}; the lowest of the {len(rows)} found has {_score(rows[-1])}"
             asked_for = next((event.logged.get("filters") for event in events), None)
             reason = f"a filter of the question left it out: {asked_for}" if asked_for else CHANGED
             return f"{now}, which is enough to be found; {reason}"
@@ -364,7 +364,7 @@ async def _why_not_found(
         return f"it cannot be read: {error}"
     if not text:
         return "there is no such file, or it is empty"
-    return "no passage of it has a word of the question or is near to it in meaning, or it is not indexed"
+    return "no passage of it contains a word of the question or is close in meaning, or it is not indexed"
 
 
 def _matches(one: MemorySearchResult) -> str:

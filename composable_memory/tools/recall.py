@@ -52,8 +52,10 @@ class MemoryFactsRequest(Document):
     """The entity that facts are about, and when they held."""
 
     entity: str | None = Field(default=None, description="Whom or what they are about")
-    as_of: str | None = Field(default=None, description="Only what held then, as 2026-05-03 or last week")
-    current: bool = Field(default=False, description="Only what still holds")
+    as_of: str | None = Field(
+        default=None, description="Only what was true then, such as 2026-05-03 or last week"
+    )
+    current: bool = Field(default=False, description="Only what is still true")
     limit: Annotated[int, Field(ge=1, le=200)] = 20
     session_key: SkipJsonSchema[str | None] = None
 
@@ -99,7 +101,7 @@ async def memory_facts(memory: "Memory", request: MemoryFactsRequest) -> ValueRe
     is_cited = is_wanted(memory.settings.memory.citations, request.session_key)
     told: dict[str, JsonValue] = {"facts": [_fact(one, is_cited=is_cited) for one in facts]}
     if not facts:
-        told["warning"] = "no such facts are known; `cmem ingest` takes notes into the graph"
+        told["warning"] = "no such facts are known; `cmem ingest` reads notes into the graph"
         near = await graph.entities(named=request.entity, limit=10) if request.entity else ()
         told |= filled({"entities": [one.name for one in near]})
     return ValueReply(told)
@@ -115,7 +117,7 @@ def _recalled(
     }
     told |= filled(document(names=found.names, nearest=found.nearest, degraded=found.degraded))
     if not items:
-        told["warning"] = why_empty(memory) or "nothing is known of it"
+        told["warning"] = why_empty(memory) or "nothing is known about it"
     return ValueReply(told)
 
 
@@ -147,7 +149,7 @@ class MemoryRememberRequest(Document):
     """A sentence to remember, and its attributes; see `Memory.remember`."""
 
     text: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)] = Field(
-        description="One sentence that can stand alone"
+        description="One self-contained sentence"
     )
     type: Annotated[str, WithJsonSchema({"enum": list(MEMORY_TYPES)})] | None = None
     entities: Annotated[tuple[str, ...], OneOrSeveral] = Field(
@@ -175,7 +177,7 @@ async def memory_remember(memory: "Memory", request: MemoryRememberRequest) -> V
     )
     told = filled(document(done, path=None, start_line=None, end_line=None))
     if done.duplicate_of is not None:
-        told["warning"] = "the notes say so already; nothing was written"
+        told["warning"] = "the notes already say so; nothing was written"
     return ValueReply(told)
 
 
@@ -183,12 +185,12 @@ class MemoryForgetRequest(Document):
     """What to forget, or the token of a preview to carry out."""
 
     target: str | None = Field(default=None, description="A question, a citation, or an id as ^m4k29x")
-    token: str | None = Field(default=None, description="From the preview: forget just that")
+    token: str | None = Field(default=None, description="From the preview: forget exactly that")
 
     @model_validator(mode="after")
     def _one_step(self) -> Self:
         if (self.target is None) == (self.token is None):
-            raise ValueError("give a target to see what would go, or then the token to forget it, not both")
+            raise ValueError("give either a target, to see what would go, or its token, to forget it")
         return self
 
 
@@ -205,7 +207,7 @@ async def memory_forget(memory: "Memory", request: MemoryForgetRequest) -> Value
         return ValueReply(_planned(await memory.plan_forgetting(request.target or "")))
     report = await memory.forget(request.token)
     if report.plan is not None:
-        warning = "the notes have changed since the preview; nothing was forgotten, this is what would go now"
+        warning = "the notes have changed since the preview; nothing was forgotten; this is what would go now"
         return ValueReply(_planned(report.plan) | {"warning": warning})
     told = document(
         forgotten=[line.citation for line in report.lines if not line.stays],
@@ -213,7 +215,7 @@ async def memory_forget(memory: "Memory", request: MemoryForgetRequest) -> Value
         stores=report.stores,
     )
     if report.pending:
-        told["warning"] = "some stores follow when the memory is opened next"
+        told["warning"] = "some stores will follow when the memory is next opened"
     return ValueReply(told)
 
 
@@ -224,16 +226,16 @@ def _planned(plan: ForgetPlan) -> dict[str, JsonValue]:
         more=sum(not one.token for one in plan.candidates) or None,
         stores=[document(one, examples=one.examples[:MOST_EXAMPLES] or None) for one in plan.stores],
     )
-    action = "Nothing that is noted says so."
+    action = "No note says this."
     if plan.token:
         told["token"] = plan.token
         action = (
             "Nothing is forgotten yet. Show this to the user; if they agree, call again with the token alone."
         )
     elif plan.candidates:
-        action = "Several lines may be meant. Ask which; then call with the token of that one alone."
+        action = "Several lines match. Ask which one is meant, then call again with its token."
         if not plan.candidates[-1].token:
-            action += " More fit than are shown: a target with more words finds them."
+            action += " More lines match than are shown; a target with more words narrows them down."
     return filled(told) | {"action": action}
 
 

@@ -65,7 +65,7 @@ class MemorySearchRequest(FilterRequest):
 
     max_results: Annotated[int, Field(ge=1)] | None = None
     min_score: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    weak: bool | None = Field(default=None, description="Also the nearest, where none matches well")
+    weak: bool | None = Field(default=None, description="Also the nearest, if none matches well")
     session_key: SkipJsonSchema[str | None] = None
     backends: SkipJsonSchema[tuple[str, ...] | None] = None
 
@@ -306,16 +306,16 @@ async def explained(
         told = {"warning": "the notes are being indexed for the first time"}
         return reply.model_copy(update=told | {"action": "Search again in a few seconds."})
     if (weak := why_weak(response)) is not None:
-        action = "Ask with other words, or again with `weak` to see the nearest passages."
+        action = "Use other words, or add `weak` to see the nearest passages."
         if response.results:
-            action = "Take these passages for what lies nearest, not for an answer."
+            action = "These passages are the nearest, not an answer."
         return reply.model_copy(update={"weak": True, "warning": weak, "action": action})
     if response.results:
         return reply
     if warning := why_empty(memory):
         action = "Check that the memory was opened for the right folder (`--workspace`)."
     elif warning := await unknown_filter(memory, request):
-        action = "Search again without it, or with one that notes have."
+        action = "Search again without it, or with one that the notes have."
     return reply.model_copy(update={"warning": warning, "action": action}) if warning else reply
 
 

@@ -187,8 +187,8 @@ class ChatClient:
             async with asyncio.timeout(limit_s):
                 content = await asking(asyncio.get_running_loop().time() + limit_s)
         except TimeoutError:
-            advice = "allow more time, or take a faster model"
-            problem = self._problem(f"no whole answer came within {limit_s:g} s", advice, kind="slow")
+            advice = "allow more time, or use a faster model"
+            problem = self._problem(f"no complete answer came within {limit_s:g} s", advice, kind="slow")
         except Refused as refused:
             failed, advice = meaning(refused.status)
             problem = self._problem(failed, advice, refused.said, kind="refused", status=refused.status)
@@ -203,7 +203,7 @@ class ChatClient:
                 return reply
             said = content[: 2 * EXCERPT_CHARS].decode("utf-8", "replace")
             advice = "check that the base URL is that of an OpenAI-compatible API"
-            problem = self._problem("the answer is no chat completion", advice, said)
+            problem = self._problem("the answer is not a chat completion", advice, said)
         raise problem
 
     async def _ask_in_manners(self, question: Question, until: float) -> bytes:
@@ -237,18 +237,18 @@ class ChatClient:
 
     async def _post(self, body: bytes) -> bytes:
         if self._client is None:
-            raise self._problem("the language model is no longer asked", "ask inside its `async with`")
+            raise self._problem("the client of the language model is closed", "ask inside its `async with`")
         async with self._client.stream("POST", self._endpoint.completions_url, content=body) as response:
             if not response.is_success:
                 said = (await _beginning(response, MAX_REFUSAL_BYTES)).decode("utf-8", "replace")
                 asked_s = retry_after_s(response.headers.get("retry-after"), self._clock())
                 raise Refused(response.status_code, said, asked_s)
             if response.headers.get("content-encoding", "identity") != "identity":
-                raise self._problem("the answer is compressed, which was not asked for", "check the base URL")
+                raise self._problem("the answer is compressed, which was not requested", "check the base URL")
             content = await _beginning(response, self._endpoint.max_bytes)
         if len(content) > self._endpoint.max_bytes:
             problem = f"the answer is longer than {self._endpoint.max_bytes} bytes"
-            raise self._problem(problem, "check the base URL, or allow the model less")
+            raise self._problem(problem, "check the base URL, or limit the model's output")
         return content
 
     def _problem(

@@ -152,14 +152,14 @@ def meaning(status: int) -> tuple[str, str]:
     """Return what a refusal means, and what to do about it."""
     problem = f"the language model refuses with {status}"
     if status in {401, 403}:
-        return problem, "give a key that it knows"
+        return problem, "use a key that it accepts"
     if status in {404, 405}:
         return problem, "check the base URL and the name of the model"
     if 300 <= status < 400:
-        return problem, "redirects are not followed: give the address that it points to"
+        return problem, "redirects are not followed: use the address it points to"
     if status in BUSY:
         return f"the language model is busy ({status})", "try again later"
-    return problem, "see what it says, and check the model and its limits"
+    return problem, "read its message, and check the model and its limits"
 
 
 def _tokens(value: object) -> int:

@@ -185,13 +185,13 @@ def _needs(record: Experiment, found: TestResult) -> str:
     decisive = found.wins_a + found.wins_b
     if found.decision is not None:
         wins = max(found.wins_a, found.wins_b)
-        return f"{found.decision} is better: it won {wins} of the {decisive} queries that told a difference"
+        return f"{found.decision} is better: it won {wins} of the {decisive} queries that showed a difference"
     if found.queries >= record.max_queries:
         won = f"a won {found.wins_a} of them, b won {found.wins_b}"
         return f"no difference was found in {found.queries} queries: {won}"
     if not found.queries:
-        return "no query was served from both tables yet"
+        return "no query has been answered from both tables yet"
     if not decisive:
-        return f"none of {found.queries} queries told a difference; open, quote or judge some results"
+        return f"none of {found.queries} queries showed a difference; open, quote or judge some results"
     left = record.max_queries - found.queries
-    return f"the two cannot be told apart yet; it ends after {left} more queries at the latest"
+    return f"no difference is certain yet; the experiment ends after {left} more queries at the latest"

@@ -37,7 +37,10 @@ class GoldenPlace:
         first = 1 if self.line is None else self.line
         last = first if self.last_line is None else self.last_line
         if not 1 <= first <= last:
-            raise ValueError(f"lines count from 1 and do not run backwards: {self.line} to {self.last_line}")
+            raise ValueError(
+                f"lines count from 1, and the first must not come after the last: {self.line} to "
+                f"{self.last_line}"
+            )
 
     def is_in(self, hit: RankedHit) -> bool:
         """Return whether a result, or a duplicate that it represents, shows any line of this place."""

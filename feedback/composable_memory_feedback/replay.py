@@ -326,7 +326,7 @@ def _reason(passed: bool, judged: Judged, tolerance: float) -> str:
     if passed:
         said += f"; the lower bound is not below {-tolerance or 0.0:g}"
     elif difference.high < 0.0:
-        said += "; it is worse, keep the baseline"
+        said += "; it is worse, so keep the baseline"
     else:
         said += f"; a loss beyond {tolerance:g} cannot be ruled out, judge more queries or keep the baseline"
     return said + (

@@ -167,7 +167,7 @@ class OpsLogReader:
                 if scan.bad_lines:
                     found.append(
                         f"{segment.stem} has {scan.bad_lines} damaged or missing lines; they are left out,"
-                        " and nothing mends them"
+                        " and they cannot be repaired"
                     )
         return found
 

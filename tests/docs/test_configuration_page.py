@@ -31,7 +31,7 @@ LISTED = {
     "memory.qmd.scope.rules[]": ScopeRule(action="allow"),
 }
 """Lists of models, with what an entry is that says as little as it may."""
-COMBINATION = re.compile(r"^\| (`(?:backend|graphiti).+?) \| (.+?) \| (builtin|qmd|nobody) \|$", re.MULTILINE)
+COMBINATION = re.compile(r"^\| (`(?:backend|graphiti).+?) \| (.+?) \| (builtin|qmd|none) \|$", re.MULTILINE)
 
 
 def defaults() -> dict[str, str]:
@@ -95,7 +95,7 @@ def test_what_is_said_of_backends_leads_to_who_is_asked(
     memory = load_settings(tmp_path, environ={}, user_file=file).settings.memory
 
     assert ", ".join(sorted(id_ for id_, one in memory.sections.items() if one.enabled)) == asked
-    assert (memory.fallback_id or "nobody") == stand_in
+    assert (memory.fallback_id or "none") == stand_in
 
 
 def test_every_section_for_other_backends_has_the_shared_keys() -> None:

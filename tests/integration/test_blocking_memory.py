@@ -186,7 +186,7 @@ def test_a_closed_memory_says_so_also_to_who_waits(memory: BlockingMemory) -> No
     began.wait(30)
     memory.close()
     memory.close()
-    with pytest.raises(BackendUnavailable, match="closed meanwhile"):
+    with pytest.raises(BackendUnavailable, match="closed in the meantime"):
         waiting.result(30)
     pool.shutdown(wait=False)
     with pytest.raises(BackendUnavailable, match="it is closed; open it again"):

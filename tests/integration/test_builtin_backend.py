@@ -385,9 +385,7 @@ async def test_an_index_of_a_later_version_is_left_alone(services: BackendServic
     async with SqliteFile.open(path) as file:
         await file.write(lambda connection: connection.execute("PRAGMA user_version = 99").fetchall())
 
-    with pytest.raises(
-        BackendError, match=f"its format is 99, this version reads up to {SCHEMA_VERSION}; upgrade"
-    ) as refused:
+    with pytest.raises(BackendError, match=f"format is 99, .* {SCHEMA_VERSION}; upgrade") as refused:
         async with open_builtin(settings(), services):
             pass
     assert isinstance(refused.value.__cause__, IndexTooNew)

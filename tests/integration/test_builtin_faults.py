@@ -218,7 +218,7 @@ async def test_a_damaged_index_says_what_to_do_and_a_search_does_not_touch_it(
         with pytest.raises(BackendError, match="your notes are untouched: `cmem index`"):
             await memory.answer("pump")
         assert memory.status().dirty is True
-        assert "not a sound database" in str(memory.status().custom["lastSyncError"])
+        assert "not a valid database" in str(memory.status().custom["lastSyncError"])
         assert (await memory.read_file("MEMORY.md")).text.startswith("# Lasting notes")
 
     assert path.read_bytes() == b"nothing of the kind" * 1000

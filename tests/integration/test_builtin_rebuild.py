@@ -29,7 +29,7 @@ NOTES = {
     "MEMORY.md": "The harbour office answers on extension 4417.\n",
 }
 OTHER_VECTORS = (
-    "the vectors are of hash (hash-32, 32 numbers), the settings ask for hash (hash-48, 48 numbers)"
+    "the vectors are from hash (hash-32, 32 numbers), but the settings name hash (hash-48, 48 numbers)"
 )
 SMALLER: dict[str, Any] = {"chunking": {"tokens": 8, "overlap": 0}}
 
@@ -279,7 +279,7 @@ async def test_notes_that_are_out_of_reach_are_not_lost_by_a_rebuild(
     async with opened(services, **options) as memory:
         report = await memory.sync(force=force)
 
-        assert "3 of its files cannot be read now, among them MEMORY.md" in report.problems[-1]
+        assert "3 of its files cannot be read now, such as MEMORY.md" in report.problems[-1]
         assert (await found(memory, "painted hull"))[0][0] == "memory/boat.md"
         move(away, workspace)
         assert ((await memory.sync(force=force)).problems, memory.status().files) == ((), 3)
@@ -292,7 +292,7 @@ async def test_two_memories_with_different_embedders_do_not_fight(services: Back
             await second.sync()
             report = await first.sync()
 
-            assert "another process uses this index with another embedder" in report.problems[0]
+            assert "another process uses this index with a different embedder" in report.problems[0]
             assert (await second.sync()).problems == ()
 
 
@@ -474,7 +474,7 @@ async def test_two_memories_that_cut_otherwise_are_told_so(services: BackendServ
         async with opened(services, HashEmbedder(), **SMALLER) as second:
             await second.sync()
 
-            assert "another process cuts the notes" in (await first.sync()).problems[0]
+            assert "another process splits the notes" in (await first.sync()).problems[0]
 
 
 async def test_who_waits_for_the_rebuild_of_another_says_so(services: BackendServices) -> None:

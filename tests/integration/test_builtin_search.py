@@ -1006,7 +1006,7 @@ def vectors_of(file: SqliteFile, embedder: EmbedderAdapter, *, rest_s: float = 3
 async def test_a_provider_that_keeps_failing_is_left_alone_for_a_while(file: SqliteFile) -> None:
     embedder = FailingEmbedder(2)
     vectors = vectors_of(file, embedder)
-    for problem in ("it was asked to fail", "it was asked to fail", "it is asked again in 30 s"):
+    for problem in ("it was asked to fail", "it was asked to fail", "it will be retried in 30 s"):
         with pytest.raises(EmbeddingError, match=problem):
             await vectors.embed("where is the lamp?")
 

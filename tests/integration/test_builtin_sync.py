@@ -615,7 +615,7 @@ async def test_progress_is_told_from_beginning_to_end(services: BackendServices)
         await memory.sync(progress=told.append)
 
     assert [(update.label, update.completed, update.total) for update in told] == [
-        ("Looking at the notes", 0, 0),
+        ("Checking the notes", 0, 0),
         ("Indexing notes", 0, 3),
         ("Indexing notes", 3, 3),
         ("Embedding", 0, 3),

@@ -73,7 +73,7 @@ def watching(place: list[str], *options: str) -> Iterator[Watch]:
 def test_it_tells_of_every_sync_that_changed_something(place: list[str], workspace: Path) -> None:
     with watching(place) as watch:
         assert watch.line() == (
-            f"Watching {workspace.resolve()}: 2 folders watched, with their subfolders. End with Ctrl-C.\n"
+            f"Watching {workspace.resolve()}: 2 folders watched, with their subfolders. Stop with Ctrl-C.\n"
         )
         figures = r"\d+ files? indexed, 0 removed, \d+ chunks?, 0 embedded, 0 to embed, in \d+ ms\n"
         assert re.fullmatch(r"\d\d:\d\d:\d\d  builtin, boot: " + figures, watch.line())

@@ -248,7 +248,7 @@ def test_what_an_agent_saves_while_its_file_is_being_changed_stays(desk: Desk) -
     agents.join()
 
     assert refused.exit_code == 1
-    assert "changed meanwhile" in refused.stderr
+    assert "run the command again" in refused.stderr
     assert file.read_bytes() == saved
 
 

@@ -195,7 +195,7 @@ async def test_what_cannot_be_read_is_named_once_read_and_stops_no_other(
             assert ("100 MB" in told["bomb.docx"], "entities" in told["entities.docx"]) == (True, True)
             assert "encrypted" in told["locked.pdf"]
             assert ("EPUB" in told["no.epub"], "PDF" in told["no.pdf"]) == (True, True)
-            assert ("pictures" in told["empty.pdf"], "pictures" in told["empty.html"]) == (True, False)
+            assert ("scanned" in told["empty.pdf"], "scanned" in told["empty.html"]) == (True, False)
             assert (await paths(memory, "hull"), await paths(memory, "mast")) == ({"good.html"}, {"good.pdf"})
             with pytest.raises(MemoryPathError, match="cannot be read"):
                 await memory.read_file("no.pdf")

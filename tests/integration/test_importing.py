@@ -715,7 +715,7 @@ async def test_what_cannot_be_exported_is_named_and_no_note_is_written_over(
         done = await export_memory(memory, tmp_path / "out")
 
     assert {path: reason.split()[:3] for path, reason in done.left_out.items()} == {
-        "memory/chinese.md": ["it", "is", "no"],
+        "memory/chinese.md": ["it", "is", "not"],
         "memory/huge.md": ["it", "is", "larger"],
     }
     copies = {one.name: one.read_text("utf-8") for one in (tmp_path / "out" / "notes" / "memory").iterdir()}

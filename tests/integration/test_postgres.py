@@ -676,7 +676,7 @@ async def test_a_pgvector_that_cannot_be_used_is_named_with_what_to_do(
 
         run("UPDATE pg_extension SET extversion = '0.6.2' WHERE extname = 'vector'", database="elsewhere")
         async with open_postgres(outside, services) as memory:
-            with pytest.raises(BackendUnavailable, match=r"0\.6\.2, and 0\.7 is needed.*UPDATE"):
+            with pytest.raises(BackendUnavailable, match=r"0\.6\.2, but 0\.7 is needed.*UPDATE"):
                 await memory.search("ferry")
         await owner.close()
     finally:

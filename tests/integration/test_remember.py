@@ -396,7 +396,7 @@ async def test_the_tags_of_a_note_and_the_files_of_others_stay(folder: Path, sta
 async def test_nothing_is_written_where_the_workspace_was_moved_away(folder: Path, state_dir: Path) -> None:
     async with open_memory(folder, state_dir) as memory:
         await asyncio.to_thread(folder.rename, folder.with_name("moved"))
-        with pytest.raises(NoteNotWritten, match="not there any more"):
+        with pytest.raises(NoteNotWritten, match="no longer exists"):
             await memory.remember("Peter came.", now=NOW)
 
     assert not await asyncio.to_thread(folder.exists)

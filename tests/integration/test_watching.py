@@ -798,7 +798,7 @@ def test_where_nothing_can_be_watched_the_memory_works_and_says_so(workspace: Pa
     assert told == {
         "found": ["memory/boat.md"],
         "watch": {"state": "failed", "roots": [], "reason": reason},
-        "stale": [f"changes are not followed, run `cmem index` after them: {reason}"],
+        "stale": [f"the notes are not being watched; run `cmem index` after changes: {reason}"],
         "logged": ["failed"],
     }
 

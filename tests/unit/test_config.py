@@ -296,7 +296,7 @@ def test_sections_in_both_places_are_joined(workspace: Path) -> None:
 
 
 def test_of_variables_for_both_places_of_a_key_none_wins(workspace: Path) -> None:
-    with pytest.raises(ConfigError, match=r"set as memory\.backends\.qmd\.weight as well \(environment var"):
+    with pytest.raises(ConfigError, match=r"also set as memory\.backends\.qmd\.weight \(environment var"):
         load(workspace, QMD__WEIGHT="1", BACKENDS__QMD__WEIGHT="1")
 
 

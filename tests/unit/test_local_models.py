@@ -157,7 +157,7 @@ def test_the_default_is_known_without_being_here(tmp_path: Path) -> None:
 
 def test_another_hub_model_needs_its_dimensions_until_it_is_here(tmp_path: Path) -> None:
     settings = LocalSettings(model=HUB_MODEL)
-    with pytest.raises(EmbedderUnavailable, match=r"not known .*; set memory\S+local\.dimensions"):
+    with pytest.raises(EmbedderUnavailable, match=r"unknown .*; set memory\S+local\.dimensions"):
         local_model(settings, tmp_path)
 
     written(tmp_path / "models" / "someone--some-model-GGUF", gguf(*PAIRS), "some-model.gguf")
@@ -237,7 +237,7 @@ def test_only_a_file_that_is_here_makes_it_a_choice(services: EmbedderServices) 
     cases: list[tuple[dict[str, str], str | None]] = [
         ({}, "no model file is set"),
         ({"model_path": "nothing.gguf"}, "there is no file"),
-        ({"model_path": HUB_MODEL}, "is on a hub"),
+        ({"model_path": HUB_MODEL}, "is on a model hub"),
         ({"model_path": "."}, "there is no file"),
         ({"model_path": "mine.gguf"}, None),
         ({"model": "mine.gguf"}, None),

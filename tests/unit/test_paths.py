@@ -147,7 +147,7 @@ def test_a_link_is_refused_wherever_it_leads(root: Path, target: str) -> None:
 def test_a_link_on_the_way_is_refused(root: Path) -> None:
     (root / "memory" / "linked").symlink_to(root.parent / "extra")
 
-    with pytest.raises(MemoryPathError, match="symbolic link lies on the way"):
+    with pytest.raises(MemoryPathError, match="symbolic link in its path"):
         resolve_memory_file("memory/linked/a.md", workspace=root)
 
 

@@ -148,7 +148,7 @@ def test_a_package_that_cannot_be_imported_is_listed_and_does_not_stop_others(
     [
         ("number", "number", "expected a BackendSpec, found a int"),
         ("vectors", "vectors", "expected a BackendSpec, found a EmbedderSpec"),
-        ("other", "notes", "the entry point is called 'other', its spec 'notes'"),
+        ("other", "notes", "the entry point is named 'other', but its spec 'notes'"),
         ("asking", "asking", "ZeroDivisionError: division by zero"),
     ],
 )

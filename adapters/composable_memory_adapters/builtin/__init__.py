@@ -10,7 +10,7 @@ __all__ = ["BuiltinSettings", "spec"]
 
 spec = BackendSpec(
     id="builtin",
-    summary="Markdown notes of the workspace, searched by words and by meaning",
+    summary="Notes in the workspace, searched by words and by meaning",
     settings=BuiltinSettings,
     open=lazy_open("composable_memory_adapters.builtin.backend:open_builtin"),
     capabilities=frozenset(

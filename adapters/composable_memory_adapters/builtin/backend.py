@@ -388,14 +388,16 @@ class BuiltinMemory:
         elif mark is None:
             yield _degradation("never-indexed", "no note has been indexed yet; run `cmem index`")
         if (why := self._scheduler.unwatched_reason) is not None:
-            yield _degradation("stale", f"changes are not followed, run `cmem index` after them: {why}")
+            yield _degradation(
+                "stale", f"the notes are not being watched; run `cmem index` after changes: {why}"
+            )
         if self._index.rebuild_cost is not None:
             yield _degradation("rebuild-due", self._index.rebuild_cost.describe())
         if mark is not None and mark.unreadable:
             count = len(mark.unreadable)
             yield _degradation(
                 "unreadable-files",
-                f"{count} could not be read, or not in full, among them {mark.unreadable[0]}",
+                f"{count} could not be read, or only in part, such as {mark.unreadable[0]}",
             )
 
     @asynccontextmanager
@@ -463,7 +465,7 @@ def _sync_progress(flight: Flight) -> str:
     if flight.progress is None or not flight.progress.total:
         return "checking the notes for changes"
     progress = flight.progress
-    return f"the notes are being indexed: {progress.completed} of {progress.total} changed ones are in"
+    return f"the notes are being indexed: {progress.completed} of {progress.total} changed ones are done"
 
 
 def _degradation(code: DegradationCode, reason: str) -> Degradation:

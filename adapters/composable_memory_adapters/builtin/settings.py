@@ -64,7 +64,8 @@ class ChunkingSettings(SettingsModel):
 
     tokens: int = Field(default=400, ge=1, description="Size of a chunk in tokens.")
     overlap: int = Field(
-        default=80, description="Tokens that a chunk repeats of the one before; held below `tokens`."
+        default=80,
+        description="How many tokens a chunk repeats from the previous one; always below `tokens`.",
     )
 
     @model_validator(mode="after")
@@ -82,16 +83,16 @@ class MmrSettings(SettingsModel):
         ge=0.0,
         le=1.0,
         alias="lambda",
-        description="1 looks at the score alone, 0 at the difference alone.",
+        description="1 considers only the score, 0 only the difference.",
     )
 
 
 class DecaySettings(SettingsModel):
     """Whether old notes count less."""
 
-    enabled: bool = Field(default=False, description="Let the score of dated notes fall with their age.")
+    enabled: bool = Field(default=False, description="Lower the score of dated notes with age.")
     half_life_days: int = Field(
-        default=30, ge=1, le=1_000_000, description="Age in days at which the score has fallen to half."
+        default=30, ge=1, le=1_000_000, description="Age in days at which the score has halved."
     )
 
 
@@ -99,16 +100,16 @@ class HybridSettings(SettingsModel):
     """How keyword and vector search are made one."""
 
     enabled: bool = Field(
-        default=True, description="Use both; without, vectors alone where there are vectors."
+        default=True, description="Use both words and vectors; if off, only vectors, if there are any."
     )
     vector_weight: Weight | None = Field(
-        default=None, description="Weight of vector search, 0 to 1; unset, the measured default."
+        default=None, description="Weight of vector search, 0 to 1; unset: the measured default."
     )
     text_weight: Weight | None = Field(
         default=None, description="Weight of keyword search, 0 to 1; the two weights are scaled to sum to 1."
     )
     candidate_multiplier: int = Field(
-        default=4, ge=1, le=20, description="Candidates per leg for each wanted result."
+        default=4, ge=1, le=20, description="Candidates per leg for each result wanted."
     )
     mmr: MmrSettings = MmrSettings.model_construct()
     temporal_decay: DecaySettings = DecaySettings.model_construct()
@@ -134,14 +135,14 @@ class QuerySettings(SettingsModel):
         default=0.0,
         ge=0.0,
         le=1.0,
-        description="Least score; a hit that holds every word of the query is never cut.",
+        description="Lowest score; a hit with every word of the query is never cut.",
     )
     hybrid: HybridSettings = HybridSettings.model_construct()
     rerank: str = Field(
         default="auto",
         min_length=1,
-        description="Who judges the best passages once more: `auto` (late interaction, where the extra "
-        "`rerank` is installed), `off`, or the id of a reranker that an installed package offers.",
+        description="What rescores the best passages: `auto` (late interaction, if the extra `rerank` is "
+        "installed), `off`, or the id of a reranker from an installed package.",
     )
 
 
@@ -159,20 +160,18 @@ class SessionDeltaSettings(SettingsModel):
 class FollowSettings(SettingsModel):
     """How changed notes are followed, beside `cmem index`."""
 
-    watch: bool = Field(
-        default=True, description="Follow the notes as they change, while a memory stays open."
-    )
+    watch: bool = Field(default=True, description="Watch the notes for changes while a memory is open.")
     watch_debounce_ms: int = Field(
         default=1500,
         ge=0,
         le=600_000,
-        description="How long the notes have to be quiet before a change is indexed.",
+        description="How long the notes must be unchanged before a change is indexed.",
     )
     interval_minutes: int = Field(
         default=0,
         ge=0,
         le=525_600,
-        description="Look for changes this often while a memory stays open; 0 for never.",
+        description="How often to look for changes while a memory is open; 0: never.",
     )
     sessions: SessionDeltaSettings = SessionDeltaSettings.model_construct()
 
@@ -181,19 +180,19 @@ class SyncSettings(FollowSettings):
     """When the index looks for changed notes."""
 
     on_session_start: bool = Field(
-        default=True, description="Look for changes when a conversation asks for the first time."
+        default=True, description="Look for changes at the first query of a conversation."
     )
-    on_search: bool = Field(default=True, description="Look for changes when a search comes.")
+    on_search: bool = Field(default=True, description="Look for changes before a search.")
     on_search_wait_ms: int = Field(
         default=250,
         ge=0,
         le=60_000,
-        description="How long a search waits for that before it answers from what is there.",
+        description="How long a search waits for that before it answers from the index as it is.",
     )
     recheck_s: float = Field(
         default=5.0,
         ge=0.0,
-        description="How long the notes are taken as unchanged after they were looked at.",
+        description="How long the notes are assumed unchanged after a look.",
     )
 
 
@@ -202,31 +201,34 @@ class SessionSettings(SettingsModel):
 
     folder: PathTemplate = Field(
         default=DEFAULT_TRANSCRIPTS,
-        description="The folder of the `.jsonl` files; filled in like `store.path`.",
+        description="The folder with the `.jsonl` files; placeholders as in `store.path`.",
     )
 
 
 class CacheSettings(SettingsModel):
     """Vectors of texts that are no longer in any note, kept in case the text comes back."""
 
-    enabled: bool = Field(default=True, description="Keep them; without, they are removed after each sync.")
+    enabled: bool = Field(
+        default=True,
+        description="Keep vectors that are no longer in use; if off, they are removed after each sync.",
+    )
     max_entries: int | None = Field(
-        default=None, ge=1, description="Keep at most this many vectors; those in use are kept in any case."
+        default=None, ge=1, description="The most vectors to keep; those in use are always kept."
     )
 
 
 class VectorSettings(SettingsModel):
     """How vectors are searched."""
 
-    enabled: bool = Field(default=True, description="Search by meaning, where there is an embedder.")
+    enabled: bool = Field(default=True, description="Search by meaning, if there is an embedder.")
     engine: str = Field(
         default="auto",
-        description="`auto` (exact up to `exactLimit`, above it mapped), `exact`, `mapped` (codes in a file "
-        "beside the index; what they find is compared exactly), `sqlite-vec`, or the id of a store of "
-        "vectors that an installed package offers.",
+        description="`auto` (exact up to `exact_limit`, mapped above it), `exact`, `mapped` (codes in a "
+        "file beside the index; candidates are compared exactly), `sqlite-vec`, or the id of a vector "
+        "store from an installed package.",
     )
     exact_limit: int = Field(
-        default=20_000, ge=0, description="Most vectors that `auto` compares one by one."
+        default=20_000, ge=0, description="The most vectors that `auto` compares one by one."
     )
 
     def engine_for(self, count: int) -> str:
@@ -248,8 +250,8 @@ class StoreSettings(SettingsModel):
     driver: Literal["sqlite"] = Field(default="sqlite", description="Kind of the index file.")
     path: PathTemplate = Field(
         default=DEFAULT_INDEX,
-        description="The index file; `{stateDir}`, `{agentId}`, `{workspace}` (its id) and `~`"
-        " are filled in, a relative path begins at the state folder.",
+        description="The index file; `{stateDir}`, `{agentId}`, `{workspace}` (its id) and `~` are "
+        "replaced, and a relative path starts at the state folder.",
     )
     vector: VectorSettings = VectorSettings.model_construct()
     fts: KeywordSettings = KeywordSettings.model_construct()
@@ -261,20 +263,22 @@ class NoteSettings(SettingsModel):
     sources: Sources = Field(default=("memory",), description="What is indexed.")
     scope: Literal["auto", "memory", "folder"] = Field(
         default="auto",
-        description="The notes of the workspace: `memory`, that is `MEMORY.md` and `memory/`, the whole"
-        " `folder`, or `auto`.",
+        description="Which files are notes: `memory` (`MEMORY.md` and `memory/`), the whole `folder`, or "
+        "`auto`.",
     )
     extra_paths: Annotated[
         tuple[NotePath, ...], BeforeValidator(_without_blanks), AfterValidator(_expanded)
     ] = Field(
         default=(),
-        description="Further folders and notes, absolute, relative to the workspace, or with `~`.",
+        description="More folders and notes: absolute, relative to the workspace, or with `~`.",
     )
     documents: DocumentKinds = Field(
-        default=(), description="Kinds of documents that are notes as well; PDF needs the extra `documents`."
+        default=(), description="Kinds of documents to index too; PDF needs the extra `documents`."
     )
     max_files: int = Field(
-        default=50_000, ge=1, description="Most notes that a whole folder may have before it is refused."
+        default=50_000,
+        ge=1,
+        description="The most notes that a whole folder may have; with more, it is refused.",
     )
     chunking: ChunkingSettings = ChunkingSettings.model_construct()
     sessions: SessionSettings = SessionSettings.model_construct()

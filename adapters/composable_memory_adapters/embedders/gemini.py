@@ -29,9 +29,9 @@ class GeminiSettings(SettingsWithJobs):
 
     model: str = Field(default="gemini-embedding-001", description="The model.")
     base_url: str = Field(
-        default="https://generativelanguage.googleapis.com/v1beta", description="Where Gemini is asked."
+        default="https://generativelanguage.googleapis.com/v1beta", description="The address of Gemini."
     )
-    max_batch_texts: int = Field(default=100, ge=1, le=100, description="Most texts of one request.")
+    max_batch_texts: int = Field(default=100, ge=1, le=100, description="The most texts per request.")
 
     @field_validator("base_url", mode="after")
     @classmethod
@@ -114,4 +114,6 @@ def _token(key: str) -> str | None:
     return token.strip() or None if isinstance(token, str) else None
 
 
-spec = remote_spec(GeminiEmbedder, GeminiSettings, summary="Google's models, over the network; needs a key.")
+spec = remote_spec(
+    GeminiEmbedder, GeminiSettings, summary="Google's models, over the network; needs an API key."
+)

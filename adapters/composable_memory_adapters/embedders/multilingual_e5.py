@@ -51,7 +51,7 @@ class MultilingualE5Settings(SettingsModel):
 
     model: Literal["multilingual-e5-small"] = Field(default=MODEL, description="The model.")
     threads: int | None = Field(
-        default=None, ge=1, description="Number of threads. Unset: half of the processors, at most 4."
+        default=None, ge=1, description="Threads; unset: half of the processors, at most 4."
     )
 
 

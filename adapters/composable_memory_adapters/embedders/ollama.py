@@ -19,12 +19,12 @@ class OllamaSettings(RemoteSettings):
     model_prefixes = ("ollama/",)
 
     model: str = Field(default="nomic-embed-text", description="The model; `ollama pull` fetches it.")
-    base_url: str = Field(default="http://127.0.0.1:11434", description="Where Ollama listens.")
+    base_url: str = Field(default="http://127.0.0.1:11434", description="The address of Ollama.")
     max_text_bytes: int = Field(
-        default=6000, ge=16, description="Of a longer text only this many bytes of UTF-8 are embedded."
+        default=6000, ge=16, description="Longer texts are cut to this many bytes of UTF-8."
     )
-    max_batch_texts: int = Field(default=32, ge=1, description="Most texts of one request.")
-    max_concurrent_requests: int = Field(default=2, ge=1, le=64, description="Most requests at once.")
+    max_batch_texts: int = Field(default=32, ge=1, description="The most texts per request.")
+    max_concurrent_requests: int = Field(default=2, ge=1, le=64, description="The most requests at once.")
 
 
 class OllamaEmbedder(RemoteEmbedder[OllamaSettings]):
@@ -77,4 +77,4 @@ class _Vectors(BaseModel):
     embeddings: list[Vector]
 
 
-spec = remote_spec(OllamaEmbedder, OllamaSettings, summary="Models that Ollama runs; needs no key.")
+spec = remote_spec(OllamaEmbedder, OllamaSettings, summary="Models run by Ollama; needs no API key.")

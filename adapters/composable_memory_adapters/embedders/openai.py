@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 SettingsT = TypeVar("SettingsT", bound=RemoteSettings)
 
-BATCH_BYTES = "Most bytes of text in one request; a larger text goes alone."
-TEXT_BYTES = "Of a longer text only this many bytes of UTF-8 are embedded."
+BATCH_BYTES = "The most bytes of text per request; a larger text is sent alone."
+TEXT_BYTES = "Longer texts are cut to this many bytes of UTF-8."
 
 
 class OpenAiStyleEmbedder(RemoteEmbedder[SettingsT]):
@@ -92,7 +92,7 @@ class OpenAiSettings(SettingsWithJobs):
     model_prefixes = ("openai/",)
 
     model: str = Field(default="text-embedding-3-small", description="The model.")
-    base_url: str = Field(default="https://api.openai.com/v1", description="Where OpenAI is asked.")
+    base_url: str = Field(default="https://api.openai.com/v1", description="The address of OpenAI.")
     max_batch_bytes: int = Field(default=250_000, ge=1, description=BATCH_BYTES)
 
 
@@ -117,7 +117,9 @@ class OpenAiEmbedder(EmbedderWithJobs[OpenAiSettings], OpenAiStyleEmbedder[OpenA
         return OpenAiJobs(client, model=self.model, parameters=self.parameters)
 
 
-spec = remote_spec(OpenAiEmbedder, OpenAiSettings, summary="OpenAI's models, over the network; needs a key.")
+spec = remote_spec(
+    OpenAiEmbedder, OpenAiSettings, summary="OpenAI's models, over the network; needs an API key."
+)
 
 
 # --- any compatible server: vLLM, LM Studio, llama.cpp, LocalAI, a gateway ----------------------------------
@@ -126,12 +128,12 @@ spec = remote_spec(OpenAiEmbedder, OpenAiSettings, summary="OpenAI's models, ove
 class OpenAiCompatibleSettings(RemoteSettings):
     """Settings of such a server; `base_url` and `model` have to be set."""
 
-    model: str = Field(default="", description="The model, as the server calls it; has to be set.")
+    model: str = Field(default="", description="The server's name for the model; required.")
     base_url: str = Field(
-        default="", description="Where the server is asked, with `/v1` where it wants that; has to be set."
+        default="", description="The address of the server, with `/v1` if it needs that; required."
     )
     max_batch_texts: int = Field(
-        default=32, ge=1, description="Most texts of one request; some servers take no more than 32."
+        default=32, ge=1, description="The most texts per request; some servers take no more than 32."
     )
 
 
@@ -148,7 +150,7 @@ class OpenAiCompatibleEmbedder(OpenAiStyleEmbedder[OpenAiCompatibleSettings]):
 compatible_spec = remote_spec(
     OpenAiCompatibleEmbedder,
     OpenAiCompatibleSettings,
-    summary="Any server with OpenAI's interface for embeddings; needs base_url and model.",
+    summary="Any OpenAI-compatible server; needs base_url and model.",
 )
 
 
@@ -161,7 +163,7 @@ class MistralSettings(RemoteSettings):
     model_prefixes = ("mistral/",)
 
     model: str = Field(default="mistral-embed", description="The model.")
-    base_url: str = Field(default="https://api.mistral.ai/v1", description="Where Mistral is asked.")
+    base_url: str = Field(default="https://api.mistral.ai/v1", description="The address of Mistral.")
     max_batch_bytes: int = Field(default=16_000, ge=1, description=BATCH_BYTES)
 
 
@@ -177,7 +179,7 @@ class MistralEmbedder(OpenAiStyleEmbedder[MistralSettings]):
 
 
 mistral_spec = remote_spec(
-    MistralEmbedder, MistralSettings, summary="Mistral's models, over the network; needs a key."
+    MistralEmbedder, MistralSettings, summary="Mistral's models, over the network; needs an API key."
 )
 
 
@@ -190,7 +192,7 @@ class VoyageSettings(SettingsWithJobs):
     model_prefixes = ("voyage/",)
 
     model: str = Field(default="voyage-4-large", description="The model.")
-    base_url: str = Field(default="https://api.voyageai.com/v1", description="Where Voyage is asked.")
+    base_url: str = Field(default="https://api.voyageai.com/v1", description="The address of Voyage.")
     max_text_bytes: int = Field(default=32_000, ge=16, description=TEXT_BYTES)
     max_batch_bytes: int = Field(default=120_000, ge=1, description=BATCH_BYTES)
 
@@ -230,5 +232,5 @@ class VoyageEmbedder(EmbedderWithJobs[VoyageSettings], OpenAiStyleEmbedder[Voyag
 
 
 voyage_spec = remote_spec(
-    VoyageEmbedder, VoyageSettings, summary="Voyage's models, over the network; needs a key."
+    VoyageEmbedder, VoyageSettings, summary="Voyage's models, over the network; needs an API key."
 )

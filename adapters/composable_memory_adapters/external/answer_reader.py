@@ -80,14 +80,14 @@ class FieldNames(SettingsModel):
     """The field of a result that holds each of these, such as `memory` or `metadata.file.path`."""
 
     text: str | None = Field(default=None, description="The text of the passage.")
-    path: str | None = Field(default=None, description="The file or address it is from.")
+    path: str | None = Field(default=None, description="The file or address it comes from.")
     title: str | None = Field(default=None, description="Its title.")
-    id: str | None = Field(default=None, description="What names it for good, where it has no path.")
-    score: str | None = Field(default=None, description="How well it answers.")
+    id: str | None = Field(default=None, description="Its permanent id, if it has no path.")
+    score: str | None = Field(default=None, description="Its score.")
     start_line: str | None = Field(default=None, description="The first line, counted from 1.")
     end_line: str | None = Field(default=None, description="The last line.")
-    valid_from: str | None = Field(default=None, description="Since when it holds.")
-    valid_to: str | None = Field(default=None, description="Until when it held.")
+    valid_from: str | None = Field(default=None, description="Since when it is true.")
+    valid_to: str | None = Field(default=None, description="Until when it was true.")
     date: str | None = Field(default=None, description="When it was written.")
     type: str | None = Field(default=None, description="Its type, for the filter of this name.")
 

@@ -91,15 +91,15 @@ class ExternalMemory:
     """Keeps `MemorySearchManager` and `SupportsAnswer` over a `Source`.
 
     Raises:
-        BackendUnavailable: its id could be taken for a folder of notes, or a drive.
+        BackendUnavailable: its id could be mistaken for a folder of notes, or a drive.
     """
 
     def __init__(
         self, source: Source, settings: AnswerSettings, *, backend_id: str, clock: Clock = utc_now
     ) -> None:
         if backend_id in RESERVED or len(backend_id) == 1:
-            what = f"the id {backend_id!r} could be taken for a folder of notes, or a drive"
-            raise BackendUnavailable(backend_id, what, fix="give it another id in the settings")
+            what = f"the id {backend_id!r} could be mistaken for a folder of notes, or a drive"
+            raise BackendUnavailable(backend_id, what, fix="give it a different id in the settings")
         self._source = source
         self._settings = settings
         self._id = backend_id
@@ -251,7 +251,7 @@ class ExternalMemory:
         self._require_open("retain")
         given = {"text": text, "path": place}
         if await self._until_closed(self._used("add", given), "retain") is None:
-            fix = "set its `add_tool` (mcp) or `add` (http), or take `writes` back"
+            fix = "set its `add_tool` (mcp) or `add` (http), or remove `writes`"
             raise BackendUnavailable(self._id, "nothing says how to write to it", fix=fix)
 
     async def _used(self, what: Literal["read", "add"], words: Mapping[str, str]) -> JsonValue:
@@ -268,7 +268,7 @@ class ExternalMemory:
     async def probe_embedding_availability(self) -> MemoryEmbeddingProbeResult:
         """Return that nothing is embedded here."""
         self._require_open("probe")
-        return MemoryEmbeddingProbeResult(ok=False, error="it embeds by itself, if at all")
+        return MemoryEmbeddingProbeResult(ok=False, error="it does its own embedding, if any")
 
     async def probe_vector_availability(self) -> bool:
         """Return that no vectors are searched here."""
@@ -306,15 +306,15 @@ class ExternalMemory:
         if reading.complaint:
             reasons.append(f"it answered without results: {redact(reading.complaint)[:300]}")
         elif reading.dropped:
-            counted = f"{reading.dropped} of its results have no text that could be found"
+            counted = f"{reading.dropped} of its results have no recognisable text"
             where = f" at {reading.found_at!r}" if reading.found_at else ""
             reasons.append(
-                f"{counted}{where}, the first has the keys {keys}; say by `map.text` which holds it"
+                f"{counted}{where}, the first has the keys {keys}; set `map.text` to the one with the text"
             )
         elif reading.keys is not None:
             where = f"at {results_at!r}, which `results` names" if results_at else "where they usually are"
             reasons.append(f"there are no results {where}; its answer has the keys {keys}; correct `results`")
         if reading.bad_scores:
-            counted = f"{reading.bad_scores} of its scores are no numbers that can be used"
-            reasons.append(f"{counted}, so the order of its results counts; see `map.score`")
+            counted = f"{reading.bad_scores} of its scores are not usable numbers"
+            reasons.append(f"{counted}, so its results are ranked by their order; see `map.score`")
         return [Degradation(backend_id=self._id, code="garbled", reason=one) for one in reasons]

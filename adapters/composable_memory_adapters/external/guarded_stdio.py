@@ -121,7 +121,7 @@ class _Incoming:
         try:
             self.send.send_nowait(SessionMessage(message))
         except anyio.WouldBlock:
-            self.end(f"it sent more than {MAX_WAITING} messages that nobody waits for")
+            self.end(f"it sent more than {MAX_WAITING} unexpected messages")
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             pass
 

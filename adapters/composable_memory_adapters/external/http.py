@@ -177,7 +177,7 @@ async def _open(settings: HttpSettings, services: BackendServices) -> AsyncItera
 
 spec = BackendSpec(
     id=KIND,
-    summary="A service that is asked over HTTP",
+    summary="A service queried over HTTP",
     settings=HttpSettings,
     open=_open,
     capabilities=CAPABILITIES,

@@ -46,7 +46,7 @@ def _imported() -> Any:
 
 spec = BackendSpec(
     id=KIND,
-    summary="An MCP server whose tool searches",
+    summary="An MCP server with a search tool",
     settings=McpSettings,
     open=_open,
     capabilities=CAPABILITIES,

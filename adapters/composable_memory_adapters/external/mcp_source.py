@@ -218,7 +218,7 @@ class McpSource:
                 raise BackendUnavailable(
                     self._id,
                     f"its tool {name} takes no question alone; it requires: {needed or 'nothing'}",
-                    fix="set `arguments`, with `{query}` where the question goes",
+                    fix="set `arguments`, with `{query}` for the question",
                 )
         else:
             found = [tool for tool in tools if tool.name == wanted]
@@ -250,8 +250,8 @@ class McpSource:
         what = self._ended_since or self._told(str(error)) or type(error).__name__
         return BackendUnavailable(
             self._id,
-            f"{self.provider} cannot be asked: {what[:300]}",
-            fix="see that it runs",
+            f"{self.provider} cannot be queried: {what[:300]}",
+            fix="check that it is running",
             operation=operation,
         )
 

@@ -86,7 +86,7 @@ def _search_of(retriever: Any) -> SearchFunction:
         return partial(_run_component, retriever)
     if callable(retriever):
         return partial(_call, retriever)
-    raise TypeError(f"{retriever!r} is no search function, and has no ainvoke, aretrieve or run")
+    raise TypeError(f"{retriever!r} is not a search function, and has no ainvoke, aretrieve or run")
 
 
 async def _call(search: Any, query: str, limit: int) -> Iterable[object]:

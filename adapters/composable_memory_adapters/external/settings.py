@@ -26,7 +26,7 @@ def with_preset(given: Any, presets: Mapping[str, Mapping[str, Any]]) -> Any:
     if not isinstance(given, Mapping) or not (name := given.get("preset")):
         return given
     if name not in presets:
-        raise ValueError(f"preset: {name!r} is not known; there are {', '.join(sorted(presets))}")
+        raise ValueError(f"unknown preset {name!r}; the presets are {', '.join(sorted(presets))}")
     return _joined(presets[name], given)
 
 
@@ -69,45 +69,46 @@ MAX_QUERY = 4_000
 class AnswerSettings(SettingsModel):
     """How many results are asked for, and how they are read; shared by all kinds of foreign memories."""
 
-    limit: int = Field(default=24, ge=1, le=200, description="How many results it is asked for at least.")
+    limit: int = Field(default=24, ge=1, le=200, description="The fewest results it is asked for.")
     ask_by: Literal["question", "words"] = Field(
         default="question",
-        description="Whether it is given the question, or its words one by one, as one that knows no others.",
+        description="Whether it gets the whole question, or its words one by one, for a search that "
+        "matches only exact words.",
     )
     query_limit: int = Field(
-        default=MAX_QUERY, ge=1, le=MAX_QUERY, description="How many characters of a question it takes."
+        default=MAX_QUERY, ge=1, le=MAX_QUERY, description="The most characters of a question it accepts."
     )
     results: str | None = Field(
-        default=None, description="Where its results are, such as `data.hits`; unset, they are looked for."
+        default=None, description="Where its results are, such as `data.hits`; unset: detected."
     )
-    empty: str = Field(
-        default="", description="How the text begins by which it says that it found nothing, in any case."
-    )
-    map: FieldNames = Field(default=FieldNames(), description="Which fields of a result hold what.")
+    empty: str = Field(default="", description="How its text begins when it found nothing, ignoring case.")
+    map: FieldNames = Field(default=FieldNames(), description="Which field of a result holds what.")
     score_is: Literal["similarity", "distance"] = Field(
         default="similarity", description="Whether a higher score is better, or a lower one."
     )
-    writes: bool = Field(default=False, description="Write to it what is remembered here as well.")
+    writes: bool = Field(default=False, description="Also write to it what is remembered here.")
 
 
 class HttpSettings(AnswerSettings):
     """Settings of a service over HTTP. `{query}` and `{limit}` stand for what is asked."""
 
-    preset: str | None = Field(default=None, description="A service whose settings are known.")
-    url: str = Field(default="", description="Where it answers.", pattern="^https?://[^\\s]+$")
-    method: Literal["GET", "POST"] = Field(default="POST", description="How it is asked.")
-    params: dict[str, str] = Field(default={}, description="What is added to the address.")
-    body: JsonValue = Field(default=None, description="What is sent, as JSON.")
-    headers: dict[str, SecretStr] = Field(default={}, description="Headers, which are not shown.")
+    preset: str | None = Field(default=None, description="Use the known settings of this service.")
+    url: str = Field(default="", description="Its address.", pattern="^https?://[^\\s]+$")
+    method: Literal["GET", "POST"] = Field(default="POST", description="The HTTP method.")
+    params: dict[str, str] = Field(default={}, description="Query parameters.")
+    body: JsonValue = Field(default=None, description="The body, as JSON.")
+    headers: dict[str, SecretStr] = Field(default={}, description="Headers; their values are not shown.")
     headers_env: dict[str, str] = Field(
         default={},
-        description="Headers with a secret: the last word names the variable that holds it.",
+        description="Headers with a secret: the last word is the environment variable that holds it.",
     )
     timeout_ms: int = Field(default=10_000, ge=1, description="How long one request may take.")
     add: JsonValue = Field(
-        default=None, description="What is sent to add `{text}`, which stands at `{path}` in the notes."
+        default=None, description="The body to add `{text}`, which is at `{path}` in the notes."
     )
-    add_path: str = Field(default="", description="Where that is sent, as `/memories`; unset, as a question.")
+    add_path: str = Field(
+        default="", description="The path to send it to, such as `/memories`; unset: as for a question."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -118,26 +119,27 @@ class HttpSettings(AnswerSettings):
 class McpSettings(AnswerSettings):
     """Settings of an MCP server. `{query}` and `{limit}` in the arguments stand for what is asked."""
 
-    preset: str | None = Field(default=None, description="A server whose settings are known.")
-    command: tuple[str, ...] = Field(default=(), description="The command that starts it, word by word.")
-    url: str = Field(default="", description="Where it answers, instead of a command.")
+    preset: str | None = Field(default=None, description="Use the known settings of this server.")
+    command: tuple[str, ...] = Field(
+        default=(), description="The command that starts it, as a list of words."
+    )
+    url: str = Field(default="", description="Its address, instead of a command.")
     env: dict[str, str] = Field(
         default={},
-        description="Variables that the command gets, each with the name of the variable here that holds it.",
+        description="Environment variables for the command, each with the name of the variable here that "
+        "holds its value.",
     )
-    search_tool: str | None = Field(
-        default=None, description="The tool that searches; unset, the one that looks like it."
-    )
+    search_tool: str | None = Field(default=None, description="The search tool; unset: detected.")
     arguments: dict[str, JsonValue] = Field(
-        default={}, description="What the tool is given; unset, what its schema asks for."
+        default={}, description="The tool's arguments; unset: what its schema requires."
     )
-    read_tool: str | None = Field(default=None, description="The tool that reads a result whole.")
+    read_tool: str | None = Field(default=None, description="The tool that reads a whole result.")
     read_arguments: dict[str, JsonValue] = Field(
-        default={"path": "{path}"}, description="What it is given; `{path}` names the result."
+        default={"path": "{path}"}, description="Its arguments; `{path}` is the result's path."
     )
     add_tool: str | None = Field(default=None, description="The tool that adds a memory.")
     add_arguments: dict[str, JsonValue] = Field(
-        default={"text": "{text}"}, description="What it is given; `{path}` is the place in the notes."
+        default={"text": "{text}"}, description="Its arguments; `{path}` is the place in the notes."
     )
 
     @model_validator(mode="before")

@@ -147,7 +147,7 @@ class GraphitiMemory(FactQueries, Ingest, Erasing, Maintenance):
         """Embed a word and return whether it worked."""
         self._require_open("probe the embedder")
         if self._parts.settings.service_url:
-            return MemoryEmbeddingProbeResult(ok=False, error="the service embeds by itself")
+            return MemoryEmbeddingProbeResult(ok=False, error="the service does its own embedding")
         embedder = self._parts.services.embedder
         if embedder is None:
             problem = self._parts.services.embedder_problem or "no embedding provider is configured"

@@ -228,8 +228,8 @@ class DatabaseStore(FactReader):
         assert self._embedder is not None
         space, stored = await space_of(self._embedder), await stored_space(self._database, group_id)
         if not force and stored not in (None, space) and not self._services.embedder_is_local:
-            problem = f"the vectors of group {group_id} are those of {stored}, not of {space}"
-            return [f"{problem}; `cmem index --force` makes them anew"]
+            problem = f"the vectors of group {group_id} are from {stored}, not from {space}"
+            return [f"{problem}; `cmem index --force` recreates them"]
         # First the index: one for vectors of another length takes no others.
         dims = self._embedder.dimensions
         await vectors.arrange(self._database, group_id, self._settings.search, dimensions=dims)
@@ -240,7 +240,7 @@ class DatabaseStore(FactReader):
     async def scrub(self) -> str | None:
         """Have a private server write its journal anew; what another one keeps is its owner's."""
         if self._settings.url is not None or not isinstance(self._database, FalkorDatabase):
-            return "the journals, logs and backups of the graph server are its owner's"
+            return "the journals, logs and backups of the graph server belong to its owner"
         journal = self._folder / JOURNAL_FOLDER
         if await asyncio.to_thread(journal.exists):
             await self._database.rewrite_journal()
@@ -332,13 +332,13 @@ def _check(result: IngestResult) -> None:
             raise BackendError(BACKEND_ID, operation, error.message)
         if error.retryable or error.code == "adapter_unavailable":
             again = CutOff if kind == CutOff.__name__ else BackendUnavailable
-            raise again(BACKEND_ID, error.message, fix="it is tried again by itself", operation=operation)
+            raise again(BACKEND_ID, error.message, fix="it is retried automatically", operation=operation)
         raise BackendRejected(BACKEND_ID, operation, status=error.code, body=error.message)
 
 
 def _keyword_only(why: str) -> Degradation:
     return Degradation(
-        backend_id=BACKEND_ID, code="keyword-only", reason=f"facts are found by words alone: {why}"
+        backend_id=BACKEND_ID, code="keyword-only", reason=f"facts are searched by words only: {why}"
     )
 
 

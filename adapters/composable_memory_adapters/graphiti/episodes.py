@@ -124,7 +124,7 @@ def no_text(content: MemoryContentObject) -> IngestWarning:
     """Return the warning about a content that becomes no episode."""
     return IngestWarning(
         code="graphiti.no_text",
-        message=f"{content.id} has no text; nothing of it was stored in the graph",
+        message=f"{content.id} has no text; nothing was stored in the graph",
         details={"id": content.id},
     )
 

@@ -168,7 +168,7 @@ class FactQueries(OpenGraph):
         self._require_open("read a fact")
         group, ids = group_in(rel_path), ids_in(rel_path)
         if group is None:
-            raise MemoryPathError(rel_path, "it is no fact", allowed=[f"{PATH_ROOT}/<group>/<id>"])
+            raise MemoryPathError(rel_path, "it is not a fact", allowed=[f"{PATH_ROOT}/<group>/<id>"])
         if not self._parts.scope.may_read(group) or not await self._has_facts():
             text = ""
         elif ids:

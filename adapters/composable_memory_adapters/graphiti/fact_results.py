@@ -193,7 +193,7 @@ def _properties(fact: Fact, now: datetime) -> Iterator[str]:
         "valid from": _iso(fact.valid_at),
         "valid to": _iso(fact.invalid_at),
         "recorded": _iso(fact.created_at),
-        "found to hold no more": _iso(fact.expired_at),
+        "found to be no longer true": _iso(fact.expired_at),
         "told until": _iso(fact.expires_at),
         "confidence": f"{fact.confidence:.2f}" if fact.confidence is not None else None,
         "group": fact.group_id,

@@ -107,7 +107,7 @@ def _refuse_merged(entries: Sequence[Entry]) -> None:
     """Refuse to forget what was merged: it is part of another text now, which can be forgotten whole."""
     for entry in entries:
         if entry.merged_into is not None:
-            hint = f"it is part of episode {entry.merged_into} now; forget that one"
+            hint = f"it is now part of episode {entry.merged_into}; forget that one"
             raise BackendRejected(BACKEND_ID, FORGET, status="merged", body=hint)
 
 

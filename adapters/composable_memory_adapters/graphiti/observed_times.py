@@ -61,9 +61,7 @@ class Times:
         stated = (temporal and temporal.observed_at) or self._stated_in_words()
         known = stated or (temporal and temporal.created_at and in_utc(temporal.created_at))
         if known is None and not any(warning.code == INVALID for warning in self.warnings):
-            self._warn(
-                "graphiti.missing_temporal", "says nothing of its time; taken for observed when it came in"
-            )
+            self._warn("graphiti.missing_temporal", "has no time; treated as observed when it arrived")
         return known or self.ingested_at
 
     def _stated_in_words(self) -> datetime | None:
@@ -87,14 +85,14 @@ class Times:
             return None
         if value.tzinfo is None:
             self._warn(
-                "graphiti.naive_time", f"has a time without a zone ({name}); taken for UTC", str(value)
+                "graphiti.naive_time", f"has a time without a zone ({name}); treated as UTC", str(value)
             )
         if not FIRST_LIKELY_YEAR <= moment.year <= self._now.year + LIKELY_YEARS_AHEAD:
             self._warn("graphiti.unlikely_time", f"has an unlikely time ({name})", moment.isoformat())
         return moment
 
     def _invalid(self, value: str) -> None:
-        self._warn(INVALID, "has a date that cannot be used; another time of it is taken", value)
+        self._warn(INVALID, "has an invalid date; another of its times is used", value)
 
     def _warn(self, code: str, problem: str, value: str | None = None) -> None:
         given = {} if value is None else {"value": value}

@@ -7,7 +7,7 @@ from composable_memory_adapters.graphiti.settings import GraphitiSettings
 
 spec = BackendSpec(
     id="graphiti",
-    summary="Facts and relations with the time in which they hold, in a graph",
+    summary="Facts and relations in a graph, with the time they were true",
     settings=GraphitiSettings,
     open=lazy_open("composable_memory_adapters.graphiti.backend:open_graphiti"),
     capabilities=frozenset(

@@ -18,7 +18,7 @@ def _http_url(value: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("expected an address such as http://localhost:8000")
     if parts.username or parts.password or _holds_secret(parts.query):
-        raise ValueError("a secret does not belong in an address, which logs show; use `api_key`")
+        raise ValueError("do not put a secret in an address, which logs show; use `api_key`")
     return value.rstrip("/")
 
 
@@ -26,15 +26,15 @@ def _database_url(value: str) -> str:
     parts = urlsplit(value)
     if parts.scheme not in DATABASE_SCHEMES or not parts.hostname:
         schemes = ", ".join(DATABASE_SCHEMES)
-        raise ValueError(f"expected an address such as falkor://localhost:6379; known are {schemes}")
+        raise ValueError(f"expected an address such as falkor://localhost:6379, with one of {schemes}")
     if parts.password or parts.username or _holds_secret(parts.query):
-        raise ValueError("a user and a password have keys of their own, `username` and `password`")
+        raise ValueError("give the user and password as `username` and `password`")
     return value
 
 
 def _host(value: str) -> str:
     if urlsplit(f"http://{value}").netloc != value or "@" in value:
-        raise ValueError("expected the name or the number of a host alone")
+        raise ValueError("expected only the name or IP address of a host")
     return value
 
 
@@ -50,26 +50,27 @@ class PrivateServerSettings(SettingsModel):
     """The FalkorDB that starts and stops with the memory."""
 
     dir: Path | None = Field(
-        default=None, description="Where it keeps the graphs; unset, `graphiti` in the state folder."
+        default=None, description="Where it keeps the graphs; unset: `graphiti` in the state folder."
     )
     fsync: Literal["always", "everysec"] = Field(
         default="always",
-        description="When a fact is on the disk: before it is acknowledged, or within about a second.",
+        description="When a fact reaches the disk: before it is acknowledged, or within about a second.",
     )
-    start_timeout_ms: int = Field(default=30_000, ge=100, description="How long it may take to start.")
+    start_timeout_ms: int = Field(default=30_000, ge=100, description="How long starting it may take.")
 
 
 class LlmSettings(SettingsModel):
     """The language model that reads episodes, behind any endpoint that speaks OpenAI's chat completions."""
 
     base_url: HttpUrl | None = Field(
-        default=None, description="Such as http://localhost:8080/v1 for llama.cpp; unset, no model is used."
+        default=None,
+        description="The endpoint, such as http://localhost:8080/v1 for llama.cpp; unset: no model is used.",
     )
     model: str = Field(default="default", min_length=1, description="The model's name at the endpoint.")
-    api_key: SecretStr | None = Field(default=None, description="Its key, if it wants one.")
+    api_key: SecretStr | None = Field(default=None, description="Its API key, if it needs one.")
     structured_output: Literal["auto", "json_schema", "json_object", "none"] = Field(
         default="auto",
-        description="How JSON is asked for; `auto` finds out what the endpoint understands.",
+        description="How to request JSON; `auto` finds out what the endpoint supports.",
     )
     max_tokens: int = Field(default=4096, ge=64, description="Longest answer, in tokens.")
     timeout_ms: int = Field(default=120_000, ge=100, description="How long one answer may take.")
@@ -81,30 +82,30 @@ class IngestSettings(SettingsModel):
     extractor: str = Field(
         default="auto",
         pattern=r"^[A-Za-z0-9_.-]{1,100}$",
-        description="Who finds entities and facts: `auto` is the model where `llm` names one, else rules;"
-        " `llm`, `heuristic` (rules), `none`, or the name under which an installed package offers its own.",
+        description="What extracts entities and facts: `auto` (the model if `llm` names one, otherwise "
+        "rules), `llm`, `heuristic` (rules), `none`, or the name of an extractor from an installed package.",
     )
     owner: str = Field(
         default="owner", min_length=1, description='Who is meant by "I" where nobody else speaks.'
     )
     group_by: Literal["agent", "user", "session"] = Field(
-        default="agent", description="Whose graph a content goes to."
+        default="agent", description="Which graph a content goes to."
     )
     max_episode_chars: int = Field(
-        default=4000, ge=200, description="A longer text becomes several episodes, cut between paragraphs."
+        default=4000, ge=200, description="Longer texts become several episodes, cut between paragraphs."
     )
     timeout_ms: int = Field(default=600_000, ge=1000, description="How long one episode may take.")
     retry_after_ms: int = Field(
         default=30_000,
         ge=100,
         le=3_600_000,
-        description="Pause before an episode is tried again; doubles up to an hour.",
+        description="Pause before an episode is retried; doubles up to an hour.",
     )
     max_attempts: int = Field(
-        default=8, ge=1, description="After so many tries an episode waits for `cmem index --force`."
+        default=8, ge=1, description="After this many attempts an episode waits for `cmem index --force`."
     )
     merge_after_days: float = Field(
-        default=7.0, ge=0, description="Age from which the messages of a session are merged; 0 never merges."
+        default=7.0, ge=0, description="Age at which the messages of a session are merged; 0: never."
     )
 
 
@@ -113,10 +114,10 @@ class SearchSettings(SettingsModel):
 
     vector_index: Literal["auto", "on", "off"] = Field(
         default="auto",
-        description="Approximate neighbours by an index; `auto` from 5,000 facts of a group on (FalkorDB).",
+        description="Use an approximate vector index; `auto`: from 5,000 facts in a group on (FalkorDB).",
     )
     vector_weight: float = Field(
-        default=0.5, ge=0, le=1, description="How much likeness counts; words count for the rest."
+        default=0.5, ge=0, le=1, description="Weight of similarity; words have the rest."
     )
 
 
@@ -132,7 +133,7 @@ class GraphitiSettings(SettingsModel):
         default=None, description="The address of a Graphiti REST service, such as http://localhost:8000."
     )
     server_host: Annotated[str, AfterValidator(_host)] | None = Field(
-        default=None, min_length=1, description="The host of that service, where `base_url` is not set."
+        default=None, min_length=1, description="The host of that service, if `base_url` is not set."
     )
     service_port: int = Field(
         default=DEFAULT_SERVICE_PORT, ge=1, le=65_535, description="The port on `server_host`."
@@ -144,14 +145,14 @@ class GraphitiSettings(SettingsModel):
     username: str | None = Field(default=None, min_length=1, description="The user at that database.")
     password: SecretStr | None = Field(default=None, description="The password at that database.")
     database: str | None = Field(
-        default=None, min_length=1, description="The database on a Neo4j server; unset, the server's default."
+        default=None, min_length=1, description="The database on a Neo4j server; unset: the server's default."
     )
     group: str | None = Field(
         default=None,
         min_length=1,
-        description="The group that contents go to, which workspaces may share; unset, one of its own.",
+        description="The group to write to, which workspaces may share; unset: one for this workspace alone.",
     )
-    also_search: tuple[str, ...] = Field(default=(), description="Further groups that are searched.")
+    also_search: tuple[str, ...] = Field(default=(), description="More groups to search.")
     private: PrivateServerSettings = PrivateServerSettings()
     llm: LlmSettings = LlmSettings()
     ingest: IngestSettings = IngestSettings()
@@ -180,7 +181,7 @@ class GraphitiSettings(SettingsModel):
     @model_validator(mode="after")
     def _one_place(self) -> Self:
         if self.service_url and self.url:
-            raise ValueError("a REST service (base_url) and a database (url) are both named; leave one out")
+            raise ValueError("both a REST service (base_url) and a database (url) are set; remove one")
         if self.ingest.extractor == "llm" and self.llm.base_url is None and not self.service_url:
             raise ValueError("extractor llm needs llm.base_url")
         return self

@@ -55,8 +55,8 @@ def ingest_settings(settings: GraphitiSettings) -> IngestSettings:
 
 COUNTS_VALID_S = 5.0
 """How long the counts of the outbox are taken as unchanged; other processes write to it as well."""
-NOTHING_INGESTED = "the graph is empty; `cmem ingest MEMORY.md memory` takes the notes in"
-OTHER_GROUPS = "; the graph of others is asked by its name, in memory.graphiti.group or also_search"
+NOTHING_INGESTED = "the graph is empty; `cmem ingest MEMORY.md memory` ingests the notes"
+OTHER_GROUPS = "; to search somebody else's graph, name it in memory.graphiti.group or also_search"
 
 
 class Monitor:
@@ -139,15 +139,17 @@ class Monitor:
         waiting, failed = self.waiting.pending, self.waiting.by_state.get("failed", 0)
         why = f": {self.waiting.last_error}" if self.waiting.last_error else ""
         if waiting:
-            yield _degradation("stale", f"{waiting} episodes wait to be stored{why}")
+            yield _degradation("stale", f"{waiting} episodes are waiting to be stored{why}")
         if self._parts.outbox.problem:
             yield _degradation("stale", self._parts.outbox.problem)
         if missing := self._comparison.missing:
-            lost = f"{missing} episodes that were stored from here are not in the graph any more"
-            reason = "it lost them, or somebody removed them; `cmem index --force` stores them again"
+            lost = f"{missing} episodes stored from here are no longer in the graph"
+            reason = "it lost them or somebody removed them; `cmem index --force` stores them again"
             yield _degradation("stale", f"{lost}: {reason}")
         if failed:
-            yield _degradation("stale", f"{failed} episodes were given up, see `cmem index --force`{why}")
+            yield _degradation(
+                "stale", f"{failed} episodes failed for good; `cmem index --force` retries them{why}"
+            )
         if self._parts.worker.problem:
             yield _degradation("stale", self._parts.worker.problem)
         if nothing_found and not any(self.waiting.by_state.values()):
@@ -218,7 +220,9 @@ def _set_aside(groups: Mapping[str, int]) -> str | None:
     if not groups:
         return None
     counts = ", ".join(f"{count} in group {group}" for group, count in sorted(groups.items()))
-    return f"{counts}: from before workspaces were told apart; `cmem graph adopt` takes what these notes say"
+    return (
+        f"{counts}: from before workspaces were separate; `cmem graph adopt` adopts what these notes mention"
+    )
 
 
 def _extractor(settings: GraphitiSettings) -> str:

@@ -114,7 +114,7 @@ class StoreNotes:
     def _target(self, path: PurePosixPath) -> Path:
         target = (self._workspace / path).parent.resolve() / path.name
         if not target.is_relative_to(self._workspace.resolve()):
-            raise MemoryPathError(str(path), "its folder leads out of the workspace")
+            raise MemoryPathError(str(path), "its folder is outside the workspace")
         return target
 
 

@@ -24,15 +24,18 @@ async def dump(server: Server, file: Path, *, backend_id: str, environ: Mapping[
         ConfigError: there is such a file, there are no tables, or the role does not see all rows.
     """
     if await asyncio.to_thread(file.exists):
-        raise ConfigError("FILE", f"{file} is there already; name one that is new")
+        raise ConfigError("FILE", f"{file} already exists; choose a new file")
     if not await server.version():
         raise ConfigError("schema", f"there are no tables in {server.schema} at {server.address}")
     if not (await server.facts())["bypasses"]:
-        problem = f"{server.address.user} does not see the rows of all workspaces; name a role that does"
+        problem = f"{server.address.user} cannot see the rows of all workspaces; use a role that can"
         raise ConfigError("--url-env", problem)
     program = await asyncio.to_thread(shutil.which, PROGRAM, path=environ.get("PATH"))
     if program is None:
-        problem, fix = f"{PROGRAM} is not there", "install PostgreSQL's programs, not older than the server"
+        problem, fix = (
+            f"{PROGRAM} is not there",
+            "install PostgreSQL's client programs, not older than the server",
+        )
         raise BackendUnavailable(backend_id, problem, fix=fix, operation=OPERATION)
     options = ["--format=custom", "--no-password", f"--schema={server.schema}"]
     async with AsyncExitStack() as stack:

@@ -225,7 +225,7 @@ class PostgresFeedbackStore(FeedbackStore):
             try:
                 self._keep_traces(new)
             except OSError as error:
-                advice = "nothing was changed; mend it and try again"
+                advice = "nothing was changed; fix the problem and try again"
                 raise FeedbackError("no judgement was stored", subject=str(error), advice=advice) from error
             self._kept |= new
         return super().add(judgements)
@@ -316,7 +316,7 @@ class PostgresFeedbackStore(FeedbackStore):
             yield
         except BackendError as error:
             self.remark = (
-                f"what is learnt can be neither read nor stored now, so the weights stay as they are: {error}"
+                f"what is learnt can be neither read nor stored now, so the weights are unchanged: {error}"
             )
             advice = "nothing was changed; try again when the server answers"
             raise FeedbackError(str(error), subject=self._address, advice=advice) from error

@@ -16,7 +16,7 @@ def _missing() -> str | None:
 
 spec = BackendSpec(
     id="postgres",
-    summary="Notes of many machines in a PostgreSQL server with pgvector, searched by words and by meaning",
+    summary="Notes from many machines in a PostgreSQL server with pgvector, searched by words and by meaning",
     settings=PostgresSettings,
     open=lazy_open("composable_memory_adapters.postgres.backend:open_postgres"),
     capabilities=frozenset(

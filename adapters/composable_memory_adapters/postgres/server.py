@@ -131,11 +131,13 @@ class Address:
             given = dict(parse_qsl(parts.query))
             port = parts.port or int(given.get("port", 5432))
         except ValueError:  # whose text may hold a part of the password
-            raise ValueError("its parts cannot be told apart; write / # ? @ in a password as %2F …") from None
+            raise ValueError("its parts cannot be separated; write / # ? @ in a password as %2F …") from None
         if parts.scheme not in ("postgres", "postgresql"):
             raise ValueError("it has to begin with postgresql://")
         if unknown := sorted(given.keys() - {*PARAMETERS}):
-            raise ValueError(f"{', '.join(unknown)} is not understood; there are {', '.join(PARAMETERS)}")
+            raise ValueError(
+                f"{', '.join(unknown)} is not supported; the parameters are {', '.join(PARAMETERS)}"
+            )
         if given.get("sslmode", "disable") not in SSL_MODES:
             raise ValueError(f"sslmode has to be one of {', '.join(SSL_MODES)}")
         host = given.get("host") or parts.hostname or "localhost"
@@ -176,7 +178,7 @@ def address_of(settings: PostgresSettings, environ: Mapping[str, str], backend_i
     given = settings.url.get_secret_value() if settings.url else environ.get(settings.url_env, "")
     if not given:
         problem = f"the variable {settings.url_env} is not set"
-        raise BackendUnavailable(backend_id, problem, fix="let it hold the server's URL", operation="open")
+        raise BackendUnavailable(backend_id, problem, fix="set it to the server's URL", operation="open")
     try:
         return Address.of(given)
     except ValueError as error:
@@ -326,7 +328,7 @@ class Server:
                     await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
             except (asyncpg.FeatureNotSupportedError, asyncpg.UndefinedFileError) as error:
                 problem = f"{self.address} has no pgvector"
-                fix = "install its package where PostgreSQL runs, or switch it on in your service"
+                fix = "install its package where PostgreSQL runs, or enable it in your service"
                 raise BackendUnavailable(self._id, problem, fix=fix, operation="change its tables") from error
             await self._prepare(connection)
             async with asyncio.timeout(schema.LONGEST_S):
@@ -345,7 +347,7 @@ class Server:
         async with self._connection("spread its tables") as connection:
             if not await connection.fetchval("SELECT count(*) FROM pg_extension WHERE extname = 'citus'"):
                 fix = "run `CREATE EXTENSION citus` on every server and `citus_add_node` on this one"
-                problem = f"{self.address} is no coordinator of Citus"
+                problem = f"{self.address} is not a Citus coordinator"
                 raise BackendUnavailable(self._id, problem, fix=fix, operation="spread its tables")
             await self._check(connection, "spread its tables")
             # Else the other servers do not learn whose rows may be seen, and show none.
@@ -379,13 +381,15 @@ class Server:
         try:
             async with self._connection(operation) as connection:
                 if self._is_pooled:  # which would give the lock and the settings to whoever comes next
-                    fix = "let --url-env name a variable with the URL of the server itself"
+                    fix = "set --url-env to a variable with the URL of the server itself"
                     problem = f"{self.address} is a pooler, not the server"
                     raise BackendUnavailable(self._id, problem, fix=fix, operation=operation)
                 await self._check(connection, operation)
                 await connection.execute(f"SET statement_timeout = 0; SET {self._search_path()}")
                 if not await connection.fetchval(f"SELECT pg_try_advisory_lock({schema.LOCK})"):
-                    raise BackendError(self._id, operation, "somebody else changes its tables or indexes now")
+                    raise BackendError(
+                        self._id, operation, "somebody else is changing its tables or indexes now"
+                    )
                 yield connection
                 # Else the server may hold it for a moment longer than the connection lasts.
                 await connection.execute(f"SELECT pg_advisory_unlock({schema.LOCK})")
@@ -435,10 +439,10 @@ class Server:
         version, name = await connection.fetchrow(ENTERED, tenant) or (0, None)
         if version != schema.VERSION:
             self._is_checked = False  # the next call says of which
-            problem, fix = "its tables are of another version now", "upgrade composable-memory, or try again"
+            problem, fix = "its tables now have another version", "upgrade composable-memory, or try again"
             raise BackendUnavailable(self._id, problem, fix=fix, operation=operation)
         if name != self._names.get(tenant):
-            problem = "the tables were made anew"
+            problem = "the tables were recreated"
             raise WorkspaceGone(self._id, problem, fix="run `cmem index`", operation=operation)
 
     def _search_path(self) -> str:
@@ -466,7 +470,7 @@ class Server:
             return
         found = await schema.version(connection, self.schema)
         if found > schema.VERSION:
-            problem = f"its tables are of version {found}, and version {schema.VERSION} is known here"
+            problem = f"its tables are version {found}, but this program knows version {schema.VERSION}"
             raise BackendUnavailable(self._id, problem, fix="upgrade composable-memory", operation=operation)
         if found < schema.VERSION:
             what = f"its tables are of version {found}" if found else f"there are no tables in {self.schema}"
@@ -545,10 +549,10 @@ class Server:
         if not may_use:
             user = self.address.user
             problem = f"its pgvector {version} is in the schema {place}, which {user} may not use"
-            fix = "let its owner run `cmem postgres init --grant-to`, or GRANT USAGE ON SCHEMA"
+            fix = "ask its owner to run `cmem postgres init --grant-to`, or GRANT USAGE ON SCHEMA"
             raise BackendUnavailable(self._id, problem, fix=fix, operation="connect")
         if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_PGVECTOR:
-            problem = f"its pgvector is {version}, and 0.7 is needed"
+            problem = f"its pgvector is {version}, but 0.7 is needed"
             fix = "install a newer one and run ALTER EXTENSION vector UPDATE"
             raise BackendUnavailable(self._id, problem, fix=fix, operation="connect")
         self._extension = place
@@ -568,15 +572,18 @@ class Server:
         if isinstance(error, asyncpg.QueryCanceledError):
             return BackendTimeout(self._id, operation, limit_s=limit_s, elapsed_s=limit_s)
         if isinstance(error, _NO_ENTRY):
-            problem, fix = f"{self.address} refuses: {told}", "look at the URL"
+            problem, fix = f"{self.address} refuses: {told}", "check the URL"
         elif isinstance(error, asyncpg.InsufficientPrivilegeError):
             problem = f"{self.address} refuses: {told}"
-            fix = "be the tables' owner (`--url-env`), or let the owner run `cmem postgres init --grant-to`"
+            fix = (
+                "connect as the tables' owner (`--url-env`), or ask the owner to run `cmem postgres init "
+                "--grant-to`"
+            )
         elif isinstance(error, _NOT_THERE):
             self._is_checked = False  # the next call says of which version they are
             problem, fix = f"its tables have changed ({told})", "upgrade composable-memory, or try again"
         elif _is_gone(error):
-            problem, fix = f"{self.address} does not answer ({told})", "start it, or look at the URL"
+            problem, fix = f"{self.address} does not answer ({told})", "start it, or check the URL"
         else:
             return BackendError(self._id, operation, told)
         return BackendUnavailable(self._id, problem, fix=fix, operation=operation)

@@ -21,10 +21,12 @@ class PostgresSettings(NoteSettings):
     url: SecretStr | None = Field(
         default=None,
         description="The server and the database, `postgresql://user:password@host:5432/database`; TLS is "
-        "used unless it is on this machine, or `sslmode` says otherwise.",
+        "used unless the server is on this machine or `sslmode` says otherwise.",
     )
     url_env: str = Field(
-        default="DATABASE_URL", min_length=1, description="The variable that holds it, where `url` is unset."
+        default="DATABASE_URL",
+        min_length=1,
+        description="The environment variable that holds the URL, if `url` is unset.",
     )
     schema_: str = Field(
         default="composable_memory",
@@ -36,28 +38,28 @@ class PostgresSettings(NoteSettings):
         default=None,
         min_length=1,
         max_length=200,
-        description="The name under which notes are shared: all who give it see each other's; unset, this "
-        "workspace alone.",
+        description="The name under which notes are shared: everyone who uses it sees each other's notes; "
+        "unset: this workspace alone.",
     )
     owner: str | None = Field(
         default=None,
         min_length=1,
         max_length=200,
-        description="The name of this folder among those that share the workspace; unset, machine and id as"
-        " of its first sync.",
+        description="This folder's name among those that share the workspace; unset: machine and id at its "
+        "first sync.",
     )
-    connections: int = Field(default=4, ge=1, le=100, description="Most connections to the server.")
+    connections: int = Field(default=4, ge=1, le=100, description="The most connections to the server.")
     connect_timeout_ms: int = Field(
-        default=3000, ge=1, le=600_000, description="How long it may take to connect."
+        default=3000, ge=1, le=600_000, description="How long connecting may take."
     )
     statement_timeout_ms: int = Field(
-        default=10_000, ge=1, le=3_600_000, description="How long a question may take on the server."
+        default=10_000, ge=1, le=3_600_000, description="How long a query may take on the server."
     )
     log_days: int = Field(
         default=90,
         ge=1,
         le=36_500,
-        description="For how many days the lines that `cmem logs ship` sends are kept on the server.",
+        description="How many days the server keeps lines sent by `cmem logs ship`.",
     )
     sync: FollowSettings = FollowSettings()
 

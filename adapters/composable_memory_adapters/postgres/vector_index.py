@@ -122,7 +122,7 @@ async def keep_up(server: Server, *, above: int = INDEXED_ABOVE) -> Sequence[Ind
     async with server.alone("index vectors") as connection:
         version = str(await connection.fetchval(PGVECTOR))
         if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_PGVECTOR:
-            raise ConfigError("pgvector", f"it is {version}, and 0.8 is needed for an index of vectors")
+            raise ConfigError("pgvector", f"it is {version}, but a vector index needs 0.8")
         names = dict(map(tuple, await connection.fetch(EXISTING)))
         for tenant in range(1, await connection.fetchval(LAST_TENANT) + 1):
             async with connection.transaction():

@@ -159,8 +159,8 @@ LAST = (1 << 63) - 1
 """No passage has a higher id."""
 
 OTHER_SPACE = (
-    "the workspace holds vectors of another embedder, so passages are written without; use that embedder, or"
-    " embed all anew by `cmem index --force`"
+    "the workspace has vectors from another embedder, so passages are written without vectors; use that "
+    "embedder, or embed everything again with `cmem index --force`"
 )
 
 

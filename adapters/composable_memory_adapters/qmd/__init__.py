@@ -20,7 +20,7 @@ def _lacking(settings: QmdSettings) -> str | None:
 
 spec = BackendSpec(
     id="qmd",
-    summary="Markdown of the workspace and of any other folder, searched by the QMD command",
+    summary="Markdown in the workspace and in any other folder, searched by QMD",
     settings=QmdSettings,
     open=lazy_open("composable_memory_adapters.qmd.backend:open_qmd"),
     capabilities=frozenset(

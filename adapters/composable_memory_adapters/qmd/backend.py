@@ -72,7 +72,7 @@ UPDATE_SHARE = 0.5
 """Share of the time of a search that a short-lived memory spends on an index that is behind."""
 EMBED_PROBE = "ping"
 NO_FOLDER = (
-    "QMD has no folder to search; name one in memory.qmd.paths, or set memory.qmd.includeDefaultMemory"
+    "QMD has no folder to search; name one in memory.qmd.paths, or set memory.qmd.include_default_memory"
 )
 
 
@@ -395,7 +395,7 @@ class QmdMemory:
         elif self._maintenance.state.last_update is None:
             yield degradation("never-indexed", f"QMD has not indexed these files yet; run `cmem index`{why}")
         elif self._is_behind:
-            yield degradation("stale", f"files have changed since QMD last looked; run `cmem index`{why}")
+            yield degradation("stale", f"files have changed since QMD last checked; run `cmem index`{why}")
         elif why:
             yield degradation("stale", f"QMD's last update failed{why}")
         for problem in self._problems:

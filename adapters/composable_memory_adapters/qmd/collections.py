@@ -258,7 +258,7 @@ def _text_of(rel_path: str, collections: Sequence[Collection], workspace: Path) 
 def _problem_with_place(text: str) -> str | None:
     if Path(text).is_absolute() or text.startswith(("/", "\\")):
         return "the path is not relative"
-    return "the path leads upwards" if ".." in re.split(r"[/\\]", text) else None
+    return "the path contains `..`" if ".." in re.split(r"[/\\]", text) else None
 
 
 def _problem_with_links(file: Path) -> str | None:
@@ -266,7 +266,7 @@ def _problem_with_links(file: Path) -> str | None:
         has_links = os.path.realpath(file) != str(file)
     except OSError:  # a link that was there a moment ago, and is not any more
         has_links = True
-    return "a symbolic link lies on the way to it" if has_links else None
+    return "there is a symbolic link in its path" if has_links else None
 
 
 def _covered(path: str, collections: Sequence[Collection], workspace: Path) -> Iterator[Path]:

@@ -91,11 +91,11 @@ def parse_pattern(text: str) -> FilePattern:
     if len(text) > MAX_CHARS:
         raise ValueError(f"it is longer than {MAX_CHARS} characters")
     if doubtful := DOUBTFUL.search(text):
-        raise ValueError(f"{doubtful[0]!r} has no certain meaning; a folder so named can be the path itself")
+        raise ValueError(f"{doubtful[0]!r} is ambiguous; use a folder of that name as the path itself")
     parts = filter(None, (part.strip() for part in _split(text)))
     choices = list(islice((choice for part in parts for choice in _choices(part)), MAX_CHOICES + 1))
     if len(choices) > MAX_CHOICES:
-        raise ValueError(f"it stands for more than {MAX_CHOICES} patterns")
+        raise ValueError(f"it expands to more than {MAX_CHOICES} patterns")
     unwanted = [choice for choice in choices if choice.startswith("!")]
     wanted = [choice for choice in choices if not choice.startswith("!")]
     if not wanted:
@@ -140,7 +140,7 @@ def _rule(text: str, flags: int = 0) -> _Rule:
     On some disks a file can be opened under a name in another case, and must not escape an exclusion so.
     """
     if re.search("[{}]", text):
-        raise ValueError("a brace stands alone")
+        raise ValueError("a brace is not closed or not opened")
     names = re.sub("/+", "/", text).removeprefix("./").split("/")
     return _Rule(
         steps=tuple(_step(name, flags) for name in names),
@@ -156,9 +156,9 @@ def _step(name: str, flags: int) -> Step:
     if name.startswith("."):
         raise ValueError(f"{name!r} begins with a dot; such files are never indexed")
     if name.startswith("!"):
-        raise ValueError("`!` stands only before a whole pattern")
+        raise ValueError("`!` is allowed only before a whole pattern")
     if ANY_FOLDERS in name:
-        raise ValueError(f"`**` in {name!r} has to stand alone between `/`")
+        raise ValueError(f"`**` in {name!r} must be alone between `/`")
     if re.search(r"[\[\]]", SET.sub("", name)):
         raise ValueError(f"the set in {name!r} is not understood; write [abc], [a-z] or [!a-z]")
     return re.compile(fnmatch.translate(name), flags)

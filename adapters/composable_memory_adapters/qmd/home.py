@@ -245,7 +245,7 @@ def read_config(file: Path) -> Config:
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise _unreadable(file, str(error).partition("\n")[0]) from error
     except (AttributeError, LookupError) as error:  # what PyYAML raises for a tag that does not fit its value
-        raise _unreadable(file, "a tag in it does not fit its value") from error
+        raise _unreadable(file, "a tag in it does not match its value") from error
     if config is None:
         return {}
     if not isinstance(config, dict):
@@ -288,5 +288,5 @@ def _unreadable(file: Path, problem: str) -> BackendUnavailable:
     return BackendUnavailable(
         BACKEND_ID,
         f"its list of collections {file} cannot be used ({problem})",
-        fix="mend that file, or remove it and it is written anew",
+        fix="repair that file, or delete it and it is recreated",
     )

@@ -47,7 +47,7 @@ def find_command(command: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     if program is None:
         raise BackendUnavailable(
             BACKEND_ID,
-            f"the command `{words[0]}` is not there",
+            f"the command `{words[0]}` was not found",
             fix=f"{INSTALL_QMD}, or set `memory.qmd.command` to where it is",
         )
     if _is_node(program):
@@ -138,7 +138,7 @@ async def _printed_version(command: Sequence[str], home: Home) -> str:
             BACKEND_ID,
             f"`{shlex.join(words)}` ended with code {reply.code}"
             + (f" ({message[:200]})" if message else ""),
-            fix=f"mend `memory.qmd.command`, or {INSTALL_QMD}",
+            fix=f"correct `memory.qmd.command`, or {INSTALL_QMD}",
         )
     if (found := re.search(r"(?<!\d)\d+\.\d+(?:\.\d+)?", reply.stdout)) is None:
         raise BackendGarbled(BACKEND_ID, "tell its version", excerpt=reply.stdout, expected="a version")
@@ -150,8 +150,8 @@ def _require_version(version: str) -> None:
         wanted = ".".join(map(str, OLDEST))
         raise BackendUnavailable(
             BACKEND_ID,
-            f"QMD {version} is too old, {wanted} is needed",
-            fix=f"renew it with `npm install -g {NEWEST}`",
+            f"QMD {version} is too old; {wanted} is needed",
+            fix=f"update it with `npm install -g {NEWEST}`",
         )
 
 
@@ -216,7 +216,7 @@ def _require_new(node: str) -> None:
 
 def _too_old(node: str | None) -> BackendUnavailable:
     version = node and _major_version(node)
-    there = f"{node} is {f'version {version}' if version else 'none that tells its version'}"
+    there = f"{node} is {f'version {version}' if version else 'does not report its version'}"
     there = "there is none" if node is None else there
     return BackendUnavailable(
         BACKEND_ID, f"QMD needs Node {OLDEST_NODE} or newer, and {there}", fix=INSTALL_NODE

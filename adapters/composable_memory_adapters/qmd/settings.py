@@ -51,10 +51,12 @@ class CollectionSettings(SettingsModel):
 
     path: str = Field(description="The folder: absolute, under `~`, or relative to the workspace.")
     name: str | None = Field(
-        default=None, min_length=1, description="Its name in paths; unset, the folder's own name."
+        default=None, min_length=1, description="Its name in paths; unset: the folder's own name."
     )
     pattern: str = Field(
-        default=DEFAULT_PATTERN, min_length=1, description="Which files: a glob, or several with commas."
+        default=DEFAULT_PATTERN,
+        min_length=1,
+        description="Which files: a glob, or several separated by commas.",
     )
 
 
@@ -64,13 +66,13 @@ class SessionExportSettings(SettingsModel):
     enabled: bool = Field(default=False, description="Export them.")
     dir: Path | None = Field(
         default=None,
-        description="Where the transcripts are; unset, `sessions` in the folder of the agent's state.",
+        description="Where the transcripts are; unset: `sessions` in the agent's state folder.",
     )
     export_dir: Path | None = Field(
-        default=None, description="Where the files go; unset, a folder of this memory's own."
+        default=None, description="Where the files go; unset: a folder of this memory."
     )
     retention_days: float | None = Field(
-        default=None, gt=0, description="Older transcripts are not exported, and their files removed."
+        default=None, gt=0, description="Older transcripts are not exported, and their files are removed."
     )
 
 
@@ -80,19 +82,21 @@ class UpdateSettings(SettingsModel):
     # The defaults are seconds; read as if somebody had written them, they would count minutes.
     model_config = ConfigDict(validate_default=False)
 
-    interval: Duration = Field(default=300.0, description="Pause between updates; 0 for none by the clock.")
+    interval: Duration = Field(default=300.0, description="Pause between scheduled updates; 0: none.")
     debounce_ms: int = Field(
-        default=15_000, ge=0, description="An update by the clock is left out so shortly after another."
+        default=15_000, ge=0, description="A scheduled update is skipped this soon after another."
     )
     on_boot: bool = Field(default=True, description="Update when the memory opens.")
-    wait_for_boot_sync: bool = Field(default=False, description="Open only when that update has ended.")
+    wait_for_boot_sync: bool = Field(default=False, description="Open only after that update has finished.")
     embed_interval: Duration = Field(
-        default=3600.0, description="Pause between embeddings, where the search mode uses vectors."
+        default=3600.0, description="Pause between embeddings, if the search mode uses vectors."
     )
-    command_timeout_ms: int = Field(default=30_000, ge=100, description="Limit of a short command of QMD.")
-    update_timeout_ms: int = Field(default=120_000, ge=100, description="Limit of one update.")
+    command_timeout_ms: int = Field(default=30_000, ge=100, description="Time limit for a short QMD command.")
+    update_timeout_ms: int = Field(default=120_000, ge=100, description="Time limit for one update.")
     embed_timeout_ms: int = Field(
-        default=1_800_000, ge=100, description="Limit of one embedding; what is embedded by then stays."
+        default=1_800_000,
+        ge=100,
+        description="Time limit for one embedding run; what is embedded by then is kept.",
     )
 
 
@@ -100,34 +104,36 @@ class LimitSettings(SettingsModel):
     """How much a search may return, and how long it may take."""
 
     max_results: int | None = Field(
-        default=None, ge=1, le=1000, description="At most so many results; unset, as many as are asked for."
+        default=None, ge=1, le=1000, description="The most results; unset: as many as are asked for."
     )
     max_snippet_chars: int = Field(default=700, ge=40, le=700, description="Longest snippet.")
     max_injected_chars: int | None = Field(
-        default=None, ge=40, description="Budget for all snippets of an answer together; unset, none."
+        default=None, ge=40, description="Budget for all snippets of an answer together; unset: no limit."
     )
-    timeout_ms: int = Field(default=4000, ge=50, description="Limit of one search.")
+    timeout_ms: int = Field(default=4000, ge=50, description="Time limit for one search.")
 
 
 class DaemonSettings(SettingsModel):
     """The QMD server on this machine, which answers in milliseconds; a process of its own takes longer."""
 
-    enabled: bool = Field(default=True, description="Start one, where the memory stays open, and use it.")
-    start_timeout_ms: int = Field(default=15_000, ge=100, description="How long it may take to start.")
+    enabled: bool = Field(
+        default=True, description="Start QMD's server while a memory stays open, and use it."
+    )
+    start_timeout_ms: int = Field(default=15_000, ge=100, description="How long starting it may take.")
 
 
 class ModelSettings(SettingsModel):
     """QMD's models: an `hf:` address or the path of a GGUF file each; unset, QMD's own choice."""
 
-    embed: str | None = Field(default=None, min_length=1, description="Turns texts into vectors.")
+    embed: str | None = Field(default=None, min_length=1, description="The embedding model.")
     generate: str | None = Field(default=None, min_length=1, description="Widens questions.")
-    rerank: str | None = Field(default=None, min_length=1, description="Ranks what was found.")
+    rerank: str | None = Field(default=None, min_length=1, description="The reranking model.")
 
 
 class McporterSettings(SettingsModel):
     """Asking a QMD server that mcporter knows, instead of one of our own."""
 
-    enabled: bool = Field(default=False, description="Ask through mcporter.")
+    enabled: bool = Field(default=False, description="Query QMD through mcporter.")
     command: str = Field(default="mcporter", min_length=1, description="The command, with arguments.")
     server_name: str = Field(default="qmd", min_length=1, description="The server's name in mcporter.")
     start_daemon: bool = Field(
@@ -140,10 +146,10 @@ class ScopeMatch(SettingsModel):
 
     channel: str | None = Field(default=None, description="Such as `telegram`.")
     chat_type: Literal["direct", "group", "channel"] | None = Field(
-        default=None, description="With whom the session is."
+        default=None, description="The kind of chat."
     )
     key_prefix: str | None = Field(
-        default=None, description="How the session's key begins, without `agent:<id>:` unless it begins so."
+        default=None, description="How the session key begins, after `agent:<id>:` unless you include that."
     )
     raw_key_prefix: str | None = Field(default=None, description="How the whole key begins.")
 
@@ -158,7 +164,7 @@ class ScopeRule(SettingsModel):
 class ScopeSettings(SettingsModel):
     """Which sessions may search; the first rule that matches decides. Without a session all may."""
 
-    default: Literal["allow", "deny"] = Field(default="allow", description="Where no rule matches.")
+    default: Literal["allow", "deny"] = Field(default="allow", description="If no rule matches.")
     rules: tuple[ScopeRule, ...] = ()
 
 
@@ -175,11 +181,12 @@ class QmdSettings(SettingsModel):
         default="qmd", min_length=1, description="QMD's command: a name, a path, or either with arguments."
     )
     search_mode: SearchMode = Field(
-        default="search", description="By words (`search`), by likeness (`vsearch`), or both (`query`)."
+        default="search", description="By words (`search`), by similarity (`vsearch`), or both (`query`)."
     )
     rerank: bool = Field(
         default=True,
-        description="In the mode `query`, let a language model widen and rank; slow without a GPU.",
+        description="In the mode `query`, let a language model expand the query and rank; slow without a "
+        "GPU.",
     )
     include_default_memory: bool = Field(
         default=True, description="Index MEMORY.md, memory.md and memory/ of the workspace."
@@ -229,10 +236,10 @@ def denial_of(scope: ScopeSettings, session_key: str | None) -> str | None:
 
 
 def _denial(place: SessionPlace, why: str, where: str) -> str:
-    fix = "a rule that allows its `keyPrefix` lets it in"
+    fix = "a rule that allows its `keyPrefix` admits it"
     if place.chat_type is not None:
         rule = f"{{action: allow, match: {{chatType: {place.chat_type}}}}}"
-        fix = f"{where} such as `{rule}` lets it in, if all who read there may read these notes"
+        fix = f"{where} such as `{rule}` admits it, if everyone who reads there may read these notes"
     return f"{_described(place)} may not search here: {why}; {fix}"
 
 

@@ -107,7 +107,7 @@ def _watch(settings: QmdSettings, services: BackendServices) -> dict[str, JsonVa
     if not services.is_long_lived or not settings.update.interval:
         return {}
     minutes = round(settings.update.interval / 60, 2)
-    return {"watch": {"state": "off", "reason": "QMD looks by the clock", "intervalMinutes": minutes}}
+    return {"watch": {"state": "off", "reason": "QMD updates on a schedule", "intervalMinutes": minutes}}
 
 
 def _mcporter(settings: QmdSettings, mcporter: Mcporter) -> dict[str, JsonValue]:

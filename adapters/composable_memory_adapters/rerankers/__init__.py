@@ -9,7 +9,7 @@ __all__ = ["spec"]
 
 spec = RerankerSpec(
     id="late-interaction",
-    summary="Compares the words of query and passage in context, by a small model on this machine.",
+    summary="Compares the words of query and passage in context, with a small model on this machine.",
     open=lazy_open("composable_memory_adapters.rerankers.late_interaction:open_late_interaction"),
     missing=what_is_missing,
 )

@@ -149,6 +149,6 @@ def _verified(package: str, name: str, digest: str) -> Path:
     except OSError as error:
         raise BackendUnavailable("rerank", f"{path}: {error}", fix=EXTRA, operation="open") from error
     if found != digest:
-        problem = f"{path} is not the file that was measured (sha256 {found[:12]}…)"
+        problem = f"{path} is not the expected file (sha256 {found[:12]}…)"
         raise BackendUnavailable("rerank", problem, fix=EXTRA, operation="open")
     return path

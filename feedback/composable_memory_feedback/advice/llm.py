@@ -226,7 +226,7 @@ def _checked(
         # A weight that the user has set lower may stay where it is.
         least = min(limits.min_weight, before[backend])
         if weight < least - SAME:
-            raise UnusableReply(f"it takes {_shown(backend)} down to {weight:g}; the least is {least:g}")
+            raise UnusableReply(f"it lowers {_shown(backend)} to {weight:g}; the least is {least:g}")
     if all(abs(after[backend] - before[backend]) <= SAME for backend in before):
         raise UnusableReply("it changes nothing")
     return after

@@ -157,7 +157,7 @@ def check(
     backends = backends or sorted({*proposal.current.weights, *proposal.table.weights})
     if same_proportions(proposal.table, proposal.current, backends=backends):
         because = f" ({proposal.notes[0]})" if proposal.notes else ""
-        text = f"it ranks as the current weights do{because}; keep them"
+        text = f"it ranks like the current weights{because}; keep them"
         return (Objection(code="no-change", text=text),)
     found = []
     if (missing := limits.min_samples - proposal.sample_size) > 0:
@@ -168,7 +168,7 @@ def check(
 
 def _no_gain(proposal: Proposal) -> Iterator[Objection]:
     if proposal.gain is None:
-        text = "its gain is unknown, for no judged query could be replayed; judge some queries first"
+        text = "its gain is unknown, because no judged query could be replayed; judge some queries first"
         yield Objection(code="no-gain", text=text)
     elif not _gains(proposal.gain, proposal.destination_gain):
         yield Objection(
@@ -176,7 +176,7 @@ def _no_gain(proposal: Proposal) -> Iterator[Objection]:
         )
     for kind, gain in sorted(proposal.gain_by_intent.items()):
         if gain.high < 0.0:
-            text = f"{kind} questions would lose, {_format(gain)}; propose weights of their own for them"
+            text = f"{kind} questions would lose, {_format(gain)}; propose separate weights for them"
             yield Objection(code="no-gain", text=text)
 
 
@@ -192,16 +192,16 @@ def _gains(step: Interval, way: Interval | None) -> bool:
 def _doubt(step: Interval, way: Interval | None, samples: int) -> str:
     """Say which gain is uncertain, and how many judged queries would make it certain if it is real."""
     if way is not None and way.low > 0.0:
-        lost = f"the next step would lose, {_format(step)}, though all of the way gains {_format(way)}"
-        return f"{lost}; try all of it with `cmem experiment start`"
+        lost = f"the next step would lose {_format(step)}, although going all the way gains {_format(way)}"
+        return f"{lost}; try the full change with `cmem experiment start`"
     gain = way or step
     doubt = f"the expected gain of {_format(gain)} may be nothing or a loss"
     if not gain.mean > 0.0:
-        return f"{doubt}; nothing tells that other weights are better, so keep the current ones"
+        return f"{doubt}; there is no sign that other weights are better, so keep the current ones"
     wanted = samples * ((gain.mean - gain.low) / gain.mean) ** 2
     if not wanted < MOST_WORTH_JUDGING:
-        return f"{doubt}; over {MOST_WORTH_JUDGING:,} judged queries would have to tell, so keep the weights"
-    return f"{doubt}; about {max(1, ceil(wanted - samples))} more judged queries would tell"
+        return f"{doubt}; over {MOST_WORTH_JUDGING:,} judged queries are needed to tell, so keep the weights"
+    return f"{doubt}; about {max(1, ceil(wanted - samples))} more judged queries would settle it"
 
 
 def _below_floor(golden: GoldenComparison | None, limits: AdviceLimits) -> Iterator[Objection]:
@@ -212,7 +212,7 @@ def _below_floor(golden: GoldenComparison | None, limits: AdviceLimits) -> Itera
     text = (
         f"golden questions fall from nDCG {current.ndcg:.4f} to {proposed.ndcg:.4f}"
         f" and from recall {current.recall:.4f} to {proposed.recall:.4f}"
-        f" (worse: {worst or 'none by nDCG'}); look at these questions, or allow it with golden_tolerance"
+        f" (worse: {worst or 'none by nDCG'}); check these questions, or allow it with golden_tolerance"
     )
     yield Objection(code="golden-floor", text=text)
 

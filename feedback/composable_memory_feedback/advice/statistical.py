@@ -76,7 +76,7 @@ def advise(
     usable = [case for case in cases if case.query.fallbacks.isdisjoint(backends)]
     notes: tuple[str, ...] = ()
     if left_out := len(cases) - len(usable):
-        notes = (f"{left_out} queries were left out: a fallback answered for a backend",)
+        notes = (f"{left_out} queries were left out: a fallback had answered for a backend",)
     unchanged = Proposal(
         advisor="statistical",
         current=current,
@@ -85,7 +85,7 @@ def advise(
         made_at=now,
     )
     if len(usable) < 2 or len(backends) < 2:
-        nothing = "there is nothing to compare: it takes two judged queries and two backends"
+        nothing = "there is nothing to compare: advice needs two judged queries and two backends"
         return replace(unchanged, notes=(*notes, nothing))
     study = _Study(
         usable,

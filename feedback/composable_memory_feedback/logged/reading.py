@@ -34,10 +34,10 @@ NEWER_VERSION = "written by a newer version"
 NOT_UNDERSTOOD = "lines of it cannot be understood"
 """Queries, or other events, with an invalid line: wrong types, or impossible numbers."""
 
-WRITTEN_TWICE = "copies of a query that is there"
+WRITTEN_TWICE = "copies of another query"
 """Files that were concatenated again may have lines twice; a query counts once, or it would weigh double."""
 
-UNKNOWN_RANKING = "ranked in a way that this version does not know"
+UNKNOWN_RANKING = "ranked by a method that this version does not know"
 
 LONGEST_QUERY = timedelta(minutes=10)
 """Maximum time between the lines of one query."""

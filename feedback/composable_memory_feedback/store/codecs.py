@@ -123,7 +123,7 @@ def plain_text(text: str) -> str:
 
 def _unusable(problem: str, what: str, error: ValueError) -> FeedbackError:
     reason = str(error).splitlines()[0]
-    return FeedbackError(f"the {what} {problem}", subject=reason, advice="the feedback store is as before")
+    return FeedbackError(f"the {what} {problem}", subject=reason, advice="the feedback store is unchanged")
 
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]

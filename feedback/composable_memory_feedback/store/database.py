@@ -205,7 +205,7 @@ class Database:
             self._mend()  # a copy of what is damaged would take the place of a sound one
             keep_copy(self._opened(), self.path, self._clock())
         except (sqlite3.Error, OSError) as error:
-            self.remark = self.remark or f"no copy of the feedback store could be kept: {error}"
+            self.remark = self.remark or f"could not keep a copy of the feedback store: {error}"
 
 
 def _opened_file(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
@@ -292,7 +292,7 @@ def _refuse_strangers(path: Path, busy_timeout_s: float, *, is_copy: bool = Fals
         )
     if version > VERSION:
         raise FeedbackError(
-            f"the feedback store is of version {version}, this program knows {VERSION}",
+            f"the feedback store is version {version}, but this program knows {VERSION}",
             subject=str(path),
             advice="update composable-memory; the file was left as it is",
         )
@@ -360,7 +360,7 @@ def _told(path: Path) -> Iterator[None]:
         raise FeedbackError(
             f"the feedback store cannot be opened ({error.strerror})",
             subject=str(path),
-            advice="give a file in a folder that can be written to",
+            advice="use a file in a writable folder",
         ) from error
 
 
@@ -369,7 +369,7 @@ def _code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-_DAMAGED = ("the feedback store is damaged", "try again: what can be read of it was saved")
+_DAMAGED = ("the feedback store is damaged", "try again: everything readable was saved")
 _REFUSED = ("the feedback store refused a value", "see the cause")
 
 _EXPLAINED = {
@@ -377,15 +377,15 @@ _EXPLAINED = {
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_ERROR: _DAMAGED,  # a table of ours is missing
     sqlite3.SQLITE_BUSY: ("another process keeps the feedback store busy", "try again in a moment"),
-    sqlite3.SQLITE_FULL: ("there is no room for the feedback store", "make room on the disk"),
+    sqlite3.SQLITE_FULL: ("there is no disk space for the feedback store", "free some disk space"),
     sqlite3.SQLITE_READONLY: (
         "the feedback store cannot be written",
         "make the file and its folder writable",
     ),
     sqlite3.SQLITE_CANTOPEN: (
         "the feedback store cannot be opened",
-        "give a file in a folder that can be used",
+        "use a file in an accessible folder",
     ),
     sqlite3.SQLITE_CONSTRAINT: _REFUSED,
-    sqlite3.SQLITE_IOERR: ("the feedback store cannot be read or written", "look at the disk"),
+    sqlite3.SQLITE_IOERR: ("the feedback store cannot be read or written", "check the disk"),
 }

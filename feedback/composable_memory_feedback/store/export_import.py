@@ -99,7 +99,7 @@ def import_lines(connection: Connection, lines: Iterable[bytes], *, memory: str)
         raise FeedbackError(
             f"{len(problems)} lines cannot be read" if len(problems) > 1 else "a line cannot be read",
             subject="; ".join(problems[:TOLD_LINES]) + more,
-            advice="nothing was imported; mend them, or export again",
+            advice="nothing was imported; correct them, or export again",
         )
     return _Import(connection, rows).run()
 
@@ -139,7 +139,7 @@ class _Import:
         if added:
             self._added[table] += added
         if refused:
-            self._left_out.append(f"{refused} of {table}: the store holds others in their place")
+            self._left_out.append(f"{refused} of {table}: the store has others with the same key")
 
     def _history(self) -> None:
         """Add what follows on the history of weights that the store has, if that is how the lines begin."""
@@ -187,13 +187,13 @@ def _head_of(line: bytes) -> _Head:
         head = _Head.model_validate_json(line)
     except ValidationError as error:
         raise FeedbackError(
-            "this is no export of the feedback store",
+            "this is not an export of the feedback store",
             subject="line 1",
-            advice="give a file that `cmem feedback export` wrote",
+            advice="use a file written by `cmem feedback export`",
         ) from error
     if head.version > FORMAT_VERSION:
         raise FeedbackError(
-            f"the export is of version {head.version}, this program knows {FORMAT_VERSION}",
+            f"the export is version {head.version}, but this program knows {FORMAT_VERSION}",
             subject="line 1",
             advice="update composable-memory",
         )
@@ -207,7 +207,7 @@ def _row_of(line: bytes) -> tuple[str, dict[str, object]]:
     if table in COUNTED_BEFORE:
         return str(table), {}
     if not isinstance(table, str) or table not in ROWS:
-        raise ValueError(f"it names no table of the store, which are {', '.join(sorted(ROWS))}")
+        raise ValueError(f"it names none of the store's tables: {', '.join(sorted(ROWS))}")
     ROWS[table].model_validate(row)
     missing = {name: one.default for name, one in ROWS[table].model_fields.items() if name not in row}
     return table, row | missing

@@ -262,7 +262,7 @@ def _told(
         f"the feedback store was damaged ({reason}): {path}",
         f"saved {kept or 'nothing'}",
         f"{filled} more from {copy}" if filled else "",
-        f"not all could be read of {lost}" if lost else "nothing is lost",
+        f"not all of {lost} could be read" if lost else "nothing is lost",
         f"the damaged file is kept as {aside.name}",
     ]
     return "; ".join(part for part in parts if part)

@@ -235,7 +235,7 @@ def damaged_rows(connection: Connection) -> str | None:
         (count,) = connection.execute(_filled(connection, _DAMAGED, table)).fetchone()
         if count:
             damaged.append(f"{count} of {table.replace('_', ' ')}")
-    return f"rows are not as they were written: {', '.join(damaged)}" if damaged else None
+    return f"rows have been altered: {', '.join(damaged)}" if damaged else None
 
 
 def _filled(connection: Connection, statement: str, table: str) -> str:
@@ -248,5 +248,5 @@ def _checksum(*values: object) -> int:
 
 def _checked(found: int, written: int | None) -> bool:
     if found != written:
-        raise ValueError("the row is not as it was written")  # SQLite makes an error of the statement of it
+        raise ValueError("the row has been altered")  # SQLite makes an error of the statement of it
     return True

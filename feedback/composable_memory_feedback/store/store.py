@@ -72,8 +72,8 @@ class ExperimentRows(Database):
         """
         with self.writing() as connection:
             if connection.execute(_ONE, (record.id,)).fetchone() is not None:
-                advice = "take another id"
-                raise FeedbackError("there is an experiment of this id", subject=record.id, advice=advice)
+                advice = "choose another id"
+                raise FeedbackError("an experiment with this id exists", subject=record.id, advice=advice)
             running = _running(connection, record.memory)
             if running is not None and record.is_running:
                 advice = "wait for its end, or stop it"

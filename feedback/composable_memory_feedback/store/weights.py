@@ -67,8 +67,8 @@ class WeightRows(Database):
             replaced = None if latest is None else latest["version"]
             if expected not in (None, replaced or SETTINGS):
                 raise FeedbackError(
-                    "the weights stay as they are",
-                    subject=f"others put {replaced or SETTINGS} in force meanwhile",
+                    "the weights are unchanged",
+                    subject=f"another process activated {replaced or SETTINGS} in the meantime",
                     advice="advise again",
                 )
             (number,) = connection.execute(_NEXT).fetchone()
@@ -127,7 +127,7 @@ class WeightRows(Database):
             adopted_over = WEIGHTS.read(latest["base"])
             if version == latest["version"] and (version is None or base in (None, adopted_over)):
                 subject, advice = version or SETTINGS, "name another version"
-                raise FeedbackError("these weights are in force already", subject=subject, advice=advice)
+                raise FeedbackError("these weights are already active", subject=subject, advice=advice)
             table = None if version is None else TABLES.read(_row_of(connection, version)["detail"])
             way = f"back from {latest['version'] or SETTINGS} to {version or SETTINGS}"
             change = WeightChange(
@@ -159,8 +159,8 @@ def _target(connection: Connection, current: str | None, to: str | None) -> str 
 
 def _nothing_to_roll_back() -> FeedbackError:
     return FeedbackError(
-        "there is nothing to go back to",
-        subject="the weights of the settings are in force",
+        "there is nothing to roll back to",
+        subject="the settings' weights are active",
         advice="see `cmem weights history`",
     )
 
@@ -170,7 +170,7 @@ def _row_of(connection: Connection, version: str) -> Row:
     if row is None:
         known = ", ".join(row["version"] for row in connection.execute(_VERSIONS)) or "none so far"
         raise FeedbackError(
-            "there is no such version of weights", subject=version, advice=f"known are {known}"
+            "there is no such version of the weights", subject=version, advice=f"known versions: {known}"
         )
     return row
 

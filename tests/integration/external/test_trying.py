@@ -41,7 +41,7 @@ def test_the_raw_answer_and_what_is_read_from_it_are_shown(tried: Any) -> None:
 def test_what_was_dropped_is_told(tried: Any) -> None:
     result = tried("other-shape", "--json", results="answer.rows")
     assert (result.exit_code, json.loads(result.stdout)["results"]) == (1, [])
-    assert "2 of its results have no text" in result.stderr
+    assert "2 of its results have no recognisable text" in result.stderr
 
 
 def test_a_failure_is_told(tried: Any) -> None:

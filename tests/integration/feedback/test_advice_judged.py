@@ -64,7 +64,7 @@ async def test_a_model_judges_what_the_advice_would_show_and_nothing_else(place:
     assert (judged.path, judged.rank, judged.backend) == ("memory/item-7.md", 3, "sure")
     assert judged.relevance == 0.9
     assert (again.outcomes, again.left) == ((), 0)
-    assert again.stopped == "all that judged queries would show under the advice is judged"
+    assert again.stopped == "everything that judged queries would show with this advice is judged"
 
 
 async def test_what_was_shown_and_nobody_judged_keeps_its_place(place: Place) -> None:

@@ -243,7 +243,7 @@ async def test_a_redirect_is_not_followed(status: int) -> None:
 
 @pytest.mark.parametrize(
     ("status", "advice"),
-    [(401, "give a key"), (403, "give a key"), (404, "check the base URL"), (413, "see what it says")],
+    [(401, "use a key"), (403, "use a key"), (404, "check the base URL"), (413, "read its message")],
 )
 async def test_a_refusal_says_what_to_do_next(status: int, advice: str) -> None:
     async with asking(lambda _: Reply.of({"error": "no"}, status)) as (client, _):
@@ -306,7 +306,7 @@ async def test_what_is_no_completion_is_refused(body: bytes) -> None:
     async with asking(lambda _: Reply(body=body)) as (client, _):
         error = await failure_of(client)
 
-    assert error.problem == "the answer is no chat completion"
+    assert error.problem == "the answer is not a chat completion"
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ async def test_an_answer_that_drips_ends_with_the_time() -> None:
         error = await failure_of(client)
         await asyncio.wait_for(server.deserted.wait(), 10)
 
-    assert "no whole answer came within 0.1 s" in str(error)
+    assert "no complete answer came within 0.1 s" in str(error)
 
 
 async def test_an_answer_that_breaks_off_is_an_error_and_the_next_one_works() -> None:
@@ -443,7 +443,7 @@ async def test_a_client_that_is_closed_twice_says_that_it_no_longer_asks() -> No
         await client.close()
         error = await failure_of(client)
 
-    assert "no longer asked" in str(error)
+    assert "is closed" in str(error)
     assert server.received == []
 
 

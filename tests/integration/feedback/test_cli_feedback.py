@@ -347,9 +347,7 @@ def test_a_plot_is_written_into_the_file(cmem: Cmem, tmp_path: Path) -> None:
 
 
 def test_a_plot_into_another_kind_of_file_is_bad_usage(empty: Cmem) -> None:
-    assert "ends neither with .png nor with .svg" in usage_error(
-        empty("feedback", "plot", "--output", "a.jpg")
-    )
+    assert "ends in neither .png nor .svg" in usage_error(empty("feedback", "plot", "--output", "a.jpg"))
 
 
 def test_a_plot_without_matplotlib_says_how_to_install_it(
@@ -515,7 +513,7 @@ def test_an_advice_with_objections_is_not_adopted(empty: Cmem) -> None:
 
     result = empty("advise", "--apply")
 
-    assert "the weights stay as they are" in error(result)
+    assert "the weights are unchanged" in error(result)
     assert "Against it:\n  - 8 judged queries of 10; judge 2 more\n" in result.stdout
     assert empty.json("weights", "history") == {"changes": []}
 
@@ -524,7 +522,7 @@ def test_an_advice_from_nothing_says_what_is_missing(empty: Cmem) -> None:
     result = empty("advise", "--apply")
 
     assert result.exit_code == 1
-    assert "the weights stay as they are" in result.stderr
+    assert "the weights are unchanged" in result.stderr
     assert "hint: no judged queries yet" in result.stderr
     assert empty("advise").exit_code == 0
 
@@ -534,5 +532,5 @@ def test_a_model_that_proposes_rubbish_changes_nothing(cmem: Cmem) -> None:
         cmem.configure(CONFIG.replace("URL", url))
         result = cmem("advise", "--llm", "--apply")
 
-    assert "the weights stay as they are: refused: the weight of" in error(result)
+    assert "the weights are unchanged: refused: the weight of" in error(result)
     assert cmem.json("weights", "history") == {"changes": []}

@@ -130,10 +130,7 @@ def test_a_replay_without_a_change_proves_every_ranking(cmem: Cmem) -> None:
     result = cmem("replay")
 
     assert (result.exit_code, result.stderr) == (0, "")
-    assert (
-        result.stdout
-        == f"Ranked again as then, all {QUERIES} logged rankings came out as logged, to the byte.\n"
-    )
+    assert f"all {QUERIES} logged rankings matched" in result.stdout
 
 
 def test_a_replay_fails_where_a_ranking_is_not_the_logged_one(cmem: Cmem) -> None:
@@ -179,7 +176,7 @@ def test_a_change_of_queries_that_nobody_judged_says_how_to_judge_them(empty: Cm
 
 
 def test_a_replay_of_nothing_fails(empty: Cmem) -> None:
-    assert "no query in the log" in error(empty("replay"))
+    assert "the log has no query" in error(empty("replay"))
 
 
 def test_only_a_backend_that_was_asked_can_be_dropped(cmem: Cmem) -> None:

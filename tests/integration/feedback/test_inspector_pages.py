@@ -91,5 +91,5 @@ async def test_every_backend_has_what_mends_it_beside_what_is_wrong(place: Place
 
     for name in ("sure", "vague"):
         assert f"<h2>{name}</h2>" in page
-    assert page.count("No problem is known.") == 2
+    assert page.count("No known problems.") == 2
     assert 'role="img"' in page

@@ -81,4 +81,4 @@ async def test_a_hostile_endpoint_leaves_no_judgements(tmp_path: Path) -> None:
         kept, evaluations = await asyncio.to_thread(lambda: (store.judgements(), store.evaluations()))
 
     assert (outcome.state, kept) == ("failed", [])
-    assert "no chat completion" in str(evaluations[0].error)
+    assert "not a chat completion" in str(evaluations[0].error)

@@ -87,7 +87,7 @@ async def test_two_who_learn_adopt_a_proposal_once_and_one_way_back_is_enough(ju
     async with judged.learning() as one, judged.learning() as other:
         proposal = (await one.advising.advise()).proposal
         adopted = await one.weights.adopt_proposal(proposal, actor="loop")
-        with pytest.raises(FeedbackError, match="v1 is in force; advise again"):
+        with pytest.raises(FeedbackError, match="v1 is active; advise again"):
             await other.weights.adopt_proposal(proposal, actor="loop")
         back = await other.weights.rollback()
 
@@ -113,7 +113,7 @@ async def test_of_two_who_adopt_over_the_same_weights_the_store_lets_one(judged:
                 learning.context.base, base={}, actor="loop", at=judged.clock(), expected="settings"
             )
         )
-        with pytest.raises(FeedbackError, match="others put v1 in force meanwhile"):
+        with pytest.raises(FeedbackError, match="activated v1"):
             await adopting
 
         assert [one.version for one in await learning.weights.history()] == ["v1"]

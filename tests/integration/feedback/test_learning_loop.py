@@ -270,7 +270,7 @@ async def test_an_advice_is_given_up_when_the_memory_closes(judged: Place) -> No
         loop = LearningLoop(memory.learning, memory.text_of)
         loop.end()
 
-        with pytest.raises(FeedbackError, match="the advice was given up"):
+        with pytest.raises(FeedbackError, match="the advice was abandoned"):
             await loop.advise()
 
 

@@ -127,7 +127,7 @@ async def test_a_note_that_gives_orders_to_the_model_changes_nothing(judged: Pla
 
     async with advised_by(obey, judged) as memory:
         advice = await memory.learning.advising.advise("llm")
-        with pytest.raises(FeedbackError, match="the weights stay as they are"):
+        with pytest.raises(FeedbackError, match="the weights are unchanged"):
             await memory.learning.advising.apply(advice)
 
         assert ORDER in prompts[0]
@@ -140,7 +140,7 @@ async def test_an_advice_that_others_overtook_is_not_applied(judged: Place) -> N
         advice = await memory.learning.advising.advise()
         await other.weights.set({"sure": 0.3})
 
-        with pytest.raises(FeedbackError, match=r"the advice was made for fixed-\w+, and v1 is"):
+        with pytest.raises(FeedbackError, match=r"the advice was made for fixed-\w+, but v1 is"):
             await memory.learning.advising.apply(advice)
 
 
@@ -164,7 +164,7 @@ async def test_weights_below_the_golden_floor_are_not_set(place: Place) -> None:
     place = replace(place, weights=(1.0, 0.8))
     async with place.memory() as memory:
         run = await memory.learning.golden.record(memory, QUESTIONS)
-        with pytest.raises(FeedbackError, match="golden questions would be answered worse"):
+        with pytest.raises(FeedbackError, match="golden questions would be ranked worse"):
             await memory.learning.weights.set({"sure": 0.5})
 
         assert (run.kept, run.score.mrr) == (3, 1.0)
@@ -216,7 +216,7 @@ async def test_the_winner_of_an_experiment_is_held_to_the_floor_as_well(place: P
         for number in range(100, 112):  # people want what the other table shows first
             await memory.read_file(f"memory/around-{await _number(memory, number)}.md")
         status = await learning.experiments.status()
-        with pytest.raises(FeedbackError, match="golden questions would be answered worse"):
+        with pytest.raises(FeedbackError, match="golden questions would be ranked worse"):
             await learning.experiments.stop(adopt=True)
 
         after = await learning.experiments.status()
@@ -456,4 +456,4 @@ def test_the_status_of_the_command_line_tells_what_was_set_aside(
     arguments = ["status", "--workspace", str(place.workspace), "--state-dir", str(place.state)]
     result = CliRunner().invoke(app, arguments)
 
-    assert "v1 is set aside" in " ".join(result.stdout.split())
+    assert "v1 is not used" in " ".join(result.stdout.split())

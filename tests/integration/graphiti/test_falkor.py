@@ -249,7 +249,7 @@ async def test_a_wrong_password_is_called_one(
 ) -> None:
     database = at(tcp_server.url, *user)
 
-    with pytest.raises(BackendUnavailable, match=r"refuses user or password; check graphiti\.username"):
+    with pytest.raises(BackendUnavailable, match=r"rejects the user or password; check graphiti\.username"):
         await database.groups()
     await database.close()
 

@@ -179,7 +179,7 @@ async def test_what_it_lacks_for_widening_a_question_is_told(daemon: Daemon) -> 
     pid = pid_of(daemon)
     widened = replace(QUESTION, text="how fast?", searches=(), expand=True)
 
-    with pytest.raises(BackendUnavailable, match="no models where the variable CI is set"):
+    with pytest.raises(BackendUnavailable, match="no models while the variable CI is set"):
         await daemon.ask(widened, timeout_s=PATIENCE_S)
 
     assert len(await daemon.ask(QUESTION, timeout_s=PATIENCE_S)) == 1

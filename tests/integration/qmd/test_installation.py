@@ -102,7 +102,7 @@ def test_nothing_is_lacking_where_the_real_one_is(qmd_command: str) -> None:
 
 
 def test_a_command_that_is_not_there_is_named_with_the_line_that_installs_it(environ: dict[str, str]) -> None:
-    with pytest.raises(BackendUnavailable, match=r"`qmd` is not there; .*npm install -g @tobilu/qmd"):
+    with pytest.raises(BackendUnavailable, match=r"`qmd` was not found; .*npm install -g @tobilu/qmd"):
         find_command("qmd", environ)
 
 
@@ -248,4 +248,4 @@ def test_lacking_names_a_package_that_is_too_old(
     assert told is not None
     assert "1.1.0 is too old" in told
     assert shutil.which("qmd") is None
-    assert "is not there" in (lacking(QmdSettings()) or "")
+    assert "was not found" in (lacking(QmdSettings()) or "")

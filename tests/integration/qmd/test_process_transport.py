@@ -65,7 +65,7 @@ async def test_a_question_that_looks_like_an_option_is_a_question(
     await update(installation, home)
     widened = replace(QUESTION, text="--version", searches=(), expand=True)
 
-    with pytest.raises(BackendUnavailable, match="no models where the variable CI is set"):
+    with pytest.raises(BackendUnavailable, match="no models while the variable CI is set"):
         await ProcessTransport(installation, home).ask(widened, timeout_s=PATIENCE_S)
 
 

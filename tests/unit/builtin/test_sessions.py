@@ -349,13 +349,13 @@ def test_paths_of_transcripts_are_told_from_those_of_notes(path: str, expected: 
     [
         ("sessions", r"only transcripts \(.jsonl\) can be read"),
         ("sessions/a.log", r"only transcripts \(.jsonl\) can be read"),
-        ("sessions/../a.jsonl", "it leads out of the folder"),
+        ("sessions/../a.jsonl", "outside the folder"),
         ("sessions/deeper/a.jsonl", "directly in their folder"),
         ("sessions/a\0.jsonl", "NUL"),
         ("sessions/\ud800.jsonl", "not valid Unicode"),
         ("sessions/link.jsonl", "it is a symbolic link"),
         ("sessions/folder.jsonl", "it is a folder"),
-        ("sessions/" + "x" * 300 + ".jsonl", "it cannot be looked at"),
+        ("sessions/" + "x" * 300 + ".jsonl", "it cannot be accessed"),
     ],
 )
 def test_nothing_but_transcripts_can_be_read(tmp_path: Path, path: str, problem: str) -> None:

@@ -123,7 +123,7 @@ def test_a_memory_of_which_nothing_is_known_has_charts_that_say_what_brings_some
     weights, quality = charts_of((), (), base=BASE, backends=BACKENDS, start=None, now=NOW)
 
     assert (len(weights.series), quality.series) == (2, ())
-    assert "never changed" in weights.note
+    assert "never been changed" in weights.note
     assert "`cmem feedback evaluate`" in quality.note
 
 

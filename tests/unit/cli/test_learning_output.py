@@ -211,7 +211,7 @@ def test_an_advice_that_nobody_could_replay_has_no_gain(printed: Printed) -> Non
     print_advice(Advice(proposal=bare, cases=0))
 
     (line,) = (line for line in printed() if line[:2] == ["Expected", "gain"])
-    assert "unknown," in line
+    assert "unknown:" in line
 
 
 # --- quality ------------------------------------------------------------------------------------------------
@@ -476,7 +476,7 @@ def test_an_experiment_shows_who_won_how_many_and_what_is_missing(printed: Print
         "b v2 (graph 0.50, notes 0.50; time: notes 0.10)",
         "queries 14: a won 1, b won 3, 10 tied",
     ]
-    assert lines[4] == "evidence 1.5, decided from 20 on"
+    assert lines[4] == "evidence 1.5, decided at 20"
     assert "40 more queries" in lines[5]
 
 

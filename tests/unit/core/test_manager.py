@@ -216,7 +216,7 @@ async def test_a_conditional_backend_is_not_asked_without_a_parser_and_status_sa
 
     assert response.answers[-1].skipped == "condition"
     assert manager.status().custom["neverAsked"] == {
-        "graph": "it has a condition, and there is no intent parser"
+        "graph": "it has a condition, but there is no intent parser"
     }
 
 

@@ -56,7 +56,7 @@ def test_a_decided_one_names_the_winner() -> None:
     status = status_of(record(), outcomes("b" * 30))
     assert (status.decision, status.is_over) == ("b", True)
     wins = status.found.wins_b
-    assert status.needs == f"b is better: it won {wins} of the {wins} queries that told a difference"
+    assert status.needs == f"b is better: it won {wins} of the {wins} queries that showed a difference"
 
 
 def test_after_its_last_query_it_ends_and_says_what_is_known() -> None:

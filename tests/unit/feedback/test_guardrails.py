@@ -198,7 +198,7 @@ def test_a_proven_gain_is_allowed() -> None:
 def test_a_proposal_that_changes_no_ranking_says_what_was_refused() -> None:
     found = objections(proposal(table(0.5, 0.5, 0.5), notes=("refused: prose",)))
 
-    assert found == [("no-change", "it ranks as the current weights do (refused: prose); keep them")]
+    assert found == [("no-change", "it ranks like the current weights (refused: prose); keep them")]
 
 
 @pytest.mark.parametrize("weight", [nan, inf, -inf, -1.0])
@@ -251,7 +251,7 @@ def test_an_unsure_gain_says_truthfully_what_is_missing() -> None:
     assert f"{3 * samples} more judged queries" in told(at_best_none, way=half_known)
     for gain in (hardly, at_best_none):
         assert "keep the" in told(gain)
-    assert "all of the way gains nDCG +0.0300" in told(LOSS, way=GAIN)
+    assert "going all the way gains nDCG +0.0300" in told(LOSS, way=GAIN)
 
 
 def test_a_step_that_changes_no_ranking_is_allowed_on_a_way_that_surely_gains() -> None:

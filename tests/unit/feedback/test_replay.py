@@ -210,7 +210,7 @@ def test_the_gate_is_closed_for_what_is_worse() -> None:
     verdict = gate(cases(10), LESS_BAD, NOTHING, ranker=plain_ranker)
 
     assert not verdict.passed
-    assert verdict.reason.endswith("it is worse, keep the baseline")
+    assert verdict.reason.endswith("it is worse, so keep the baseline")
 
 
 def test_a_loss_that_cannot_be_ruled_out_closes_the_gate() -> None:

@@ -39,7 +39,7 @@ def test_a_memory_runs_one_experiment_at_a_time(store: FeedbackStore) -> None:
         store.start_experiment(experiment("e2"))
     store.end_experiment("e1", NOON, "enough", None)
     store.start_experiment(experiment("e2"))
-    with pytest.raises(FeedbackError, match="there is an experiment of this id: e1"):
+    with pytest.raises(FeedbackError, match="an experiment with this id exists: e1"):
         store.start_experiment(experiment("e1", memory="work"))
 
 

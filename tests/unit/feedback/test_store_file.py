@@ -51,9 +51,7 @@ def test_a_file_of_a_later_version_is_refused_and_left_as_it_is(path: Path) -> N
     execute(path, f"PRAGMA user_version = {VERSION + 1}")
     before = path.read_bytes()
 
-    with pytest.raises(
-        FeedbackError, match=f"of version {VERSION + 1}, this program knows {VERSION}"
-    ) as caught:
+    with pytest.raises(FeedbackError, match=f"version {VERSION + 1}, .* {VERSION}") as caught:
         FeedbackStore.open(path)
 
     assert str(path) in str(caught.value)

@@ -69,7 +69,7 @@ def test_going_back_twice_goes_back_by_two_and_ends_at_the_settings(store: Feedb
     assert [one.version if one else None for one in back] == ["v2", "v1", None]
     assert store.current() is None
     assert (store.history(1)[0].action, store.history(1)[0].version) == ("reset", None)
-    with pytest.raises(FeedbackError, match="nothing to go back to"):
+    with pytest.raises(FeedbackError, match="nothing to roll back to"):
         store.rollback(None, actor="cli", at=NOON)
 
 
@@ -98,16 +98,16 @@ def test_an_unknown_version_is_refused_with_those_that_there_are(store: Feedback
     adopt(store, table())
     adopt(store, table(0.5))
 
-    with pytest.raises(FeedbackError, match="no such version of weights: v9; known are v2, v1"):
+    with pytest.raises(FeedbackError, match="no such version of the weights: v9; known versions: v2, v1"):
         store.rollback("v9", actor="cli", at=NOON)
-    with pytest.raises(FeedbackError, match="known are v2, v1"):
+    with pytest.raises(FeedbackError, match="known versions: v2, v1"):
         store.table("v9")
 
 
 def test_what_is_in_force_cannot_be_gone_back_to(store: FeedbackStore) -> None:
     adopt(store, table())
 
-    with pytest.raises(FeedbackError, match="in force already: v1"):
+    with pytest.raises(FeedbackError, match="already active: v1"):
         store.rollback("v1", actor="cli", at=NOON)
     assert len(store.history()) == 1
 
@@ -120,7 +120,7 @@ def test_the_version_in_force_can_be_put_over_settings_that_changed(store: Feedb
     assert current is not None
     assert (current.table, current.base, current.at) == (adopted, {"builtin": 1.0}, NOON + HOUR)
     assert store.history(1)[0].reason == "v1 over changed settings"
-    with pytest.raises(FeedbackError, match="in force already: v1"):
+    with pytest.raises(FeedbackError, match="already active: v1"):
         store.rollback("v1", actor="cli", at=NOON, base={"builtin": 1.0})
 
 

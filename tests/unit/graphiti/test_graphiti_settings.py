@@ -27,12 +27,12 @@ def test_a_service_is_named_by_an_address_or_by_host_or_port(
 
 @pytest.mark.parametrize("service", [{"base_url": "http://graphs"}, {"service_port": 8001}])
 def test_a_service_and_a_database_are_not_both_taken(service: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match=r"\(base_url\) and a database \(url\) are both named"):
+    with pytest.raises(ConfigError, match=r"\(base_url\) and a database \(url\) are set"):
         check(GraphitiSettings, {"url": "falkor://graphs", **service})
 
 
 def test_a_password_in_the_address_of_a_database_is_refused_and_not_shown() -> None:
-    with pytest.raises(ConfigError, match="keys of their own") as refused:
+    with pytest.raises(ConfigError, match="`username` and `password`") as refused:
         check(GraphitiSettings, {"url": "falkor://:sesame@graphs"})
 
     assert "sesame" not in str(refused.value)
@@ -62,5 +62,5 @@ def test_no_address_may_hold_a_secret_and_the_refusal_does_not_show_it(given: di
 
 @pytest.mark.parametrize("host", ["anna@graphs", "graphs/x", "graphs?x"])
 def test_a_host_is_a_host_and_nothing_more(host: str) -> None:
-    with pytest.raises(ConfigError, match="host alone"):
+    with pytest.raises(ConfigError, match="name or IP address of a host"):
         check(GraphitiSettings, {"server_host": host})

@@ -49,15 +49,19 @@ def test_every_error_of_the_driver_has_a_meaning(kind: type[Exception]) -> None:
 @pytest.mark.parametrize(
     ("error", "kind", "message"),
     [
-        (of_code("Neo.ClientError.Security.Unauthorized"), BackendUnavailable, "refuses user or password"),
-        (of_code("Neo.ClientError.Security.Forbidden"), BackendUnavailable, "give the user the right"),
+        (
+            of_code("Neo.ClientError.Security.Unauthorized"),
+            BackendUnavailable,
+            "rejects the user or password",
+        ),
+        (of_code("Neo.ClientError.Security.Forbidden"), BackendUnavailable, "grant the user that right"),
         (of_code("Neo.ClientError.Statement.SyntaxError"), BackendRejected, "what the server said"),
         (of_code("Neo.ClientError.Database.DatabaseNotFound"), BackendUnavailable, "no database 'notes'"),
         (of_code("Neo.ClientError.Transaction.TransactionTimedOut"), BackendTimeout, "limit 60 s"),
         (of_code("Neo.TransientError.General.MemoryPoolOutOfMemoryError"), BackendUnavailable, "try again"),
         (of_code("Neo.DatabaseError.General.UnknownError"), BackendUnavailable, "try again later"),
         (exceptions.ServiceUnavailable("no route"), BackendUnavailable, "no connection to neo4j://graph"),
-        (exceptions.IncompleteCommit("cut"), BackendUnavailable, "whether it was done is not known"),
+        (exceptions.IncompleteCommit("cut"), BackendUnavailable, "may or may not have been done"),
         (exceptions.ConfigurationError("odd scheme"), BackendUnavailable, "check graphiti.url"),
         (exceptions.BrokenRecordError("torn"), BackendGarbled, "torn"),
         (exceptions.ResultError(None, "used twice"), BackendRejected, "ResultError"),

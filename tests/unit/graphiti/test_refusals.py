@@ -58,7 +58,11 @@ def test_every_error_of_the_client_has_a_meaning(kind: type[Exception]) -> None:
 @pytest.mark.parametrize(
     ("error", "kind", "message"),
     [
-        (exceptions.AuthenticationError("WRONGPASS"), BackendUnavailable, "refuses user or password; check"),
+        (
+            exceptions.AuthenticationError("WRONGPASS"),
+            BackendUnavailable,
+            "rejects the user or password; check",
+        ),
         (exceptions.NoPermissionError("no right to graph.query"), BackendUnavailable, "no right"),
         (exceptions.OutOfMemoryError("command not allowed"), BackendUnavailable, "out of memory; give"),
         (exceptions.ReadOnlyError("a read only replica"), BackendUnavailable, "read only replica; try again"),

@@ -142,7 +142,7 @@ def test_what_only_begins_later_does_not_end_what_holds_now() -> None:
     known = after([fact("a", 1), fact("b", 300)])
 
     assert known["a-id"].invalid_at == day(300)
-    assert known["a-id"].expired_at is None, "it was not found to hold no more yet"
+    assert known["a-id"].expired_at is None, "it was not found to be no longer true yet"
 
 
 @pytest.mark.parametrize("is_first", [True, False])

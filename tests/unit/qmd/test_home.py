@@ -258,7 +258,7 @@ def test_models_that_the_settings_name_are_written_and_given_up(home: Home) -> N
 def test_a_list_that_cannot_be_read_is_named_and_left_alone(home: Home, text: str) -> None:
     home.config_file.write_text(text)
 
-    with pytest.raises(BackendUnavailable, match=r"index\.yml.*mend that file"):
+    with pytest.raises(BackendUnavailable, match=r"index\.yml.*repair that file"):
         write_collections(home, [collection("a", "/a")], NO_MODELS)
 
     assert home.config_file.read_text() == text

@@ -104,4 +104,4 @@ def test_a_denial_of_a_session_of_unknown_kind_does_not_speak_of_a_kind() -> Non
     denial = denial_of(OURS, "subagent:7")
 
     assert denial is not None
-    assert denial.endswith("; a rule that allows its `keyPrefix` lets it in")
+    assert denial.endswith("; a rule that allows its `keyPrefix` admits it")

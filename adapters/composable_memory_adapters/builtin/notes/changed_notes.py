@@ -34,7 +34,7 @@ GROUP_FILES = 1000
 IN_PART = "/in-part"
 """Ends the recipe of what was read in part; earlier versions read less, and said nothing of it there."""
 FAULTS: Mapping[int, str] = {
-    Reading.IN_PART: "what could not be read of it was replaced",
+    Reading.IN_PART: "characters that could not be read were replaced",
     Reading.AS_WESTERN: "not UTF-8, read as Windows-1252",
     Reading.NO_TEXT: f"it is {NO_TEXT}",
 }

@@ -71,7 +71,7 @@ def _pdf_lines(data: bytes) -> Iterator[Line]:
         yield from ((number, line) for line in _HYPHENATED.sub("", text).splitlines())
         yield number, ""
     if bad:
-        raise _IncompleteError(f"{len(bad)} of its pages cannot be read, the first is page {bad[0]}")
+        raise _IncompleteError(f"{len(bad)} of its pages cannot be read, the first being page {bad[0]}")
     if len(reader.pages) > MAX_PAGES:
         raise _IncompleteError(f"only the first {MAX_PAGES} of its {len(reader.pages)} pages are read")
 
@@ -194,7 +194,7 @@ class _Archive:
             data = part.read(self._left + 1)
         self._left -= len(data)
         if self._left < 0:
-            raise _RefusedError(f"it holds more than {MAX_UNPACKED_BYTES >> 20} MB when it is unpacked")
+            raise _RefusedError(f"it is larger than {MAX_UNPACKED_BYTES >> 20} MB unpacked")
         return data
 
     def elements(self, name: str) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -227,7 +227,7 @@ def _parse(
 
 
 def _refuse_entities(*_: object) -> None:
-    raise _RefusedError("it declares entities, as no such file needs to")
+    raise _RefusedError("it declares XML entities, which are not allowed")
 
 
 def _local(name: str) -> str:
@@ -365,7 +365,7 @@ def main(arguments: Sequence[str]) -> None:
         except MemoryError:
             is_full = True  # while this is handled there is no memory for a message either
         if is_full:
-            sys.exit(f"reading it takes more than {MAX_MEMORY_BYTES >> 30} GB of memory")
+            sys.exit(f"reading it needs more than {MAX_MEMORY_BYTES >> 30} GB of memory")
         found = {"hash": hashlib.sha256(data).hexdigest(), "lines": lines, "problem": problem}
         sys.stdout.write(json.dumps(found, ensure_ascii=False) + "\n")
         sys.stdout.flush()
@@ -380,11 +380,11 @@ def _read(data: bytes, suffix: str) -> tuple[list[Line], str | None]:
     except _RefusedError as error:
         sys.exit(str(error))
     except Exception:  # noqa: BLE001 - a damaged file may raise anything
-        sys.exit(f"it is no {suffix[1:].upper()} file, or a damaged one")
+        sys.exit(f"it is not a {suffix[1:].upper()} file, or is damaged")
     if problem or any(line for _, line in lines):
         return lines, problem
-    pictures = "; pages that are pictures are not read" if suffix == ".pdf" else ""
-    return lines, f"it holds no text{pictures}"
+    pictures = "; scanned pages are not read" if suffix == ".pdf" else ""
+    return lines, f"it contains no text{pictures}"
 
 
 def _within_limits(lines: Iterable[Line]) -> tuple[list[Line], str | None]:

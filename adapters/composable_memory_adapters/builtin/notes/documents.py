@@ -70,8 +70,8 @@ def hint_of(kinds: Sequence[DocumentKind], passed_over: Iterable[str]) -> str | 
     is_incomplete = "pdf" in found and pypdf_version() is None
     if missing := [kind for kind in found if kind not in kinds]:
         add = f"; for PDF install {EXTRA}" if is_incomplete else ""
-        return f"add {', '.join(missing)} to memory.builtin.documents, and they are read as well{add}"
-    return f"install {EXTRA}, and PDF files are read" if is_incomplete else None
+        return f"add {', '.join(missing)} to memory.builtin.documents to have them read{add}"
+    return f"install {EXTRA} to have PDF files read" if is_incomplete else None
 
 
 @lru_cache(maxsize=1)

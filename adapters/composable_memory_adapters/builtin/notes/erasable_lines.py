@@ -33,14 +33,14 @@ class Stored(NamedTuple):
                 what="transcripts",
                 count=len(self.transcripts),
                 examples=tuple(self.transcripts),
-                stays="the agent wrote them; what is forgotten is hidden in them, and not indexed",
+                stays="the agent's program owns them; forgotten lines are hidden and not indexed",
             ),
             Holding(
                 store=store,
                 what="documents",
                 count=len(self.documents),
                 examples=tuple(self.documents),
-                stays="edit them yourself; what is forgotten is hidden in them, and not indexed",
+                stays="edit them yourself; forgotten lines are hidden and not indexed",
             ),
         ]
         return tuple(one for one in told if one.count)

@@ -52,8 +52,8 @@ NO_ENDING, OTHER_ENDINGS, NO_FILE = "no ending", "other", "not a regular file"
 NEVER_IGNORED = frozenset({*MAIN_FILES, *MEMORY_FOLDERS})
 """Notes by their names: an agent's memory is often kept out of the repository that it is about."""
 TOO_MANY = (
-    "there are more than {count} notes in {folder}; name a folder with fewer by --workspace, choose folders"
-    " of it by memory.builtin.extra_paths, or raise memory.builtin.max_files"
+    "there are more than {count} notes in {folder}; name a smaller folder with --workspace, choose folders "
+    "in it with memory.builtin.extra_paths, or raise memory.builtin.max_files"
 )
 BY_KEY = itemgetter(0)
 """Gives the key of a scanned file; to sort by it takes half the time that whole tuples take."""
@@ -343,7 +343,7 @@ class _Walk:
 
     def _add(self, path: Path, key: str, found: os.stat_result) -> None:
         if stat.S_ISLNK(found.st_mode):
-            self.remarks.append(f"{key} is a symbolic link and left out; name its target in extraPaths")
+            self.remarks.append(f"{key} is a symbolic link and was skipped; name its target in extra_paths")
         elif stat.S_ISDIR(found.st_mode):
             self.listed.append(_Listed("", self._notes_in(str(path), key)))
         elif stat.S_ISREG(found.st_mode) and is_note(path.name, self._suffixes):

@@ -23,8 +23,8 @@ WHOLE = Path()
 MOST_LOOKED_AT = 1000
 """So many folders are looked into for notes that are left out, of which there may be none in a large tree."""
 ADDED = (
-    "all of the folder has been the notes before, so extra_paths are added to it; for these alone, set"
-    " memory.builtin.scope to memory"
+    "the whole folder was indexed before, so extra_paths are added to it; to index only these, set "
+    "memory.builtin.scope to memory"
 )
 
 
@@ -111,13 +111,13 @@ def _a_note_in(
 
 def _beside(workspace: Path, note: str) -> str:
     return (
-        f"of {workspace} only MEMORY.md, memory/ and bank/ are notes, and others in it, such as {note}, are"
-        " not; set memory.builtin.scope to folder to have all of it indexed"
+        f"only MEMORY.md, memory/ and bank/ of {workspace} are indexed, not others such as {note}; set "
+        f"memory.builtin.scope to folder to index all of it"
     )
 
 
 def _refusal(workspace: Path) -> str:
     return (
-        f"{workspace} holds a home folder, so probably not all of it is notes; name the folder of your"
-        " notes with --workspace, or put them into its memory/, or set memory.builtin.scope to folder"
+        f"{workspace} contains a home folder, so probably not all of it is notes; name the folder with "
+        f"your notes by --workspace, move them into its memory/, or set memory.builtin.scope to folder"
     )

@@ -241,13 +241,13 @@ def _parts(rel_path: str) -> list[str]:
 def _problem_with_names(names: Sequence[str]) -> str | None:
     text = "/".join(names)
     if ".." in names:
-        return "it leads out of the folder of the transcripts"
+        return "it is outside the folder with the transcripts"
     if "\0" in text:
         return "the path holds a NUL character"
     if any("\ud800" <= character <= "\udfff" for character in text):
         return "the path is not valid Unicode"
     if len(names) > 1:
-        return "transcripts lie directly in their folder, not in one below it"
+        return "transcripts must be directly in their folder, not in a subfolder"
     if not text.endswith(TRANSCRIPT_SUFFIX):
         return f"only transcripts ({TRANSCRIPT_SUFFIX}) can be read"
     return None

@@ -154,11 +154,11 @@ class Reranking:
         except Exception as error:  # noqa: BLE001 - a reranker of another package may raise anything
             return Judgement(problem=_described(self.name, error))
         if found is None:
-            hint = self._problem or "passages are still being read; `cmem index` continues"
+            hint = self._problem or "passages are still being read by the reranker; `cmem index` continues"
             return Judgement(problem=f"{self.name}: {hint}")
         if not _is_sound(found, len(passages)):
             expected = f"{len(passages)} numbers from 0 to 1"
-            return Judgement(problem=f"{self.name}: it returned something else than {expected}")
+            return Judgement(problem=f"{self.name}: it did not return {expected}")
         return Judgement(relevances=found)
 
     def follow(self, revision: int) -> None:

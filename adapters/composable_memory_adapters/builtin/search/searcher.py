@@ -428,8 +428,7 @@ def _damage(page: Page) -> Iterable[Degradation]:
         files = ", ".join(sorted(page.damaged)[:NAMED_FILES])
         yield _degradation(
             "damaged",
-            f"passages of {files} were left out: the index does not hold what was written into it; "
-            "`cmem index` mends it",
+            f"passages of {files} were left out: the index is damaged there; `cmem index` repairs it",
         )
 
 

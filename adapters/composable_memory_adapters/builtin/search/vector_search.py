@@ -119,7 +119,7 @@ class VectorSearch:
         """
         now = asyncio.get_running_loop().time
         if now() < self._rests_until:
-            problem = f"it is asked again in {self._rests_until - now():.0f} s, since {self._failure}"
+            problem = f"it will be retried in {self._rests_until - now():.0f} s, since {self._failure}"
             raise EmbeddingError(self._space.provider, self._space.model, problem)
         try:
             limit_s = self._embed_timeout_s if self._has_answered else self._first_timeout_s
@@ -247,7 +247,7 @@ class VectorSearch:
 
     async def _open_foreign(self, engine: str) -> VectorAdapter:
         if self._state_dir is None:
-            problem = "there is no folder for its files"
+            problem = "it has no folder for its files"
             raise BackendUnavailable(engine, problem, fix="open the memory with one", operation="open")
         index = await self._file.write(index_meta.identity)
         services = VectorServices(

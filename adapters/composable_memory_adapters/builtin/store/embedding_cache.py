@@ -74,7 +74,7 @@ def pack(space: EmbeddingSpace, vector: Sequence[float]) -> bytes:
         raise DimensionMismatch(space.provider, space.model, expected=space.dims, got=len(vector))
     length = math.hypot(*vector)
     if not math.isfinite(length):
-        raise EmbeddingError(space.provider, space.model, "a vector holds a number that is not finite")
+        raise EmbeddingError(space.provider, space.model, "a vector has a number that is not finite")
     scaled = [value / length for value in vector] if length else vector
     return struct.pack(f"<{space.dims}f", *scaled)
 

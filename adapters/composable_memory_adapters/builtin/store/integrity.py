@@ -42,7 +42,7 @@ WHERE doc NOT IN (SELECT value FROM json_each(?)) GROUP BY term, col
 READ_AGAIN = "UPDATE files SET chunker = '' WHERE path = ? AND source = ?"
 LET_GO = "UPDATE chunks SET embedding_id = NULL WHERE embedding_id = ?"
 DROP_VECTOR = "DELETE FROM embedding_cache WHERE id = ?"
-OTHER_WORDS = "the keyword index does not hold the words of the passages"
+OTHER_WORDS = "the keyword index does not match the passages"
 SHOWN = 3
 
 
@@ -138,13 +138,13 @@ def _problem_with_structure(connection: Connection) -> str | None:
     # This covers the keyword index as well: SQLite runs the check of each module.
     result = connection.execute("PRAGMA integrity_check(1)").get
     if result != "ok":
-        return f"it does not pass the check of SQLite ({str(result)[:200]})"
+        return f"it fails SQLite's integrity check ({str(result)[:200]})"
     try:
         index_meta.snapshot(connection)
         for _ in connection.execute("SELECT path, hash FROM files"):
             pass
     except (UnicodeDecodeError, Unreadable) as error:
-        return f"it holds data that was never written there ({error})"
+        return f"it contains data that was never written ({error})"
     return None
 
 

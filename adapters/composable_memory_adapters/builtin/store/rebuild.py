@@ -92,9 +92,9 @@ def cost(
         return None
     reasons = []
     if is_of_other_space:
-        reasons.append(f"the vectors are of {_named(said.space)}, the settings ask for {_named(space)}")
+        reasons.append(f"the vectors are from {_named(said.space)}, but the settings name {_named(space)}")
     if is_cut_differently:
-        reasons.append("the passages were cut, or their words indexed, in another way than they are now")
+        reasons.append("passages are now cut, or their words indexed, in a different way")
     passages, characters = _to_embed(connection, space, is_cut_differently=is_cut_differently)
     return RebuildCost(
         reasons=tuple(reasons),

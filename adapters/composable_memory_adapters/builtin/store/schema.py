@@ -50,7 +50,7 @@ class Tables:
         """
         if self.owner is not None and index_meta.value(connection, index_meta.REBUILD) != self.owner:
             path = Path(connection.filename)
-            raise IndexProblem(path, "another process took over its rebuild; the old index answers")
+            raise IndexProblem(path, "another process took over the rebuild; the old index is still used")
 
 
 LIVE = Tables("files", "chunks", "chunks_fts", "long_words")
@@ -215,7 +215,7 @@ def check(connection: Connection, path: Path) -> bool:
     if is_whole and (found, application) == (SCHEMA_VERSION, APPLICATION_ID):
         return True
     if is_whole or application == APPLICATION_ID:
-        raise IndexDamaged(path, "its tables are not as they were made")
+        raise IndexDamaged(path, "its tables have been altered")
     if application:
         raise IndexProblem(path, "it belongs to another program; choose another store.path")
     return False

@@ -147,7 +147,7 @@ async def _run(paths: Sequence[str], time_limit_s: int) -> list[_Read] | str:
     except BackendError as error:
         return str(error)
     if reply.code != 0:
-        return (reply.stderr.strip().splitlines() or [f"what reads it ended with code {reply.code}"])[-1]
+        return (reply.stderr.strip().splitlines() or [f"its reader exited with code {reply.code}"])[-1]
     return await asyncio.to_thread(_parsed, reply.stdout)
 
 

@@ -25,7 +25,7 @@ BATCH_TIMEOUT_S = 600.0
 NAMED_PLACES = 5
 FAILURES_IN_A_ROW = 4
 """Give up after this many: two bad texts alone can make at most three batches in a row fail."""
-MOVED = "another process uses this index with another embedder"
+MOVED = "another process uses this index with a different embedder"
 TWO_FOLDERS = "give each its own state folder"
 
 

@@ -54,7 +54,7 @@ class SyncResult:
         if not (keys := self.notes.western):
             return None
         more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
-        return f"{keys[0]}{more}: {FAULTS[Reading.AS_WESTERN]}; save as UTF-8 what shows wrong letters"
+        return f"{keys[0]}{more}: {FAULTS[Reading.AS_WESTERN]}; save them as UTF-8 if letters look wrong"
 
     def report(self) -> SyncReport:
         """Return the report for those who asked for the sync."""

@@ -79,11 +79,11 @@ NEWS = 200
 """Passages written in one sync, of which the languages of all may have changed."""
 
 CUT = (
-    "another process cuts the notes of this index differently; "
-    "give both the same settings, or separate state folders"
+    "another process splits the notes of this index differently; give both the same settings, or separate "
+    "state folders"
 )
 
-NOT_REBUILT = "the index was not rebuilt, the previous one answers"
+NOT_REBUILT = "the index was not rebuilt; the previous one is still used"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -247,7 +247,7 @@ class _Run:
 
     async def begin(self) -> bool:
         """Repair damage, and compare the index with the settings; False where there is none at its path."""
-        self._progress.report("Looking at the notes", 0, 0)
+        self._progress.report("Checking the notes", 0, 0)
         writes, opening = self._file.writes, None
         if self._paths:
             try:
@@ -537,7 +537,7 @@ class _Run:
         ]
         if not lost:
             return None
-        return f"{NOT_REBUILT}: {len(lost)} of its files cannot be read now, among them {lost[0]}"
+        return f"{NOT_REBUILT}: {len(lost)} of its files cannot be read now, such as {lost[0]}"
 
     # --- afterwards ---------------------------------------------------------------------------------------
 

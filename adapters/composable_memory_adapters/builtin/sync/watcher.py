@@ -219,7 +219,7 @@ class _EventFilter(FileSystemEventHandler):
             self.note(target, is_folder=is_folder)
 
     def note(self, path: str, *, is_folder: bool = False, goes_out: bool = False) -> None:
-        """Note that something happened at a path; `goes_out` says that it is not there any more."""
+        """Note that something happened at a path; `goes_out` says that it no longer exists."""
         if goes_out and any(path == folder.path for folder in self.scope.folders):
             self._lost.add(path)
         if is_gitignore := self.scope.is_gitignore(path):

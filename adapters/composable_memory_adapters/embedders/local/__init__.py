@@ -24,13 +24,17 @@ def _lacks(settings: LocalSettings, services: EmbedderServices) -> str | None:
         return "no model file is set; name one in memory.embedding.providers.local.model_path"
     path = settings.path_of(services.state_dir)
     if path is None:
-        return f"{settings.reference} is on a hub; name a file, or set memory.embedding.provider to 'local'"
+        return (
+            f"{settings.reference} is on a model hub; give a file, or set memory.embedding.provider to "
+            f"'local'"
+        )
     return None if Path.is_file(path) else f"there is no file {path}"
 
 
 spec = EmbedderSpec(
     id=PROVIDER,
-    summary="A GGUF model in this process, by llama.cpp: private, any language, as good as the model.",
+    summary="A GGUF model run in this process by llama.cpp: private; languages and quality depend on the "
+    "model.",
     settings=LocalSettings,
     open=lazy_open("composable_memory_adapters.embedders.local.embedder:open_local"),
     local=True,

@@ -48,7 +48,7 @@ def _download(url: str, target: Path) -> None:
         http_get(url, file, resume_size=file.tell(), headers=as_it_is, expected_size=about.size)
     if len(etag) == SHA256_DIGITS and _sha256(part) != etag:
         part.unlink()
-        raise ValueError("what arrived is not what the hub has; it was thrown away")
+        raise ValueError("the download does not match the hub's checksum; it was deleted")
     part.replace(target)
 
 

@@ -104,12 +104,12 @@ class LlamaModel:
             options.pooling_type = MEAN_POOLING
             context = self._llama.llama_init_from_model(self._model, options)
         if context is None:
-            raise self._unusable("there is no room for the model at work")
+            raise self._unusable("there is not enough memory to run the model")
         return context
 
     def _unusable(self, problem: str) -> EmbedderUnavailable:
         message = " ".join(self._errors)[:300]
-        fix = "check that the file is a whole model for embedding and that llama-cpp-python is recent"
+        fix = "check that the file is a complete embedding model and that llama-cpp-python is up to date"
         problem = f"{problem} ({message})" if message else problem
         return EmbedderUnavailable(PROVIDER, self._name, problem, fix)
 
@@ -264,7 +264,7 @@ class LocalEmbedder:
                 raise self._thread.closed()
             task = self._download = asyncio.create_task(self._downloaded())
         if not task.done() and not may_wait:
-            fix = "keywords answer until it is here; `cmem index` waits for it"
+            fix = "until it arrives, searches use keywords only; `cmem index` waits for it"
             raise EmbedderUnavailable(PROVIDER, self.model, "the model is being downloaded", fix)
         # Not awaited itself: a caller who is cancelled must not stop what others wait for.
         await asyncio.wait([task])

@@ -61,7 +61,7 @@ def read_header(path: Path) -> GgufHeader:
         try:
             values = _read_values(file)
         except (struct.error, UnicodeDecodeError) as error:
-            raise ValueError("it is damaged or was not copied to its end") from error
+            raise ValueError("it is damaged or incomplete") from error
         digest = _digest(file)
     architecture = str(values.get("general.architecture", ""))
     dimensions = values.get(f"{architecture}.embedding_length")
@@ -264,8 +264,8 @@ def _hub_model(settings: LocalSettings, state_dir: Path) -> LocalModel:
         raise EmbedderUnavailable(
             PROVIDER,
             name,
-            "the length of its vectors is not known before it is downloaded",
-            "set memory.embedding.providers.local.dimensions to it",
+            "the length of its vectors is unknown until it is downloaded",
+            "set memory.embedding.providers.local.dimensions",
         )
     return LocalModel(
         name=name,

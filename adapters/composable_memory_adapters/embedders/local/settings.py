@@ -22,42 +22,43 @@ class LocalSettings(SettingsModel):
     model: str | None = Field(
         default=None,
         min_length=1,
-        description="`hf:org/repository/file.gguf`, `hf:org/repository`, or the path of a GGUF file; unset,"
-        " `model_path`, and without that embeddinggemma-300m.",
+        description="`hf:org/repository/file.gguf`, `hf:org/repository`, or the path of a GGUF file; "
+        "unset: `model_path`, or else embeddinggemma-300m.",
     )
     model_path: str | None = Field(
         default=None,
         min_length=1,
-        description="The same. With a file that is there, `auto` chooses this provider. A relative path"
-        " begins at `model_cache_dir`.",
+        description="The same. If the file exists, `auto` chooses this provider. A relative path starts at "
+        "`model_cache_dir`.",
     )
     model_cache_dir: Path | None = Field(
-        default=None, description="Where downloaded models are kept; unset, `models` in the state folder."
+        default=None, description="Where downloaded models are kept; unset: `models` in the state folder."
     )
     hub_url: str | None = Field(
-        default=None, pattern="^https?://", description="The hub to download from; unset, the official one."
+        default=None, pattern="^https?://", description="The hub to download from; unset: the official one."
     )
     dimensions: int | None = Field(
         default=None,
         ge=1,
         le=65536,
-        description="Length of the vectors of a hub model that is not here yet; otherwise its file tells.",
+        description="Length of the vectors of a hub model that is not downloaded yet; otherwise read from "
+        "its file.",
     )
     n_ctx: int | None = Field(
         default=None,
         ge=16,
         le=131_072,
-        description="Tokens of a text that are read, the rest is cut off; unset, what suits the model, at"
-        " most 2048.",
+        description="The most tokens of a text, the rest is cut off; unset: what suits the model, at most "
+        "2048.",
     )
     threads: int | None = Field(
-        default=None, ge=1, le=512, description="Threads; unset, half of the processors, at most 4."
+        default=None, ge=1, le=512, description="Threads; unset: half of the processors, at most 4."
     )
     query_prefix: str | None = Field(
-        default=None, description="What is put before a question; unset, what the model was trained with."
+        default=None, description="The prefix for questions; unset: the one the model was trained with."
     )
     document_prefix: str | None = Field(
-        default=None, description="What is put before a passage; unset, what the model was trained with."
+        default=None, description="The prefix for passages; unset: the one the model was trained with."
     )
 
     @field_validator("model", "model_path")

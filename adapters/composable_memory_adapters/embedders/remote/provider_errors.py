@@ -55,7 +55,7 @@ class ProviderErrors:
 
     def unreadable(self, problem: str) -> EmbeddingError:
         """Return the error for an answer that cannot be used; `problem` must not hold a secret."""
-        text = f"{self._host} gave an answer that cannot be used: {problem}"
+        text = f"{self._host} sent an answer that cannot be used: {problem}"
         return EmbeddingError(self._provider.id, self._model, text)
 
     def parsed(self, body: bytes, answer: type[AnswerT]) -> AnswerT:
@@ -82,15 +82,15 @@ def _advice(provider: RemoteProvider) -> Mapping[FailureKind, str]:
     key = provider.setting
     return {
         FailureKind.BROKEN: "try again later",
-        FailureKind.BUSY: "try again later, the trouble is the provider's",
+        FailureKind.BUSY: "try again later; the problem is the provider's",
         FailureKind.CLOSED: "the embedder was closed meanwhile; open a new one",
-        FailureKind.JOB: "the provider's own pages on the job may tell more",
+        FailureKind.JOB: "the provider's own page about the job may say more",
         FailureKind.KEY: f"check the API key: {provider.key_places}",
         FailureKind.NOT_FOUND: f"check {key('model')} and {key('base_url')}",
-        FailureKind.QUOTA: "the quota is used up: look at the plan and the billing of the account",
-        FailureKind.RATE: f"wait a little, or lower {key('max_concurrent_requests')}",
+        FailureKind.QUOTA: "the quota is used up: check the account's plan and billing",
+        FailureKind.RATE: f"wait a moment, or lower {key('max_concurrent_requests')}",
         FailureKind.REDIRECTED: f"redirects to other hosts are not followed; correct {key('base_url')}",
-        FailureKind.REJECTED: f"check {key('model')} and the settings beside it",
+        FailureKind.REJECTED: f"check {key('model')} and related settings",
         FailureKind.SLOW: f"raise {key('timeout_ms')}, or lower {key('max_batch_texts')}",
         FailureKind.TOO_LARGE: f"lower {key('max_batch_texts')}",
         FailureKind.UNREACHABLE: f"check the network and {key('base_url')}",

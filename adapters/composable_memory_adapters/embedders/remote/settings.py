@@ -26,28 +26,30 @@ class RemoteSettings(SettingsModel):
     """Prefixes that routers put before the name of a model; the provider itself does not know them."""
 
     model: str = Field(default="", description="The model.")
-    base_url: str = Field(default="", description="Where the provider is asked.")
-    api_key: SecretStr | None = Field(default=None, description="The key; unset, it is in the environment.")
+    base_url: str = Field(default="", description="The provider's address.")
+    api_key: SecretStr | None = Field(
+        default=None, description="The API key; unset: taken from the environment."
+    )
     headers: dict[str, SecretStr] = Field(
-        default={}, description="Further headers of every request; they win over those of the provider."
+        default={}, description="Extra headers for every request; they override the provider's."
     )
     dimensions: int | None = Field(
         default=None,
         ge=1,
         le=65_536,
-        description="Length of the vectors; unset, the model's own, which is measured where it is not known.",
+        description="Length of the vectors; unset: the model's own, measured if not known.",
     )
     timeout_ms: int = Field(
-        default=60_000, ge=1, le=86_400_000, description="How long one request may take as a whole."
+        default=60_000, ge=1, le=86_400_000, description="How long one request may take in total."
     )
     max_text_bytes: int = Field(
-        default=8000, ge=16, description="Of a longer text only this many bytes of UTF-8 are embedded."
+        default=8000, ge=16, description="Longer texts are cut to this many bytes of UTF-8."
     )
-    max_batch_texts: int = Field(default=100, ge=1, description="Most texts of one request.")
+    max_batch_texts: int = Field(default=100, ge=1, description="The most texts per request.")
     max_batch_bytes: int = Field(
-        default=100_000, ge=1, description="Most bytes of text in one request; a larger text goes alone."
+        default=100_000, ge=1, description="The most bytes of text per request; a larger text is sent alone."
     )
-    max_concurrent_requests: int = Field(default=4, ge=1, le=64, description="Most requests at once.")
+    max_concurrent_requests: int = Field(default=4, ge=1, le=64, description="The most requests at once.")
 
     @field_validator("model", mode="after")
     @classmethod
@@ -69,18 +71,20 @@ FAILURE_LIMIT = 2
 class BatchSettings(SettingsModel):
     """Whether texts are left with the provider as a job, and how its end is waited for."""
 
-    enabled: bool = Field(default=False, description="Embed many texts as a job instead of by requests.")
+    enabled: bool = Field(
+        default=False, description="Embed large numbers of texts as a batch job instead of by requests."
+    )
     wait: bool = Field(
-        default=True, description="Wait for the job; without, what it brings is fetched another time."
+        default=True, description="Wait for the job; if off, its result is fetched by a later sync."
     )
     min_texts: int = Field(
-        default=200, ge=1, description="Fewer texts are embedded by requests, which takes seconds."
+        default=200, ge=1, description="With fewer texts, requests are used instead, which takes seconds."
     )
-    concurrency: int = Field(default=2, ge=1, le=32, description="How many jobs go on at once.")
+    concurrency: int = Field(default=2, ge=1, le=32, description="How many jobs run at once.")
     poll_interval_ms: int = Field(
-        default=2000, ge=100, le=600_000, description="How often the provider is asked for the job's state."
+        default=2000, ge=100, le=600_000, description="How often to poll the job's state."
     )
-    timeout_minutes: int = Field(default=60, ge=1, le=1440, description="How long a job is waited for.")
+    timeout_minutes: int = Field(default=60, ge=1, le=1440, description="How long to wait for a job.")
 
 
 class SettingsWithJobs(RemoteSettings):
@@ -149,7 +153,7 @@ class RemoteProvider:
         if self.needs_key and not key and not any(map(is_credential, settings.headers)):
             return f"no API key for {self.id}", f"set {self.key_places}"
         if key and not _HEADER_VALUE.fullmatch(key):
-            return "the API key holds a character that HTTP cannot carry", f"correct {self.key_places}"
+            return "the API key contains a character that HTTP does not allow", f"correct {self.key_places}"
         return self._header_lack(settings)
 
     def lacks(self, settings: RemoteSettings, services: EmbedderServices) -> str | None:
@@ -161,7 +165,7 @@ class RemoteProvider:
         for name, value in settings.headers.items():
             sound = _HEADER_VALUE.fullmatch(value.get_secret_value() or "-")
             if not sound or not _HEADER_NAME.fullmatch(name):
-                what = f"the header {name!r} holds a character that HTTP cannot carry"
+                what = f"the header {name!r} contains a character that HTTP does not allow"
                 return what, f"correct {self.setting('headers')}"
         return None
 
@@ -181,4 +185,4 @@ def _url_problem(base_url: str) -> str | None:
         return "is not a URL"
     if parts.scheme not in {"http", "https"} or not host:
         return "has to begin with http:// or https:// and a host"
-    return "holds a user or a password, which belongs into a header" if user else None
+    return "contains a user or password, which belongs in a header" if user else None

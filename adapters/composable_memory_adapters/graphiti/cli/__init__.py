@@ -5,6 +5,6 @@ from composable_memory.cli.command_group import CommandSpec
 __all__ = ["graph"]
 
 graph = CommandSpec(
-    summary="Browse the memory's facts: entities, when a fact holds, and where it comes from.",
+    summary="Browse the memory's facts: entities, when each fact was true, and where it comes from.",
     app="composable_memory_adapters.graphiti.cli.app:graph",
 )

@@ -59,7 +59,7 @@ FORMATS: dict[str, PictureFormat] = {
     ".htm": "html",
 }
 WHAT_TO_DO = "hint: the graph is empty; `cmem ingest MEMORY.md memory/` reads notes into it"
-WHO_IS_KNOWN = "hint: `cmem graph entities` lists who and what is known"
+WHO_IS_KNOWN = "hint: `cmem graph entities` lists known entities"
 LOOKED_AT = 1000
 """Among so many of the latest episodes the one to be forgotten is looked for, to show what it says."""
 
@@ -116,7 +116,10 @@ async def _open(target: Target, backend: str | None) -> AsyncIterator[_Graph]:
         backend_id = backend or next(names, memory.settings.memory.backend)
         yield _Graph(backend_id=backend_id, memory=found, now=utc_now())
         if isinstance(found, MemorySearchManager) and found.status().dirty:
-            warn(f"degraded: {backend_id}: stale: not all that was ingested is stored; see `cmem status`")
+            warn(
+                f"degraded: {backend_id}: stale: some of what was ingested is not stored yet; see `cmem "
+                f"status`"
+            )
 
 
 # --- lists --------------------------------------------------------------------------------------------------
@@ -133,10 +136,10 @@ async def facts(
     as_of: Annotated[
         str | None,
         typer.Option(
-            "--as-of", metavar="DATE", help="Only facts that held at the end of this day, or at this time."
+            "--as-of", metavar="DATE", help="Only facts true at the end of this day, or at this time."
         ),
     ] = None,
-    current: Annotated[bool, typer.Option("--current", help="Only facts that still hold.")] = False,
+    current: Annotated[bool, typer.Option("--current", help="Only facts that are still true.")] = False,
     limit: Many = 20,
     backend: Backend = None,
     as_json: AsJson = False,
@@ -165,7 +168,7 @@ async def entities(
     backend: Backend = None,
     as_json: AsJson = False,
 ) -> None:
-    """List entities, those with most facts first."""
+    """List entities, those with the most facts first."""
     async with _open(target, backend) as graph:
         found = await graph.memory.entities(named=name, limit=limit)
         hint = await graph.hint(found)
@@ -202,7 +205,7 @@ async def timeline(
     backend: Backend = None,
     as_json: AsJson = False,
 ) -> None:
-    """List all facts about one entity in order of time."""
+    """List all facts about one entity in chronological order."""
     async with _open(target, backend) as graph:
         found = await graph.memory.timeline(entity, limit=limit)
         hint = await graph.hint(found)
@@ -235,7 +238,7 @@ def forget(
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete an episode and what only it supports. Asks first, unless --yes or --json."""
+    """Delete an episode and everything that only it supports. Asks first, unless --yes or --json."""
     target = Target(workspace=workspace, state_dir=state_dir)
     if not (yes or as_json):
         # Nothing is open while the answer is waited for, so that nothing is held up by it.
@@ -244,7 +247,7 @@ def forget(
         except typer.Exit as done:
             if done.exit_code:
                 raise
-        typer.confirm("Forget it for good?", abort=True, err=True)
+        typer.confirm("Forget it permanently?", abort=True, err=True)
     run(_forget(target, backend, episode, as_json=as_json), as_json=as_json)
 
 
@@ -267,7 +270,7 @@ async def _preview(target: Target, backend: str | None, given: str) -> None:
         raise BackendRejected(graph.backend_id, "forget an episode", status="no such episode", body=hint)
     if not found:
         warn(f"{one_line(named)} is not among the latest {LOOKED_AT} episodes, or waits to be stored")
-    warn("what only this episode supports goes with it: facts, and entities that no fact is left about")
+    warn("everything only this episode supports goes too: facts, and entities without any other fact")
 
 
 async def _forget(target: Target, backend: str | None, episode: str, *, as_json: bool) -> None:
@@ -286,7 +289,8 @@ async def adopt(
     everything: Annotated[
         bool,
         typer.Option(
-            "--all", help="Also adopt what no note of this workspace mentions; use it if all of it is yours."
+            "--all",
+            help="Also adopt what no note in this workspace mentions; use this if all of it is yours.",
         ),
     ] = False,
     backend: Backend = None,
@@ -294,16 +298,16 @@ async def adopt(
 ) -> None:
     """Adopt what was ingested before workspaces were separate, if these notes mention it.
 
-    The text is read again, which costs model calls if a language model extracts the facts.
+    The text is read again, which costs model calls if a language model extracts facts.
     """
     async with _open(target, backend) as graph:
         if not isinstance(graph.memory, SupportsAdoption):
-            raise ConfigError("backend", f"{graph.backend_id} keeps nothing that could be taken over")
+            raise ConfigError("backend", f"{graph.backend_id} has nothing to adopt")
         adopted = await graph.memory.adopt(everything=everything)
     if as_json:
         print_json(document(episodes=adopted.episodes, left=adopted.left))
     else:
-        print_line(f"Took over {counted(adopted.episodes, 'episode')}; {adopted.left} are left.")
+        print_line(f"Adopted {counted(adopted.episodes, 'episode')}; {adopted.left} left.")
 
 
 # --- pictures -----------------------------------------------------------------------------------------------
@@ -316,14 +320,14 @@ async def export(
         str | None,
         typer.Argument(
             metavar="ENTITY",
-            help="The entity in the centre; default: the newest facts overall.",
+            help="The entity at the centre; default: the newest facts overall.",
             show_default=False,
         ),
     ] = None,
     *,
     format_: Annotated[
         PictureFormat | None,
-        typer.Option("--format", help="The format; default: by the suffix of --output."),
+        typer.Option("--format", help="The format; default: from the file ending of --output."),
     ] = None,
     depth: Annotated[
         int, typer.Option("--depth", metavar="N", min=1, max=5, help="How many steps from the entity.")
@@ -339,7 +343,7 @@ async def export(
     """Export part of the graph as JSON, a Mermaid diagram, or an HTML page."""
     wanted = format_ or _format_of(output)
     if as_json and output is None and wanted != "json":
-        problem = f"--format {wanted} needs --output beside --json"
+        problem = f"--format {wanted} needs --output with --json"
         raise typer.BadParameter(problem, param_hint="--format")
     async with _open(target, backend) as graph:
         found = await graph.memory.neighbourhood(entity, depth=depth, limit=limit)
@@ -370,7 +374,9 @@ def _format_of(output: Path | None) -> PictureFormat:
         return "json"
     if found := FORMATS.get(output.suffix.lower()):
         return found
-    problem = f"{output.name!r} ends with none of {', '.join(FORMATS)}; name another file, or give --format"
+    problem = (
+        f"{output.name!r} does not end in one of {', '.join(FORMATS)}; choose another file, or give --format"
+    )
     raise typer.BadParameter(problem, param_hint="--output")
 
 

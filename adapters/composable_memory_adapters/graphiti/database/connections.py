@@ -55,14 +55,16 @@ def translated(error: RedisError, call: Call) -> BackendError:
     message = str(error)
     match error:
         case AuthenticationError() | AuthorizationError() | AuthenticationWrongNumberOfArgsError():
-            what = f"{call.server} refuses user or password"
+            what = f"{call.server} rejects the user or password"
             return _unavailable(call, what, "check graphiti.username and graphiti.password")
         case NoPermissionError():
             return _unavailable(
-                call, f"{call.server}: {message}", "give the user the right, or use another one"
+                call, f"{call.server}: {message}", "grant the user that right, or use another user"
             )
         case OutOfMemoryError():
-            return _unavailable(call, f"{call.server} is out of memory", "give it more, or remove groups")
+            return _unavailable(
+                call, f"{call.server} is out of memory", "give it more memory, or remove groups"
+            )
         case InvalidResponse():
             return BackendGarbled(BACKEND_ID, call.operation, excerpt=message, expected="an answer")
         case ResponseError() | ClusterError() | BusyLoadingError():
@@ -76,14 +78,14 @@ def _of_response(message: str, call: Call, *, is_passing: bool) -> BackendError:
         return BackendTimeout(BACKEND_ID, call.operation, limit_s=call.limit_s, elapsed_s=call.limit_s)
     if re.search("MISCONF|No space left", message):
         return _unavailable(
-            call, f"the disk of {call.server} is full or broken: {message}", "make room there"
+            call, f"the disk of {call.server} is full or broken: {message}", "free some space there"
         )
     if re.search("unknown command .?GRAPH", message, re.IGNORECASE):
         return _unavailable(call, f"{call.server} is a Redis without FalkorDB", "load its module")
     if is_passing:
         return _unavailable(call, f"{call.server}: {message}", "try again later")
     if "dimension" in message.lower():
-        message = f"{message}; the vectors are another model's: `cmem index --force` makes them anew"
+        message = f"{message}; the vectors are from another model: `cmem index --force` recreates them"
     return BackendRejected(BACKEND_ID, call.operation, status="an error of the query", body=message)
 
 

@@ -169,8 +169,8 @@ class FalkorDatabase:
                 is_begun = await self._begin_rewriting()
             await self._wait_for_rewriting()
             if "aof_last_bgrewrite_status:err" in await self._persistence():
-                problem = "the journal of the graph server could not be written anew"
-                fix = "see that there is room on the disk, then try again"
+                problem = "the journal of the graph server could not be rewritten"
+                fix = "free some disk space, then try again"
                 raise BackendUnavailable(BACKEND_ID, problem, fix=fix, operation="forget")
 
     async def _begin_rewriting(self) -> bool:
@@ -330,7 +330,7 @@ class FalkorDatabase:
         if reason is not None:
             return kind(BACKEND_ID, reason.what, fix=reason.fix, operation=operation)
         what = f"no connection to {self._server.name}: {str(lost).rstrip('.')}"
-        fix = "whether it was done is not known; try again" if lost.was_sent else "see whether it runs"
+        fix = "it may or may not have been done; try again" if lost.was_sent else "check that it is running"
         return kind(BACKEND_ID, what, fix=fix, operation=operation)
 
 

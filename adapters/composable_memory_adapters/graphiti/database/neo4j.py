@@ -189,15 +189,15 @@ class Neo4jDatabase:
         match error:
             case AuthError() | TokenExpired() | AuthConfigurationError():
                 fix = "check graphiti.username and graphiti.password"
-                return self._unavailable(f"{self._server} refuses user or password", fix, operation)
+                return self._unavailable(f"{self._server} rejects the user or password", fix, operation)
             case Forbidden():
-                return self._unavailable(f"{self._server}: {error}", "give the user the right", operation)
+                return self._unavailable(f"{self._server}: {error}", "grant the user that right", operation)
             case IncompleteCommit():
-                fix = "whether it was done is not known; try again"
+                fix = "it may or may not have been done; try again"
                 return self._unavailable(f"{self._server} was lost: {error}", fix, operation)
             case ServiceUnavailable() | SessionExpired() | ConnectionPoolError():
                 return self._unavailable(
-                    f"no connection to {self._server}: {error}", "see whether it runs", operation
+                    f"no connection to {self._server}: {error}", "check that it is running", operation
                 )
             case ConfigurationError():
                 return self._unavailable(f"{self._server}: {error}", "check graphiti.url", operation)

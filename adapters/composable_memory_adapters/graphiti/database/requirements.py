@@ -111,14 +111,14 @@ SIGNS = (
     ),
     (
         r"Can't handle RDB format version",
-        "the graphs in {folder} were written by a newer server than this one",
+        "the graphs in {folder} were written by a newer server",
         "use the Python environment that wrote them, or move the folder away and ingest again",
     ),
     (
         r"reading the append only file ([\w.-]+)",
         "{folder}/appendonlydir/{found} is damaged",
         (
-            "restore {folder} from a copy, or cut off the damage with `redis-check-aof --fix`, "
+            "restore {folder} from a copy, or cut off the damaged part with `redis-check-aof --fix`, "
             "or move the folder away and ingest again"
         ),
     ),

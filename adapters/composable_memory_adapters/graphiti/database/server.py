@@ -69,8 +69,8 @@ class PrivateServer:
             except OSError as error:
                 self._stop()
                 what = f"{self._data_dir} cannot be used ({error})"
-                other = "name a folder that can, in graphiti.private.dir"
-                fix = "make room there" if error.errno == ENOSPC else other
+                other = "set graphiti.private.dir to a folder that can be used"
+                fix = "free some space there" if error.errno == ENOSPC else other
                 raise self._unavailable(what, fix) from error
 
     def reason(self) -> Reason | None:
@@ -176,7 +176,7 @@ class PrivateServer:
         if self._process is None and not _is_listening(self._data_dir):
             raise self._unavailable(
                 f"{self._data_dir} is in use by a server that cannot be reached from here",
-                f"end the processes that hold it, or let all of them {requirements.SHARE_INSTEAD}",
+                f"end the processes that hold it, or have all of them {requirements.SHARE_INSTEAD}",
             )
         operation = f"{START} within graphiti.private.startTimeoutMs"
         raise BackendTimeout(BACKEND_ID, operation, limit_s=limit_s, elapsed_s=elapsed_s)

@@ -130,7 +130,7 @@ class GraphBackup:
                 `replace` is false.
         """
         if self._copies is None:
-            raise _refused("a graph that is not private", "restore what it held by means of its own server")
+            raise _refused("a graph that is not private", "restore it with its own server's tools")
         naming, rows = await asyncio.to_thread(_read, folder)
         groups = self._new_groups(naming, rows)
         own, others = await self._groups()
@@ -138,7 +138,7 @@ class GraphBackup:
             raise _refused("facts of others", f"other workspaces use {', '.join(taken)} too; name another")
         if not replace and await self._holds(self._copies, own):
             raise _refused(
-                "facts already", "this memory holds facts; nothing was changed, --force replaces them"
+                "facts already", "this memory already holds facts; nothing was changed; --force replaces them"
             )
         after = self._prefix if self._settings.group else ""
         renaming = Renaming(groups, before=naming.prefix, after=after)
@@ -281,9 +281,9 @@ def _read(folder: Path) -> tuple[_Format, list[EntryRow]]:
             pass
     except OSError as error:
         problem = f"{Path(error.filename or folder).name}: {error.strerror}"
-        raise _refused("no backup of a graph", problem) from error
+        raise _refused("not a backup of a graph", problem) from error
     except ValueError as error:
-        raise _refused("no backup of a graph that this version knows", str(error)) from error
+        raise _refused("not a backup of a graph that this version can read", str(error)) from error
     return naming, rows
 
 

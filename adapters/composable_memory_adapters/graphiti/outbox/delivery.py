@@ -268,8 +268,8 @@ class _NotShown(ComposableMemoryError):
     def __init__(self) -> None:
         minutes = CONFIRM_WITHIN.total_seconds() / 60
         super().__init__(
-            f"the service took episodes and did not show them within {minutes:g} minutes, nor any other; its "
-            "worker has probably ended: restart it; they are sent again"
+            f"the service took episodes and did not show them within {minutes:g} minutes, nor any others; "
+            f"its worker has probably stopped: restart it, and they are sent again"
         )
 
 

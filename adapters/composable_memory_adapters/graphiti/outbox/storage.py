@@ -105,7 +105,7 @@ T = TypeVar("T")
 
 FILE_NAME = "episodes.sqlite"
 
-INGEST_AGAIN = "ingest again, so that none is missing (what the graph holds stays)"
+INGEST_AGAIN = "ingest again so that nothing is missing (what is in the graph is kept)"
 
 ID_PREFIXES = [f"{part:02x}" for part in range(256)]
 """Reading ends at a damaged page. So ids are read by their first two digits, each range from both ends."""
@@ -192,8 +192,8 @@ class OutboxFile:
         except (IndexProblem, OSError) as cause:
             raise self._unusable(damage, "be opened") from cause
         return (
-            f"the outbox of the graph was damaged; {saved} episodes of it were saved, and it was set aside "
-            f"as {aside}; {INGEST_AGAIN}"
+            f"the outbox of the graph was damaged; {saved} episodes were saved, and the damaged file was "
+            f"set aside as {aside}; {INGEST_AGAIN}"
         )
 
     def _unusable(self, cause: IndexProblem, doing: str) -> BackendUnavailable:
@@ -231,7 +231,7 @@ def _advice(cause: IndexProblem) -> str:
     if isinstance(cause, IndexTooNew):
         return "upgrade composable-memory"
     if isinstance(cause, IndexDamaged):
-        return "move the file away and ingest again; what the graph holds stays"
+        return "move the file away and ingest again; what is in the graph is kept"
     return "free some space, check the permissions of the file and its folder, or end what else uses it"
 
 

@@ -107,7 +107,7 @@ async def _survey(request: _Request) -> Candidates:
     if vector is None:
         return found
     if stored is not None and stored != space:
-        return replace(found, mismatch=f"its vectors were made by {stored}, the question's by {space}")
+        return replace(found, mismatch=f"its vectors are from {stored}, the question's from {space}")
     is_usable = index is not None and index.is_ready and index.dimensions == len(vector)
     return replace(found, engine="hnsw" if is_usable and wants_index(request.settings, facts) else "exact")
 

@@ -52,7 +52,7 @@ MAX_EPISODES = 16
 
 DECIMALS = 6
 
-REBUILD = "`cmem index --force` makes its vectors anew"
+REBUILD = "`cmem index --force` recreates its vectors"
 
 
 async def search(
@@ -208,7 +208,7 @@ def _degraded(found: Mapping[str, Candidates]) -> list[Degradation]:
         Degradation(
             backend_id=BACKEND_ID,
             code="keyword-only",
-            reason=f"facts of {group_id} were found by words alone: {one.mismatch}; {REBUILD}",
+            reason=f"facts in {group_id} were searched by words only: {one.mismatch}; {REBUILD}",
         )
         for group_id, one in found.items()
         if one.mismatch

@@ -64,10 +64,10 @@ NO_ROUTE = "Not Found"
 """What the service says of an address it does not know, in contrast to a fact that is not there."""
 _FIXES = {
     FailureKind.UNREACHABLE: "start it, or correct memory.graphiti.base_url",
-    FailureKind.BROKEN: "try again, and look at its log",
+    FailureKind.BROKEN: "try again, and check its log",
     FailureKind.REDIRECTED: "redirects are not followed; correct memory.graphiti.base_url",
     FailureKind.KEY: "check memory.graphiti.api_key",
-    FailureKind.NOT_FOUND: "no Graphiti service seems to be there; correct memory.graphiti.base_url",
+    FailureKind.NOT_FOUND: "there seems to be no Graphiti service there; correct memory.graphiti.base_url",
     FailureKind.CLOSED: "open a new client",
 }
 
@@ -371,7 +371,7 @@ class GraphitiClient:
                 status = failure.problem.removeprefix("answered ")
                 return BackendRejected(BACKEND_ID, operation, status=status, body=detail)
         problem = f"the graph service at {self.address} {failure.problem}" + (f": {detail}" if detail else "")
-        fix = _FIXES.get(failure.kind, "try again later, and look at its log")
+        fix = _FIXES.get(failure.kind, "try again later, and check its log")
         return BackendUnavailable(BACKEND_ID, problem, fix=fix, operation=operation)
 
     def _censored(self, reply: str) -> str:

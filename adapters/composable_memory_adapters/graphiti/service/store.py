@@ -213,13 +213,13 @@ class ServiceStore:
         self, groups: Sequence[str], *, named: str | None, limit: int
     ) -> Sequence[GraphEntity]:
         """Refuse: the service tells the ids of entities alone."""
-        _refuse("list entities, which a Graphiti service does not tell")
+        _refuse("list entities, which a Graphiti service does not provide")
 
     async def neighbourhood(
         self, groups: Sequence[str], entity: str | None, *, depth: int, limit: int
     ) -> Neighbourhood:
         """Refuse: the service tells the ids of entities alone."""
-        _refuse("show a neighbourhood, since a Graphiti service does not tell its entities")
+        _refuse("show a neighbourhood, since a Graphiti service does not list its entities")
 
     async def retire(self, group_id: str, episode_ids: Sequence[str], *, at: datetime) -> int:
         """End nothing: the service sets no times, its model ends what a later episode contradicts."""
@@ -235,7 +235,7 @@ class ServiceStore:
 
     async def scrub(self) -> str:
         """Return that what the service keeps of what was removed is for its owner to delete."""
-        return "the logs, journals and backups of the Graphiti service are its owner's"
+        return "the logs, journals and backups of the Graphiti service belong to its owner"
 
     async def counts(self, groups: Sequence[str]) -> Counts:
         """Return nothing known: the service does not count."""

@@ -5,13 +5,13 @@ from composable_memory.cli.command_group import CommandSpec
 __all__ = ["migrate", "postgres"]
 
 postgres = CommandSpec(
-    summary="Make the tables of a team's memory on a PostgreSQL server, and look at them.",
+    summary="Create, maintain and inspect a team's memory on a PostgreSQL server.",
     app="composable_memory_adapters.postgres.cli.app:postgres",
     extra="postgres",
 )
 
 migrate = CommandSpec(
-    summary="Move a memory from its own file to a PostgreSQL server, and back; nothing is embedded again.",
+    summary="Move a memory from its index file to a PostgreSQL server, or back, without embedding it again.",
     app="composable_memory_adapters.postgres.cli.migrating:migrate",
     extra="postgres",
 )

@@ -37,7 +37,7 @@ UrlEnv = Annotated[
     typer.Option(
         "--url-env",
         metavar="NAME",
-        help="The variable with the URL of the tables' owner; default: as in the settings.",
+        help="The environment variable with the URL for the tables' owner; default: as in the settings.",
     ),
 ]
 
@@ -48,13 +48,15 @@ async def init(
     *,
     grant_to: Annotated[
         str | None,
-        typer.Option("--grant-to", metavar="ROLE", help="Let this role read and write the tables."),
+        typer.Option(
+            "--grant-to", metavar="ROLE", help="Grant this role read and write access to the tables."
+        ),
     ] = None,
     url_env: UrlEnv = None,
     backend: Which = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make the extension and the tables; where they are there, bring them up to date."""
+    """Create the extension and the tables, or bring them up to date."""
     async with opened_server(target, backend, url_env) as server:
         found = await server.migrate()
         if grant_to:
@@ -79,13 +81,13 @@ async def migrate(
 async def distribute(
     target: Target, *, url_env: UrlEnv = None, backend: Which = None, as_json: AsJson = False
 ) -> None:
-    """Spread the tables over the servers of a Citus cluster; again after an upgrade."""
+    """Distribute the tables over a Citus cluster; repeat after an upgrade."""
     async with opened_server(target, backend, url_env) as server:
         spread = await server.distribute()
     if as_json:
         print_json(document(address=str(server.address), schema=server.schema, spread=spread))
     else:
-        print_line(f"{counted(spread, 'table')} of {server.schema} newly spread from {server.address}.")
+        print_line(f"{counted(spread, 'table')} of {server.schema} newly distributed from {server.address}.")
 
 
 @command(postgres, "index", epilog="Example: cmem postgres index --url-env ADMIN_URL")
@@ -93,13 +95,14 @@ async def index(
     target: Target,
     *,
     above: Annotated[
-        int, typer.Option("--above", min=1, help="Vectors of a workspace that are compared one by one.")
+        int,
+        typer.Option("--above", min=1, help="The number of vectors up to which a workspace needs no index."),
     ] = vector_index.INDEXED_ABOVE,
     url_env: UrlEnv = None,
     backend: Which = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make an index of the vectors of each large workspace, and drop those of workspaces that are small."""
+    """Create a vector index for each large workspace, and drop those of small ones."""
     async with opened_server(target, backend, url_env) as server:
         indexed = await vector_index.keep_up(server, above=above)
     if as_json:
@@ -117,7 +120,7 @@ async def index(
 async def status(
     target: Target, *, url_env: UrlEnv = None, backend: Which = None, as_json: AsJson = False
 ) -> None:
-    """Show whether the server answers, its version and that of the tables, and who sees what."""
+    """Show whether the server answers, its version and the tables' version, and who can see what."""
     async with opened_server(target, backend, url_env) as server:
         facts = await server.facts()
         version = await server.version()
@@ -129,14 +132,16 @@ async def status(
     else:
         vectors = facts["pgvector"] or "missing"
         print_line(f"{server.address} answers: PostgreSQL {facts['server']}, pgvector {vectors}.")
-        print_line(f"The tables in {server.schema} are of version {version}, known is {schema.VERSION}.")
+        print_line(
+            f"The tables in {server.schema} are version {version}; this program knows {schema.VERSION}."
+        )
         if found:
             by = f"an index, made of {found['indexed_vectors']}" if found["vector_index"] else "comparing all"
             print_line(f"The workspace {found['name']!r} has {found['passages']} passages; vectors by {by}.")
             if found["has_outgrown_index"]:
-                warn("hint: it has grown since; let the tables' owner run `cmem postgres index`")
+                warn("hint: it has grown since; ask the tables' owner to run `cmem postgres index`")
     if facts["bypasses"]:
-        warn("this role passes by row-level security; let the memory connect as one that does not")
+        warn("this role bypasses row-level security; connect the memory as a role that does not")
 
 
 @command(postgres, "backup", epilog="Example: cmem postgres backup ~/team.dump --url-env ADMIN_URL")
@@ -148,7 +153,7 @@ async def backup(
     backend: Which = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy the tables with all workspaces to a file, by `pg_dump`, as a role that sees all rows."""
+    """Copy the tables, with all workspaces, to a file by `pg_dump`; needs a role that sees all rows."""
     backend_id, _ = await asyncio.to_thread(settings_of, target, backend)
     path = target.path(file)
     async with opened_server(target, backend, url_env) as server:
@@ -161,7 +166,7 @@ async def backup(
 
 @command(postgres, "owners", epilog="Example: cmem postgres owners --json")
 async def owners(target: Target, *, backend: Which = None, as_json: AsJson = False) -> None:
-    """List the folders that have brought notes to the workspace."""
+    """List the folders that have contributed notes to the workspace."""
     async with opened_server(target, backend, None) as server:
         workspace, tenant = await tenant_of(target, server)
         found = await server.read("list owners", partial(writing.owners, tenant=tenant), tenant=tenant)
@@ -170,7 +175,7 @@ async def owners(target: Target, *, backend: Which = None, as_json: AsJson = Fal
         return
     for one in found:
         print_line(
-            f"{one.name}: {counted(one.notes, 'note')}, {one.alone} of them nobody else has; the latest is of"
+            f"{one.name}: {counted(one.notes, 'note')}, {one.alone} of them only from here; latest from"
             f" {one.latest.astimezone():%Y-%m-%d}"
         )
     if not found:
@@ -180,13 +185,15 @@ async def owners(target: Target, *, backend: Which = None, as_json: AsJson = Fal
 @command(postgres, "leave", epilog="Example: cmem postgres leave oldlaptop:1f2e3d4c --yes")
 async def leave(
     target: Target,
-    owner: Annotated[str, typer.Argument(metavar="OWNER", help="As `cmem postgres owners` names it.")],
+    owner: Annotated[
+        str, typer.Argument(metavar="OWNER", help="The owner, as listed by `cmem postgres owners`.")
+    ],
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it is only shown.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only show what would go.")] = False,
     backend: Which = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove from the server what a folder has brought that syncs no more; its own files stay."""
+    """Remove from the server what a folder contributed that no longer syncs; its own files stay."""
     async with opened_server(target, backend, None) as server:
         workspace, tenant = await tenant_of(target, server)
         found = await server.read("list owners", partial(writing.owners, tenant=tenant), tenant=tenant)
@@ -235,7 +242,7 @@ async def tenant_of(target: Target, server: Server) -> tuple[str, int]:
         workspace = await asyncio.to_thread(own_workspace, target)
     tenant = await server.tenant("find the workspace", workspace)
     if tenant is None:
-        raise ConfigError("workspace", f"there is none of the name {workspace!r} on the server")
+        raise ConfigError("workspace", f"the server has no workspace named {workspace!r}")
     return workspace, tenant
 
 

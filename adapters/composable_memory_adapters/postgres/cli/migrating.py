@@ -47,7 +47,7 @@ migrate = typer.Typer(help=command_spec.summary, no_args_is_help=True)
 
 @command(migrate, "postgres", epilog="Example: cmem migrate postgres --backend team")
 async def to_postgres(target: Target, *, backend: Which = None, as_json: AsJson = False) -> ExitCode:
-    """Bring the notes of the folder to the server, and the vectors that the builtin index has of them."""
+    """Copy the folder's notes to the server, with their vectors from the built-in index."""
     backend_id, _ = await asyncio.to_thread(settings_of, target, backend)
     async with _opened(target) as (memory, index), opened_server(target, backend, None) as server:
         manager = memory.manager.backends_with(Capability.SYNC).get(backend_id)
@@ -74,13 +74,13 @@ async def to_postgres(target: Target, *, backend: Which = None, as_json: AsJson 
     for problem in (*report.problems, *learnt.left_out):
         warn(f"problem: {problem}")
     if pending:
-        warn(f"hint: {counted(pending, 'passage')} had no vector here; `cmem index` embeds them")
+        warn(f"hint: {counted(pending, 'passage')} had no vectors here; `cmem index` embeds them")
     return ExitCode.DEGRADED if report.problems or learnt.left_out else ExitCode.FINE
 
 
 @command(migrate, "builtin", epilog="Example: cmem migrate builtin --workspace ~/notes")
 async def to_builtin(target: Target, *, backend: Which = None, as_json: AsJson = False) -> ExitCode:
-    """Write the server's notes that are not in the folder, and keep their vectors for the builtin index."""
+    """Write notes that only the server has to the folder, and keep their vectors for the built-in index."""
     async with _opened(target) as (memory, index), opened_server(target, backend, None) as server:
         workspace, tenant = await tenant_of(target, server)
         backend_id, settings = await asyncio.to_thread(settings_of, target, backend)
@@ -104,7 +104,7 @@ async def to_builtin(target: Target, *, backend: Which = None, as_json: AsJson =
             f"From {workspace!r}: {counted(len(moved.written), 'note')} written, {moved.same} here already;"
             f" {counted(vectors, 'vector')} kept."
         )
-        print_line("`cmem index` brings them into the builtin index, with these vectors.")
+        print_line("`cmem index` adds them to the built-in index, with these vectors.")
         _print_learnt(learnt)
     for problem in learnt.left_out:
         warn(f"problem: {problem}")
@@ -134,7 +134,7 @@ async def _learnt(memory: Memory, backend_id: str, *, to_server: bool) -> Import
 def _print_learnt(learnt: Imported) -> None:
     if learnt.added:
         rows = ", ".join(f"{count} of {table.replace('_', ' ')}" for table, count in learnt.added.items())
-        print_line(f"Of what was learnt: {rows}.")
+        print_line(f"Learnt data: {rows}.")
 
 
 @asynccontextmanager

@@ -238,5 +238,5 @@ async def scrub(index_file: Path) -> None:
         async with SqliteFile.open(index_file, readers=1) as file:
             await file.scrub()
     except IndexProblem as error:
-        fix = "end what else uses it, then try again"
+        fix = "stop whatever else uses it, then try again"
         raise BackendUnavailable(BACKEND_ID, str(error), fix=fix, operation="forget") from error

@@ -145,7 +145,7 @@ class MaintenanceScheduler:
         """Keep an unexpected error for the status."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._defect = f"scheduled updates have ended: {error!r}"
+            self._defect = f"scheduled updates have stopped: {error!r}"
 
     def _forget_nudge(self, _task: asyncio.Task[None]) -> None:
         self._nudged = None
@@ -236,10 +236,11 @@ class MaintenanceScheduler:
     def _what_embedding_needs(self) -> str | None:
         """Return why embedding cannot work; QMD itself would retry a missing model for twelve minutes."""
         if self._home.environ.get("CI"):
-            return "QMD makes no vectors where the variable CI is set; unset it"
+            return "QMD creates no vectors while the variable CI is set; unset it"
         if missing_models(self._home, self._settings, needed=("embed",)):
             return (
-                "QMD's embedding model is not on this machine, so it makes no vectors; `qmd pull` fetches it"
+                "QMD's embedding model is not on this machine, so it creates no vectors; `qmd pull` "
+                "downloads it"
             )
         return None
 
@@ -264,7 +265,7 @@ def _report(
     if outcome.set_aside is not None:
         problems = (
             *problems,
-            f"QMD's database was damaged: it is now {outcome.set_aside}, and there is a new one",
+            f"QMD's database was damaged: it was moved to {outcome.set_aside}, and a new one created",
         )
     return SyncReport(
         reason=reason,

@@ -240,7 +240,9 @@ class _Export:
         target, is_new = journal.place(one.key, one.stem)
         if before is not None and target.name != before.name:
             changed = self._folder / before.name
-            self.report.problems += (f"{changed}: somebody has changed it; it stays, and another is written",)
+            self.report.problems += (
+                f"{changed}: somebody has changed it; it is kept, and another is written",
+            )
         entry = ExportEntry(
             name=target.name,
             transcript=one.key,
@@ -265,7 +267,7 @@ class _Export:
             self.report.removed += 1
         elif os.path.lexists(target):
             self.report.problems += (
-                f"{target}: somebody has changed it, so it stays though its session is gone",
+                f"{target}: somebody has changed it, so it is kept although its session is gone",
             )
         journal.forget(key)
 

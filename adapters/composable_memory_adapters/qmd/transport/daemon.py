@@ -144,7 +144,7 @@ class Daemon:
     async def ask(self, request: SearchRequest, *, timeout_s: float) -> Sequence[Hit]:
         """Return the documents that match, best first; see `Transport`. Without a server it fails at once."""
         if self._record is None or self._client is None:
-            fix = "a process for the question answers as well"
+            fix = "meanwhile each query starts a process of its own"
             raise BackendUnavailable(BACKEND_ID, "QMD's server is not running", fix=fix, operation="search")
         try:
             return await self._client.ask(request, timeout_s=timeout_s)
@@ -235,7 +235,7 @@ class Daemon:
             )
         except OSError as error:
             what = f"{self._file} cannot be written ({error.strerror})"
-            raise BackendUnavailable(BACKEND_ID, what, fix="make room for it", operation=START) from error
+            raise BackendUnavailable(BACKEND_ID, what, fix="free some space", operation=START) from error
 
     async def _lost(self, record: ServerRecord) -> str:
         """Wait until the server has ended, stopped answering or lost its index; return which."""
@@ -259,7 +259,7 @@ class Daemon:
         """Wait until the server of another process is gone; nobody notifies us, so this polls."""
         while await asyncio.to_thread(self._recorded) == record:  # noqa: ASYNC110 - see above
             await asyncio.sleep(POLL_S)
-        return "the process that had started QMD's server has ended it"
+        return "the process that started QMD's server has stopped it"
 
     async def _is_outdated(self, record: ServerRecord) -> bool:
         """Return whether another database has replaced the one that the server has opened."""
@@ -287,7 +287,7 @@ class Daemon:
 
 
 def _failed(what: str) -> BackendUnavailable:
-    return BackendUnavailable(BACKEND_ID, what, fix="it is tried again", operation=START)
+    return BackendUnavailable(BACKEND_ID, what, fix="it is retried", operation=START)
 
 
 def _identity(file: Path) -> str | None:

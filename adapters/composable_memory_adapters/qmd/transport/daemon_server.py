@@ -125,5 +125,5 @@ def _remove(socket: Path) -> None:
 
 
 def _failed(what: str) -> BackendUnavailable:
-    fix = "look at `cmem status`; until it runs, each search starts a process"
+    fix = "see `cmem status`; until it runs, each search starts a process"
     return BackendUnavailable(BACKEND_ID, what, fix=fix, operation=OPERATION)

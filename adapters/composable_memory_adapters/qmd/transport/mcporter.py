@@ -88,7 +88,7 @@ def lacking(settings: McporterSettings, environ: Mapping[str, str] = os.environ)
     except BackendUnavailable as error:
         return f"{error.missing}; {error.fix}"
     if shutil.which(words[0], path=environ.get("PATH")) is None:
-        return f"the command `{words[0]}` is not there; {INSTALL}"
+        return f"the command `{words[0]}` was not found; {INSTALL}"
     return None
 
 
@@ -254,7 +254,7 @@ def _write_if_changed(file: Path, text: str) -> None:
         replace_file(file, text.encode(), survives="kill")
     except OSError as error:
         what = f"its configuration {file} cannot be written ({error.strerror})"
-        raise _unavailable(what, "look at that folder") from error
+        raise _unavailable(what, "check that folder") from error
 
 
 def _call(server: str, request: SearchRequest, timeout_s: float) -> list[str]:
@@ -299,7 +299,7 @@ def _failure(reply: Reply, answer: object, server: str) -> BackendError:
     message = error_text(failed) or printed or "it printed nothing"
     if _NO_TOOL.search(message):
         what = f"the server {server!r} has no tool `{TOOL}` ({message})"
-        return _unavailable(what, "let `memory.qmd.mcporter.serverName` name a QMD of version 2.1 or newer")
+        return _unavailable(what, "set `memory.qmd.mcporter.server_name` to a QMD of version 2.1 or newer")
     error = refusal(reply.code or 1, "", message)
     is_known = not isinstance(error, BackendRejected) or error.status == UNKNOWN_COLLECTION
     if is_known or failed.get("isError"):

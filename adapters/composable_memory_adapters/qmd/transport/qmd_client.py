@@ -171,21 +171,23 @@ def effective_mode(settings: QmdSettings, home: Home, *, has_embedded: bool) -> 
     if mode == "search":
         return EffectiveMode(mode=mode)
     if home.environ.get("CI"):
-        return _keywords_only("keyword-only", "CI is set, and QMD refuses its models then; unset it")
+        return _keywords_only(
+            "keyword-only", "the variable CI is set, so QMD does not use its models; unset it"
+        )
     roles = ("embed",) if mode == "vsearch" else ("embed", "generate", "rerank")
     lacking = missing_models(home, settings, needed=roles)
     if "embed" in lacking:
-        reason = "QMD's embedding model is not on this machine; `qmd pull` fetches it"
+        reason = "QMD's embedding model is not on this machine; `qmd pull` downloads it"
         return _keywords_only("keyword-only", reason)
     if not has_embedded:
-        reason = "QMD has embedded nothing yet; `cmem index` does it, which may take long without a GPU"
+        reason = "QMD has embedded nothing yet; run `cmem index`, which may take long without a GPU"
         return _keywords_only("vectors-pending", reason)
     if mode == "vsearch" or not settings.rerank:
         return EffectiveMode(mode=mode)
     if lacking:
         reason = (
-            f"QMD's models to {' and '.join(lacking)} are not on this machine, so it searched by words "
-            "and likeness alone; `qmd pull` fetches them, `memory.qmd.rerank: false` does without"
+            f"QMD's models to {' and '.join(lacking)} are not on this machine, so it searched by words and "
+            f"similarity only; `qmd pull` downloads them, `memory.qmd.rerank: false` turns them off"
         )
         return EffectiveMode(mode=mode, shortcoming=degradation("engine-fallback", reason))
     return EffectiveMode(mode=mode, rerank=True)

@@ -21,7 +21,7 @@ SCHEME = "qmd://"
 MAX_ARRAYS = 64
 """More places in noisy output that could begin an answer are not looked at."""
 
-INSTALL = "`npm install -g @tobilu/qmd@latest` installs the present version"
+INSTALL = "`npm install -g @tobilu/qmd@latest` installs the current version"
 NEWER_NODE = "run it with Node 22 or newer; `pip install 'composable-memory[qmd]'` brings one"
 SEARCH = "search"
 
@@ -39,7 +39,7 @@ _KEYWORDS_ONLY = "or set `searchMode: search`, which needs no model"
 _MODEL_PROBLEMS = (
     (
         re.compile("LLM operations are disabled in CI"),
-        "it uses no models where the variable CI is set",
+        "it uses no models while the variable CI is set",
         f"unset CI {_KEYWORDS_ONLY}",
     ),
     (
@@ -61,7 +61,7 @@ _MODEL_PROBLEMS = (
 _INSTALLATION_PROBLEMS = (
     (
         re.compile(r"((?:Unknown command|Unknown --format value|[Uu]nknown option)[^\n]*)"),
-        "this version of it does not fit: {}",
+        "this version of it is incompatible: {}",
         INSTALL,
     ),
     (
@@ -71,7 +71,7 @@ _INSTALLATION_PROBLEMS = (
     ),
     (
         re.compile(r"NODE_MODULE_VERSION|ERR_DLOPEN_FAILED|invalid ELF header"),
-        "its native parts do not fit the Node that runs it",
+        "its native modules do not match the Node version that runs it",
         NEWER_NODE,
     ),
     (
@@ -80,7 +80,7 @@ _INSTALLATION_PROBLEMS = (
         "`cmem index --force` builds a new one",
     ),
     (re.compile(r"ENOSPC|SQLITE_FULL|database or disk is full"), "the disk is full", "make room"),
-    (re.compile("disk I/O error"), "its database cannot be read or written", "make room on the disk"),
+    (re.compile("disk I/O error"), "its database cannot be read or written", "free some disk space"),
 )
 _SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 
@@ -147,7 +147,7 @@ def refusal(code: int, stdout: str, stderr: str, *, operation: str = SEARCH) -> 
         body = f"{found[1].strip()}; `cmem index` brings QMD's collections up to date"
         return BackendRejected(BACKEND_ID, operation, status=UNKNOWN_COLLECTION, body=body)
     if _BUSY.search(output):
-        return _unavailable(operation, BUSY, "ask again in a moment")
+        return _unavailable(operation, BUSY, "try again in a moment")
     known = _known_problem(output, (*_MODEL_PROBLEMS, *_INSTALLATION_PROBLEMS), operation)
     return known or BackendRejected(
         BACKEND_ID, operation, status=f"exit code {code}", body=_error_line(output) or "it printed nothing"
@@ -156,9 +156,9 @@ def refusal(code: int, stdout: str, stderr: str, *, operation: str = SEARCH) -> 
 
 def _ended_by(signal: str, operation: str) -> BackendUnavailable:
     if signal == "SIGSEGV":
-        what = "it crashed without a word (SIGSEGV), as it does under a Node older than 22"
+        what = "it crashed (SIGSEGV), as it does under a Node older than 22"
         return _unavailable(operation, what, NEWER_NODE)
-    return _unavailable(operation, f"it was ended by {signal}", "ask again; see the memory of this machine")
+    return _unavailable(operation, f"it was ended by {signal}", "try again; check this machine's memory")
 
 
 def _known_problem(
