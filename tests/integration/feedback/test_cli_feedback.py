@@ -457,7 +457,7 @@ def test_a_table_that_the_settings_overtook_is_told(empty: Cmem) -> None:
 
     result = empty("weights", "show")
 
-    assert "v1 is set aside" in result.stderr
+    assert "v1 is not used" in result.stderr
     assert "sure 0.60" in " ".join(result.stdout.split())
 
 
