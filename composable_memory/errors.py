@@ -17,7 +17,7 @@
     │  └─ DimensionMismatch     vectors have another length than those in the index
     └─ IndexProblem             an index file cannot be used: which file
        ├─ IndexTooNew           it was written by a later version
-       ├─ IndexDamaged          it is not a valid database
+       └─ IndexDamaged          it is not a valid database
 
 A message says what failed, which thing, and what to do next. Classes build the text from facts.
 """

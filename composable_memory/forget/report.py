@@ -49,8 +49,7 @@ class Forgetting:
     """What a backend has to forget: lines that will be removed from notes, or have been.
 
     After a crash their text may no longer be known. Then they have none, and the sources have to be read
-    again:
-    forgotten text is hidden in what is read.
+    again: forgotten text is hidden in what is read.
     """
 
     lines: Sequence[ForgetLine]
@@ -76,8 +75,7 @@ class ForgetPlan:
     """What would be forgotten, line by line and store by store; nothing is removed yet.
 
     `token` confirms exactly this: it is bound to the text of the lines. It is empty if a choice has to be
-    made first:
-    `candidates` are then the lines to choose from, the best ones with tokens of their own.
+    made first: `candidates` are then the lines to choose from, the best ones with tokens of their own.
     """
 
     target: str

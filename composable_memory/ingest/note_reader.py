@@ -30,7 +30,7 @@ LINE = timedelta(microseconds=100)
 """A line counts as written this much later than the one above it; sentences differ by microseconds."""
 DAY, NO_TIME = timedelta(days=1), timedelta()
 LEAST_WORDS = 3
-"""The least words per turn in a talk where nobody speaks twice; with fewer it is rather `Port: 8080`."""
+"""Minimum words per turn in a talk where nobody speaks twice; fewer are rather a field, as `Port: 8080`."""
 
 _DATE = r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2}(?::\d{2})?))?"
 _DATED_HEADING = re.compile(rf"(?:\w+[:,]\s*)?{_DATE}")
@@ -48,7 +48,7 @@ _TURN = re.compile(
 )
 _ROLES = frozenset({"ai", "assistant", "bot", "human", "i", "me", "system", "user", "you"})
 LABELS = frozenset(tables(__package__, "labels.toml")["labels"].split())
-"""Words before a colon that name a field or mark a remark, and nobody who speaks."""
+"""Words before a colon that are the name of a field or mark a remark, not a speaker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,8 +175,7 @@ def _parts(source: WrittenSource) -> Iterator[_Part]:
     """Yield the parts of a note with their times.
 
     An undated part has the time of the note or, if other parts have dates, of the day before the first of
-    them:
-    how new it is is unknown, and it must not end what is dated.
+    them: how new it is is unknown, and it must not end what is dated.
     """
     lines = [line.rstrip("\r") for line in source.text.removeprefix("\ufeff").split("\n")]
     head, path, latest = front_matter(source.text), source.path or "", moved(in_zone(source.written_at), DAY)

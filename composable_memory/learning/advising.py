@@ -32,7 +32,7 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 WORST_QUERIES = 10
 MAX_ROLLBACKS = 1000
 """How many changes to look back for tables that were rolled back."""
-TAKEN_BACK = Objection(
+ROLLED_BACK = Objection(
     code="taken-back",
     text="the same weights were rolled back before; `cmem advise --apply` adopts them anyway",
 )
@@ -175,7 +175,7 @@ class Advising:
         limits = self._context.settings.limits
         objections = check(proposal, limits=limits, golden=golden, backends=backends)
         if any(same_proportions(proposal.table, one, backends=backends) for one in known.rolled_back):
-            objections = (*objections, TAKEN_BACK)
+            objections = (*objections, ROLLED_BACK)
         return Advice(proposal=proposal, objections=objections, cases=len(known.cases))
 
     def _gain(self, known: _Known, table: WeightTable) -> Interval | None:

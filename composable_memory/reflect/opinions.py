@@ -69,8 +69,7 @@ def opinions_of(lines: Iterable[KnownLine]) -> list[Opinion]:
     """Return the opinions in retained lines, oldest first, with the lines that moved them.
 
     A line is evidence if it is about one of the same entities in much the same words, or names a line by a
-    tag:
-    `#supports/m4k29x` or `#contradicts/m4k29x`.
+    tag: `#supports/m4k29x` or `#contradicts/m4k29x`.
     """
     ordered = sorted(lines, key=lambda one: (one.day, -(one.line.confidence or 0), one.line.text, one.source))
     said = [_ComparedLine(line) for line in ordered]

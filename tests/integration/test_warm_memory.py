@@ -31,7 +31,7 @@ def request_(workspace: Path, state_dir: Path, tmp_path: Path) -> Request:
     return Request(workspace=workspace, state_dir=state_dir, environ=environ, registry=discover_backends())
 
 
-async def lent(kept: WarmMemory, request: Request) -> Memory:
+async def borrow(kept: WarmMemory, request: Request) -> Memory:
     async with kept.borrow(request) as memory:
         await memory.query("harbour")
         return memory
@@ -54,9 +54,9 @@ async def ready(kept: WarmMemory, request: Request) -> None:
 async def test_it_is_lent_again_also_to_several_at_once(request_: Request) -> None:
     kept = WarmMemory()
     await ready(kept, request_)
-    first = await lent(kept, request_)
+    first = await borrow(kept, request_)
 
-    others = await asyncio.gather(*(lent(kept, request_) for _ in range(5)))
+    others = await asyncio.gather(*(borrow(kept, request_) for _ in range(5)))
 
     assert all(one is first for one in others)
     await kept.close()
@@ -66,11 +66,11 @@ async def test_it_is_lent_again_also_to_several_at_once(request_: Request) -> No
 async def test_what_was_read_of_the_environment_counts_and_nothing_else(request_: Request) -> None:
     kept = WarmMemory()
     await ready(kept, request_)
-    first = await lent(kept, request_)
+    first = await borrow(kept, request_)
 
-    same = await lent(kept, replace(request_, environ={**request_.environ, "PWD": "/elsewhere"}))
+    same = await borrow(kept, replace(request_, environ={**request_.environ, "PWD": "/elsewhere"}))
     clock = {**request_.environ, "COMPOSABLE_MEMORY_NOW": "2026-01-02"}
-    other = await lent(kept, replace(request_, environ=clock))
+    other = await borrow(kept, replace(request_, environ=clock))
 
     assert same is first
     assert other is not first
@@ -120,7 +120,7 @@ async def test_a_slow_opening_holds_up_nobody_who_asks_for_another_memory(
     await ready(before, request_)
     await before.close()
 
-    waiting = [asyncio.create_task(lent(kept, slow)) for _ in range(3)]
+    waiting = [asyncio.create_task(borrow(kept, slow)) for _ in range(3)]
     await begun.wait()
     async with kept.borrow(other) as memory:
         assert (await memory.query("harbour")).results
@@ -160,9 +160,9 @@ async def test_a_model_that_is_there_now_is_taken_by_the_next(request_: Request,
     kept = WarmMemory()
     await ready(kept, asked)
 
-    first, again = await lent(kept, asked), await lent(kept, asked)
+    first, again = await borrow(kept, asked), await borrow(kept, asked)
     (tmp_path / "model").touch()
-    now = await lent(kept, asked)
+    now = await borrow(kept, asked)
 
     assert again is first
     assert now is not first
@@ -196,7 +196,7 @@ async def test_one_that_reads_more_of_the_environment_later_is_not_lent_to_anoth
     kept = WarmMemory()
     await ready(kept, asked)
 
-    first, second = await lent(kept, asked), await lent(kept, asked)
+    first, second = await borrow(kept, asked), await borrow(kept, asked)
 
     assert first is not second
     assert await is_closed(first)
@@ -208,7 +208,7 @@ async def test_one_in_use_is_closed_by_the_last_who_has_it(request_: Request) ->
     await ready(kept, request_)
     async with kept.borrow(request_) as first:
         few = {**request_.environ, "COMPOSABLE_MEMORY__QUERY__MAX_RESULTS": "1"}
-        second = await lent(kept, replace(request_, environ=few))
+        second = await borrow(kept, replace(request_, environ=few))
         assert second is not first
         assert len((await first.query("harbour")).results) > 0
         await kept.close()
@@ -230,12 +230,12 @@ async def test_what_something_is_wrong_with_or_cannot_be_refreshed_is_opened_eac
     }
     asked = replace(request_, environ=qmd)
 
-    first, second = await lent(kept, asked), await lent(kept, asked)
+    first, second = await borrow(kept, asked), await borrow(kept, asked)
 
     assert first is not second
     assert await is_closed(first)
     assert await is_closed(second)
     with pytest.raises(ConfigError):
-        await lent(kept, replace(request_, workspace=request_.workspace / "nowhere"))
-    assert not await is_closed(await lent(kept, request_))
+        await borrow(kept, replace(request_, workspace=request_.workspace / "nowhere"))
+    assert not await is_closed(await borrow(kept, request_))
     await kept.close()
