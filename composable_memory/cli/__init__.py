@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 GC_THRESHOLD = 200_000
-"""So many more objects than at the last look for garbage are worth another; a search makes half of that."""
+"""Run the garbage collector after this many more objects; a search creates half as many."""
 
 LEAST_OPEN_FILES = 32
 """With fewer, parts of the program cannot even be imported when they are needed."""
@@ -24,18 +24,18 @@ FIX = "write it in this encoding, or set LC_ALL=C.UTF-8"
 
 
 def _is_text(argument: str) -> bool:
-    """Return whether an argument could be decoded; undecodable bytes become halves of surrogate pairs."""
+    """Return whether an argument could be decoded; undecodable bytes become lone surrogates."""
     return not any("\ud800" <= char <= "\udfff" for char in argument)
 
 
 def main() -> None:
     """Run the command line; exits with 0 fine, 1 failed, 2 bad usage, 3 degraded, 130 interrupted."""
-    # Python looks for garbage after every 700 new objects and again at the end: a quarter of a search's time,
-    # and a part of it while these are imported.
+    # By default Python collects garbage after every 700 new objects and at exit: a quarter of a search's
+    # time, part of it during these imports.
     gc.set_threshold(GC_THRESHOLD)
-    # Pydantic would read what all installed packages offer, to look for plug-ins of its own.
+    # Otherwise pydantic would scan all installed packages for its own plug-ins.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    # A thread of numpy for each core takes more time than it ever saves in products of this size.
+    # One numpy thread per core costs more time than it ever saves for products of this size.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from composable_memory.cli.commands import app
     from composable_memory.cli.output import error, prepare_streams
@@ -47,7 +47,7 @@ def main() -> None:
     for argument in sys.argv[1:]:
         if not _is_text(argument) and not os.path.lexists(
             argument.rpartition("=")[2]
-        ):  # a file may be called so
+        ):  # a file may have this name
             error(
                 f"the argument {argument!r} is not valid text in the encoding "
                 f"{sys.getfilesystemencoding()}; {FIX}"
@@ -61,11 +61,11 @@ def main() -> None:
         error(f"unexpected {type(problem).__name__}: {problem} (PYTHONDEVMODE=1 shows where)")
         sys.exit(1)
     finally:
-        gc.freeze()  # what is left ends with the process
+        gc.freeze()  # the process is about to end anyway
 
 
 def _open_files_limit() -> int:
-    """Return how many files this process may have open; where the system does not tell, enough."""
+    """Return how many files this process may have open; if the system does not say, enough."""
     with suppress(ImportError):
         import resource
 

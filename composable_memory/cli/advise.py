@@ -1,4 +1,4 @@
-"""`cmem advise`: proposes weights, says what they would bring, and adopts them where that is allowed."""
+"""`cmem advise`: proposes weights, says what they would gain, and adopts them if that is allowed."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated
@@ -28,7 +28,7 @@ from composable_memory_feedback.advice.proposal import Proposal
 from composable_memory_feedback.weights import IntentKind
 
 REFUSED = "refused"
-"""How the note begins that says what is wrong with the reply of a model."""
+"""How a note begins that says what is wrong with a model's reply."""
 
 app = typer.Typer()
 
@@ -73,7 +73,7 @@ async def advise(
 
 
 def _refusal(advice: Advice) -> str | None:
-    """Return why a change was refused; that the current weights proved to be the best is no refusal."""
+    """Return why a change was refused; that the current weights proved best is not a refusal."""
     is_proven = advice.proposal.gain is not None
     grave = [one.text for one in advice.objections if one.code != "no-change" or not is_proven]
     grave += [note for note in advice.proposal.notes if note.startswith(REFUSED)]
@@ -81,7 +81,7 @@ def _refusal(advice: Advice) -> str | None:
 
 
 def _weights(proposal: Proposal) -> Iterator[tuple[IntentKind | None, str, float, float, str]]:
-    """Yield every weight now and as it is proposed, by kind and backend, and what the advisor said of it."""
+    """Yield every weight as it is and as proposed, by kind and backend, with the advisor's reason."""
     current, table = proposal.current, proposal.table
     backends = [*dict.fromkeys([*current.weights, *table.weights])]
     for kind, backend, before, after in differences(current, table, backends):
@@ -102,8 +102,8 @@ def _advice_document(advice: Advice, applied: str | None) -> dict[str, JsonValue
 def proposal_document(proposal: Proposal) -> dict[str, JsonValue]:
     """Return a proposed table as JSON.
 
-    `gain` is the expected change of nDCG. `destination` is where a table leads that is one step of a way, and
-    `destinationGain` what all of the way gains.
+    `gain` is the expected change of nDCG. `destination` is the table that this step leads to, and
+    `destinationGain` the gain of going all the way.
     """
     return document(
         proposal,
@@ -120,7 +120,7 @@ def proposal_document(proposal: Proposal) -> dict[str, JsonValue]:
 
 
 def print_advice(advice: Advice, applied: str | None = None) -> None:
-    """Print a proposal, its gain and its reasons; then what speaks against it, or how it is adopted."""
+    """Print a proposal with its gain and reasons, then the objections, or how to adopt it."""
     proposal = advice.proposal
     queries = counted(proposal.sample_size, "judged query", "judged queries")
     print_line(f"Advice of the {proposal.advisor} advisor, from {queries} with a relevant result", bold=True)

@@ -1,4 +1,4 @@
-"""`cmem backends`: list them with what they lack, ask one, and enter one in the user's own settings."""
+"""`cmem backends`: lists them with what they lack, asks one, and adds one to the user's own settings."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ from composable_memory.state.folders import make_state_folder
 from composable_memory.types import MemoryProviderStatus, MemorySearchResult, QueryResponse
 
 MOST_RAW = 4_000
-"""Characters of a raw answer that are shown."""
+"""How many characters of a raw answer to show."""
 
 app = typer.Typer()
 backends = typer.Typer(help="List backends, test one, or add one.", no_args_is_help=True)
@@ -61,7 +61,7 @@ async def backends_list(target: Target, *, as_json: AsJson = False) -> None:
 
 
 def _known_backends(loaded: LoadedSettings, registry: Registry) -> list[dict[str, JsonValue]]:
-    """Return as JSON the backends on offer, and those that are enabled though nobody offers them. Blocks."""
+    """Return as JSON the available backends, and those that are enabled but not installed. Blocks."""
     sections = loaded.settings.memory.sections
     listed = [_backend_document(one, loaded) for one in registry.backends]
     enabled = {name for name, section in sections.items() if section.enabled}
@@ -75,8 +75,8 @@ def _known_backends(loaded: LoadedSettings, registry: Registry) -> list[dict[str
 def _backend_document(found: FoundBackend, loaded: LoadedSettings) -> dict[str, JsonValue]:
     """Return a kind of backend as JSON; `missing` is what it lacks on this machine with the active settings.
 
-    `problem` is why it cannot be loaded, or which of its settings cannot be used. `standsInFor` is the one
-    that it answers for where that one cannot; it is not enabled by itself then.
+    `problem` is why it cannot be loaded, or which of its settings are invalid. `standsInFor` is the backend
+    whose fallback it is; it is not enabled by itself then.
     """
     spec = found.spec
     memory = loaded.settings.memory
@@ -99,7 +99,7 @@ def _backend_document(found: FoundBackend, loaded: LoadedSettings) -> dict[str, 
 
 
 async def _states(target: Target) -> Mapping[str, MemoryProviderStatus]:
-    """Return the status of the backends that can be opened; warn of one that cannot."""
+    """Return the status of the backends that can be opened; warn if one cannot."""
     (reply,) = await asyncio.gather(status_of(target), return_exceptions=True)
     if isinstance(reply, tuple):
         state, _ = reply
@@ -115,7 +115,7 @@ async def _states(target: Target) -> Mapping[str, MemoryProviderStatus]:
 def _with_states(
     listed: Iterable[dict[str, JsonValue]], states: dict[str, MemoryProviderStatus]
 ) -> Iterator[dict[str, JsonValue]]:
-    """Yield the backends with the status of those that are open; of several with one id the first is."""
+    """Yield the backends with the status of those that are open; of several with one id only the first is."""
     for one in listed:
         yield one | document(status=states.pop(str(one["id"]), None))
 
@@ -231,7 +231,7 @@ async def backends_add(
     folder = None if all_workspaces else await asyncio.to_thread(target.path(target.workspace).resolve)
     await asyncio.to_thread(
         _entered, before, file, backend_id, section, folder
-    )  # what cannot be is told first
+    )  # report what is impossible first
     if question is None and as_json:
         raise typer.BadParameter("--json needs a --question")
     question = question or typer.prompt("A question it can answer", err=True)
@@ -274,7 +274,7 @@ async def backends_add(
 
 
 class _Trial(NamedTuple):
-    """What a backend with a section answers, and the settings that it found out by itself."""
+    """The answer of a backend with a section, and the settings that it detected by itself."""
 
     section: Mapping[str, JsonValue]
     found: Mapping[str, JsonValue]
@@ -285,7 +285,7 @@ class _Trial(NamedTuple):
 async def _tried(
     target: Target, backend_id: str, section: Mapping[str, JsonValue], question: str
 ) -> _Trial | str:
-    """Return how a question goes, or why the backend cannot be opened."""
+    """Ask a question; return the outcome, or why the backend cannot be opened."""
     config = {"backends": {backend_id: section}}
     async with open_memory(target.workspace, target.state_dir, config, long_lived=False) as memory:
         if lost := _why_lost(memory, backend_id):
@@ -316,7 +316,7 @@ def _entered(
     """Return the text of the settings file with one more backend; None if that is not safe.
 
     Raises:
-        ConfigError: the file cannot be read, or the backend is there already.
+        ConfigError: the file cannot be read, or already has the backend.
     """
     try:
         return with_section(text or "", file, backend_id, section, workspace)
@@ -330,7 +330,7 @@ async def _found_settings(memory: Memory, backend_id: str, query: str) -> Mappin
         return {}
     try:
         return await backend.found_settings(query)
-    except BackendError:  # the answer that is shown next names it
+    except BackendError:  # the answer shown next will report it
         return {}
 
 
@@ -341,14 +341,14 @@ def _why_lost(memory: Memory, backend_id: str) -> str | None:
 
 
 async def _answer(memory: Memory, backend_id: str, query: str) -> tuple[QueryResponse, float]:
-    """Return what one backend answers, and how many milliseconds that took."""
+    """Return the answer of one backend, and how many milliseconds it took."""
     started = perf_counter()
     response = await memory.query(query, backends=[backend_id], min_score=0.0)
     return response, (perf_counter() - started) * 1000
 
 
 async def _raw_answer(memory: Memory, backend_id: str, query: str) -> tuple[JsonValue, str | None]:
-    """Return what the backend answers before it is read, None if it cannot show that, or its failure."""
+    """Return the backend's raw answer, or None if it cannot show it; and its failure, if any."""
     backend = memory.manager.backends_with(Capability.RAW_ANSWER).get(backend_id)
     if not isinstance(backend, SupportsRawAnswer):
         return None, None

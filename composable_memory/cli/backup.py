@@ -1,4 +1,4 @@
-"""`cmem backup`, `restore`, `export` and `import`: out for oneself or for other programs, and in again."""
+"""`cmem backup`, `restore`, `export` and `import`."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ from composable_memory.runtime.export import export_memory
 app = typer.Typer()
 
 MOST_TOLD = 20
-"""So many of the records that were left out are named; `--json` names all."""
+"""How many skipped records to name; `--json` names all."""
 
 Origin = Literal["mem0", "basic-memory", "chatgpt", "claude", "obsidian", "openclaw", "letta"]
 
@@ -161,7 +161,7 @@ def _wants_them() -> bool:
 
 
 async def _have_them_searched(target: Target) -> bool:
-    """Enter transcripts as a source in the own settings, and index them; return whether they are one."""
+    """Add transcripts as a source to the user's settings, and index them; return whether they are one."""
     state = target.state_dir or default_state_dir(os.environ)
     if not await asyncio.to_thread(enter_section, "builtin", {"sources": ["memory", "sessions"]}, state):
         return False

@@ -1,6 +1,6 @@
 """The charts of what was learnt: weights over time, and quality by day; all values are from 0 to 1.
 
-A chart knows nothing of how it is drawn: `print_charts` prints it, `pictures` draws it into a file.
+A chart does not know how it is drawn: `print_charts` prints it, `pictures` draws it into a file.
 """
 
 from collections import defaultdict
@@ -18,15 +18,15 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 DAY = timedelta(days=1)
 CELLS = 48
-"""Into so many parts of equal length the time of a chart is divided in the terminal."""
+"""Into how many parts of equal length the terminal divides the time of a chart."""
 
 Course = Literal["steps", "days"]
-"""Whether a value holds until the next one, or for its day (UTC) alone."""
+"""Whether a value holds until the next one, or only for its day (UTC)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A value and when it was, or began to hold."""
+    """A value, and when it was measured or began to hold."""
 
     at: datetime
     value: float
@@ -34,7 +34,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """A line of a chart, in the order of time."""
+    """A line of a chart, in order of time."""
 
     name: str
     points: tuple[Point, ...]
@@ -42,7 +42,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A moment that deserves a name."""
+    """A labelled moment."""
 
     at: datetime
     text: str
@@ -50,9 +50,9 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """Lines over the same time, `start` to `end`.
+    """Lines over a common time from `start` to `end`.
 
-    `note` is what a reader has to know, and for a chart without lines what brings some.
+    `note` is what a reader has to know, or for a chart without lines, how to get some.
     """
 
     title: str
@@ -74,7 +74,7 @@ def charts_of(
     start: datetime | None,
     now: datetime,
 ) -> tuple[Chart, ...]:
-    """Return all charts over one time: from `start`, or from the day of the first thing known, to `now`."""
+    """Return all charts over one time: from `start`, or from the first day with data, to `now`."""
     known = [_morning(one.day) for one in days] + [change.at for change in history]
     first = min(start or min(known, default=now) - DAY / 2, now)
     changes = sorted(history, key=lambda change: change.at)
@@ -85,7 +85,7 @@ def charts_of(
 
 
 def colour_numbers(charts: Iterable[Chart]) -> dict[str, int]:
-    """Return a number for the name of every line, so that a backend has one colour in all charts."""
+    """Return a number for the name of every line, so that a backend has the same colour in all charts."""
     names = dict.fromkeys(series.name for chart in charts for series in chart.series)
     return {name: number for number, name in enumerate(names)}
 
@@ -100,8 +100,8 @@ def weight_charts(
 ) -> Iterator[Chart]:
     """Yield the weights over time: for all questions, then for each kind that ever had weights of its own.
 
-    `changes` stand in the order of time. Only proportions matter to a ranking, so the heaviest weight is
-    drawn as 1. What the settings said in earlier days is not known; today's stand for it.
+    `changes` are in order of time. Only proportions matter to a ranking, so the heaviest weight is drawn as
+    1. Earlier settings are not known; the present ones are shown instead.
     """
     tables = [(start, base), *((change.at, change.table or base) for change in changes)]
     own = {kind for _, table in tables for kind in table.by_intent}
@@ -157,7 +157,7 @@ def _courses(
 
 
 def _since(start: datetime, points: Sequence[Point]) -> tuple[Point, ...]:
-    """Return the points from `start` on, before them the one that held then, as if it had begun there."""
+    """Return the points from `start` on, preceded by the one that held then, as if it had begun there."""
     earlier = [one for one in points if one.at <= start]
     held = [Point(at=start, value=earlier[-1].value)] if earlier else []
     return (*held, *(one for one in points if one.at > start))
@@ -195,9 +195,9 @@ def _row(series: Series, chart: Chart) -> tuple[str, ...]:
 
 
 def sampled(series: Series, chart: Chart, cells: int) -> list[float | None]:
-    """Return the value in each of so many equal parts of the chart's time; None where there is none.
+    """Return the value in each of `cells` equal parts of the chart's time; None where there is none.
 
-    Where steps are drawn it is the value at the end of the part, else the mean of the days in it.
+    For steps it is the value at the end of the part, else the mean of its days.
     """
     part = (chart.end - chart.start) / cells
     values: list[float | None] = []

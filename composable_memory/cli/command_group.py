@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 ENTRY_POINTS = "composable_memory.commands"
-"""Entry points whose values are a `CommandSpec` or a `typer.Typer`, each named as its command."""
+"""Entry points whose values are a `CommandSpec` or a `typer.Typer`, named as the command."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandSpec:
     """A command of an installed package: its line in the help, and the `module:name` of its `typer.Typer`.
 
-    That module is imported when the command runs; offer the spec from one that imports little. `extra` is
-    the extra of its package that brings what it imports.
+    That module is imported when the command runs; put the spec into one that imports little. `extra` is the
+    extra of its package with the required dependencies.
     """
 
     summary: str
@@ -34,7 +34,7 @@ class CommandSpec:
 
 
 class _Listed(TyperCommand):
-    """A command by its name and its line in the help; `load` imports what can run."""
+    """A command with its name and its line in the help; `load` imports the real one."""
 
     def __init__(self, name: str, summary: str, load: Callable[[], Any], group: str | None = None) -> None:
         super().__init__(name, help=summary, rich_help_panel=group)
@@ -44,14 +44,14 @@ class _Listed(TyperCommand):
 class CommandGroup(TyperGroup):
     """The commands of the core, then those of installed packages, which cannot replace one of the core.
 
-    Only the module of the command that runs is imported. Reading the entry points takes about 20 ms, which
-    running a command of the core does not pay.
+    Only the module of the command that runs is imported. Reading the entry points takes about 20 ms, which a
+    command of the core does not pay.
     """
 
     core: ClassVar[Mapping[str, tuple[str, str]]] = {}
     """For each command its module, which has it in a `typer.Typer` named `app`, and its line in the help."""
     groups: ClassVar[Mapping[str, str]] = {}
-    """For commands the heading that they stand below in the help."""
+    """The heading of each command in the help."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -65,18 +65,18 @@ class CommandGroup(TyperGroup):
         return super().list_commands(ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command to be listed; None if there is none."""
+        """Return a command for listing; None if there is none."""
         if cmd_name not in self.commands:
             self._add_installed()
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Return the command that is to run, and its arguments."""
+        """Return the command to run, and its arguments."""
         name, found, rest = super().resolve_command(ctx, args)
         return name, self.load(name) if name else found, rest
 
     def load(self, name: str) -> Any:
-        """Return a command that can run."""
+        """Return a command that can be run."""
         command = self.commands[name]
         return command.load() if isinstance(command, _Listed) else command
 
@@ -89,14 +89,14 @@ class CommandGroup(TyperGroup):
 
 
 def all_commands(app: typer.Typer) -> dict[str, Any]:
-    """Return all commands of a root by name, as they run."""
+    """Return all commands of a root by name, ready to run."""
     group = get_group(app)
     assert isinstance(group, CommandGroup)
     return {name: group.load(name) for name in group.list_commands(None)}
 
 
 def _core_command(module: str, name: str) -> Any:
-    """Return one command of a module; making the options of the others would take time."""
+    """Return one command of a module without building the others, which would take time."""
     offered = import_module(module).app
     only = typer.Typer()
     only.registered_commands = [one for one in offered.registered_commands if one.name == name]
@@ -111,7 +111,7 @@ def _offered(entry: "EntryPoint", imported: Callable[[], Any], extra: str | None
     except ModuleNotFoundError as problem:
         install = f"; run: pip install '{entry.dist.name}[{extra}]'" if extra and entry.dist else ""
         return _broken(entry, f"the package {problem.name} is not installed{install}")
-    except (Exception, SystemExit) as problem:  # noqa: BLE001 - the module of a stranger may raise anything
+    except (Exception, SystemExit) as problem:  # noqa: BLE001 - a third-party module may raise anything
         return _broken(entry, f"{type(problem).__name__}: {problem}")
     if isinstance(offer, CommandSpec):
         return _Listed(

@@ -1,8 +1,8 @@
 """Runs the commands that clients send over a Unix socket, with all modules already imported.
 
-Each runs as in a process of its own, by the settings and the environment of its client, with the memory that
-the command before has left open if it would open just the same. So its output is the same. What may not be
-the same here is declined, and the client runs the command itself.
+Each runs as if in its own process, with the settings and environment of its client, on the memory that the
+previous command left open if it would open an identical one. So its output is the same. Whatever might differ
+here is declined, and the client runs the command itself.
 """
 
 import asyncio
@@ -39,14 +39,14 @@ from composable_memory_start import (
 
 MAX_CLIENTS = 200
 MAX_AT_WORK = 4
-"""Each may have a memory of its own, with threads, files and vectors; more would wait for each other."""
+"""Each may have its own memory, with threads, files and vectors; more would wait for each other."""
 REQUEST_S = 2.0
 BEAT_S = 0.5
 SEND_S = 30.0
 FOR_ALL = ("HOME", "LANG", "LANGUAGE", "PATH", "TZ", STATE_VARIABLE)
-"""Variables that libraries read for the whole process: who has others is not served."""
+"""Variables that libraries read for the whole process: clients with other values are not served."""
 FOR_ALL_TOO = ("HF_", "LC_", "PYTHON", "SSL_CERT_", "XDG_CACHE_", "XDG_CONFIG_", "XDG_DATA_", "XDG_STATE_")
-"""The beginnings of more of them; those that end with `_proxy` count as well."""
+"""Prefixes of more of them; those that end with `_proxy` count too."""
 
 PACKAGES = sysconfig.get_path("purelib")
 """Where packages are installed."""
@@ -57,10 +57,10 @@ class Declined(Exception):
 
 
 class CommandServer:
-    """A server of commands at the path of a socket, from `start` to `stop`.
+    """A server of commands at a socket path, from `start` to `stop`.
 
-    `commands` are those of Typer by their names; `end` is set when a client asks for the end of the server.
-    `url` is where the same process answers over HTTP.
+    `commands` are those of Typer by name; `end` is set when a client asks the server to end. `url` is where
+    the same process serves HTTP.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class CommandServer:
         self._reason: str | None = None
 
     async def start(self) -> None:
-        """Listen; a socket that a killed server left there is replaced.
+        """Listen; replaces a socket left by a killed server.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: it cannot be created.
         """
         self._installation = await asyncio.to_thread(installation)
         self._code = await asyncio.to_thread(_state_of_code)
@@ -97,7 +97,7 @@ class CommandServer:
         self._server = await asyncio.create_task(starting, context=Context())
 
     async def stop(self) -> None:
-        """Listen no longer and cancel what is at work, which its clients run themselves; close the memory."""
+        """Stop listening, cancel running commands, which their clients then run, and close the memory."""
         if self._server is not None:
             self._server.close()
         await asyncio.to_thread(self._address.unlink, missing_ok=True)
@@ -112,7 +112,7 @@ class CommandServer:
         task.add_done_callback(self._clients.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one client; one that is slow, goes away or sends nonsense is left."""
+        """Answer one client; give up on one that is slow, disconnects or sends nonsense."""
         with suppress(OSError, ValueError, EOFError):
             try:
                 if _is_stranger(writer) or len(self._clients) > MAX_CLIENTS:
@@ -132,10 +132,10 @@ class CommandServer:
     async def _while_there(
         self, client: Client, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> list[bytes]:
-        """Return the frames of an answer, as long as the client waits for them.
+        """Return the frames of an answer, unless the client disconnects.
 
         Raises:
-            EOFError: it does not.
+            EOFError: it has disconnected.
         """
         work = asyncio.create_task(self._answer(client), name="command of a client")
         gone = asyncio.create_task(reader.read(1), name="client gone")
@@ -179,7 +179,7 @@ class CommandServer:
         )
 
     async def _check(self, client: Client) -> None:
-        """Make sure that a command would do the same in its client's process.
+        """Make sure that a command would behave as in its client's process.
 
         Raises:
             Declined: it might not.
@@ -200,9 +200,9 @@ class CommandServer:
         """Run a command and return its exit code.
 
         Raises:
-            Declined: it ended in a way that the client can tell best.
+            Declined: it ended in a way that the client can report best.
         """
-        CLIENT.set(client)  # of this task
+        CLIENT.set(client)  # for this task
         name, *arguments = client.arguments
         try:
             command = self._commands[name]
@@ -210,12 +210,12 @@ class CommandServer:
                 command.invoke(context)
             (work,) = client.works
             return int(await work)
-        except Exception as problem:  # wrong usage, or what nobody foresaw: told in the usual way
+        except Exception as problem:  # wrong usage, or an unexpected error: reported as usual
             raise Declined(f"{name}: {type(problem).__name__}") from problem
 
 
 def _client_of(message: bytes, registry: Registry, kept: WarmMemory) -> Client:
-    """Return the client that sent what `composable_memory_start.request_of` made.
+    """Parse the message that `composable_memory_start.request_of` made.
 
     Raises:
         ValueError: it is something else.
@@ -239,7 +239,7 @@ def _client_of(message: bytes, registry: Registry, kept: WarmMemory) -> Client:
 
 
 class _ClientStream(io.TextIOBase):
-    """What is written for a client, in frames, encoded as the client's own stream would."""
+    """Collects output for a client in frames, encoded as the client's own stream would."""
 
     encoding = ""
 
@@ -256,7 +256,7 @@ class _ClientStream(io.TextIOBase):
 
 
 def _listening(address: Path) -> socket.socket:
-    """Return a socket that its owner alone can connect to. Blocks."""
+    """Return a socket that only its owner can connect to. Blocks."""
     address.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX)
     try:
@@ -269,7 +269,7 @@ def _listening(address: Path) -> socket.socket:
 
 
 def _is_stranger(writer: asyncio.StreamWriter) -> bool:
-    """Return whether a client belongs to another user; where nobody tells, the folder keeps them out."""
+    """Return whether a client is another user; if that is unknown, the folder's permissions protect us."""
     if not hasattr(socket, "SO_PEERCRED"):
         return False
     told = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -279,7 +279,7 @@ def _is_stranger(writer: asyncio.StreamWriter) -> bool:
 def _state_of_code(before: Iterable[str] = ()) -> dict[str, object]:
     """Return when the program was changed: its files, those `before`, and the installed packages. Blocks.
 
-    Each command asks, so it is by plain paths: path objects take three times as long.
+    Every command asks, so it uses plain paths: path objects take three times as long.
     """
     ours = [module for name, module in sys.modules.items() if name.startswith("composable_memory")]
     files = {*before} - {PACKAGES} or {one.__file__ for one in ours if one.__file__}
@@ -289,7 +289,7 @@ def _state_of_code(before: Iterable[str] = ()) -> dict[str, object]:
 
 @lru_cache(maxsize=1)
 def _installed(_changed_ns: int) -> frozenset[str]:
-    """Return what tells which packages are installed; the folder's time changes for other reasons as well."""
+    """Return which packages are installed; the folder's time alone also changes for other reasons."""
     names = os.listdir(PACKAGES)  # noqa: PTH208
     return frozenset(one for one in names if one.endswith((".dist-info", ".pth")))
 

@@ -87,11 +87,11 @@ GROUPS = {
     "Connect": ("connect", "mcp", "hook", "trust", "import", "export", "backends", "embedders", "config"),
     "Tune": ("feedback", "weights", "advise", "replay", "gate", "eval", "experiment"),
 }
-"""What stands together in `cmem --help`; what is in none stands at its beginning."""
+"""Headings in `cmem --help`; commands under none come first."""
 
 
 class _Commands(CommandGroup):
-    """The commands of the core, and what installed packages add."""
+    """The commands of the core, and those that installed packages add."""
 
     core: ClassVar = {
         name: (f"composable_memory.cli.{module}", line) for name, (module, line) in COMMANDS.items()

@@ -1,4 +1,4 @@
-"""`cmem connect`: enters the memory in the configuration files of an agent, and takes it out again."""
+"""`cmem connect`: adds the memory to the configuration files of an agent, and removes it again."""
 
 import asyncio
 import difflib
@@ -136,12 +136,12 @@ def _print_edits(edits: Sequence[Edit], client: Client, scope: Scope, *, hooks: 
 
 
 def _diff(edit: Edit) -> Iterator[str]:
-    """Yield what goes and what comes, line by line, and nothing of what stays: there may be secrets in it."""
+    """Yield removed and added lines, but no unchanged ones: they may contain secrets."""
     before, after = (_lines(text or "") for text in (edit.before, edit.after))
     above = _common([line.rstrip(",") for line in before], [line.rstrip(",") for line in after])
     below = _common(before[above:][::-1], after[above:][::-1])
     before, after = before[above : len(before) - below], after[above : len(after) - below]
-    if len(before) + len(after) > MOST_COMPARED_LINES:  # comparing them in order would take minutes
+    if len(before) + len(after) > MOST_COMPARED_LINES:  # a real diff would take minutes
         old_lines, new_lines = set(before), set(after)
         before, after = (
             [line for line in before if line not in new_lines],
@@ -157,7 +157,7 @@ def _diff(edit: Edit) -> Iterator[str]:
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines of a text, the members of a long one each by itself."""
+    """Return the lines of a text, the members of a long one separately."""
     lines = text.splitlines()
     return [
         part for line in lines for part in (_MEMBER.findall(line) if len(line) > LONGEST_LINE else [line])
@@ -165,18 +165,18 @@ def _lines(text: str) -> list[str]:
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """Return how many lines, or characters, two begin with alike."""
+    """Return the length of the common prefix, in lines or characters."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _outside_quotes(text: str, at: int) -> int:
-    """Return the place, or where the quoted text begins that it lies in."""
+    """Return the place, or the start of the quoted text that contains it."""
     line = text.rfind("\n", 0, at) + 1
     return text.rfind('"', line, at) if text.count('"', line, at) % 2 else at
 
 
 def _print_generic(words: Sequence[str], options: Sequence[str], *, as_json: bool) -> None:
-    """Print what any client of MCP needs, and the commands for one that has hooks."""
+    """Print what any MCP client needs, and the commands for one with hooks."""
     names = ("session-start", "prompt", "turn", "compaction", "session-end")
     generic = Client(title=GENERIC, servers={}, hooks={name: (name,) for name in names})
     commands = {name: command for _, name, command in hook_commands(generic, words, options)}

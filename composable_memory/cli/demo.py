@@ -1,4 +1,4 @@
-"""`cmem demo`: a sample workspace is indexed, asked in several languages, and one answer is taken apart."""
+"""`cmem demo`: indexes a sample workspace, asks it questions in several languages, explains one answer."""
 
 import asyncio
 import shutil
@@ -75,7 +75,7 @@ async def _ask_everything(
     target: Target, folder: Path, *, quiet: bool
 ) -> tuple[dict[str, JsonValue], list[QueryResponse]]:
     """Index the sample and ask it all questions; return what the index did, as JSON, and the answers."""
-    # The demonstration shows the sample under the defaults, whatever the settings of the user are.
+    # Demonstrate the sample under the defaults, whatever the user's settings.
     environ = {"XDG_CONFIG_HOME": str(folder / "config")}
     async with open_memory(target.workspace, target.state_dir, environ=environ, long_lived=False) as memory:
         report, took_ms, _ = await sync(memory)
@@ -103,7 +103,7 @@ def _print_answer(question: str, answer: QueryResponse) -> None:
 
 @asynccontextmanager
 async def _sample_folder(keep: Path | None) -> AsyncIterator[Path]:
-    """Yield a folder with the sample in it: one that goes afterwards, or the new one that is to be kept."""
+    """Yield a folder with the sample in it: a temporary one, or the new one to keep."""
     folder = await asyncio.to_thread(_new_folder, keep)
     try:
         await asyncio.to_thread(_copy_sample, folder / "workspace")
@@ -123,7 +123,7 @@ def _new_folder(keep: Path | None) -> Path:
 
 
 def _copy_sample(target: Path) -> None:
-    """Copy the sample workspace: the one inside an installed package, else the one beside the sources."""
+    """Copy the sample workspace: the one in an installed package, or else the one beside the sources."""
     package = Path(str(resources.files("composable_memory")))
     for sample in (package / "_demo", package.parent / "examples" / "workspace"):
         if sample.is_dir():

@@ -1,4 +1,4 @@
-"""`cmem eval`: ask questions with known answers, and see that the active weights hold the floor."""
+"""`cmem eval`: asks questions with known answers, and checks the active weights against the floor."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,9 +26,9 @@ from composable_memory.learning import GoldenRun, QuestionScore
 from composable_memory_feedback.golden import GoldenComparison, read_questions
 
 NAMED = 10
-"""So many questions that nobody answered are named."""
+"""How many unanswered questions to name."""
 MISSES = 20
-"""So many missed questions are shown."""
+"""How many missed questions to show."""
 QUESTION_CHARS = 90
 
 app = typer.Typer()
@@ -85,7 +85,7 @@ async def evaluate(
 
 
 def golden_document(run: GoldenRun, k: int, tolerance: float) -> dict[str, JsonValue]:
-    """Return as JSON what all backends together and each alone reach, and how each question went.
+    """Return as JSON the scores of all backends together and each alone, and how each question went.
 
     `floor` compares the answers kept before, as they were ranked `then` and with the active weights `now`;
     `worse` names the questions whose nDCG falls.
@@ -111,7 +111,7 @@ def golden_document(run: GoldenRun, k: int, tolerance: float) -> dict[str, JsonV
 
 
 def print_run(run: GoldenRun, k: int) -> None:
-    """Print the measures of all together and of each backend, the misses, and how the floor holds."""
+    """Print the scores of all together and of each backend, the misses, and the comparison with the floor."""
     print_line(f"{counted(run.score.questions, 'question')}, the first {k} results of each", bold=True)
     scores = [("all together", run.score), *run.score.by_backend.items()]
     rows = [(one_line(name), f"{s.recall:.3f}", f"{s.mrr:.3f}", f"{s.ndcg:.3f}") for name, s in scores]

@@ -1,4 +1,4 @@
-"""`cmem experiment`: start, look at and end the comparison of two weight tables in real questions."""
+"""`cmem experiment`: starts, shows and ends the comparison of two weight tables in live queries."""
 
 from collections.abc import Sequence
 from math import isfinite
@@ -115,7 +115,7 @@ def _print_latest(found: ExperimentStatus | None, *, as_json: bool) -> None:
 def experiment_document(status: ExperimentStatus, active: WeightTable | None = None) -> dict[str, JsonValue]:
     """Return the two tables and the outcome of the queries so far as JSON.
 
-    `eValue` is left out where it is too large for a number. `inForce` is the table that ranks after the end.
+    `eValue` is left out if it is too large for a number. `inForce` is the table that ranks after the end.
     """
     record = status.record
     experiment = document(

@@ -1,4 +1,4 @@
-"""`cmem explain`: how an answer came about, in words, and why a note did not come up."""
+"""`cmem explain`: how an answer came about, in words, and why a note was not found."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`cmem feedback`: say how well results answered, have a model say it, and look at what is known."""
+"""`cmem feedback`: rates results, by hand or by a model, and shows what is known."""
 
 import asyncio
 import sys
@@ -45,7 +45,7 @@ from composable_memory_feedback.weights import IntentKind, WeightTable
 from composable_memory_ops_logs import utc_now
 
 ALL_CHANGES = 10_000
-"""More changes of weights than anybody makes."""
+"""More than anyone's number of changes of weights."""
 QUESTION_CHARS = 60
 STDOUT = Path("-")
 
@@ -153,13 +153,13 @@ async def evaluate(
 
 
 async def _advised(learning: Learning, since: datetime | None) -> WeightTable:
-    """Return the weights that the statistical advice would come to in the end."""
+    """Return the weights that statistical advice would lead to in the end."""
     proposal = (await learning.advising.advise("statistical", since=since)).proposal
     return proposal.destination or proposal.table
 
 
 def _outcome_document(outcome: EvaluationOutcome) -> dict[str, JsonValue]:
-    """Return one query that was put to the model as JSON; `problem` says why there are no judgements."""
+    """Return a query judged by the model as JSON; `problem` says why there are no judgements."""
     found = outcome.evaluation
     if found is None:
         empty = document(judged=0, used=0, input_tokens=0, output_tokens=0, duration_ms=0.0)
@@ -176,10 +176,10 @@ def _outcome_document(outcome: EvaluationOutcome) -> dict[str, JsonValue]:
 
 
 def _evaluation_document(run: EvaluationRun) -> dict[str, JsonValue]:
-    """Return as JSON what a model said of logged queries, and what it cost.
+    """Return as JSON what a model said about logged queries, and what it cost.
 
-    `signals` counts the judgements that use implied. `left` queries are not judged yet; `stopped` says why
-    the run ended before they were. `precision` is the mean over the queries that were judged.
+    `signals` counts the judgements implied by use. `left` queries are not judged yet; `stopped` says why the
+    run ended before they were. `precision` is the mean over the judged queries.
     """
     done = run.evaluations
     return document(
@@ -197,7 +197,7 @@ def _evaluation_document(run: EvaluationRun) -> dict[str, JsonValue]:
 
 
 def print_outcome(outcome: EvaluationOutcome) -> None:
-    """Print what a model said of one query, and what that cost."""
+    """Print what a model said about one query, and what that cost."""
     found = outcome.evaluation
     question = one_line(found.query, QUESTION_CHARS) if found else ""
     head = f"{outcome.state.replace('-', ' ').ljust(6)}  {(found.trace_id if found else '').ljust(8)[:8]}"
@@ -211,7 +211,7 @@ def print_outcome(outcome: EvaluationOutcome) -> None:
 
 
 def print_evaluation(run: EvaluationRun) -> None:
-    """Print what a whole evaluation brought, what it cost, and what is left."""
+    """Print the result of a whole evaluation, its cost, and what is left."""
     states = [one.state for one in run.outcomes]
     done = run.evaluations
     judgements = counted(sum(one.judged_count for one in done), "result")
@@ -259,7 +259,7 @@ async def plot(
     as_json: AsJson = False,
 ) -> None:
     """Plot weights over time, and quality of each backend by day."""
-    file = output or out  # --out is what it was called before
+    file = output or out  # --out is its former name
     if file is not None and file.suffix.lower() not in SUFFIXES:
         raise typer.BadParameter(f"{file.name!r} ends in neither .png nor .svg", param_hint="--output")
     start = parse_time(since, "--since")
@@ -333,7 +333,7 @@ def _quality_rows(days: Iterable[BackendDay]) -> Iterator[Sequence[str]]:
 
 
 def _quality(days: Sequence[BackendDay]) -> tuple[str, ...]:
-    """Return how many queries there were, the means over them, and how many results were used."""
+    """Return the number of queries, the means over them, and the number of used results."""
     total = total_of(days)
     used = f"{total.used} of {total.results}"
     return str(total.queries), f"{total.precision:.2f}", f"{total.mean_relevance:.2f}", used

@@ -1,4 +1,4 @@
-"""`cmem index`: brings every backend up to date, under a progress bar."""
+"""`cmem index`: brings every backend up to date, with a progress bar."""
 
 from time import perf_counter
 from typing import Annotated
@@ -25,7 +25,7 @@ from composable_memory.types import MemorySyncProgressUpdate, SyncReport
 
 INDEXING = "indexing"
 LONG_MS = 5000.0
-"""Of a sync that takes longer it is said what took how long."""
+"""For a sync that takes longer, show how long its steps took."""
 LEAST_TOLD_S = 0.1
 
 app = typer.Typer()
@@ -73,7 +73,7 @@ async def index(
 
 
 async def sync(memory: Memory, *, force: bool = False) -> tuple[SyncReport, float, dict[str, float]]:
-    """Sync under a progress bar; return what was done, how many milliseconds it took, and seconds by step."""
+    """Sync with a progress bar; return the report, the time in milliseconds, and seconds by step."""
     started = last = perf_counter()
     label, parts, is_told = INDEXING, dict[str, float](), False
     with progress_bar(INDEXING) as show:
@@ -113,7 +113,7 @@ def print_report(report: SyncReport, took_ms: float) -> None:
 
 
 def _warn_of_cost(memory: Memory) -> None:
-    """Warn of what a rebuild takes, before it is paid."""
+    """Warn of the cost of a rebuild before it is incurred."""
     for name, status in memory.backend_statuses().items():
         match status.rebuild:
             case {"tokens": int(tokens), "passages": int(passages)}:

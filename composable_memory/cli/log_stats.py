@@ -1,4 +1,4 @@
-"""How fast and how sound the answers were that the log tells of, by backend."""
+"""How fast the logged answers were, and how many failed, by backend."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -11,12 +11,12 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 
 TOGETHER = "all together"
 CELLS = 30
-"""Of how many parts of the time the medians are drawn."""
+"""Into how many parts the time is divided for the medians."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """How often a backend was asked, how long it took, and how often it failed or gave less than it could.
+    """How often a backend was asked, how long it took, and how often it failed or was degraded.
 
     Times are in milliseconds. `course` are the medians of equal parts of its queries, oldest first.
     """
@@ -31,9 +31,9 @@ class Statistics:
 
 
 def statistics(events: Iterable[OpsEvent]) -> list[Statistics]:
-    """Return those of each backend by its id, and last those of the merged answers.
+    """Return the statistics of each backend by id, followed by those of the merged answers.
 
-    `events` are of `query.backend_result` and `query.merged`, the newest first.
+    `events` are of `query.backend_result` and `query.merged`, newest first.
     """
     took: defaultdict[str, list[float]] = defaultdict(list)
     how: defaultdict[str, list[str]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""`cmem logs`: reads the operations log, draws a trace, ships lines to a store elsewhere."""
+"""`cmem logs`: reads the operations log, draws a trace, ships lines to another store."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ LAST = "last"
 """Stands for the trace of the last query."""
 COLOURS = {"failure": "red", "partial": "yellow"}
 NOTE_CHARS = 30
-"""How much of a line is kept free for the note on a step."""
+"""How much of a line to reserve for the note on a step."""
 
 app = typer.Typer()
 logs = typer.Typer(
@@ -197,7 +197,7 @@ async def ship(
 
 
 def _log_store(target: Target, to: str | None) -> tuple[str, "AbstractAsyncContextManager[LogStore]"]:
-    """Return the id of the workspace, and what opens the store that its lines are shipped to; reads files.
+    """Return the id of the workspace, and a function that opens the store for its lines; reads files.
 
     Raises:
         ConfigError: there is no such store, or there are several and none was named.
@@ -234,7 +234,7 @@ def _log_store(target: Target, to: str | None) -> tuple[str, "AbstractAsyncConte
 
 
 async def read_trace(target: Target, trace_id: str) -> Sequence[OpsEvent]:
-    """Return the events of a trace; the unique beginning of its id will do, or `last` for the last query.
+    """Return the events of a trace; accepts a unique prefix of its id, or `last` for the last query.
 
     Raises:
         OpsLogError: there is no such trace, or there are several.
@@ -249,9 +249,9 @@ async def read_trace(target: Target, trace_id: str) -> Sequence[OpsEvent]:
 
 
 async def resolve_trace(target: Target, trace_id: str, *, memory: str | None = None) -> str:
-    """Return the id of the trace that is meant: for `last` that of the last query of the workspace.
+    """Return the id of the requested trace: for `last` that of the last query of the workspace.
 
-    In a folder that is no workspace it is the last one of all. `memory` is its id, if known.
+    In a folder that is not a workspace it is the last one of all. `memory` is the memory's id, if known.
 
     Raises:
         OpsLogError: there was no query yet.
@@ -267,7 +267,7 @@ async def _last_query(target: Target, reader: OpsLogReader, *, memory: str | Non
 
 
 def _end_of_memory_id(target: Target) -> str:
-    """Return how the ids of the memories of a workspace end; empty for a folder that is none. Reads files."""
+    """Return the suffix of the memory ids of a workspace; empty for a folder that is not one. Reads files."""
     for one in known_workspaces(target.state_folder()):
         if one.is_there and target.path(target.workspace).resolve() == one.path.resolve():
             return f"-{one.id}"
@@ -275,7 +275,7 @@ def _end_of_memory_id(target: Target) -> str:
 
 
 def _reader(target: Target) -> OpsLogReader:
-    """Return a reader that warns, once, of lines that it had to pass over."""
+    """Return a reader that warns, once, of lines that it had to skip."""
     folder = target.state_folder() / OPS_LOG_FOLDER
     damaged = f"some lines of the log in {folder} are damaged and were left out"
     return OpsLogReader(folder, on_bad_line=cache(lambda: warn(damaged)))
@@ -285,7 +285,7 @@ def _reader(target: Target) -> OpsLogReader:
 
 
 def print_trace(events: Sequence[OpsEvent]) -> None:
-    """Print the time line of a trace, then what came of it."""
+    """Print the time line of a trace, then its results."""
     one = waterfall(events)
     started = one.started_at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     print_line(f"trace {one.trace_id}  {started}  {one.total_ms:.1f} ms", bold=True)

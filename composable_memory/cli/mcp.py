@@ -1,4 +1,4 @@
-"""`cmem mcp`: serve the memory to agents."""
+"""`cmem mcp`: serves the memory to agents."""
 
 import os
 import signal
@@ -60,13 +60,13 @@ def mcp(
     if http:
         run(_serve_http(server, port, state_dir or default_state_dir(os.environ)))
     else:
-        # The SDK waits in a thread that nothing interrupts: Python's own handling would hang there.
+        # The SDK waits in a thread that nothing can interrupt: Python's own handler would hang there.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         run(serve_stdio(server))
 
 
 def named_workspaces(given: list[str]) -> Mapping[str, Path]:
-    """Return the folders by their names; the name of the only one is empty if it has none."""
+    """Return the folders by name; a single one without a name has an empty name."""
     named: dict[str, Path] = {}
     for one in given:
         name, mark, folder = one.partition("=")

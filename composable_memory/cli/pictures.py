@@ -1,4 +1,4 @@
-"""Draws charts into a file, PNG or SVG, with matplotlib: the only place that knows it, and only when asked.
+"""Draws charts into a file, PNG or SVG, with matplotlib, which is only imported here, and only on demand.
 
 The same charts give the same SVG, byte for byte.
 """
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SUFFIXES = (".png", ".svg")
-"""What the name of a picture can end with."""
+"""The supported file endings."""
 
 INSTALL = "pip install 'composable-memory[plots]'"
 WIDTH = 9.0
 HEIGHT = 2.6
-"""Of one chart, in inches."""
+"""Height of one chart, in inches."""
 ROOM_FOR_MARKS = 0.14
 """How much of the height of a chart is free above its values."""
 MARK_WIDTH = 0.07
-"""How much of the width of a chart the name of a mark takes at the most."""
+"""How much of the width of a chart the label of a mark may take."""
 COLOURS = ("#2563eb", "#059669", "#c026d3", "#d97706", "#dc2626", "#0891b2", "#64748b")
 LOOK = {
     "axes.edgecolor": "#94a3b8",
@@ -38,16 +38,16 @@ LOOK = {
     "font.size": 9.0,
     "grid.color": "#e2e8f0",
     "legend.frameon": False,
-    # Words stay words in an SVG: they can be searched for, and do not depend on the fonts of this machine.
+    # Keep text as text in an SVG: it can be searched for, and does not depend on the fonts of this machine.
     "svg.fonttype": "none",
-    # Without a salt of its own every file has other ids.
+    # Without a fixed salt every file would have different ids.
     "svg.hashsalt": "composable-memory",
     "text.parse_math": False,
 }
 
 
 def write_picture(charts: Sequence[Chart], path: Path) -> None:
-    """Draw the charts below each other into a file; what it is says its suffix, one of `SUFFIXES`. Blocks.
+    """Draw the charts below each other into a file; its suffix, one of `SUFFIXES`, is the format. Blocks.
 
     Raises:
         FeedbackError: matplotlib is not installed, or the file cannot be written.
@@ -59,7 +59,7 @@ def write_picture(charts: Sequence[Chart], path: Path) -> None:
         raise FeedbackError("plotting needs matplotlib", subject=str(path), advice=f"`{INSTALL}`") from error
     numbers = colour_numbers(charts)
     kind = path.suffix.lower().removeprefix(".")
-    # The look of the user's own settings must not change what a chart says, or its bytes.
+    # The user's own matplotlib settings must not change what a chart says, or its bytes.
     with style.context(LOOK, after_reset=True):
         figure = Figure(figsize=(WIDTH, HEIGHT * len(charts)), layout="constrained")
         for axes, chart in zip(figure.subplots(len(charts), squeeze=False).flat, charts, strict=True):
@@ -83,7 +83,7 @@ def _draw(axes: "Axes", chart: Chart, numbers: Mapping[str, int]) -> None:
     for number, series in enumerate(chart.series):
         colour = COLOURS[numbers[series.name] % len(COLOURS)]
         if chart.course == "steps":
-            # What lies under an equal value shows at its edges.
+            # Wider below, so that equal values are visible at their edges.
             _draw_steps(axes, chart, series, colour, width=max(1.4, 3.2 - 0.7 * number))
         else:
             _draw_days(axes, chart, series, colour)
@@ -102,17 +102,17 @@ def _draw_steps(axes: "Axes", chart: Chart, series: Series, colour: str, *, widt
 
 
 def _draw_days(axes: "Axes", chart: Chart, series: Series, colour: str) -> None:
-    """Draw values of single days, each at noon, or as near to it as the chart reaches."""
+    """Draw values of single days, each at noon, or as close to it as the chart reaches."""
     times = [_number(min(max(one.at + DAY / 2, chart.start), chart.end)) for one in series.points]
     values = [one.value for one in series.points]
     axes.plot(
         times, values, color=colour, label=series.name, marker="o", markersize=3.5, linewidth=1.2,
-        clip_on=False,  # so that today's is whole at the edge
+        clip_on=False,  # so that today's is complete at the edge
     )  # fmt: skip
 
 
 def _draw_marks(axes: "Axes", chart: Chart) -> None:
-    """Draw a line for each mark, and the names of those that have room, the latest first."""
+    """Draw a line for each mark, and the labels for which there is room, latest first."""
     start, width = _number(chart.start), max(_number(chart.end) - _number(chart.start), 1e-3)
     free = 1.0
     for mark in reversed(chart.marks):
@@ -129,5 +129,5 @@ def _draw_marks(axes: "Axes", chart: Chart) -> None:
 
 
 def _number(moment: datetime) -> float:
-    """Return a moment as matplotlib counts it: days since 1970, UTC."""
+    """Return a moment in matplotlib's unit: days since 1970, UTC."""
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) / DAY

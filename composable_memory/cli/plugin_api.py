@@ -1,8 +1,8 @@
-"""What commands of an adapter or a plug-in use of the command line.
+"""What commands of an adapter or plug-in may use of the command line.
 
-Such a command is a `typer.Typer` behind an entry point of the group `composable_memory.commands`, which is
-named as the command. `cmem --help` imports its module for the help text, unless the entry point is that of a
-`CommandSpec`. `composable_memory.json_documents` makes the JSON.
+Such a command is a `typer.Typer` behind an entry point of the group `composable_memory.commands`, named as
+the command. `cmem --help` imports its module for the help text, unless the entry point is a `CommandSpec`.
+`composable_memory.json_documents` makes the JSON.
 """
 
 from composable_memory.cli.command import ExitCode, Target, command, run

@@ -1,4 +1,4 @@
-"""`cmem recall` and `cmem reflect`: what is known of somebody or of a time, and pages of it in `bank/`."""
+"""`cmem recall` and `cmem reflect`: what is known about an entity or a time, and pages of it in `bank/`."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -25,7 +25,7 @@ from composable_memory.recall.items import DEFAULT_MAX_ITEMS, RECALL_KINDS, Reca
 from composable_memory.reflect.report import Reflection
 
 MOST_LINES = 3
-"""Of a terminal, for what one item says."""
+"""Lines of the terminal for the text of one item."""
 
 app = typer.Typer()
 
@@ -87,7 +87,7 @@ async def recall(
 
 
 def print_recall(found: Recall) -> None:
-    """Print what was found, or what was looked for and which known names are like it."""
+    """Print what was found, or else what was searched for and similar known names."""
     if not found.items:
         print_line(f"Nothing is known{_asked_for(found)}.")
         print_line(
@@ -119,7 +119,7 @@ def _asked_for(found: Recall) -> str:
 
 
 def _headed(item: RecalledItem) -> Iterator[str]:
-    """Yield the parts of an item's line: its day, its kind, whom it is about, and what it says."""
+    """Yield the parts of an item's line: its day, its kind, its entities, and its text."""
     yield item.timestamp.date().isoformat() if item.timestamp else "no date"
     if item.by_file_time:
         yield "(file time)"

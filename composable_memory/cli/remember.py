@@ -1,4 +1,4 @@
-"""`cmem remember` and `cmem forget`: writes into the note of the day, and removes from every store."""
+"""`cmem remember` and `cmem forget`: writes into the day's note, and removes from every store."""
 
 import sys
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Prints tables, nested values and progress with rich; only commands that print some import this.
+"""Prints tables, nested values and progress with rich; only imported by commands that need it.
 
 To a pipe or a file everything is plain text, and no line is cut or wrapped.
 """
@@ -18,12 +18,12 @@ from rich.text import Text
 from composable_memory.cli.output import can_draw, environment, format_bytes, output, plain, print_line
 
 UNBOUNDED = 100_000
-"""The width of what is no terminal."""
+"""The width of output that is not a terminal."""
 LONG_ITEM = 40
-"""A list with an item longer than so many characters has a line for each."""
+"""A list with an item longer than this gets one line per item."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 STROKES = "__..--^^"
-"""What stands for the blocks where the terminal has none."""
+"""Replacement for the blocks if the terminal has none."""
 
 ShowProgress = Callable[[int, int | None, str], None]
 """Takes how much is done, of how much if that is known, and what is being done."""
@@ -37,7 +37,7 @@ def print_table(
     styles: Mapping[int, str] | None = None,
     indent: int = 0,
 ) -> None:
-    """Print rows in columns; those in `right` are aligned to the right, `styles` are those of rows."""
+    """Print rows in columns; those in `right` are right-aligned, `styles` are those of rows."""
     rows = list(rows)
     if not rows and not head:
         return
@@ -51,9 +51,9 @@ def print_table(
     for number, name in enumerate(head or rows[0]):
         table.add_column(plain(name) if head else "", justify="right" if number in right else "left")
     for number, row in enumerate(rows):
-        # A blank, as rich draws a column of nothing one character wide, and does not count that one.
+        # A space, as rich draws an empty column one character wide, but does not count that one.
         table.add_row(*(Text(plain(cell) or " ") for cell in row), style=(styles or {}).get(number))
-    # No wider than it must be: each line would be filled up to the width of what is no terminal.
+    # No wider than necessary: otherwise each line would be padded to the width of what is not a terminal.
     _print(Padding(table, (0, 0, 0, indent), expand=False))
 
 
@@ -63,7 +63,7 @@ def print_pairs(pairs: Iterable[tuple[str, str]], *, indent: int = 2) -> None:
 
 
 def print_details(title: str, values: Mapping[str, object]) -> None:
-    """Print a title and below it every value by its name; what has parts becomes a block of its own."""
+    """Print a title and below it every value by name; a value with parts becomes a block of its own."""
     print_line(title, bold=True)
     print_pairs(row for name, value in values.items() for row in _lines(name, value, ""))
 
@@ -84,7 +84,7 @@ def _lines(name: str, value: object, margin: str) -> Iterator[tuple[str, str]]:
 
 
 def format_value(value: object, name: str = "") -> str:
-    """Return a value on one line; the name tells whether it is a number of bytes."""
+    """Format a value on one line; the name decides whether it is a number of bytes."""
     if parts := _parts(value):
         known = [
             f"{_words(inner)} {format_value(part, inner)}"
@@ -150,22 +150,22 @@ def _print(renderable: Padding) -> None:
     )
     with console.capture() as captured:
         console.print(renderable)
-    # rich fills each cell to the width of its column, the last one too.
+    # rich pads each cell to the width of its column, even the last one.
     output().write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def _parts(value: object) -> Mapping[str, object]:
-    """Return what is in a value that has named parts; nothing for any other."""
+    """Return the named parts of a value; empty for any other."""
     if is_dataclass(value):
         return {one.name.rstrip("_"): getattr(value, one.name) for one in fields(value)}
     return value if isinstance(value, Mapping) else {}
 
 
 def _words(name: str) -> str:
-    """Return the words of a name, be it written `like_this` or `likeThis`."""
+    """Return the words of a name, whether written `like_this` or `likeThis`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).replace("_", " ").lower()
 
 
 def format_setting(value: object) -> str:
-    """Return a value as a settings file would have it."""
+    """Format a value as in a settings file."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -24,10 +24,10 @@ from composable_memory_feedback.replay import Judged, Move, PolicyChange, QueryR
 
 NO_CHANGE = PolicyChange()
 NAMED = 5
-"""So many queries that came out otherwise are named."""
+"""How many queries that were not reproduced to name."""
 QUESTION_CHARS = 90
 MOVES = 6
-"""So many moves of one query are shown, those nearest to the top."""
+"""How many moves of one query to show, those nearest to the top."""
 
 app = typer.Typer()
 
@@ -123,9 +123,9 @@ async def replay(
 
 
 def _replay_document(report: ReplayReport) -> dict[str, JsonValue]:
-    """Return a replay as JSON: how exact it was, what changes, and what the judgements say of it.
+    """Return a replay as JSON: how exact it was, what changes, and what the judgements say about it.
 
-    `queries` holds those that change most, at most as many as were asked for; `changed` counts all that do.
+    `queries` has those that change most, at most as many as requested; `changed` counts all that do.
     """
     change = report.change
     changes = document(table=table_document(change.table), fusion=change.fusion, dedup=change.dedup)
@@ -143,7 +143,7 @@ def _replay_document(report: ReplayReport) -> dict[str, JsonValue]:
 
 
 def _query_document(one: QueryReplay) -> dict[str, JsonValue]:
-    """Return one query whose ranking changes; the values of nDCG are there where it was judged."""
+    """Return one query whose ranking changes; with nDCG values if it was judged."""
     return document(
         trace_id=one.query.trace_id,
         query_id=one.query.query_id,
@@ -157,13 +157,13 @@ def _query_document(one: QueryReplay) -> dict[str, JsonValue]:
 
 
 def _move_document(move: Move) -> dict[str, JsonValue]:
-    """Return a result that stands elsewhere; places count from 1, and one outside the top k is left out."""
+    """Return a result that has moved; ranks count from 1, and one outside the top k is left out."""
     hit = document(move.hit, score=None, calibrated=None, others=None, start_char=move.hit.start_char or None)
     return hit | document(move=move.kind, before=move.before, after=move.after)
 
 
 def print_reproduced(report: ReplayReport) -> None:
-    """Print how many logged rankings come out as they were."""
+    """Print how many logged rankings were reproduced."""
     if report.reproduced == report.total:
         whole = f"all {report.total} logged rankings" if report.total > 1 else "the logged ranking"
         print_line(f"Ranked again, {whole} matched the log byte for byte.")

@@ -60,9 +60,9 @@ from composable_memory.types import (
 SEE_WEAK = "use other words, or add --weak to see them"
 NEAREST = "these are the nearest"
 TERMINAL_LINES = 4
-"""Of each result on a terminal, so that the usual six fit a window."""
+"""Lines of each result on a terminal, so that the usual six fit into a window."""
 LEAST_WIDTH, MARGIN = 20, 6
-"""Of a result: the fewest columns that its text gets, and those for the indent and the marks of a cut."""
+"""Columns of a result: the minimum for its text, and the space for the indent and the marks of a cut."""
 WHERE_TO_LOOK = "hint: `cmem index` brings the index up to date, `cmem status` shows what is in it"
 
 app = typer.Typer()
@@ -139,10 +139,10 @@ async def search(
 
 
 def fields_of(query: str, asked: SearchFlags) -> dict[str, Any]:
-    """Return the fields of a request that these options fill, as far as they are given.
+    """Return the fields of a request that these options set.
 
     Raises:
-        typer.BadParameter: a time is none, there or in the query, or there is nothing to look for.
+        typer.BadParameter: a time is invalid, in an option or the query, or there is nothing to search for.
     """
     moment = moment_of_now(asked.now)
     since, until, present = asked.since, asked.until, moment or datetime.now(UTC)
@@ -180,7 +180,7 @@ def fields_of(query: str, asked: SearchFlags) -> dict[str, Any]:
 def search_document(
     response: QueryResponse, *, explain: bool = False, lines: int | None = None, text: bool = False
 ) -> dict[str, JsonValue]:
-    """Return the answer, who gave it, what is missing from it, and on request how it came about.
+    """Return the answer, its backends, what is missing from it, and on request how it came about.
 
     With `lines` each result has that many of its lines, those that match best, with `text` its passage.
     """
@@ -245,7 +245,7 @@ def _explanation(response: QueryResponse) -> dict[str, JsonValue]:
 def _dropped(
     response: QueryResponse,
 ) -> Iterator[tuple[str, MemorySearchResult, DropReason | str, str]]:
-    """Yield what was not returned, and why: first by its place in the ranking, then what was ruled out."""
+    """Yield what was not returned, and why: first what came after the last result, then what was dropped."""
     ruled_out = [(one.backend_id, one.result, one.reason, one.detail) for one in response.dropped]
     weak = [one for one in ruled_out if one[2] == "weak"]
     yield from weak
@@ -271,9 +271,9 @@ def print_response(
     text: bool = False,
     folder: Path | None = None,
 ) -> None:
-    """Print the results; a fact that a result above is, is not told again as what supports another.
+    """Print the results; a fact that is itself a result above is not repeated as support of another.
 
-    Where the terminal knows links, a click opens the note, if the folder of the notes is known.
+    If the terminal supports links, a click opens the note, if the folder of the notes is known.
     """
     if not response.results:
         print_line(_told_of_weak(response).capitalize() if response.weak else "No matches.")
@@ -303,12 +303,12 @@ def print_response(
 
 
 def _identity(fact: SupportingFact) -> tuple[object, ...]:
-    """Return what tells a fact from others, wherever it was taken from."""
+    """Return what identifies a fact, wherever it was taken from."""
     return fact.text, fact.valid_from, fact.valid_to
 
 
 def _shown(result: MemorySearchResult, lines: int | None, *, text: bool) -> Sequence[Line]:
-    """Return the lines to show: of a terminal, as many as let several results be seen at once."""
+    """Return the lines to show: on a terminal, few enough that several results are visible at once."""
     if lines:
         return best_lines(result, lines, marks_cuts=True)
     if text:
@@ -319,7 +319,7 @@ def _shown(result: MemorySearchResult, lines: int | None, *, text: bool) -> Sequ
 
 
 def print_result(result: MemorySearchResult, lines: Sequence[Line], folder: Path | None = None) -> None:
-    """Print how well a result matches, where it stands, which backend found it, its day, and these lines."""
+    """Print how well a result matches, its place, its backend, its day, and these lines."""
     backend, stand_in = result.source_backend or "memory", result.metadata.get("answered_by")
     answerer = f"{stand_in} for {backend}" if stand_in else backend
     is_note = result.source == "memory" and result.start_line > 0 and FOREIGN not in result.path
@@ -340,9 +340,9 @@ def print_result(result: MemorySearchResult, lines: Sequence[Line], folder: Path
 
 
 def print_line_of(line: Line, *, indent: int) -> None:
-    """Print a line of a result; links read as text.
+    """Print a line of a result; links are shown as text.
 
-    On a terminal what matches the question is marked, and a long line goes on below, between two words.
+    On a terminal the matches are highlighted, and a long line is wrapped between words.
     """
     line, width = readable(line), columns()
     for begin, end in line_spans(line.text, width - indent if width else None):
@@ -368,4 +368,4 @@ def _print_attribution(one: Attribution) -> None:
 
 
 def _location(result: MemorySearchResult) -> str:
-    return " ".join(format_place(result).splitlines())  # a file's name may look like another result
+    return " ".join(format_place(result).splitlines())  # a line break in a name could fake another result

@@ -1,4 +1,4 @@
-"""`cmem serve`: watch the notes, and answer the commands of others, which then start at once."""
+"""`cmem serve`: watches the notes, and answers the commands of others, which then start at once."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from composable_memory.mcp_server.open_memories import Service
 
 BEGIN_S = 120.0
-"""How long a server in the background may take until it answers; a large index takes a while to open."""
+"""How long a server in the background may take to answer; opening a large index takes a while."""
 END_S = 60.0
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 7737
@@ -129,7 +129,7 @@ async def serve(
 async def _answering(
     addresses: Sequence[Path], way_in: "Access | None", memory: "Memory | Service", end: asyncio.Event
 ) -> AsyncIterator[str]:
-    """Answer commands beside the watch, until the block is left; yields what it does, for people.
+    """Answer commands beside the watch until the block ends; yields a description of that.
 
     A service has a memory for each address.
     """
@@ -141,7 +141,7 @@ async def _answering(
     for one in answered.values():
         one.add_help_option = False  # help is for the client to print
     for one in (memory,) if isinstance(memory, Memory) else memory.memories:
-        with suppress(ComposableMemoryError):  # a model that this memory holds is shared with the others
+        with suppress(ComposableMemoryError):  # the commands share a model that this memory holds
             await one.probe_embedding_availability()
     registry = await asyncio.to_thread(discover_backends)
     async with AsyncExitStack() as stack:
@@ -156,7 +156,7 @@ async def _answering(
 async def _serve_named(
     named: Mapping[str, Path], addresses: Sequence[Path], state: Path, way_in: "Access | None"
 ) -> None:
-    """Serve several workspaces until a signal comes; one that cannot be opened leaves the others alone.
+    """Serve several workspaces until a signal comes; one that cannot be opened does not affect the others.
 
     Raises:
         ConfigError: they would not be served over HTTP, which names are for.
@@ -179,7 +179,7 @@ async def _serve_named(
 
 
 def _inherited() -> socket.socket | None:
-    """Return the socket that systemd has opened for this process, if it has: see sd_listen_fds(3)."""
+    """Return the socket that systemd has opened for this process, if any: see sd_listen_fds(3)."""
     if (os.environ.get("LISTEN_PID"), os.environ.get("LISTEN_FDS")) != (str(os.getpid()), "1"):
         return None
     bound = socket.socket(fileno=FIRST_INHERITED)
@@ -190,10 +190,10 @@ def _inherited() -> socket.socket | None:
 async def _way_in(
     state: Path, host: str, port: int, token_file: Path | None, bound: socket.socket | None
 ) -> "Access":
-    """Return how clients come in over HTTP.
+    """Return how clients connect over HTTP.
 
     Raises:
-        ConfigError: what it needs is not installed, or it may not listen there.
+        ConfigError: something it needs is not installed, or it may not listen there.
     """
     try:
         from composable_memory.http_server import access
@@ -204,7 +204,7 @@ async def _way_in(
 
 @asynccontextmanager
 async def _over_http(memory: "Memory | Service", way_in: "Access") -> AsyncIterator[str]:
-    """Answer over HTTP until the block is left; yields the address, and tells people how to come in."""
+    """Answer over HTTP until the block ends; yields the address, and tells people how to connect."""
     from composable_memory.http_server import build_app, listening
     from composable_memory.mcp_server.open_memories import Opened, Service
 
@@ -217,7 +217,7 @@ async def _over_http(memory: "Memory | Service", way_in: "Access") -> AsyncItera
 
 
 def _lock(address: Path, *, patience_s: float) -> AbstractAsyncContextManager[bool]:
-    """Return the lock that the server of a workspace holds as long as it runs."""
+    """Return the lock that the server of a workspace holds while it runs."""
     return file_lock(_lock_of(address), owner="serve", patience_s=patience_s)
 
 
@@ -226,7 +226,7 @@ def _lock_of(address: Path) -> Path:
 
 
 def _address(state: Path, workspace: Path) -> Path:
-    """Return where the socket of a workspace is, in a folder for its owner alone. Blocks."""
+    """Return the socket path of a workspace, in a folder for its owner only. Blocks."""
     folder = state / FOLDER
     make_private_folder(folder)
     folder.chmod(0o700)
@@ -234,7 +234,7 @@ def _address(state: Path, workspace: Path) -> Path:
 
 
 async def _asked(address: Path, action: str) -> dict[str, Any] | None:
-    """Return what the server says of itself; None if none answers."""
+    """Return the server's reply; None if there is no server."""
     try:
         frames = await asyncio.to_thread(lambda: exchange(str(address), request_of(["serve", action])))
     except OSError:
@@ -244,10 +244,10 @@ async def _asked(address: Path, action: str) -> dict[str, Any] | None:
 
 
 async def _started(address: Path, options: Sequence[str]) -> dict[str, Any]:
-    """Start a server that outlives this process, and return its status as soon as it answers.
+    """Start a server that outlives this process, and return its status once it answers.
 
     Raises:
-        ConfigError: it does not.
+        ConfigError: it does not answer.
     """
     log = address.with_suffix(".log")
     child = await asyncio.to_thread(_spawned, options, log)
@@ -261,7 +261,7 @@ async def _started(address: Path, options: Sequence[str]) -> dict[str, Any]:
 
 
 def _spawned(options: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
-    """Return a server in a session of its own. Blocks."""
+    """Start a server in a session of its own. Blocks."""
     with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as said:
         return subprocess.Popen(  # noqa: S603 - this program
             [sys.executable, "-m", "composable_memory.cli", "serve", *options],

@@ -42,7 +42,7 @@ ROUTINE = frozenset(
     "backends cache composable db_path embeddingCache primary requested_provider revision source_counts"
     " weightsVersion".split()
 )
-"""What a status tells that hardly anybody looks for."""
+"""Parts of a status that hardly anybody looks for."""
 
 app = typer.Typer()
 embedders = typer.Typer(help="Inspect the embedding providers.", no_args_is_help=True)
@@ -90,7 +90,7 @@ async def status(
 
 async def status_of(target: Target, *, deep: bool = False) -> tuple[MemoryStatusReply, str | None]:
     """Return the status, and a hint about languages that the embedding provider cannot read."""
-    # One that has served others knows more of itself, such as that vectors can be searched.
+    # A memory that has already served knows more about itself, such as that vectors can be searched.
     async with target.open(anew=True) as memory:
         warn_notes(memory.loaded)
         reply = await memory_status(memory, MemoryStatusRequest(deep=deep))
@@ -105,7 +105,7 @@ def _problems_of(probe: DeepProbe) -> list[str]:
 
 
 def fields_of(status: MemoryProviderStatus) -> dict[str, object]:
-    """Return what a status says, by name."""
+    """Return the values of a status, by name."""
     return {one.name: getattr(status, one.name) for one in fields(status)}
 
 
@@ -133,7 +133,7 @@ def _shown(status: MemoryProviderStatus) -> dict[str, object]:
 
 
 def _custom_of(status: MemoryProviderStatus) -> Mapping[str, object]:
-    """Return what a backend says besides, with the word for who chose the notes in a phrase."""
+    """Return what else a backend reports, with the word for who chose the notes in a phrase."""
     match status.custom:
         case {"scope": {"chosenBy": "before" | "now" as when, **scope}}:
             return {**status.custom, "scope": {**scope, "chosen": when}}
@@ -141,7 +141,7 @@ def _custom_of(status: MemoryProviderStatus) -> Mapping[str, object]:
 
 
 def _shown_in_short(status: MemoryProviderStatus) -> dict[str, object]:
-    """Return what a status says that is of interest while everything works, and all that does not."""
+    """Return the values of a status that are of interest while everything works, and all problems."""
     shown = {name: one for name, one in _shown(status).items() if not _is_routine(name, one)}
     custom = {name: one for name, one in _custom_of(status).items() if not _is_routine(name, one)}
     return {**shown, "custom": custom} if custom else shown
@@ -180,7 +180,7 @@ async def embedders_list(target: Target, *, as_json: AsJson = False) -> None:
     registry = await asyncio.to_thread(discover_backends)
     loaded = await asyncio.to_thread(settings_of, target, registry)
     plan = await asyncio.to_thread(plan_embedder, loaded, registry, _embedder_services(target.state_dir))
-    found = await asyncio.to_thread(_embedders_document, plan, loaded)  # looking at all of them imports them
+    found = await asyncio.to_thread(_embedders_document, plan, loaded)  # imports all of them
     if as_json:
         print_json(found)
     else:
@@ -197,7 +197,7 @@ def _embedder_services(state_dir: Path | None) -> EmbedderServices:
 
 
 def _embedders_document(plan: EmbedderPlan, loaded: LoadedSettings) -> dict[str, JsonValue]:
-    """Return what the settings ask for, which provider is chosen, and all that are there. Blocks."""
+    """Return what the settings ask for, which provider is chosen, and all available ones. Blocks."""
     asked = loaded.settings.memory.embedding
     chosen = next((one.chosen for one in (plan.first, plan.fallback) if one and one.chosen), None)
     return document(
@@ -263,7 +263,7 @@ def settings_of(target: Target, registry: Registry) -> LoadedSettings:
 
 
 def _backend_options(loaded: LoadedSettings, registry: Registry) -> dict[str, BaseModel]:
-    """Return the settings that only backends know, of those that a memory would open. Blocks.
+    """Return the backends' own settings, for those that a memory would open. Blocks.
 
     Raises:
         ConfigError: a key is unknown or its value is out of range.

@@ -1,4 +1,4 @@
-"""`cmem trust`: shows what the settings file of a workspace asks for, and remembers that it is allowed."""
+"""`cmem trust`: shows what the settings file of a workspace asks for, and records the user's consent."""
 
 import asyncio
 import os
@@ -61,7 +61,7 @@ async def trust(
         _print(found, workspace, revoked)
     is_new = found is not None and not found.is_trusted and not revoke and (yes or not as_json)
     if found is not None and is_new:
-        checked_settings(found.said.tree, registry)  # what nobody could use is not worth a consent
+        checked_settings(found.said.tree, registry)  # do not ask consent for an invalid file
         if not yes:
             typer.confirm("Trust this file as it is now?", abort=True, err=True)
         await asyncio.to_thread(give_consent, found.file, state, now=utc_now())

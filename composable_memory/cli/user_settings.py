@@ -1,4 +1,4 @@
-"""Enters sections of backends in the user's own settings file."""
+"""Adds sections of backends to the user's own settings file."""
 
 import os
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ from composable_memory.state.folders import make_state_folder
 
 
 def text_of(file: Path) -> str | None:
-    """Return the text of a settings file, None where there is none.
+    """Return the text of a settings file, None if there is none.
 
     Raises:
         ConfigError: it cannot be read.
     """
-    read_settings_file(file)  # says what is wrong with it
+    read_settings_file(file)  # raises what is wrong with it
     return file.read_bytes().decode() if file.exists() else None
 
 
 def enter_section(backend_id: str, section: Mapping[str, JsonValue], state_dir: Path) -> bool:
-    """Enter the section of a backend; return False where there is one, or the rest would not be safe."""
+    """Add the section of a backend; return False if there is one already, or the edit would not be safe."""
     file = user_config_path(os.environ).resolve()  # it may be a link
     try:
         before = text_of(file)

@@ -1,4 +1,4 @@
-"""`cmem watch`: keep the index up to date."""
+"""`cmem watch`: keeps the index up to date."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ from composable_memory_ops_logs import (
 from composable_memory_ops_logs.line_format import event_to_wire
 
 LOOK_S = 2.0
-"""How often a process that stays open looks whether its folders are there."""
+"""How often a long-running process checks whether its folders still exist."""
 WATCHING = frozenset({"starting", "active", "partial"})
 
 app = typer.Typer()
@@ -45,15 +45,15 @@ async def watch(target: Target, *, as_json: AsJson = False) -> None:
 
 
 Beside = Callable[[Memory, asyncio.Event], AbstractAsyncContextManager[str]]
-"""Does something with an open memory until the block is left; yields a word for what the process does."""
+"""Does something with an open memory until the block ends; yields a word for what the process does."""
 
 
 async def stay_open(
     target: Target, *, as_json: bool, beside: Beside | None = None, needs: Sequence[Path] = ()
 ) -> None:
-    """Keep a memory open and its index up to date until a signal comes, and tell of each sync.
+    """Keep a memory open and its index up to date until a signal comes, and report each sync.
 
-    It ends as well when the workspace, the state folder or what else it `needs` is gone. Without anything
+    It also ends when the workspace, the state folder or any other path in `needs` is gone. Without anything
     `beside`, it is an error if nothing watches the notes.
     """
     printer = _Printer(as_json=as_json)
@@ -74,7 +74,7 @@ async def stay_open(
 
 
 async def _until(end: asyncio.Event, work: Coroutine[None, None, None]) -> None:
-    """Work until `end`; what the work raises ends it as well."""
+    """Work until `end`; an exception ends it too."""
     working, ending = asyncio.create_task(work), asyncio.create_task(end.wait())
     done, _ = await asyncio.wait({working, ending}, return_when=asyncio.FIRST_COMPLETED)
     working.cancel()
@@ -98,7 +98,7 @@ async def _follow(memory: Memory, events: "asyncio.Queue[OpsEvent]", printer: "_
 
 
 class _Printer:
-    """Prints a line, or a document on a line, for each event that is worth one."""
+    """Prints a line, or a document on a line, for each event worth reporting."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
@@ -169,7 +169,7 @@ def _require_watching(memory: Memory) -> None:
 
     Raises:
         ConfigError: the settings turn watching off.
-        BackendUnavailable: the notes cannot be watched, and no interval makes up for it.
+        BackendUnavailable: the notes cannot be watched, and there is no sync interval instead.
     """
     means = _means(memory).values()
     if any(one["state"] in WATCHING or "intervalMinutes" in one for one in means):
@@ -203,7 +203,7 @@ def _format_one(one: Mapping[str, JsonValue]) -> str:
 
 @contextmanager
 def _sync_events(ops_log: OpsLog) -> Iterator["asyncio.Queue[OpsEvent]"]:
-    """Yield the queue into which the events of syncs go; they may come from any thread."""
+    """Yield the queue of sync events; they may come from any thread."""
     loop = asyncio.get_running_loop()
     events: asyncio.Queue[OpsEvent] = asyncio.Queue()
 
@@ -220,7 +220,7 @@ def _sync_events(ops_log: OpsLog) -> Iterator["asyncio.Queue[OpsEvent]"]:
 
 @asynccontextmanager
 async def end_signals(*needs: Path) -> AsyncIterator[asyncio.Event]:
-    """Yield the event that is set by Ctrl-C, by the signal to terminate, and when a path is gone."""
+    """Yield an event that is set by Ctrl-C, by SIGTERM, and when a path is gone."""
     loop = asyncio.get_running_loop()
     end = asyncio.Event()
 
@@ -262,13 +262,13 @@ def _gone(known: Sequence[FolderIdentity]) -> list[str]:
 
 
 async def notify_service_manager(state: str) -> None:
-    """Tell systemd how the service is, if it wants to know (sd_notify(3), `Type=notify`)."""
+    """Notify systemd of the service's state, if it wants to know (sd_notify(3), `Type=notify`)."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address and hasattr(socket, "AF_UNIX"):
         await asyncio.to_thread(_send, state.encode(), address)
 
 
 def _send(message: bytes, address: str) -> None:
-    # A manager that does not listen is no reason to end.
+    # If the manager does not listen, that is no reason to end.
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.sendto(message, address.replace("@", "\0", 1) if address.startswith("@") else address)

@@ -1,1 +1,1 @@
-"""What agents call at the turning points of a session, and what happens in one, as events, into a memory."""
+"""What agents call at certain points of a session, and what happens in it, recorded as events in a memory."""

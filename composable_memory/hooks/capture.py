@@ -1,7 +1,8 @@
-"""Finds in what a user says the sentences that are worth remembering, by rules in five languages.
+"""Finds sentences worth remembering in what a user says, by rules in five languages.
 
-Sure things only: preferences, who somebody is, what was decided, lasting orders, what is to be remembered.
-Questions, guesses, code, quotes, what an agent was told, and attempts to steer the agent are passed over.
+Only clear cases: preferences, who somebody is, decisions, standing instructions, explicit requests to
+remember. Questions, guesses, code, quotes, memory content given to an agent, and attempts to steer the agent
+are skipped.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ _TABLES = tables(__package__, "capture.toml")
 
 
 def _any(name: str) -> re.Pattern[str]:
-    """Return a pattern for whatever one of the patterns of a table is for."""
+    """Return a pattern that matches what any pattern in a table does."""
     text = "|".join(_TABLES[name])
     return re.compile(re.sub(r"\{(KIN\w*)\}", lambda found: _TABLES["kin"][found[1]], text), re.IGNORECASE)
 
@@ -51,7 +52,7 @@ _LEAD_IN = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A sentence that is worth remembering, and of which type it is."""
+    """A sentence worth remembering, and its type."""
 
     text: str
     type: MemoryType
@@ -60,7 +61,7 @@ class Candidate:
 def worth_remembering(message: str, *, max_chars: int = 500) -> list[Candidate]:
     """Return the sentences of a user's message that are worth remembering, at most three (pure).
 
-    A message of more than `max_chars` characters is a document and not something said; it has none.
+    A message of more than `max_chars` characters counts as a document, not as something said, and has none.
     """
     own = own_words(message)
     if len(own) > max_chars or _INJECTION.search(own) or len(_EMOJI.findall(own)) > MOST_EMOJI:

@@ -20,10 +20,10 @@ HINT = f"If there is nothing to write down, and when you are done, reply with {S
 
 
 def plan_flush(call: HookCall, settings: FlushSettings, state: SessionState, *, now: datetime) -> str | None:
-    """Return what to ask the agent now, at most once in each cycle of compaction; None to ask nothing.
+    """Return what to ask the agent now, at most once per compaction cycle; None to ask nothing.
 
-    It is asked when its context holds at least window - reserve - soft threshold tokens. A call that says the
-    agent compacts begins a new cycle. `now` is the user's time. Changes `state`.
+    The agent is asked when its context has at least window - reserve - soft threshold tokens. A call at
+    compaction starts a new cycle. `now` is the user's time. Changes `state`.
     """
     if call.compacts_now:
         state.compactions += 1
@@ -41,7 +41,7 @@ def plan_flush(call: HookCall, settings: FlushSettings, state: SessionState, *, 
 
 
 def flush_prompt(settings: FlushSettings, now: datetime) -> str:
-    """Return what an agent is asked, with the date and the time of its user."""
+    """Return the request to an agent, with the date and time of its user."""
     prompt = (settings.prompt or PROMPT).replace("YYYY-MM-DD", now.date().isoformat())
     lines = [prompt, SAFETY]
     if "Current time:" not in prompt:
@@ -50,16 +50,16 @@ def flush_prompt(settings: FlushSettings, now: datetime) -> str:
 
 
 def tokens_in_transcript(path: Path) -> tuple[int | None, int | None]:
-    """Return how many tokens the context holds and can hold, as the end of a transcript tells.
+    """Return how many tokens the context has and can hold, from the end of a transcript.
 
-    Claude Code notes the use beside each answer, Codex after each request. Reads the file.
+    Claude Code records the usage with each answer, Codex after each request. Reads the file.
 
     Raises:
-        OSError: it cannot be read, or is no regular file.
+        OSError: it cannot be read, or is not a regular file.
     """
     try:
         _, text = end_of_file(path, TAIL_BYTES)
-    except FileNotFoundError:  # nothing was said yet
+    except FileNotFoundError:  # nothing has been said yet
         return None, None
     for line in reversed(text.split("\n")):
         try:
@@ -75,7 +75,7 @@ def tokens_in_transcript(path: Path) -> tuple[int | None, int | None]:
             }:
                 window = info.get("model_context_window")
                 return used, window if isinstance(window, int) else None
-            case {"isSidechain": True}:  # of a helper, which has a context of its own
+            case {"isSidechain": True}:  # a subagent, with a context of its own
                 continue
             case {"message": {"usage": {"input_tokens": int()} as usage}}:
                 counts = (usage.get(name) for name in _USED)

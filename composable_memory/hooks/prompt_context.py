@@ -1,4 +1,4 @@
-"""What an agent is told of its memory: a recap when a session begins, and what is known about a prompt."""
+"""What an agent is given from its memory: a recap when a session begins, and what is known about a prompt."""
 
 import asyncio
 import os
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from composable_memory.types import MemorySearchResult
 
 CORE_SHARE = 0.6
-"""Of the room of a recap, at most so much is for the core memory, if there are days as well."""
+"""At most this share of a recap is for the core memory, if there are daily notes as well."""
 MOST_BYTES = 1_000_000
 LEAST_PROMPT_TOKENS = 2
-"""Less, such as "ok", asks for nothing."""
+"""Anything shorter, such as "ok", asks for nothing."""
 LEAST_CHARS = 40
 LONGEST_QUERY = 1_000
 MOST_QUERIES = 4
 CUT = "…"
 
 _DAY = re.compile(r"(\d{4}-\d{2}-\d{2})(?:-.*)?\.(?:md|markdown)")
-# In a search these are signs of filters and phrases; a prompt is to be looked for as it is.
+# A search would read these as filters and phrases; a prompt is searched for literally.
 _FILTER_SIGNS = re.compile(r'[:："]|(?<!\S)-')
 _SENTENCE = re.compile(r"[^.!?。！？\n]+(?:\.(?=\S)[^.!?。！？\n]*)*[!?？]?")
 _CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
@@ -50,11 +50,11 @@ async def session_recap(
     forgotten: "Forgotten | None" = None,
     note_paths: Sequence[str] = (),
 ) -> str | None:
-    """Return the core memory and the latest days of a workspace, fenced; None where there is nothing to tell.
+    """Return the core memory and the latest days of a workspace, fenced; None if there is nothing to tell.
 
-    Of the core memory (MEMORY.md or memory.md) the beginning is told, of a day's note its end; what is left
-    out is said. `note_paths` are where notes lie beside `memory/`, "." for all of the workspace. In a group
-    or channel, where others would read it, there is no recap. What was forgotten is not told.
+    Of the core memory (MEMORY.md or memory.md) the beginning is included, of a day's note its end; omissions
+    are marked. `note_paths` are where notes are besides `memory/`, "." for the whole workspace. In a group or
+    channel, where others would read it, there is no recap. Forgotten text is left out.
     """
     if is_shared(session_key) or not settings.recap_tokens:
         return None
@@ -80,7 +80,7 @@ async def session_recap(
 
 
 def latest_days(workspace: Path, count: int, now: datetime, note_paths: Sequence[str] = ()) -> Iterator[str]:
-    """Yield the notes of the latest days, the latest first; a day may have several. Reads folders."""
+    """Yield the notes of the latest days, latest first; a day may have several. Reads folders."""
     names = [
         (PurePosixPath(file.key).name, file.key)
         for file in note_files(Path(os.path.realpath(workspace)), note_paths)
@@ -135,9 +135,9 @@ async def recall_for_prompt(
     session_key: str | None = None,
     state: SessionState | None = None,
 ) -> str | None:
-    """Return what is known about a prompt, fenced; None where nothing matches well, or is new.
+    """Return what is known about a prompt, fenced; None if nothing matches well, or nothing is new.
 
-    What `state` says was told in this session is not told again; what is told now is added to it.
+    What this session was already given, according to `state`, is left out; what is returned is added to it.
 
     Raises:
         BackendUnavailable: the memory is closed.
@@ -161,7 +161,7 @@ async def recall_for_prompt(
 
 
 def _queries(prompt: str) -> list[str]:
-    """Return what to look for: all of a prompt, then each of its sentences, questions first."""
+    """Return what to search for: the whole prompt, then each of its sentences, questions first."""
     own = _CODE.sub("\n", own_words(prompt))
     asked = sorted(_SENTENCE.findall(own), key=lambda one: one.rstrip().endswith(("?", "？")), reverse=True)
     queries = (" ".join(_FILTER_SIGNS.sub(" ", one).split())[:LONGEST_QUERY] for one in (own, *asked))
@@ -177,7 +177,7 @@ def _text(result: "MemorySearchResult") -> str:
 
 
 def _within(told: "dict[str, MemorySearchResult]", most_tokens: int) -> Iterator[tuple[str, str]]:
-    """Yield the texts that fit into so many tokens, fence and escapes included, each with how it is told."""
+    """Yield the texts that fit into `most_tokens`, with fence and escapes, each in its final form."""
     budget = PackBudget(max_tokens=most_tokens)
     room = budget.room - budget.cost(fence([]))
     for number, (text, result) in enumerate(told.items(), start=1):
@@ -185,7 +185,7 @@ def _within(told: "dict[str, MemorySearchResult]", most_tokens: int) -> Iterator
         piece = f"{number}.{place} {text}"
         cost = budget.cost(escaped(piece) + "\n")
         if cost > room:
-            # An escaped sign is longer than the sign: cut by the share of it that fits.
+            # An escaped character is longer than the original: cut by the share that fits.
             piece = (
                 budget.beginning(piece, room * budget.cost(piece) // cost - CHARS_PER_TOKEN).rstrip() + CUT
             )

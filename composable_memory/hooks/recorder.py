@@ -1,4 +1,4 @@
-"""Turns what happens in a session into contents, and hands them to a memory without waiting for its graph."""
+"""Turns the events of a session into contents, and passes them to a memory without waiting for its graph."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
@@ -21,14 +21,14 @@ from composable_memory.hooks.session_events import (
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
 MOST_COVERED = 10_000
-"""So many messages of a session are remembered at most, for the summary that will stand for them."""
+"""How many messages of a session to remember, at most, for the summary that will cover them."""
 MOST_SESSIONS = 1_000
 HASH_CHARS = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What became of an event: the content made of it and the reports on that, or why none was made."""
+    """What became of an event: the content made from it and the reports, or why there is none."""
 
     content_id: str | None = None
     reports: Mapping[str, IngestReport] = field(default_factory=dict)
@@ -36,12 +36,12 @@ class Recorded:
 
 
 class TakesContents(Protocol):
-    """What contents are handed to; an open `Memory` is one."""
+    """What contents are passed to; an open `Memory` is one."""
 
     async def ingest(
         self, contents: Sequence[MemoryContentObject], *, backend: str | None = None, wait: bool = True
     ) -> Mapping[str, IngestReport]:
-        """Take contents; with `wait` false, return as soon as they are safe."""
+        """Ingest contents; with `wait` false, return as soon as they are safe."""
         ...
 
 
@@ -49,9 +49,9 @@ class SessionRecorder:
     """Records the events of sessions in a memory. Recording an event twice changes nothing."""
 
     def __init__(self, memory: TakesContents, *, backend: str | None = None, wait: bool = False) -> None:
-        """Record into `backend`, or into every backend that takes contents.
+        """Record into `backend`, or into every backend that ingests contents.
 
-        With `wait` a call returns when the memory has read a content, else as soon as it is safe.
+        With `wait` a call returns once the memory has processed a content, else as soon as it is safe.
         """
         self._memory = memory
         self._backend = backend
@@ -64,11 +64,11 @@ class SessionRecorder:
             self._remember(_session_of(event.payload), content_id)
 
     async def record(self, event: PipelineEventEnvelope) -> Recorded:
-        """Keep what an event says; a summary names the messages since the one before it, as `covers`.
+        """Record an event; a summary names the messages since the previous one, as `covers`.
 
         Raises:
-            ConfigError: no open backend takes contents.
-            BackendError: the content could not be kept; record the event again.
+            ConfigError: no open backend ingests contents.
+            BackendError: the content could not be stored; record the event again.
         """
         session = _session_of(event.payload)
         match event.payload:
@@ -92,7 +92,7 @@ class SessionRecorder:
         return Recorded(content_id=content.id, reports=reports)
 
     def _remember(self, session: str, content_id: str) -> None:
-        ids = self._unsummarised.pop(session, [])  # put in again below, as the session that spoke last
+        ids = self._unsummarised.pop(session, [])  # added again below, as the most recent session
         if content_id not in ids[-MOST_SESSIONS:]:
             ids.append(content_id)
         self._unsummarised[session] = ids[-MOST_COVERED:]
@@ -102,7 +102,7 @@ class SessionRecorder:
     def _forget(self, session: str, covered: Sequence[str]) -> None:
         gone = set(covered)
         left = [one for one in self._unsummarised.pop(session, ()) if one not in gone]
-        if left:  # said while the summary was on its way
+        if left:  # said while the summary was being made
             self._unsummarised[session] = left
 
 

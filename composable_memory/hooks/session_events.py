@@ -1,6 +1,6 @@
-"""The events of a session: its beginning, a message, a summary in the place of older messages; and as JSON.
+"""The events of a session: its start, a message, a summary that replaces older messages; and their JSON.
 
-The JSON is our own, with keys in camelCase and times with their zone, or that of an agent's hook.
+The JSON is our own, with keys in camelCase and times with time zones, or that of an agent's hook.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class SessionStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageReceived:
-    """Somebody said something; `temporal` says more of its time than when it was received."""
+    """Somebody said something; `temporal` has more about its time than when it was received."""
 
     session_key: str
     body: str
@@ -59,7 +59,7 @@ class MessageReceived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionSummary:
-    """A summary took the place of older messages in the context of a model; sizes in tokens."""
+    """A summary replaced older messages in the context of a model; sizes are in tokens."""
 
     session_key: str
     summary: str
@@ -74,10 +74,10 @@ SessionPayload: TypeAlias = SessionStart | MessageReceived | CompactionSummary
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineEventEnvelope:
-    """One event with who sent it and when; what kind it is, its payload tells.
+    """One event, with its sender and time; the payload determines its type.
 
     Raises:
-        ValueError: a time has no zone, or it names no session.
+        ValueError: a time has no time zone, or there is no session.
     """
 
     id: str
@@ -101,7 +101,7 @@ class PipelineEventEnvelope:
 
     @property
     def type(self) -> EventType:
-        """Return the kind of event, as JSON names it."""
+        """Return the type of the event, as in JSON."""
         return next(kind for kind, payload in PAYLOADS.items() if isinstance(self.payload, payload))
 
 
@@ -110,17 +110,17 @@ PAYLOADS: Mapping[EventType, type[SessionPayload]] = {
     "message.received": MessageReceived,
     "compaction.summary": CompactionSummary,
 }
-"""The payload of each kind of event."""
+"""The payload of each type of event."""
 
 
 # --- JSON ---------------------------------------------------------------------------------------------------
 
 
 def parse_event(document: str | bytes | Mapping[str, object]) -> PipelineEventEnvelope:
-    """Return the event that a JSON document tells of; keys that are not known are passed over.
+    """Parse an event from JSON; unknown keys are ignored.
 
     Raises:
-        ValueError: it is no JSON, no event of a session, or lacks something; which, the message says.
+        ValueError: it is not JSON, not an event of a session, or incomplete; the message says which.
     """
     try:
         if isinstance(document, str | bytes):
@@ -133,7 +133,7 @@ def parse_event(document: str | bytes | Mapping[str, object]) -> PipelineEventEn
 
 
 def event_of(call: HookCall, hook: str, *, now: datetime) -> PipelineEventEnvelope:
-    """Return what an agent's hook `message` or `summary` tells, without secrets and what the agent inserted.
+    """Return the event of an agent's hook `message` or `summary`, without secrets and inserted text.
 
     Raises:
         ValueError: the agent names no session.
@@ -171,17 +171,17 @@ def _told(error: ValueError) -> str:
 
 
 _WIRE = ConfigDict(extra="ignore", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True)
-"""Keys in camelCase; others may add keys of their own."""
+"""Keys are in camelCase; others may add keys of their own."""
 
 
 @cache
 def _payload(kind: EventType) -> TypeAdapter[SessionPayload | None]:
-    # The configuration counts for a union alone: a dataclass by itself would have to carry it.
+    # The configuration only applies to a union: a dataclass alone would have to have its own.
     return TypeAdapter(PAYLOADS[kind] | None, config=_WIRE)  # type: ignore[arg-type]  # known when it runs
 
 
 class _Envelope(BaseModel):
-    """An event as JSON has it, around the payload of its type."""
+    """An event in JSON, around the payload of its type."""
 
     model_config = _WIRE
 

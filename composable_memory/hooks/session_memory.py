@@ -1,4 +1,4 @@
-"""Writes what was said in a session to a note of its own, when the session ends."""
+"""Writes what was said in a session to a separate note when the session ends."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from composable_memory.hooks.agent_json import HookCall
 
 MOST_TRANSCRIPT_BYTES = 8_000_000
-"""Of a longer transcript the end is read: what came before was saved, or would not be summarised."""
+"""Only the end of a longer transcript is read: the rest was saved before, or would not be summarised."""
 MOST_SUMMARISED_CHARS = 24_000
 MOST_SUMMARY_CHARS = 6_000
 LONGEST_SLUG = 30
@@ -41,7 +41,7 @@ SYSTEM = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedMessage:
-    """A message of a session without secrets, on one line; `line` is where it stands, counted from 1."""
+    """A message of a session on one line, secrets masked; `line` is its 1-based line in the transcript."""
 
     line: int
     role: str
@@ -65,19 +65,19 @@ async def save_session(
     now: datetime,
     forgotten: "Forgotten | None" = None,
 ) -> SavedSession | None:
-    """Write what was said in a session since it was saved last to a note of its own; None where nothing was.
+    """Write what was said in a session since it was last saved to a note; None if there is nothing.
 
-    The last messages are written first: a summary that comes too late, or not at all, loses nothing.
-    What was forgotten is not written.
+    The last messages are written first: if a summary comes too late, or not at all, nothing is lost.
+    Forgotten text is left out.
 
     Raises:
         MemoryPathError: `memory/` leads elsewhere.
         OSError: the transcript cannot be read, or the note cannot be written.
-        BackendUnavailable: another process saves a session all the while.
+        BackendUnavailable: another process keeps saving a session.
     """
     if not settings.hooks.session_memory:
         return None
-    async with states.saving():  # agents end a session by two hooks at once
+    async with states.saving():  # agents end a session with two hooks at once
         known = await states.read(call.session)
         messages = await asyncio.to_thread(partial(messages_in, call, after=known.saved_line))
         if not messages:
@@ -101,12 +101,12 @@ async def save_session(
     except FeedbackError as problem:
         return SavedSession(path=path, problem=problem)
     before, after = (text.encode("utf-8", "replace") for text in (written, page(call, [summary], now)))
-    await asyncio.to_thread(replace_unchanged, path, before, after)  # what a person saved meanwhile stays
+    await asyncio.to_thread(replace_unchanged, path, before, after)  # keeps what a person has saved meanwhile
     return SavedSession(path=path)
 
 
 def _without_forgotten(messages: Sequence[SavedMessage], forgotten: "Forgotten") -> list[SavedMessage]:
-    """Return messages without what was forgotten, those that say anything else."""
+    """Return messages without forgotten text, except those that say nothing else."""
     hidden = ((one, forgotten.hide(one.text, "sessions")) for one in messages)
     return [
         replace(one, text=text)
@@ -116,7 +116,7 @@ def _without_forgotten(messages: Sequence[SavedMessage], forgotten: "Forgotten")
 
 
 def said_in(call: "HookCall") -> list[tuple[int, str, str]]:
-    """Return what was said in the session of a call: the line, the role, the words; reads its transcript.
+    """Return what was said in the session of a call: line, role and words; reads its transcript.
 
     Raises:
         OSError: the transcript cannot be read.
@@ -129,10 +129,10 @@ def said_in(call: "HookCall") -> list[tuple[int, str, str]]:
 
 
 def messages_in(call: "HookCall", *, after: int = 0) -> list[SavedMessage]:
-    """Return what was said in the session of a call behind line `after`; reads its transcript.
+    """Return what was said in the session of a call after line `after`; reads its transcript.
 
-    Commands, and what the agent put between the words, are left out. A transcript that OpenClaw has moved
-    away meanwhile is read where it is now.
+    Commands, and what the agent inserted, are left out. A transcript that OpenClaw has moved away meanwhile
+    is found at its new place.
 
     Raises:
         OSError: the transcript cannot be read.
@@ -156,16 +156,16 @@ def _transcript(path: Path) -> tuple[int, str]:
             return above, text
     if not path.parent.exists():
         raise FileNotFoundError(2, "there is no such transcript", str(path))
-    return 0, ""  # agents name one also where nothing was said, and write none
+    return 0, ""  # agents name a transcript even if nothing was said and none was written
 
 
 def write_session(
     workspace: Path, call: "HookCall", messages: Sequence[SavedMessage], *, now: datetime
 ) -> tuple[Path, str]:
-    """Write messages of a session to `memory/DATE-SLUG.md`, a file of its own; return its path and its text.
+    """Write messages of a session to a separate file `memory/DATE-SLUG.md`; return its path and text.
 
-    The slug is from the first words of the user, or the time. A note that says the same already, of a hook
-    that was killed before it noted so, is left as it is. Writes files.
+    The slug is made from the first words of the user, or else the time. A note that already says the same,
+    from a hook that was killed before recording that, is left as it is. Writes files.
 
     Raises:
         MemoryPathError: `memory/` leads elsewhere.
@@ -190,7 +190,7 @@ def write_session(
 
 
 def _write_whole(path: Path, file: BinaryIO, text: str) -> None:
-    """Write a note that was just made, on the disk; one that cannot be written whole is not left there."""
+    """Write a note that was just created to disk; remove it if it cannot be written completely."""
     try:
         file.write(text.encode("utf-8", "replace"))
         file.flush()
@@ -201,10 +201,10 @@ def _write_whole(path: Path, file: BinaryIO, text: str) -> None:
 
 
 async def summarise(messages: Sequence[SavedMessage], settings: JudgeSettings) -> str:
-    """Return a summary by the language model of the settings; of a long session, of its end.
+    """Return a summary by the configured language model; of a long session, of its end.
 
     Raises:
-        FeedbackError: no model is set, or it gives no summary.
+        FeedbackError: no model is configured, or it returns no summary.
     """
     from composable_memory.learning.chat_model import language_model
 
@@ -222,7 +222,7 @@ async def summarise(messages: Sequence[SavedMessage], settings: JudgeSettings) -
 
 
 def slug_of(text: str) -> str:
-    """Return the first words of a text as part of a file's name; empty where it has no Latin letters."""
+    """Return the first words of a text as part of a file name; empty if it has no Latin letters."""
     words = re.findall("[a-z0-9]+", text.lower())
     slug = ""
     for word in words:

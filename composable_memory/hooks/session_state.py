@@ -1,4 +1,4 @@
-"""What hooks keep of each session between two calls: counts, places and hashes, and no words of it."""
+"""What hooks keep of each session between two calls: counts, places and hashes, but no words."""
 
 import asyncio
 import json
@@ -28,11 +28,11 @@ T = TypeVar("T")
 
 @dataclass(slots=True, kw_only=True)
 class SessionState:
-    """What is known of one session. `flushed` is the compaction cycle in which the agent was last asked.
+    """What is known about one session. `flushed` is the compaction cycle in which the agent was last asked.
 
-    `shown` are hashes of passages that its context holds, `captured_line` is the last line looked at;
-    `uncovered` are the messages that no summary stands for yet; `saved_line` is the last line of its
-    transcript that is in a session memory.
+    `shown` are hashes of passages in its context, `captured_line` is the last line read for capture;
+    `uncovered` are the messages that no summary covers yet; `saved_line` is the last line of its transcript
+    that is in a session memory.
     """
 
     compactions: int = 0
@@ -43,37 +43,37 @@ class SessionState:
     saved_line: int = 0
 
     def fresh(self, texts: Iterable[str]) -> list[str]:
-        """Return those of `texts` that are not shown already."""
+        """Return those of `texts` that were not shown already."""
         return [text for text in texts if digest(text) not in self.shown]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStates:
-    """The states of the sessions of one workspace, each in a file of the state folder."""
+    """The states of the sessions of one workspace, each in a file in the state folder."""
 
     folder: Path
     workspace: str
 
     @classmethod
     def of(cls, state_dir: Path, workspace: Path) -> "SessionStates":
-        """Return the states for a workspace; looks at the disk.
+        """Return the states for a workspace; reads the disk.
 
         Raises:
-            ConfigError: the folder cannot be made.
+            ConfigError: the folder cannot be created.
         """
         return cls(folder=make_state_folder(state_dir / FOLDER), workspace=workspace_hash(workspace))
 
     async def read(self, session: str) -> SessionState:
-        """Return the state of a session as it is now."""
+        """Return the present state of a session."""
         return await asyncio.to_thread(_read, self._path(session)) if session else SessionState()
 
     async def change(self, session: str, change: Callable[[SessionState], T]) -> T:
-        """Return what `change` makes of the state of a session, and keep the state; one process at a time.
+        """Apply `change` to the state of a session, store it, and return the result; one process at a time.
 
-        Of a session without a name nothing is kept.
+        For a session without a name nothing is stored.
 
         Raises:
-            BackendUnavailable: another process is at it for a second, or the folder cannot be written.
+            BackendUnavailable: another process holds the lock for a second, or the folder cannot be written.
         """
         if not session:
             return change(SessionState())
@@ -93,7 +93,8 @@ class SessionStates:
         """Let one process at a time save what was said.
 
         Raises:
-            BackendUnavailable: another process is at it for three seconds, or the folder cannot be written.
+            BackendUnavailable: another process holds the lock for three seconds, or the folder cannot be
+            written.
         """
         return self._locked(".saving.lock", SAVING_PATIENCE_S)
 
@@ -107,7 +108,7 @@ class SessionStates:
             yield
 
     def prune(self, *, now: float | None = None) -> None:
-        """Delete the states of sessions of any workspace that were silent for 30 days; looks at the disk."""
+        """Delete the states of sessions, of any workspace, that were silent for 30 days; reads the disk."""
         oldest = (time.time() if now is None else now) - KEPT_S
         for path in self.folder.glob("*.json"):
             if path.stat().st_mtime < oldest:
@@ -118,13 +119,13 @@ class SessionStates:
 
 
 def digest(text: str) -> str:
-    """Return a hash of a text that does not depend on case and white space."""
+    """Return a hash of a text that ignores case and white space."""
     words = " ".join(text.lower().split())
     return sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _read(path: Path) -> SessionState:
-    """Return a state; a new one where there is none, or none that can be read."""
+    """Read a state; a new one if it is missing or unreadable."""
     try:
         known = json.loads(path.read_bytes())
         return SessionState(
