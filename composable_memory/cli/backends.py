@@ -121,7 +121,7 @@ def _with_states(
 
 
 def _print_backend(one: Mapping[str, Any]) -> None:
-    role = f"stands in for {one['standsInFor']}" if "standsInFor" in one else "not enabled"
+    role = f"fallback for {one['standsInFor']}" if "standsInFor" in one else "not enabled"
     about = {"summary": one.get("summary"), "origin": one["origin"], "can": one["capabilities"]}
     about |= {"missing": one.get("missing"), "problem": one.get("problem")}
     known = one.get("status", {})

@@ -369,7 +369,7 @@ async def _mask_with(
         logged = await asyncio.to_thread(mask_log, learning.log_dir) if learning.log_dir else 0
         rows = await learning.stored_if_any(lambda store: store.mask(mask, is_rehearsal=is_rehearsal))
     except (OSError, FeedbackError) as error:
-        raise BackendError("log and feedback", "forget", f"{error}; mend that, then try again") from error
+        raise BackendError("log and feedback", "forget", f"{error}; fix that, then try again") from error
     found = (
         Holding(store="ops log", what="lines that quote it", count=logged),
         Holding(store="feedback", what="judgements and questions that quote it", count=rows or 0),

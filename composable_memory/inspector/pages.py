@@ -312,7 +312,10 @@ def _problems(one: Row, custom: Row, breaker: str) -> Iterator[tuple[str, Child]
             ("It will be retried soon; ", DEEP, " says why"),
         )
     if fallback := one.get("fallback"):
-        yield f"Another one stands in: {fallback.get('reason') or fallback.get('from')}", (DEEP, " says why")
+        yield (
+            f"Its fallback answers instead: {fallback.get('reason') or fallback.get('from')}",
+            (DEEP, " says why"),
+        )
 
 
 def probe_view(told: Row) -> Markup:

@@ -313,7 +313,7 @@ def language_hint(status: MemoryProviderStatus, choice: EmbedderChoice, registry
     what = ", ".join(f"{_NAMES.get(code, code)} ({share:.0%} of the notes)" for code, share in unread.items())
     missing = better.missing()
     return (
-        f"{choice.embedder.id} does not support {what}, so passages in it are found by words alone;"
+        f"{choice.embedder.id} does not support {what}, so passages in it are found by words only;"
         f" {better.id} does: {f'{missing}, then ' if missing else ''}set {SECTION}.provider to {better.id}"
     )
 

@@ -230,7 +230,7 @@ def _planned(plan: ForgetPlan) -> dict[str, JsonValue]:
     if plan.token:
         told["token"] = plan.token
         action = (
-            "Nothing is forgotten yet. Show this to the user; if they agree, call again with the token alone."
+            "Nothing is forgotten yet. Show this to the user; if they agree, call again with only the token."
         )
     elif plan.candidates:
         action = "Several lines match. Ask which one is meant, then call again with its token."

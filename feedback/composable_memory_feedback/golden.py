@@ -121,7 +121,7 @@ def read_questions(path: Path) -> list[GoldenQuestion]:
             raise _unreadable(f"line {number} of {path}", f"the id {question.id!r} is taken already")
         questions[question.id] = question
     if not questions:
-        raise _unreadable(str(path), "it holds no question")
+        raise _unreadable(str(path), "it has no questions")
     return list(questions.values())
 
 

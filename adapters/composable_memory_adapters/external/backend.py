@@ -285,7 +285,7 @@ class ExternalMemory:
     def _require_open(self, operation: str) -> None:
         if self._is_closed:
             raise BackendUnavailable(
-                self._id, "it is closed", fix="open the memory anew", operation=operation
+                self._id, "it is closed", fix="open the memory again", operation=operation
             )
 
     async def _until_closed(self, call: Coroutine[object, object, T], operation: str) -> T:

@@ -217,7 +217,7 @@ class McpSource:
                 name, needed = likely[0].name, self._told(", ".join(_required(likely[0])))
                 raise BackendUnavailable(
                     self._id,
-                    f"its tool {name} takes no question alone; it requires: {needed or 'nothing'}",
+                    f"its tool {name} needs more than a question; it requires: {needed or 'nothing'}",
                     fix="set `arguments`, with `{query}` for the question",
                 )
         else:

@@ -85,9 +85,7 @@ class IngestSettings(SettingsModel):
         description="What extracts entities and facts: `auto` (the model if `llm` names one, otherwise "
         "rules), `llm`, `heuristic` (rules), `none`, or the name of an extractor from an installed package.",
     )
-    owner: str = Field(
-        default="owner", min_length=1, description='Who is meant by "I" where nobody else speaks.'
-    )
+    owner: str = Field(default="owner", min_length=1, description='Who "I" means if no speaker is named.')
     group_by: Literal["agent", "user", "session"] = Field(
         default="agent", description="Which graph a content goes to."
     )

@@ -201,7 +201,7 @@ class PostgresMemory:
         await erasing.forget_words(connection, tenant)
         left = await erasing.unread(connection, tenant, owner=owner)
         paths, owners = await erasing.of_others(connection, tenant, wanted=wanted)
-        stays = f"brought by {', '.join(owners)}; forget it there as well"
+        stays = f"contributed by {', '.join(owners)}; forget it there too"
         theirs = Holding(
             store=self._id, what="files of others", count=len(paths), examples=tuple(paths), stays=stays
         )

@@ -33,7 +33,7 @@ async def dump(server: Server, file: Path, *, backend_id: str, environ: Mapping[
     program = await asyncio.to_thread(shutil.which, PROGRAM, path=environ.get("PATH"))
     if program is None:
         problem, fix = (
-            f"{PROGRAM} is not there",
+            f"{PROGRAM} was not found",
             "install PostgreSQL's client programs, not older than the server",
         )
         raise BackendUnavailable(backend_id, problem, fix=fix, operation=OPERATION)

@@ -398,7 +398,7 @@ class Server:
 
     async def version(self) -> int:
         """Return the version of the tables; 0 where there are none."""
-        async with self._connection("look at its tables") as connection, connection.transaction():
+        async with self._connection("check its tables") as connection, connection.transaction():
             return await schema.version(connection, self.schema)
 
     async def grant(self, role: str) -> None:
@@ -423,7 +423,7 @@ class Server:
             " coalesce((SELECT extversion FROM pg_extension WHERE extname = 'vector'), '') AS pgvector,"
             " (SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user) AS bypasses"
         )
-        async with self._connection("look at the server") as connection, connection.transaction():
+        async with self._connection("check the server") as connection, connection.transaction():
             return dict(await connection.fetchrow(query) or {})
 
     # --- connections ----------------------------------------------------------------------------------------

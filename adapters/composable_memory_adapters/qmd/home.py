@@ -249,7 +249,7 @@ def read_config(file: Path) -> Config:
     if config is None:
         return {}
     if not isinstance(config, dict):
-        raise _unreadable(file, "it holds no keys and values")
+        raise _unreadable(file, "it has no keys and values")
     return config
 
 
@@ -273,7 +273,7 @@ def mapping_at(config: Mapping[str, object], key: str, file: Path) -> Config:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise _unreadable(file, f"`{key}` holds no keys and values")
+        raise _unreadable(file, f"`{key}` has no keys and values")
     return {str(name): item for name, item in value.items()}
 
 

@@ -30,7 +30,7 @@ PROBE_TIMEOUT_S = 20.0
 NEWEST = f"{PACKAGE}@latest"
 """Without the tag, npm under an older Node picks an old version that needs Bun."""
 INSTALL_QMD = f"install it with `npm install -g {NEWEST}`"
-INSTALL_NODE = "`pip install 'composable-memory[qmd]'` brings one"
+INSTALL_NODE = "`pip install 'composable-memory[qmd]'` installs one"
 
 
 def find_command(command: str, environ: Mapping[str, str]) -> tuple[str, ...]:

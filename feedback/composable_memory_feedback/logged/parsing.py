@@ -233,7 +233,7 @@ def _check(merged: MergedLine, lists: Sequence[LoggedList], near: Set[tuple[int,
     """Refuse a merged list that does not fit the backends' answers."""
     found = sum(len(one.candidates) for one in lists)
     if any(max(pair) >= found for pair in near):
-        raise ValueError("a pair names a candidate that is not there")
+        raise ValueError("a pair names a candidate that was not found")
     if not merged.weights.keys() >= {one.backend for one in lists}:
         raise ValueError("a backend has no weight")
     if merged.experiment is not None and len(merged.experiment.teams) != results:

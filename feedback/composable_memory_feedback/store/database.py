@@ -294,7 +294,7 @@ def _refuse_strangers(path: Path, busy_timeout_s: float, *, is_copy: bool = Fals
         raise FeedbackError(
             f"the feedback store is version {version}, but this program knows {VERSION}",
             subject=str(path),
-            advice="update composable-memory; the file was left as it is",
+            advice="update composable-memory; the file was not changed",
         )
 
 

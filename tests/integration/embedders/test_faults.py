@@ -383,7 +383,7 @@ async def test_closing_ends_a_call_that_is_under_way(embedder_services: Embedder
         await asyncio.wait_for(server.arrived.wait(), 10)
         await embedder.close()
 
-        with pytest.raises(EmbedderUnavailable, match="the embedder was closed meanwhile"):
+        with pytest.raises(EmbedderUnavailable, match="the embedder has been closed"):
             await asyncio.wait_for(task, 10)
 
 

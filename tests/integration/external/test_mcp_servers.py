@@ -118,7 +118,7 @@ async def test_a_tool_that_has_another_name_and_schema_by_now_is_found_again(
             ("flood", "16 MiB"),
             ("refuse", "the notes are locked"),
             ("no-search", "renamed"),
-            ("wants-more", "search-vault takes no question alone; it requires: vault, query"),
+            ("wants-more", "search-vault needs more than a question; it requires: vault, query"),
             ("no-start", "the database is locked"),
             ("other-shape", "map.text"),
         ],

@@ -83,7 +83,7 @@ def _advice(provider: RemoteProvider) -> Mapping[FailureKind, str]:
     return {
         FailureKind.BROKEN: "try again later",
         FailureKind.BUSY: "try again later; the problem is the provider's",
-        FailureKind.CLOSED: "the embedder was closed meanwhile; open a new one",
+        FailureKind.CLOSED: "the embedder has been closed; open a new one",
         FailureKind.JOB: "the provider's own page about the job may say more",
         FailureKind.KEY: f"check the API key: {provider.key_places}",
         FailureKind.NOT_FOUND: f"check {key('model')} and {key('base_url')}",

@@ -177,7 +177,7 @@ def plain(value: object) -> object:
         case Mapping():
             return plain_map(value)
         case bytes():
-            raise TypeError("a graph holds no bytes")
+            raise TypeError("a graph cannot store bytes")
         case Iterable():
             return [item if type(item) in NUMBERS else plain(item) for item in value]
         case _:

@@ -158,7 +158,7 @@ class FalkorDatabase:
 
     async def rewrite_journal(self) -> None:
         """Have the server write its journal anew, and wait until the former one is gone."""
-        async with deadline(BACKEND_ID, "write the journal anew", LOADING_S):
+        async with deadline(BACKEND_ID, "rewrite the journal", LOADING_S):
             # A server that an earlier version started keeps the latest queries, with all they wrote.
             await self.execute_command("GRAPH.CONFIG", "SET", "CMD_INFO", "no")
             for group in await self.groups():

@@ -389,7 +389,7 @@ def _encoded(body: JsonValue) -> bytes:
 def _checked(group_id: str) -> str:
     """Return the id of a group; one with other characters would end the only worker of the service."""
     if not _GROUP.fullmatch(group_id):
-        raise ValueError(f"group {group_id!r} holds more than letters, digits, '-' and '_'")
+        raise ValueError(f"group {group_id!r} has characters other than letters, digits, '-' and '_'")
     return group_id
 
 

@@ -179,7 +179,7 @@ async def owners(target: Target, *, backend: Which = None, as_json: AsJson = Fal
             f" {one.latest.astimezone():%Y-%m-%d}"
         )
     if not found:
-        print_line(f"Nobody has brought notes to {workspace!r}.")
+        print_line(f"Nobody has contributed notes to {workspace!r}.")
 
 
 @command(postgres, "leave", epilog="Example: cmem postgres leave oldlaptop:1f2e3d4c --yes")
@@ -200,7 +200,7 @@ async def leave(
         known = {one.name: one for one in found}
         if owner not in known:
             names = ", ".join(known) or "nobody"
-            raise ConfigError("OWNER", f"{owner!r} has brought nothing to {workspace!r}; {names} has")
+            raise ConfigError("OWNER", f"{owner!r} has contributed nothing to {workspace!r}; {names} has")
         if yes:
             remove = partial(writing.remove_owner, tenant=tenant, owner=owner)
             await server.write("remove an owner", remove, tenant=tenant)
@@ -221,7 +221,7 @@ async def _found(target: Target, server: Server) -> dict[str, str | int] | None:
     except ConfigError:  # or there is no state folder, since nothing was indexed here yet
         return None
     look = partial(read_state, tenant=tenant, known=None)
-    state = await server.read("look at the workspace", look, tenant=tenant)
+    state = await server.read("check the workspace", look, tenant=tenant)
     return {
         "name": name,
         "passages": state.passages,
@@ -282,7 +282,7 @@ def settings_of(target: Target, backend: str | None) -> tuple[str, PostgresSetti
     backend_id = backend or (ids[0] if ids else spec.id)
     offered = registry.with_kinds(memory.kinds).backend(backend_id)
     if offered is None or offered.spec is None or offered.missing:
-        problem = (offered.problem or offered.missing) if offered else "install composable-memory anew"
+        problem = (offered.problem or offered.missing) if offered else "reinstall composable-memory"
         raise ConfigError("memory.backend", f"{backend_id}: {problem}")
     settings = validate_backend_options(memory, offered.spec, loaded.origins)
     assert isinstance(settings, PostgresSettings)

@@ -22,7 +22,7 @@ MAX_ARRAYS = 64
 """More places in noisy output that could begin an answer are not looked at."""
 
 INSTALL = "`npm install -g @tobilu/qmd@latest` installs the current version"
-NEWER_NODE = "run it with Node 22 or newer; `pip install 'composable-memory[qmd]'` brings one"
+NEWER_NODE = "run it with Node 22 or newer; `pip install 'composable-memory[qmd]'` installs one"
 SEARCH = "search"
 
 _NO_RESULTS = re.compile(
