@@ -28,7 +28,7 @@ from composable_memory_adapters.builtin.store.index_writes import file_states
 from composable_memory_adapters.builtin.store.schema import Tables
 from composable_memory_adapters.builtin.sync import indexer
 from composable_memory_adapters.sqlite_file import Connection
-from composable_memory_ops_logs import MemorySink, OpsEvent, OpsLog, SyncComplete, SyncStart
+from composable_memory_ops_logs import MemorySink, OpsEvent, OpsLog, SyncComplete, SyncFailed, SyncStart
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 60
@@ -223,6 +223,27 @@ async def test_what_git_ignores_is_no_note_where_only_named_notes_are_looked_at(
         write(workspace / "draft.md", "The hull is blue.")
         write(workspace / "sail.md", "The hull has a sail.")
         await news.finds(memory, "hull", "boat.md", "sail.md")
+
+
+async def test_a_note_too_many_is_refused_though_only_it_is_looked_at(
+    services: BackendServices, workspace: Path, ops_log: OpsLog
+) -> None:
+    failures: asyncio.Queue[SyncFailed] = asyncio.Queue()
+
+    def hear(event: OpsEvent) -> None:
+        if isinstance(event.detail, SyncFailed):
+            failures.put_nowait(event.detail)
+
+    ops_log.subscribe(hear)
+    for name in ("boat", "house"):
+        write(workspace / f"{name}.md", "The roof leaks.")
+    async with followed(services, scope="folder", max_files=2) as memory:
+        write(workspace / "ship.md", "The hull is green.")
+        async with asyncio.timeout(LIMIT_S):
+            failure = await failures.get()
+
+        assert "max_files" in failure.error.message
+        assert not await memory.search("hull")
 
 
 async def test_a_note_that_was_not_read_whole_is_told_of_until_it_is(

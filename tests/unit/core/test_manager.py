@@ -620,13 +620,13 @@ async def test_the_context_pack_holds_the_best_results_within_its_budget() -> No
     assert {event.trace_id for event in events} == {pack.trace_id}
 
 
-async def test_after_close_it_refuses_and_closing_twice_is_fine() -> None:
-    manager = ComposableMemoryManager([entry("a", in_memory.InMemoryBackend())])
-    await manager.close()
-    await manager.close()
+async def test_after_its_block_it_refuses_and_closing_twice_is_fine() -> None:
+    async with ComposableMemoryManager([entry("a", in_memory.InMemoryBackend())]) as manager:
+        pass
 
     with pytest.raises(BackendUnavailable, match="it is closed"):
         await manager.query("anything")
+    await manager.close()
 
 
 async def test_a_backend_that_cannot_be_closed_keeps_no_other_open() -> None:
