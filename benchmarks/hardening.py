@@ -260,7 +260,7 @@ def _after_kills(where: Place, acknowledged: Mapping[str, float], trial: Trial) 
     last = where.run("index")
     wrong = last.faults + where.differences()
     lines = where.run("feedback", "export").out.splitlines()
-    kept = {json.loads(line).get("relevance") for line in lines}
+    kept = {json.loads(line).get("detail", {}).get("relevance") for line in lines}
     trial.remarks["acknowledged judgements"] += len(acknowledged)
     gone = [one for one, relevance in acknowledged.items() if relevance not in kept]
     wrong += [f"the judgement of result {which} was acknowledged and is lost" for which in gone]

@@ -8,6 +8,7 @@ its wealth is the Beta mixture of likelihood ratios (H. Robbins, Annals of Mathe
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from math import isfinite
 from typing import Literal
 
 from composable_memory_feedback.judgements import RELEVANT, Judgement, JudgementKind
@@ -62,6 +63,10 @@ class Outcome:
     at: datetime
     a: float
     b: float
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.a) and isfinite(self.b)):
+            raise ValueError(f"credit is a number, not {self.a} and {self.b}")
 
     @property
     def winner(self) -> Side | None:

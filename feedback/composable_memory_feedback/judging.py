@@ -247,12 +247,11 @@ class Evaluator:
             problem = "no result of this query has a text that could be judged"
             return EvaluationOutcome(state="nothing-to-judge", problem=problem)
         begin = partial(self._store.begin_evaluation, per_hour=self._per_hour, now=self._clock())
-        number = await asyncio.to_thread(begin)
-        if number is None:
+        if not await asyncio.to_thread(begin):
             problem = f"all {self._per_hour} evaluations of this hour are used up"
             return EvaluationOutcome(state="quota-used-up", problem=problem)
         outcome = await self._ask(query, prompt, has_answer=bool(answer))
-        await asyncio.to_thread(self._record, number, outcome)
+        await asyncio.to_thread(self._record, outcome)
         return outcome
 
     async def _ask(self, query: LoggedQuery, prompt: JudgingPrompt, *, has_answer: bool) -> EvaluationOutcome:
@@ -299,9 +298,9 @@ class Evaluator:
         state: EvaluationState = "failed" if problem else "judged"
         return EvaluationOutcome(state=state, judgements=judgements, evaluation=evaluation, problem=problem)
 
-    def _record(self, number: int, outcome: EvaluationOutcome) -> None:
+    def _record(self, outcome: EvaluationOutcome) -> None:
         """Store both in one thread, so that a cancellation cannot come between them."""
         assert outcome.evaluation is not None
         if outcome.judgements:
             self._store.add(outcome.judgements)
-        self._store.finish_evaluation(number, outcome.evaluation)
+        self._store.add_evaluation(outcome.evaluation)

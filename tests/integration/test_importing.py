@@ -684,7 +684,7 @@ async def test_an_export_is_read_by_its_description_and_holds_nothing_forgotten(
     (manifest,) = rows["manifest.json"]
     assert (manifest["format"], manifest["version"]) == ("composable-memory-export", 1)
     assert manifest["counts"] == parts
-    assert parts["weight_tables"]
+    assert parts["weight_changes"]
     assert left_out == {}
     assert [(one["day"], one["type"], one["entities"]) for one in rows["lines.jsonl"]] == [
         ("2026-03-01", "world", ["alice"]),

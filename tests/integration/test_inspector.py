@@ -198,8 +198,8 @@ def test_a_result_is_judged_by_keyboard(site: Site, page: Page) -> None:
     page.wait("document.querySelector('.chosen .judged')?.textContent === 'Judged: answers'")
 
     kept = [json.loads(line) for line in site.cmem("feedback", "export").splitlines()]
-    judged = [one for one in kept if one.get("table") == "judgements" and one["trace_id"] == trace]
-    assert [(one["path"], one["relevance"], one["judge"]) for one in judged] == [
+    judged = [one["detail"] for one in kept if one.get("kind") == "judgements"]
+    assert [(one["path"], one["relevance"], one["by"]) for one in judged if one["trace_id"] == trace] == [
         ("memory/2026-05-04.md", 1.0, "inspector")
     ]
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -16,15 +17,21 @@ from composable_memory.runtime.memory import Memory
 from composable_memory.state.ops_log import judged_traces
 from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.experiments import Experiment
+from composable_memory_feedback.golden import GoldenQuestion, GoldenRecord
+from composable_memory_feedback.metrics import Interval
+from composable_memory_feedback.store.kinds import EVALUATIONS, EXPERIMENTS, GOLDEN, WEIGHTS, time_text
 from composable_memory_feedback.store.store import FeedbackStore
+from composable_memory_feedback.weights import WeightChange
 from composable_memory_ops_logs import utc_now
 from tests.postgres_server import PostgresServer, make_tables, missing, running
-from tests.unit.feedback.store_makers import NOON, judgement, table
+from tests.unit.feedback.store_makers import NOON, evaluation, judgement, logged_query, table
+from tests.variants import variants
 
 if (reason := missing()) is not None:
     pytest.skip(reason, allow_module_level=True)
 
-from composable_memory_adapters.postgres.feedback import TABLES, PostgresFeedbackStore
+from composable_memory_adapters.postgres.feedback import PostgresFeedbackStore
 from composable_memory_adapters.postgres.schema import migrations
 
 FOREVER_S = 60.0
@@ -173,7 +180,7 @@ def test_workspaces_do_not_see_what_others_learn_and_nothing_is_seen_without_one
             two.adopt(table(), base={"a": 1.0}, actor="bob", at=NOON)
             assert [change.actor for change in one.history()] == ["ada"]
 
-    for name in (*TABLES, "feedback_revisions"):
+    for name in ("entries", "feedback_revisions"):
         count = f"SELECT count(*) FROM {team_settings.schema_}.{name}"
         assert postgres_server.run("SET ROLE team", count).strip() == "0", name
 
@@ -199,33 +206,105 @@ def test_what_others_learn_stays_though_a_role_passes_by_row_level_security(
         assert ada.current() is not None
 
 
+LEARNT = """
+INSERT INTO judgements (trace_id, query_id, path, start_line, end_line, kind, judge, at, rank, backend,
+  intent, relevance, was_used, rationale)
+VALUES ('t1', 'q1', 'a "b"\\ü.md', 1, 9, 'explicit', 'Ada', '{at}', 1, 'builtin',
+    'general', 0.1::float8 + 0.2, 1, E'because\n"so"'),
+  ('t1', 'q2', 'b.md', 1, 9, 'model', '', '{at}', 1, NULL, 'general', 1, 0, '');
+INSERT INTO evaluations (reserved_at, at, detail)
+VALUES ('{at}', '{at}', '{evaluation}'), ('{at}', NULL, NULL);
+INSERT INTO weight_tables (number, version, replaced, detail)
+VALUES (1, 'v1', NULL, '{table}'), (2, 'v2', 'v1', '{other}');
+INSERT INTO weight_changes (version, replaced, at, actor, action, reason, base, gain)
+VALUES ('v1', NULL, '{at}', 'Ada', 'adopt', 'it answers better', '{{"a":0.30000000000000004}}', '{gain}'),
+  ('v2', 'v1', '{at}', 'cli', 'adopt', 'it answers better', '{{}}', NULL),
+  (NULL, 'v2', '{at}', 'cli', 'reset', 'back', '{{}}', NULL);
+INSERT INTO experiments (id, memory, state, started_at, detail)
+VALUES ('e1', NULL, 'running', '{at}', '{experiment}');
+INSERT INTO outcomes (experiment_id, trace_id, query_id, at, a, b)
+VALUES ('e1', 't1', 'q1', '{at}', 1.0 / 3, 0);
+INSERT INTO golden (question, query) VALUES ('{question}', '{query}');
+INSERT INTO marks (name, value) VALUES ('day', '1')
+"""
+
+
+@pytest.mark.parametrize("version", variants(range(5, 15), 5))
 async def test_what_was_learnt_before_an_upgrade_stays_and_goes_before_what_is_learnt_after(
-    postgres_server: PostgresServer,
+    postgres_server: PostgresServer, version: int
 ) -> None:
-    old = await asyncio.to_thread(migrations)
+    old, schema = await asyncio.to_thread(migrations), f"learnt_{version}"
+    record = GoldenRecord(
+        question=GoldenQuestion(id="z", question="where?", expected=()), query=logged_query()
+    )
+    changes = [
+        WeightChange(
+            table=replace(table(builtin), version=name),
+            at=NOON,
+            actor=actor,
+            action="adopt",
+            reason="it answers better",
+            base=base,
+            gain=gain,
+            replaced=replaced,
+        )
+        for name, builtin, actor, base, gain, replaced in (
+            ("v1", 0.1 + 0.2, "Ada", {"a": 0.1 + 0.2}, Interval(mean=0.1, low=-1 / 3, high=0.7), None),
+            ("v2", 0.5, "cli", {}, None, "v1"),
+        )
+    ]
+    reset = WeightChange(
+        table=None, at=NOON, actor="cli", action="reset", reason="back", base={}, replaced="v2"
+    )
+    running = Experiment(id="e1", a=table(), b=table(0.1 + 0.2), started_at=NOON)
+    first, second = (json.loads(WEIGHTS.write(one)) for one in changes)
+    parts = json.loads(GOLDEN.write(record))
+    written = {
+        "at": time_text(NOON),
+        "evaluation": EVALUATIONS.write(evaluation()),
+        "table": json.dumps(first["table"]),
+        "other": json.dumps(second["table"]),
+        "gain": json.dumps(first["gain"]),
+        "experiment": EXPERIMENTS.write(running),
+        "question": json.dumps(parts["question"]),
+        "query": json.dumps(parts["query"], ensure_ascii=False),
+    }
     await asyncio.to_thread(
         postgres_server.run,
-        "CREATE SCHEMA fifth",
-        "CREATE TABLE fifth.schema_version AS SELECT 5 AS version",
-        "SET search_path = fifth, public",
-        *chain.from_iterable(old[:5]),
-        "INSERT INTO workspaces (name) VALUES ('w')",
+        f"CREATE SCHEMA {schema}",
+        f"CREATE TABLE {schema}.schema_version AS SELECT {version} AS version",
+        f"SET search_path = {schema}, public",
+        *chain.from_iterable(old[:version]),
+        "INSERT INTO workspaces (name) VALUES ('w'), ('other')",
         "SET cmem.tenant = '1'",
-        "INSERT INTO golden (question, query) VALUES ('ferry?', '{}'), ('boat?', '{}')",
-        "INSERT INTO judgements (trace_id, query_id, path, start_line, end_line, kind, judge, at, rank,"
-        " intent, relevance, was_used, rationale) VALUES ('t', 'q', 'a.md', 1, 2, 'explicit', '',"
-        " '2026-03-01T12:00:00.000Z', 1, 'general', 0.5, 1, '')",
+        LEARNT.format(**written),
+        "SET cmem.tenant = '2'",
+        "INSERT INTO marks (name, value) VALUES ('day', '2')",
     )
-    settings = await make_tables(postgres_server, "fifth")
+    settings = await make_tables(postgres_server, schema)
 
-    def learn() -> list[str]:
+    def learn() -> None:
         with PostgresFeedbackStore(settings, services("w")) as store:
+            assert store.evaluations() == [evaluation()]
+            assert store.history() == [reset, *changes[::-1]]
+            assert store.golden() == [record]
+            assert (store.experiments(), store.running_experiment()) == ([running], running)
+            (outcome,) = store.outcomes("e1")
+            assert (outcome.a, outcome.b) == (1 / 3, 0.0)
+            assert store.record_outcomes([replace(outcome, b=0.5)])
+            assert len(store.outcomes("e1")) == 1
+            assert store.mark("day") == "1"
+            said, other = store.judgements()
+            assert (said.path, said.rationale) == ('a "b"\\ü.md', 'because\n"so"')
+            assert (said.relevance, said.was_used, other.backend) == (0.1 + 0.2, True, None)
             assert store.add([judgement()]) == 1
-            return [one.trace_id for one in store.judgements()]
+            assert store.judgements() == [said, other, judgement()]
+            assert store.add([said]) == 0
+            assert store.adopt(table(), base={}, actor="cli", at=NOON).version == "v3"
+        with PostgresFeedbackStore(settings, services("other")) as store:
+            assert (store.judgements(), store.mark("day")) == ([], "2")
 
-    traces = await asyncio.to_thread(learn)
-    ids = await asyncio.to_thread(postgres_server.run, "SELECT trace_id FROM fifth.judgements ORDER BY id")
-    assert traces == ids.split() == ["t", judgement().trace_id]
+    await asyncio.to_thread(learn)
 
 
 def test_what_was_learnt_moves_between_a_file_and_the_server(

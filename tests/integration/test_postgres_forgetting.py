@@ -29,7 +29,7 @@ WITH_TEXTS = {
     "passages",
     "passage_words",
     "recent_postings",
-    "judgements",
+    "entries",
     "log_lines",
 }
 NOTE = f"""# Day

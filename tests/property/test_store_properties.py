@@ -8,20 +8,21 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from composable_memory_feedback.golden import GoldenQuestion, GoldenRecord
 from composable_memory_feedback.judgements import Judgement, JudgementKind, backend_days
-from composable_memory_feedback.store.codecs import QUERIES, TABLES
+from composable_memory_feedback.store.kinds import GOLDEN, WEIGHTS
 from composable_memory_feedback.store.store import FeedbackStore
-from composable_memory_feedback.weights import IntentKind, WeightTable
+from composable_memory_feedback.weights import IntentKind, WeightChange, WeightTable
 from tests.unit.feedback.store_makers import NOON, judgement, logged_query
 
-WEIGHTS = st.dictionaries(
+SOME_WEIGHTS = st.dictionaries(
     st.sampled_from(["builtin", "graphiti", "qmd"]), st.floats(0.0, allow_infinity=False)
 )
 SCORES = st.floats(allow_nan=False, allow_infinity=False)
 TABLE = st.builds(
     WeightTable,
-    weights=WEIGHTS,
-    by_intent=st.dictionaries(st.sampled_from(IntentKind), WEIGHTS),
+    weights=SOME_WEIGHTS,
+    by_intent=st.dictionaries(st.sampled_from(IntentKind), SOME_WEIGHTS),
     version=st.just("v1"),
     made_at=st.just(NOON),
     reason=st.text(st.characters(codec="utf-8")),
@@ -30,7 +31,10 @@ TABLE = st.builds(
 
 @given(TABLE)
 def test_every_table_comes_back_to_the_last_bit(table: WeightTable) -> None:
-    assert TABLES.read(TABLES.write(table)) == table
+    change = WeightChange(
+        table=table, at=NOON, actor="", action="adopt", reason="", base=table.weights, gain=None
+    )
+    assert WEIGHTS.read(WEIGHTS.write(change)) == change
 
 
 @given(st.lists(SCORES, min_size=1, max_size=5))
@@ -42,7 +46,8 @@ def test_every_score_of_a_logged_query_comes_back_to_the_last_bit(scores: list[f
         lists=(replace(first, candidates=candidates),),
     )
 
-    again = QUERIES.read(QUERIES.write(query))
+    record = GoldenRecord(question=GoldenQuestion(id="q", question="?", expected=()), query=query)
+    again = GOLDEN.read(GOLDEN.write(record)).query
 
     assert again == query
     assert repr(again.lists) == repr(query.lists)

@@ -1,29 +1,25 @@
 """The feedback store on a server: judgements, weights and golden questions that a team shares.
 
-The statements are those of the SQLite store; what PostgreSQL says otherwise is translated here. The store
-blocks, as the other one does, so the connections live on an event loop in a thread of its own.
+The store blocks, as the one in a file does, so the connections live on an event loop in a thread of its own.
 """
 
 import asyncio
-import re
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from functools import cache
-from math import isnan
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Lock, Thread
-from types import TracebackType
 from typing import Any, TypeVar
 
 from composable_memory.errors import BackendError
 from composable_memory.interfaces import FeedbackServices
-from composable_memory_adapters.postgres.server import Connection, Server, address_of
+from composable_memory_adapters.postgres.server import Connection, Record, Server, address_of
 from composable_memory_adapters.postgres.settings import PostgresSettings
 from composable_memory_adapters.postgres.writing import storable
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.judgements import Judgement
+from composable_memory_feedback.store.entries import Entries, Entry
 from composable_memory_feedback.store.export_import import Imported, import_lines
 from composable_memory_feedback.store.store import FeedbackStore
 from composable_memory_ops_logs.private_files import replacing
@@ -36,130 +32,76 @@ KIND = "feedback"
 CLOSE_S = 10.0
 """How long closing waits for what is under way."""
 
-TABLES = (
-    "judgements",
-    "evaluations",
-    "weight_tables",
-    "weight_changes",
-    "experiments",
-    "outcomes",
-    "golden",
-    "marks",
-)
 REVISION = "SELECT coalesce((SELECT revision FROM feedback_revisions WHERE tenant = $1), 0)"
 FIRST = "INSERT INTO feedback_revisions (tenant) VALUES ($1) ON CONFLICT DO NOTHING"
 LOCK = "SELECT FROM feedback_revisions WHERE tenant = $1 FOR UPDATE"
 CHANGED = "UPDATE feedback_revisions SET revision = revision + 1 WHERE tenant = $1 RETURNING revision"
 TELL = "SELECT pg_notify('cmem', format('%s:%s:%s', $1::int, $2::bigint, $3::text))"
 
-SPOKEN = (
-    (re.compile(r"\bchecked_(\w+)"), r"\1"),  # of SQLite, which does not check what it reads
-    # Each statement names the tenant, $1: row-level security would do, but Citus then asks all its servers.
-    (re.compile(r"^(UPDATE|DELETE FROM) (.*?)\s+WHERE (.*)", re.DOTALL), r"\1 \2 WHERE tenant = $1 AND (\3)"),
-    (re.compile(r"^(DELETE FROM \w+)$"), r"\1 WHERE tenant = $1"),
-    (re.compile(r"^(INSERT .*?)\((.*?VALUES \()", re.DOTALL), r"\1(tenant, \2$1, "),
-    (re.compile(r"(?<!DELETE )\b(FROM|JOIN) (\w+)\b(?! AS)"), r"\1 \2 AS \2"),
-    (re.compile(r"\b(FROM|JOIN) (\w+) AS"), r"\1 (SELECT * FROM \2 WHERE tenant = $1) AS"),
-    (re.compile(r"\bIS NOT (?=[(:?]|excluded)"), "IS DISTINCT FROM "),
-    (re.compile(r"\bIS (?=[(:?])"), "IS NOT DISTINCT FROM "),
-    (re.compile(r"\binstr\("), "strpos("),
-    (re.compile(r"\bON CONFLICT \("), "ON CONFLICT (tenant, "),
-    (re.compile(r"^INSERT OR IGNORE(.*)$", re.DOTALL), r"INSERT\1 ON CONFLICT DO NOTHING"),
-    (re.compile(r"^(INSERT INTO evaluations \(tenant, reserved_at\).*)$", re.DOTALL), r"\1 RETURNING id"),
-)
-PARAMETER = re.compile(r"\?|(?<!:):([a-z_]+)")
+# Each statement names the tenant: row-level security would do, but Citus then asks all its servers.
+COLUMNS = "kind, key, at, detail, id"
+READ = f"""
+SELECT {COLUMNS} FROM entries
+WHERE tenant = $1 AND kind = $2 AND at >= $3 AND ($4 = '' OR starts_with(key, $4)) ORDER BY id DESC LIMIT $5
+"""  # noqa: S608 - our own names
+FIND = f"SELECT {COLUMNS} FROM entries WHERE tenant = $1 AND kind = $2 AND key = ANY ($3)"  # noqa: S608
+INDEX = "SELECT id, key FROM entries WHERE tenant = $1 AND kind = $2 AND at >= $3 AND at < $4 ORDER BY id"
+COUNT = "SELECT count(*), max(id) FROM entries WHERE tenant = $1 AND kind = $2"
+PUT = """
+INSERT INTO entries (tenant, kind, key, at, detail) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (tenant, kind, key) DO UPDATE SET at = excluded.at, detail = excluded.detail
+WHERE (entries.at, entries.detail) IS DISTINCT FROM (excluded.at, excluded.detail)
+"""
+REMOVE = "DELETE FROM entries WHERE tenant = $1 AND id = ANY ($2)"
+CLEAR = "DELETE FROM entries WHERE tenant = $1"
 
 
-@cache
-def _spoken(statement: str) -> tuple[str, tuple[str, ...]]:
-    """Return a statement of SQLite as PostgreSQL takes it, and the names of its parameters behind the first.
-
-    That one is the tenant.
-    """
-    text = statement.strip()
-    for pattern, replacement in () if "$1" in text else SPOKEN:
-        text = pattern.sub(replacement, text)
-    names: list[str] = []
-
-    def numbered(match: re.Match[str]) -> str:
-        name = match[1] or f"?{len(names)}"
-        if name not in names:
-            names.append(name)
-        return f"${names.index(name) + 2}"
-
-    text = PARAMETER.sub(numbered, text)
-    return text, () if any(one.startswith("?") for one in names) else tuple(names)
-
-
-class _Rows(list[Any]):
-    """What a statement returned."""
-
-    rowcount = 0
-
-    def fetchone(self) -> Any:
-        return self[0] if self else None
-
-    def fetchall(self) -> list[Any]:
-        return self
-
-    @property
-    def lastrowid(self) -> int:
-        return int(self[0]["id"])
-
-
-class _Blocking:
-    """An asynchronous block, entered and left by a thread that waits for both."""
-
-    def __init__(
-        self, store: "PostgresFeedbackStore", block: AbstractAsyncContextManager[Connection]
-    ) -> None:
-        self._store = store
-        self._block = block
-
-    def __enter__(self) -> Connection:
-        return self._store.wait_for(self._block.__aenter__())
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return self._store.wait_for(self._block.__aexit__(kind, error, trace))
-
-
-class _Session:
-    """Passes by as a connection of SQLite, as far as the store uses one, within one transaction."""
+class PostgresEntries(Entries):
+    """The entries of a tenant, within one transaction."""
 
     def __init__(self, store: "PostgresFeedbackStore", connection: Connection, tenant: int) -> None:
         self._store = store
-        self._connection = connection
+        self._server = connection
         self._tenant = tenant
-        self.changes = 0
+        self.has_changed = False
 
-    def execute(self, statement: str, values: Mapping[str, object] | Sequence[object] = (), /) -> _Rows:
-        if statement in ("BEGIN", "ROLLBACK"):  # `export` reads one moment, which every transaction here does
-            return _Rows()
-        return self._store.wait_for(self._run(statement, values))
+    def read(self, kind: str, *, since: str = "", prefix: str = "", newest: int | None = None) -> list[Entry]:
+        """Return entries in the order of storing."""
+        return [Entry(*row) for row in self.fetch(READ, kind, since, prefix, newest)][::-1]
 
-    def executemany(self, statement: str, rows: Iterable[Sequence[object]], /) -> None:
-        for row in rows:
-            self.execute(statement, row)
+    def find(self, kind: str, keys: Sequence[str]) -> dict[str, Entry]:
+        """Return those of some keys that there are."""
+        return {row["key"]: Entry(*row) for row in self.fetch(FIND, kind, [*map(storable, keys)])}
 
-    async def _run(self, statement: str, values: Mapping[str, object] | Sequence[object]) -> _Rows:
-        text, names = _spoken(statement)
-        given = [values[name] for name in names] if isinstance(values, Mapping) else values
-        if any(isinstance(one, float) and isnan(one) for one in given):
-            raise FeedbackError(
-                "the feedback store refused a value", subject="a number is none", advice="see the cause"
-            )
-        arguments = [self._tenant, *(storable(one) if isinstance(one, str) else one for one in given)]
-        if text.startswith("SELECT") or " RETURNING " in text:
-            found = _Rows(await self._connection.fetch(text, *arguments))
-            self.changes += not text.startswith("SELECT")
-            return found
-        done = _Rows()
-        status = await self._connection.execute(text, *arguments)
-        done.rowcount = int(status.rsplit(" ", 1)[-1])
-        self.changes += done.rowcount
-        return done
+    def index(self, kind: str, *, since: str = "", before: str = "~") -> list[tuple[int, str]]:
+        """Return id and key of the entries between two times."""
+        return [(row["id"], row["key"]) for row in self.fetch(INDEX, kind, since, before)]
+
+    def count(self, kind: str) -> tuple[int, int | None]:
+        """Return how many there are, and the id of the latest."""
+        count, latest = self.fetch(COUNT, kind)[0]
+        return count, latest
+
+    def put(self, entries: Iterable[Entry]) -> None:
+        """Store entries, in the place of those with their keys."""
+        for entry in entries:
+            self._change(PUT, *(one and storable(one) for one in entry[:4]))
+
+    def remove(self, ids: Iterable[int | None]) -> None:
+        """Remove the entries of some ids."""
+        self._change(REMOVE, [*ids])
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        self._change(CLEAR)
+
+    def fetch(self, statement: str, *values: object) -> Sequence[Record]:
+        """Return the rows of a statement about the tenant."""
+        return self._store.wait_for(self._server.fetch(statement, self._tenant, *values))
+
+    def _change(self, statement: str, *values: object) -> None:
+        status = self._store.wait_for(self._server.execute(statement, self._tenant, *values))
+        self.has_changed |= not status.endswith(" 0")
 
 
 class PostgresFeedbackStore(FeedbackStore):
@@ -207,16 +149,16 @@ class PostgresFeedbackStore(FeedbackStore):
         return FeedbackError("the feedback store is closed", subject=self._address, advice="open it again")
 
     @contextmanager
-    def reading(self) -> Iterator[Any]:
+    def reading(self) -> Iterator[PostgresEntries]:
         """Hold a connection that sees one moment."""
-        with self._told(), self._within(is_writing=False) as session:
-            yield session
+        with self._told(), self._within(is_writing=False) as entries:
+            yield entries
 
     @contextmanager
-    def writing(self) -> Iterator[Any]:
+    def writing(self) -> Iterator[PostgresEntries]:
         """Hold a connection for one transaction; it is undone when the block raises. Writers take turns."""
-        with self._told(), self._within(is_writing=True) as session:
-            yield session
+        with self._told(), self._within(is_writing=True) as entries:
+            yield entries
 
     def add(self, judgements: Iterable[Judgement], /) -> int:
         """Add judgements, all or none, and return how many were new; the log here keeps what they judge."""
@@ -232,8 +174,8 @@ class PostgresFeedbackStore(FeedbackStore):
 
     def change_mark(self) -> int:
         """Return a number that grows when anyone has changed something."""
-        with self.reading() as session:
-            return int(session.execute(REVISION)[0][0])
+        with self.reading() as entries:
+            return int(entries.fetch(REVISION)[0][0])
 
     def wait_for_change(self, seconds: float) -> None:
         """Return when somebody tells of a change, or after so many seconds."""
@@ -260,10 +202,9 @@ class PostgresFeedbackStore(FeedbackStore):
             copied.write_bytes(source.read_bytes())
             with FeedbackStore.open(copied, clock=self._clock) as copy:
                 copy.export(lines.append, memory="")
-        with self.writing() as connection:
-            for table in TABLES:
-                connection.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
-            import_lines(connection, lines, memory="")
+        with self.writing() as entries:
+            entries.clear()
+            import_lines(entries, lines, memory="")
 
     def import_(self, lines: Iterable[bytes], *, memory: str) -> Imported:
         """Add what an export holds and the store does not; the lines are read before the server waits."""
@@ -291,23 +232,24 @@ class PostgresFeedbackStore(FeedbackStore):
         """Keep no copies: the server is backed up as it is."""
 
     @contextmanager
-    def _within(self, *, is_writing: bool) -> Iterator[_Session]:
+    def _within(self, *, is_writing: bool) -> Iterator[PostgresEntries]:
         """Hold a transaction over the calls of a thread."""
         if self._tenant is None:
             with self._opening:
                 self._tenant = self.wait_for(self._server.tenant("learn", self._workspace, is_new=True))
         assert self._tenant is not None
         opened = self._server.writing if is_writing else self._server.reading
-        with _Blocking(self, opened("learn", tenant=self._tenant)) as connection:
-            session = _Session(self, connection, self._tenant)
+        with ExitStack() as stack:
+            block = opened("learn", tenant=self._tenant)
+            connection = self.wait_for(block.__aenter__())
+            stack.push(lambda *raised: self.wait_for(block.__aexit__(*raised)))
+            entries = PostgresEntries(self, connection, self._tenant)
             if is_writing:
-                session.execute(FIRST)
-                session.execute(LOCK)
-                session.changes = 0
-            yield session
-            if session.changes:
-                revision = session.execute(CHANGED)[0][0]
-                session.execute(TELL, (revision, KIND))
+                entries.fetch(FIRST)
+                entries.fetch(LOCK)
+            yield entries
+            if entries.has_changed:
+                entries.fetch(TELL, entries.fetch(CHANGED)[0][0], KIND)
 
     @contextmanager
     def _told(self) -> Iterator[None]:

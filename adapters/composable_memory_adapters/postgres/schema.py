@@ -24,7 +24,7 @@ SET LOCAL citus.multi_shard_modify_mode = 'sequential'; SET LOCAL citus.show_sha
 """
 """Change its servers one after the other, and take no part of a table for a table."""
 
-VERSION = 14
+VERSION = 15
 """The version that this code reads and writes: the number of the last migration."""
 
 LONGEST_S = 86_400.0

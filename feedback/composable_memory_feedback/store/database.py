@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime
-from itertools import chain
 from pathlib import Path
 from tempfile import mkstemp
 from threading import Lock
@@ -14,23 +13,16 @@ from types import TracebackType
 from typing import Self
 
 from composable_memory_feedback.errors import FeedbackError
+from composable_memory_feedback.store import layout_4, readable
+from composable_memory_feedback.store.entries import APPLICATION_ID, VERSION, Entries, damaged, make_table
 from composable_memory_feedback.store.salvage import (
     DAMAGE,
     copies_of,
     copy_into,
     copy_of,
-    damage_in,
     keep_copy,
-    salvage,
+    mend,
     take_over,
-)
-from composable_memory_feedback.store.schema import (
-    APPLICATION_ID,
-    CHECKSUMS_SINCE,
-    MIGRATIONS,
-    VERSION,
-    fill_checksums,
-    keep_checksums,
 )
 from composable_memory_ops_logs import utc_now
 from composable_memory_ops_logs.private_files import make_private_folder
@@ -39,7 +31,6 @@ BUSY_TIMEOUT_S = 5.0
 """How long a store waits for another process that is writing."""
 
 _WAL_PAUSE_S = 0.02
-_HAS_ROWS = "SELECT 1 FROM sqlite_sequence UNION SELECT 1 FROM judgements"
 _MANY_CHANGES = 2**40
 """More than anybody makes in one file, so that the mark of a file that took its place is greater."""
 
@@ -88,7 +79,7 @@ class Database:
                 cannot be opened.
         """
         with _told(path):
-            remark = _mended(path, busy_timeout_s, clock)
+            remark = mend(path, clock())
             connection = _opened_file(path, busy_timeout_s)
         return cls(path, connection, clock=clock, busy_timeout_s=busy_timeout_s, remark=remark)
 
@@ -101,16 +92,17 @@ class Database:
         self.close()
 
     @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
-        """Hold the connection for one statement that reads."""
-        with self._held():
-            yield self._opened()
+    def reading(self) -> Iterator[Entries]:
+        """Hold the connection, and read what was there at one moment."""
+        with self._held() as connection, connection:
+            connection.execute("BEGIN")
+            yield Entries(connection)
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
+    def writing(self) -> Iterator[Entries]:
         """Hold the connection for one transaction; it is undone when the block raises."""
-        with self._held():
-            self._keep_copy(self._opened())
+        with self._held() as connection:
+            self._keep_copy(connection)
             connection = self._opened()
             connection.execute("BEGIN IMMEDIATE")
             while _identity(self.path) != self._file:  # it was replaced while we waited for our turn
@@ -118,33 +110,33 @@ class Database:
                 connection = self._opened()
                 connection.execute("BEGIN IMMEDIATE")
             with connection:
-                yield connection
+                yield Entries(connection)
 
     def change_mark(self) -> int:
         """Return a number that grows when anyone, in any process, has changed the file; it is cheap.
 
         Only marks of the same open store compare.
         """
-        with self.reading() as connection:
+        with self._held() as connection:
             (others,) = connection.execute("PRAGMA data_version").fetchone()
             return self._files_before * _MANY_CHANGES + int(others) + connection.total_changes
 
     def copy_into(self, target: Path) -> None:
         """Write a copy of this moment into a file, which it replaces at once, also while others write."""
-        with self.reading() as connection:
+        with self._held() as connection:
             copy_into(connection, target)
 
     def take_over(self, source: Path) -> None:
         """Make a copy the content of this store, all or nothing; it is brought to the present version."""
         with _told(source):
             _refuse_strangers(source, BUSY_TIMEOUT_S, is_copy=True)
-        with self.reading() as connection:
+        with self._held() as connection:
             take_over(connection, source)
-            _prepare(connection)
+            _migrate(connection)
 
     def scrub(self) -> None:
         """Make the file and its newest copy anew, without what was deleted; older copies go."""
-        with self.reading() as connection:
+        with self._held() as connection:
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             if copies := copies_of(self.path):
@@ -160,18 +152,18 @@ class Database:
                 connection.close()
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
+    def _held(self) -> Iterator[sqlite3.Connection]:
         """Have the file for one caller; damage that is come upon is mended for the next one."""
         with self._lock, _told(self.path):
             try:
-                yield
+                yield self._opened()
             except sqlite3.DatabaseError as error:
                 if _code(error) in DAMAGE:
                     self._mend()
                 raise
 
     def _mend(self) -> None:
-        found = _mended(self.path, self._busy_timeout_s, self._clock, however_large=True)
+        found = mend(self.path, self._clock(), however_large=True)
         self.remark = found or self.remark
 
     def _opened(self) -> sqlite3.Connection:
@@ -192,7 +184,8 @@ class Database:
         if self._has_copy:
             return
         self._has_copy = True
-        if not copy_of(self.path, self._clock()).exists() and connection.execute(_HAS_ROWS).fetchone():
+        has_entries = connection.execute("SELECT 1 FROM entries").fetchone()
+        if has_entries and not copy_of(self.path, self._clock()).exists():
             self._copy_today()
 
     def _renew_copy(self) -> None:
@@ -215,30 +208,11 @@ def _opened_file(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
     connection = _connect(path, busy_timeout_s)
     try:
         _write_ahead(connection, busy_timeout_s)
-        _prepare(connection)
+        _migrate(connection)
     except sqlite3.Error:
         connection.close()
         raise
     return connection
-
-
-def _mended(
-    path: Path, busy_timeout_s: float, clock: Callable[[], datetime], *, however_large: bool = False
-) -> str | None:
-    """Save what can be read of a damaged file, and return what became of it; None for a sound one."""
-    reason = damage_in(path, however_large=however_large)
-    if reason is None:
-        return None
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.new")
-    scratch.unlink(missing_ok=True)
-    _make(scratch, busy_timeout_s)
-    fresh = _connect(scratch, busy_timeout_s)
-    try:
-        _prepare(fresh)
-        return salvage(path, fresh, scratch, reason=reason, at=clock())
-    finally:
-        fresh.close()
-        scratch.unlink(missing_ok=True)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -251,9 +225,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
-    connection.row_factory = sqlite3.Row
-    return connection
+    return sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
 
 
 def _make(path: Path, busy_timeout_s: float) -> None:
@@ -264,7 +236,7 @@ def _make(path: Path, busy_timeout_s: float) -> None:
     os.close(descriptor)
     try:
         with closing(_connect(Path(name), busy_timeout_s)) as fresh:
-            _prepare(fresh)
+            _migrate(fresh)
         try:
             os.link(name, path)
         except FileExistsError:
@@ -290,11 +262,13 @@ def _refuse_strangers(path: Path, busy_timeout_s: float, *, is_copy: bool = Fals
         raise FeedbackError(
             "the file belongs to another program", subject=str(path), advice="name another file for feedback"
         )
-    if version > VERSION:
+    if version not in (0, layout_4.VERSION, VERSION):
+        known = f"{layout_4.VERSION} and {VERSION}"
+        advice = "update composable-memory" if version > VERSION else "move it away"
         raise FeedbackError(
-            f"the feedback store is version {version}, but this program knows {VERSION}",
+            f"the feedback store is version {version}, but this program knows {known}",
             subject=str(path),
-            advice="update composable-memory; the file was not changed",
+            advice=f"{advice}; the file was not changed",
         )
 
 
@@ -317,12 +291,8 @@ def _write_ahead(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
     connection.execute("PRAGMA synchronous = FULL")
 
 
-def _prepare(connection: sqlite3.Connection) -> None:
-    _migrate(connection)
-    keep_checksums(connection)
-
-
 def _migrate(connection: sqlite3.Connection) -> None:
+    """Make the table where there is none, or bring what is of the layout before into it."""
     if _version(connection) >= VERSION:
         return
     with connection:
@@ -330,12 +300,18 @@ def _migrate(connection: sqlite3.Connection) -> None:
         version = _version(connection)
         if version >= VERSION:  # another process was faster
             return
-        for statement in chain.from_iterable(MIGRATIONS[version:]):
-            connection.execute(statement)
-        if version < CHECKSUMS_SINCE:
-            fill_checksums(connection)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {VERSION}")
+        make_table(connection)
+        if version == layout_4.VERSION:
+            _convert(connection)
+
+
+def _convert(connection: sqlite3.Connection) -> None:
+    found = layout_4.found_in(connection)
+    Entries(connection).put(found.entries.values())
+    if not found.is_sound or readable.found_in(connection).entries != found.entries:
+        raise damaged("an entry has been altered")
+    for table in layout_4.ALL_TABLES:
+        connection.execute(f"DROP TABLE {table}")
 
 
 def _version(connection: sqlite3.Connection) -> int:
@@ -366,7 +342,9 @@ def _told(path: Path) -> Iterator[None]:
 
 def _code(error: sqlite3.Error) -> int:
     """Return the primary code, without what SQLite adds to it; 0 for errors of the module itself."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+    # A text that is none any more has no code: the module itself says that it cannot be decoded.
+    unreadable = sqlite3.SQLITE_CORRUPT if isinstance(error, sqlite3.OperationalError) else 0
+    return getattr(error, "sqlite_errorcode", unreadable) & 0xFF
 
 
 _DAMAGED = ("the feedback store is damaged", "try again: everything readable was saved")

@@ -1,44 +1,20 @@
 """Weight tables in the feedback store: which one is in force, and a history that is only added to."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from sqlite3 import Connection, Row
 
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.metrics import Interval
-from composable_memory_feedback.store.codecs import (
-    INTERVALS,
-    TABLES,
-    WEIGHTS,
-    plain_text,
-    time_of,
-    time_text,
-)
 from composable_memory_feedback.store.database import Database
+from composable_memory_feedback.store.kinds import WEIGHTS, plain_text
 from composable_memory_feedback.weights import WeightChange, WeightTable
 
 SETTINGS = "settings"
 """What `rollback` takes for the weights of the settings."""
 
-_LATEST = """
-SELECT change.*, stored.detail FROM checked_weight_changes AS change
-LEFT JOIN checked_weight_tables AS stored USING (version)
-ORDER BY change.id DESC LIMIT ?
-"""
-
-_NEXT = "SELECT coalesce(max(number), 0) + 1 FROM weight_tables"
-
-_KEEP = "INSERT INTO weight_tables (number, version, replaced, detail) VALUES (?, ?, ?, ?)"
-
-_CHANGE = """
-INSERT INTO weight_changes (version, replaced, at, actor, action, reason, base, gain)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-"""
-
-_TABLE = "SELECT replaced, detail FROM checked_weight_tables WHERE version = ?"
-
-_VERSIONS = "SELECT version FROM weight_tables ORDER BY number DESC LIMIT 20"
+_NAMED = 20
+"""So many versions are named where there is no such one."""
 
 
 class WeightRows(Database):
@@ -62,18 +38,18 @@ class WeightRows(Database):
         Raises:
             FeedbackError: Something else than `expected` was.
         """
-        with self.writing() as connection:
-            latest = _latest(connection)
-            replaced = None if latest is None else latest["version"]
+        with self.writing() as entries:
+            history = WEIGHTS.all(entries)
+            replaced = history[-1].version if history else None
             if expected not in (None, replaced or SETTINGS):
                 raise FeedbackError(
                     "the weights are unchanged",
                     subject=f"another process activated {replaced or SETTINGS} in the meantime",
                     advice="advise again",
                 )
-            (number,) = connection.execute(_NEXT).fetchone()
-            adopted = replace(table, version=f"v{number}", reason=plain_text(table.reason))
-            connection.execute(_KEEP, (number, adopted.version, replaced, TABLES.write(adopted)))
+            numbers = (one[1:] for change in history for one in (change.version, change.replaced) if one)
+            latest = max((int(one) for one in numbers if one.isdecimal()), default=0)
+            adopted = replace(table, version=f"v{latest + 1}", reason=plain_text(table.reason))
             change = WeightChange(
                 table=adopted,
                 at=at,
@@ -84,7 +60,7 @@ class WeightRows(Database):
                 replaced=replaced,
                 gain=gain,
             )
-            _add(connection, change)
+            WEIGHTS.put(entries, change)
         self._renew_copy()
         return adopted
 
@@ -95,8 +71,8 @@ class WeightRows(Database):
 
     def history(self, limit: int = 50) -> list[WeightChange]:
         """Return the changes of weights, newest first."""
-        with self.reading() as connection:
-            return [_change_of(row) for row in connection.execute(_LATEST, (limit,))]
+        with self.reading() as entries:
+            return WEIGHTS.all(entries, newest=limit)[::-1]
 
     def table(self, version: str) -> WeightTable:
         """Return the table of a version, in force or not.
@@ -104,8 +80,10 @@ class WeightRows(Database):
         Raises:
             FeedbackError: There is none; it names those that there are.
         """
-        with self.reading() as connection:
-            return TABLES.read(_row_of(connection, version)["detail"])
+        with self.reading() as entries:
+            table = _adoption_of(version, WEIGHTS.all(entries)).table
+        assert table is not None
+        return table
 
     def rollback(
         self, to: str | None, *, actor: str, at: datetime, base: Mapping[str, float] | None = None
@@ -119,42 +97,41 @@ class WeightRows(Database):
         Raises:
             FeedbackError: There is no such version, it is in force already, or there is none before.
         """
-        with self.writing() as connection:
-            latest = _latest(connection)
-            if latest is None:
+        with self.writing() as entries:
+            history = WEIGHTS.all(entries)
+            if not history:
                 raise _nothing_to_roll_back()
-            version = _target(connection, latest["version"], to)
-            adopted_over = WEIGHTS.read(latest["base"])
-            if version == latest["version"] and (version is None or base in (None, adopted_over)):
+            latest = history[-1]
+            version = _target(history, to)
+            if version == latest.version and (version is None or base in (None, latest.base)):
                 subject, advice = version or SETTINGS, "name another version"
                 raise FeedbackError("these weights are already active", subject=subject, advice=advice)
-            table = None if version is None else TABLES.read(_row_of(connection, version)["detail"])
-            way = f"back from {latest['version'] or SETTINGS} to {version or SETTINGS}"
+            way = f"back from {latest.version or SETTINGS} to {version or SETTINGS}"
             change = WeightChange(
-                table=table,
+                table=None if version is None else _adoption_of(version, history).table,
                 at=at,
                 actor=actor,
                 action="reset" if version is None else "rollback",
-                reason=f"{version} over changed settings" if version == latest["version"] else way,
-                base=adopted_over if base is None else base,
-                replaced=latest["version"],
+                reason=f"{version} over changed settings" if version == latest.version else way,
+                base=latest.base if base is None else base,
+                replaced=latest.version,
             )
-            _add(connection, change)
+            WEIGHTS.put(entries, change)
         self._renew_copy()
-        return table
+        return change.table
 
 
-def _target(connection: Connection, current: str | None, to: str | None) -> str | None:
+def _target(history: Sequence[WeightChange], to: str | None) -> str | None:
     """Return the version to go back to; None for the settings.
 
     The one before is the one that the current was adopted over, so that going back again goes further back.
     """
-    if to is None:
-        if current is None:
-            raise _nothing_to_roll_back()
-        replaced = _row_of(connection, current)["replaced"]
-        return None if replaced is None else str(replaced)
-    return None if to == SETTINGS else to
+    if to is not None:
+        return None if to == SETTINGS else to
+    current = history[-1].version
+    if current is None:
+        raise _nothing_to_roll_back()
+    return _adoption_of(current, history).replaced
 
 
 def _nothing_to_roll_back() -> FeedbackError:
@@ -165,45 +142,12 @@ def _nothing_to_roll_back() -> FeedbackError:
     )
 
 
-def _row_of(connection: Connection, version: str) -> Row:
-    row: Row | None = connection.execute(_TABLE, (version,)).fetchone()
-    if row is None:
-        known = ", ".join(row["version"] for row in connection.execute(_VERSIONS)) or "none so far"
+def _adoption_of(version: str, history: Sequence[WeightChange]) -> WeightChange:
+    found = next((one for one in history if one.version == version), None)
+    if found is None:
+        versions = dict.fromkeys(one.version for one in history[::-1] if one.version)
+        known = ", ".join([*versions][:_NAMED]) or "none so far"
         raise FeedbackError(
             "there is no such version of the weights", subject=version, advice=f"known versions: {known}"
         )
-    return row
-
-
-def _latest(connection: Connection) -> Row | None:
-    row: Row | None = connection.execute(_LATEST, (1,)).fetchone()
-    return row
-
-
-def _add(connection: Connection, change: WeightChange) -> None:
-    connection.execute(
-        _CHANGE,
-        (
-            change.version,
-            change.replaced,
-            time_text(change.at),
-            plain_text(change.actor),
-            change.action,
-            change.reason,
-            WEIGHTS.write(change.base),
-            None if change.gain is None else INTERVALS.write(change.gain),
-        ),
-    )
-
-
-def _change_of(row: Row) -> WeightChange:
-    return WeightChange(
-        table=None if row["detail"] is None else TABLES.read(row["detail"]),
-        at=time_of(row["at"]),
-        actor=row["actor"],
-        action=row["action"],
-        reason=row["reason"],
-        base=WEIGHTS.read(row["base"]),
-        replaced=row["replaced"],
-        gain=None if row["gain"] is None else INTERVALS.read(row["gain"]),
-    )
+    return found

@@ -107,24 +107,13 @@ def test_what_is_exported_is_the_same_after_an_import(judged: Place, other: Plac
     assert lines_of(other) == lines_of(judged)
 
 
-def test_an_export_of_the_first_version_is_read(judged: Place, other: Place, tmp_path: Path) -> None:
-    head, *lines = [json.loads(line) for line in judged.said("feedback", "export").splitlines()]
-    for one in lines:
-        one.pop("start_char", None)
-    file = tmp_path / "old.jsonl"
-    file.write_text("\n".join(map(json.dumps, [head | {"version": 1}, *lines])), encoding="utf-8")
-
-    other.said("feedback", "import", str(file))
-
-    assert lines_of(other) == lines_of(judged)
-
-
 def test_an_import_with_bad_lines_names_them_and_changes_nothing(
     judged: Place, other: Place, tmp_path: Path
 ) -> None:
     head, *lines = judged.said("feedback", "export").splitlines()
-    wrong = json.loads(lines[-1]) | {"relevance": 7}
-    broken = [head, *lines, json.dumps(wrong), "no json", '{"table":"gossip"}']
+    wrong = json.loads(lines[-1])
+    wrong["detail"]["relevance"] = 7
+    broken = [head, *lines, json.dumps(wrong), "no json", '{"kind":"gossip"}']
     file = tmp_path / "broken.jsonl"
     file.write_text("\n".join(broken), encoding="utf-8")
 
@@ -136,7 +125,7 @@ def test_an_import_with_bad_lines_names_them_and_changes_nothing(
 
 
 @pytest.mark.parametrize(
-    "head", ["", "{}", '{"format":"composable-memory-feedback","version":3}', '{"format":"else","version":1}']
+    "head", ["", "{}", '{"format":"composable-memory-feedback","version":4}', '{"format":"else","version":1}']
 )
 def test_what_is_no_export_or_of_a_later_version_is_refused(other: Place, tmp_path: Path, head: str) -> None:
     file = tmp_path / "strange.jsonl"

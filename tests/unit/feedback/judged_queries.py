@@ -58,19 +58,19 @@ class ShelfStore(FeedbackStore):
 
     def __init__(self) -> None:
         self.begun = 0
-        self.finished: dict[int, Evaluation] = {}
+        self.finished: list[Evaluation] = []
         self.added: list[Judgement] = []
 
-    def begin_evaluation(self, *, per_hour: int, now: datetime) -> int | None:
+    def begin_evaluation(self, *, per_hour: int, now: datetime) -> bool:
         assert current_thread() is not main_thread()
         if self.begun >= per_hour:
-            return None
+            return False
         self.begun += 1
-        return self.begun
+        return True
 
-    def finish_evaluation(self, number: int, evaluation: Evaluation, /) -> None:
+    def add_evaluation(self, evaluation: Evaluation, /) -> None:
         assert current_thread() is not main_thread()
-        self.finished[number] = evaluation
+        self.finished.append(evaluation)
 
     def add(self, judgements: Iterable[Judgement], /) -> int:
         assert current_thread() is not main_thread()

@@ -44,7 +44,7 @@ async def test_the_evaluation_records_sums_and_cost() -> None:
 
     await evaluator(ScriptedModel(judgments(0.9, 0.4)), store).evaluate(QUERY, texts={}, answer="Bergen")
 
-    kept = store.finished[1]
+    kept = store.finished[0]
     assert (kept.precision, kept.used_count, kept.judged_count) == (0.5, 1, 2)
     assert kept.mean_relevance == pytest.approx(0.65)
     assert (kept.input_tokens, kept.output_tokens, kept.duration_ms) == (700, 70, 12.5)
@@ -87,8 +87,8 @@ async def test_a_reply_without_judgements_is_recorded_as_failed() -> None:
 
     assert outcome.state == "failed"
     assert store.added == []
-    assert store.finished[1].error == "the reply holds no JSON object"
-    assert store.finished[1].input_tokens == 700
+    assert store.finished[0].error == "the reply holds no JSON object"
+    assert store.finished[0].input_tokens == 700
 
 
 async def test_a_reply_that_was_cut_off_says_so() -> None:
@@ -108,7 +108,7 @@ async def test_a_failing_model_is_an_outcome_and_counts_towards_the_quota() -> N
     second = await judge.evaluate(QUERY, texts={}, answer=None)
 
     assert (first.state, second.state) == ("failed", "quota-used-up")
-    assert "cannot be reached" in str(store.finished[1].error)
+    assert "cannot be reached" in str(store.finished[0].error)
     assert second.problem == "all 1 evaluations of this hour are used up"
 
 
@@ -164,4 +164,4 @@ async def test_a_cancelled_evaluation_leaves_no_judgements_and_the_next_one_work
         await task
     outcome = await evaluator(ScriptedModel(judgments(1, 1)), store).evaluate(QUERY, texts={}, answer=None)
 
-    assert (outcome.state, store.begun, list(store.finished)) == ("judged", 2, [2])
+    assert (outcome.state, store.begun, len(store.finished)) == ("judged", 2, 1)

@@ -88,7 +88,7 @@ def test_what_comes_after_the_end_changes_no_evidence(store: FeedbackStore) -> N
 def test_credit_that_is_no_number_is_refused(store: FeedbackStore) -> None:
     store.start_experiment(experiment())
 
-    with pytest.raises(FeedbackError, match="refused a value"):
+    with pytest.raises(ValueError, match="credit is a number"):
         store.record_outcomes([outcome("q1", float("nan"), 1.0)])
     with pytest.raises(FeedbackError, match="no such experiment: e9"):
         store.record_outcomes([replace(outcome("q1", 0.0, 1.0), experiment_id="e9")])

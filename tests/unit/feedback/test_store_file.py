@@ -12,8 +12,8 @@ import pytest
 from composable_memory_feedback.errors import FeedbackError
 from composable_memory_feedback.golden import GoldenQuestion, GoldenRecord
 from composable_memory_feedback.store.database import Database
+from composable_memory_feedback.store.entries import VERSION
 from composable_memory_feedback.store.salvage import MOST_CHECKED_BYTES, copies_of
-from composable_memory_feedback.store.schema import MIGRATIONS, VERSION
 from composable_memory_feedback.store.store import FeedbackStore
 from tests.unit.feedback.store_makers import DAY, NOON, judgement, logged_query, table
 from tests.variants import variants
@@ -96,15 +96,15 @@ def test_a_file_that_was_emptied_is_told_also_where_there_is_no_copy(path: Path)
         assert store.add([judgement()]) == 1
 
 
-def test_a_table_that_is_gone_is_damage_and_the_others_are_saved(path: Path) -> None:
+def test_a_table_that_is_gone_is_damage_and_comes_back_from_the_copy(path: Path) -> None:
     with FeedbackStore.open(path) as store:
         store.adopt(table(0.25), base={}, actor="cli", at=NOON)
-    execute(path, "DROP TABLE judgements")
+    execute(path, "DROP TABLE entries")
 
     with FeedbackStore.open(path) as store:
-        assert "judgements" in (store.remark or "")
+        assert "entries is gone" in (store.remark or "")
         assert store.add([judgement()]) == 1
-        assert [one.version for one in store.history()] == ["v1"]
+        assert [one.version for one in store.history()] == ["v1"], "the copy has it"
 
 
 def _flip(content: bytes, seed: int = 7) -> bytes:
@@ -160,7 +160,7 @@ def test_rows_beside_a_page_that_is_gone_are_saved_without_any_copy(path: Path) 
     with FeedbackStore.open(path) as store:
         store.add([judgement(f"{n}.md", rationale="x" * 500) for n in range(200)])
     content = path.read_bytes()
-    page = content.index(b"100.md") // 4096
+    page = content.index(b'"path":"100.md"') // 4096
     path.write_bytes(content[: page * 4096] + bytes(4096) + content[(page + 1) * 4096 :])
 
     with FeedbackStore.open(path) as store:
@@ -295,7 +295,7 @@ def test_a_row_that_changed_is_set_aside_and_told_or_comes_back_from_the_copy(pa
 def test_a_row_that_changes_while_the_store_is_open_is_never_used(path: Path) -> None:
     with_much_learnt(path)
     with FeedbackStore.open(path) as store, FeedbackStore.open(path) as beside:
-        execute(path, "UPDATE judgements SET relevance = 0.5 WHERE path = 'a.md'")
+        execute(path, "UPDATE entries SET detail = replace(detail, '1.0', '0.5') WHERE key LIKE '%a.md%'")
         with pytest.raises(FeedbackError, match="damaged"):
             store.judgements()
         for one in (store, beside):
@@ -314,62 +314,8 @@ def test_a_large_store_is_looked_through_before_the_copy_of_a_day(path: Path) ->
     with FeedbackStore.open(path, clock=lambda: NOON + DAY) as store:
         assert store.remark is None, "not at every opening"
         store.set_mark("a", "b")
-        assert "1 of judgements" in (store.remark or "")
+        assert "not all of judgements could be read" in (store.remark or "")
         assert len(store.judgements()) == 5000
-
-
-def as_of_version(path: Path, version: int) -> None:
-    """Bring a store back to an earlier version, in which a judgement said nothing of the piece of a line."""
-    (old_table, by_time, *_), *_ = MIGRATIONS
-    execute(path, "ALTER TABLE judgements RENAME TO new_judgements")
-    execute(path, "DROP INDEX judgements_by_time")
-    for statement in (old_table, by_time):
-        execute(path, statement)
-    with closing(sqlite3.connect(path)) as connection:
-        columns = ", ".join(row[1] for row in connection.execute("PRAGMA table_info(judgements)"))
-    execute(path, f"INSERT INTO judgements SELECT {columns} FROM new_judgements")
-    execute(path, "DROP TABLE new_judgements")
-    if version == 1:
-        execute(path, "DROP TABLE row_checksums")
-    execute(path, f"PRAGMA user_version = {version}")
-
-
-def test_in_a_store_of_the_second_version_judgements_of_pieces_come_to_stand_side_by_side(path: Path) -> None:
-    with_much_learnt(path)
-    with FeedbackStore.open(path) as store:
-        before = (store.judgements(), store.history(), store.golden())
-    as_of_version(path, 2)
-
-    piece = replace(judgement("a.md", relevance=0.0), start_char=1280)
-    with FeedbackStore.open(path) as store:
-        assert (store.remark, (store.judgements(), store.history(), store.golden())) == (None, before)
-        assert (store.add([piece]), store.add([replace(piece, relevance=0.5)])) == (1, 0)
-        assert store.judgements() == [*before[0], replace(piece, relevance=0.5)]
-
-
-def test_damage_to_a_store_of_the_second_version_is_seen_and_told_when_it_is_opened(path: Path) -> None:
-    with_much_learnt(path)
-    as_of_version(path, 2)
-    change(path, b"it names the key", b"it names the kex")
-
-    with FeedbackStore.open(path) as store:
-        assert [one.path for one in store.judgements()] == ["b.md"]
-        assert "1 of judgements" in (store.remark or "")
-
-
-def test_a_row_comes_back_from_a_copy_of_the_second_version(path: Path) -> None:
-    with_much_learnt(path)
-    as_of_version(path, 2)
-    with FeedbackStore.open(path, clock=lambda: NOON + DAY) as store:
-        before = store.judgements()
-        store.set_mark("a", "b")
-    for copy in copies_of(path):
-        as_of_version(copy, 2)
-    change(path, b"it names the key", b"it names the kex")
-
-    with FeedbackStore.open(path, clock=lambda: NOON + DAY) as store:
-        assert store.judgements() == before
-        assert "nothing is lost" in (store.remark or "")
 
 
 def test_which_piece_was_judged_is_in_the_checksum(path: Path) -> None:
@@ -377,35 +323,20 @@ def test_which_piece_was_judged_is_in_the_checksum(path: Path) -> None:
         store.add([replace(judgement(f"{at}.md"), start_char=at) for at in (0, 1280)])
 
     for before, after in ((0, 640), (1280, 0)):
-        execute(path, f"UPDATE judgements SET start_char = {after} WHERE start_char = {before}")
+        places = (f"'\"start_char\":{one}}}'" for one in (before, after))
+        execute(path, f"UPDATE entries SET detail = replace(detail, {', '.join(places)})")
     with FeedbackStore.open(path) as store:
         assert store.judgements() == []
-        assert "2 of judgements" in (store.remark or "")
+        assert "not all of judgements could be read" in (store.remark or "")
 
 
-def test_a_store_of_the_first_version_gets_checksums_for_what_it_holds(path: Path) -> None:
-    with_much_learnt(path)
-    with FeedbackStore.open(path) as store:
-        before = (store.judgements(), store.history(), store.golden())
-    as_of_version(path, 1)
-
-    with FeedbackStore.open(path) as store:
-        assert store.remark is None
-        assert (store.judgements(), store.history(), store.golden()) == before
-    change(path, b"it names the key", b"it names the kex")
-    with FeedbackStore.open(path) as store:
-        assert len(store.judgements()) == 1
-        assert "1 of judgements" in (store.remark or "")
-
-
-@pytest.mark.parametrize("statement", ["UPDATE {} SET {} = 'else'", "DELETE FROM {}"])
-@pytest.mark.parametrize(("name", "column"), [("weight_changes", "actor"), ("weight_tables", "detail")])
-def test_history_cannot_be_changed(path: Path, statement: str, name: str, column: str) -> None:
+@pytest.mark.parametrize("statement", ["UPDATE entries SET detail = '{}'", "DELETE FROM entries"])
+def test_history_cannot_be_changed(path: Path, statement: str) -> None:
     with FeedbackStore.open(path) as store:
         store.adopt(table(), base={}, actor="cli", at=NOON)
 
-    with pytest.raises(sqlite3.IntegrityError, match=f"what stands in {name} is never changed"):
-        execute(path, statement.format(name, column))
+    with pytest.raises(sqlite3.IntegrityError, match="the history of weights is never changed"):
+        execute(path, statement)
 
 
 def test_a_folder_in_its_place_is_told(path: Path) -> None:
@@ -422,17 +353,9 @@ def test_a_file_in_the_place_of_its_folder_is_told(path: Path) -> None:
         FeedbackStore.open(path)
 
 
-def test_what_no_file_can_hold_is_refused_as_a_whole(path: Path) -> None:
-    with FeedbackStore.open(path) as store:
-        with pytest.raises(FeedbackError, match="refused a value"):
-            store.add([judgement("b.md"), replace(judgement(), rank=2**70)])
-
-        assert store.judgements() == []
-
-
 def test_a_store_that_another_holds_is_waited_for_within_the_limit(path: Path) -> None:
     FeedbackStore.open(path).close()
-    as_of_version(path, 1)  # so that opening it has to write
+    execute(path, "PRAGMA journal_mode = DELETE")  # so that opening it has to write
     with closing(sqlite3.connect(path, isolation_level=None)) as holder:
         holder.execute("BEGIN IMMEDIATE")
         with pytest.raises(FeedbackError, match="keeps the feedback store busy"):
