@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import permutations
 from typing import Any, cast
 
 import pytest
@@ -425,6 +426,93 @@ async def test_who_forgets_again_after_a_kill_at_any_moment_settles_everything(
         if not was_killed:
             return
     raise AssertionError("forgetting never came to its end")
+
+
+Job = tuple[str, str, int]
+
+
+async def jobs(database: CypherDatabase, group_id: str) -> set[tuple[object, ...]]:
+    """Return who works where, since which day and until when."""
+    rows = await facts(database, group_id)
+    return {
+        (row["fact"], row["valid_at"], row["invalid_at"]) for row in rows if " works at " in str(row["fact"])
+    }
+
+
+async def write_job(graph: GraphitiGraph, group_id: str, who: str, firm: str, at: int) -> None:
+    edge = fact(who, "WORKS_AT", firm, f"{who}-{at}", at=at, exclusive=True)
+    await ingest(graph, group_id, f"{who}-{at}", edge, at=at)
+
+
+TOM_AT_ACME, TOM_OKAFOR_AT_GLOBEX, TOM_REED_AT_SHELL = (
+    ("Tom", "Acme", 1),
+    ("Tom Okafor", "Globex", 5),
+    ("Tom Reed", "Shell", 9),
+)
+
+
+@pytest.mark.parametrize("said", list(permutations([TOM_AT_ACME, TOM_OKAFOR_AT_GLOBEX])))
+async def test_what_is_said_of_a_full_name_ends_what_was_said_of_the_only_one_with_that_first_name(
+    said: Sequence[Job], graph_database: CypherDatabase, group_id: str
+) -> None:
+    graph = graph_of(graph_database, group_id)
+    for job in said:
+        await write_job(graph, group_id, *job)
+
+    assert await jobs(graph_database, group_id) == {
+        ("Tom works at Acme", day(1).isoformat(), day(5).isoformat()),
+        ("Tom Okafor works at Globex", day(5).isoformat(), None),
+    }
+
+
+@pytest.mark.parametrize("said", list(permutations([TOM_AT_ACME, TOM_OKAFOR_AT_GLOBEX, TOM_REED_AT_SHELL])))
+async def test_who_of_two_is_meant_by_a_first_name_is_not_guessed(
+    said: Sequence[Job], graph_database: CypherDatabase, group_id: str
+) -> None:
+    graph = graph_of(graph_database, group_id)
+    for job in said:
+        await write_job(graph, group_id, *job)
+
+    assert {end for _, _, end in await jobs(graph_database, group_id)} == {None}
+
+    await graph.forget("Tom Reed-9")
+
+    assert ("Tom works at Acme", day(1).isoformat(), day(5).isoformat()) in await jobs(
+        graph_database, group_id
+    )
+
+
+async def test_a_first_name_is_again_of_one_who_was_meant_before_and_after(
+    graph_database: CypherDatabase, group_id: str
+) -> None:
+    graph = graph_of(graph_database, group_id)
+    for job in (TOM_AT_ACME, TOM_OKAFOR_AT_GLOBEX, ("Tom", "Acme", 8)):
+        await write_job(graph, group_id, *job)
+
+    assert await jobs(graph_database, group_id) == {
+        ("Tom works at Acme", day(1).isoformat(), day(5).isoformat()),
+        ("Tom Okafor works at Globex", day(5).isoformat(), day(8).isoformat()),
+        ("Tom works at Acme", day(8).isoformat(), None),
+    }
+
+    await write_job(graph, group_id, *TOM_REED_AT_SHELL)
+
+    assert await jobs(graph_database, group_id) == {
+        ("Tom works at Acme", day(1).isoformat(), None),
+        ("Tom Okafor works at Globex", day(5).isoformat(), None),
+        ("Tom Reed works at Shell", day(9).isoformat(), None),
+    }
+
+
+async def test_two_of_whom_one_is_the_brother_of_the_other_are_two(
+    graph_database: CypherDatabase, group_id: str
+) -> None:
+    graph = graph_of(graph_database, group_id)
+    for job in (TOM_AT_ACME, TOM_OKAFOR_AT_GLOBEX):
+        await write_job(graph, group_id, *job)
+    await ingest(graph, group_id, "e3", fact("Tom", "BROTHER_OF", "Tom Okafor", "e3"))
+
+    assert {end for _, _, end in await jobs(graph_database, group_id)} == {None}
 
 
 async def test_filters_keep_nodes_with_these_properties(

@@ -1,8 +1,9 @@
 """Finds who is called by a first name in one place and by the full name in another."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
-from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, text_in
+from composable_memory_adapters.graphiti.database.cypher import CypherDatabase, Row, text_in
 from composable_memory_adapters.graphiti.reading.dialects import dialect_of
 
 KINDS = ("Person", "Concept", "")
@@ -26,8 +27,24 @@ async def spellings_of(database: CypherDatabase, group_id: str, name: str) -> Ma
     statement = BEGINNING.format(n_in_group=dialect_of(database.kind).in_group("n"))
     given = {"first": first[0], "beginning": f"{first[0]} ", "kinds": list(KINDS)}
     rows = await database.read(group_id, statement, **given)
-    names = {text_in(row["name"]).lower() for row in rows}
-    is_one = len(rows) == len(names) == 2 and {first[0], name.strip().lower()} <= names
-    if not (is_one and any(row["kind"] == "Person" for row in rows)):
+    asked = name.strip().lower()
+    if not one_person(rows) or asked not in {text_in(row["name"]).lower() for row in rows}:
         return {}
     return {text_in(row["id"]): text_in(row["name"]) for row in rows}
+
+
+def one_person(rows: Sequence[Row]) -> tuple[str, str] | None:
+    """Return the ids of the first and the full name of entities of one first word, if they are one person."""
+    called = sorted((text_in(row["name"]).lower(), text_in(row["id"])) for row in rows)
+    if len(called) != 2 or called[0][0] != called[1][0].split()[0] or called[0][0] == called[1][0]:
+        return None
+    return (called[0][1], called[1][1]) if any(row["kind"] == "Person" for row in rows) else None
+
+
+def by_first_name(rows: Iterable[Row]) -> Sequence[Sequence[Row]]:
+    """Return the entities of each first word that names a person, each of them once."""
+    found: defaultdict[str, dict[str, Row]] = defaultdict(dict)
+    for row in rows:
+        found[text_in(row["first"])][text_in(row["id"])] = row
+    sharing = (tuple(rows.values()) for rows in found.values())
+    return [rows for rows in sharing if any(row["kind"] == "Person" for row in rows)]

@@ -30,6 +30,7 @@ from composable_memory_adapters.graphiti.settings import SearchSettings
 from composable_memory_adapters.graphiti.writing import graph_statements
 from composable_memory_adapters.graphiti.writing.group_repository import GroupRepository
 from composable_memory_adapters.graphiti.writing.superseding import (
+    as_one_person,
     by_episode,
     record_for,
     retired_facts,
@@ -76,13 +77,17 @@ class GraphitiGraph:
         wanted = {record.uuid: record for record in (entity_of(node, self._group_id, now) for node in nodes)}
         async with self._lock:
             known = await self._repository.entities(wanted)
-            await (await self._repository.saver()).save_entities(_changed_entities(wanted, known))
+            changed = _changed_entities(wanted, known)
+            await (await self._repository.saver()).save_entities(changed)
             mentions = [
                 (graph_id(self._group_id, episode), graph_id(self._group_id, node.id))
                 for node in nodes
                 for episode in texts_in(node.properties.get("episodes"))
             ]
             await self._repository.link(mentions, now)
+            # Another Tom may make two people of Tom and Tom Okafor, or a full name one of two.
+            namesakes = await self._repository.namesakes({one.uuid for one in changed})
+            await self._repository.settle_people(namesakes, now)
 
     async def upsert_edges(self, edges: Sequence[GraphEdge]) -> None:
         """Store facts between entities that are there, and settle until when each holds.
@@ -100,8 +105,15 @@ class GraphitiGraph:
             several = (one for one in known.values() if len(one.told) > 1)
             retired = await self._repository.retirements({uuid for one in several for uuid in one.episodes})
             # Of a thousand facts it takes a second.
-            await self._store(await asyncio.to_thread(self._changes, stated, known, retired))
+            full = await self._repository.full_names([*stated, *known.values()])
+            await self._store(await asyncio.to_thread(self._changes, stated, known, retired, full))
             await self._point_to_episodes(stated)
+            # Between Tom and Tom Okafor there is something: they are two.
+            ends = [(one.source_id, one.target_id) for one in edges if one.source_id != one.target_id]
+            two = [end for pair in ends if len({end.partition(" ")[0] for end in pair}) == 1 for end in pair]
+            await self._repository.settle_people(
+                [graph_id(self._group_id, end) for end in two], self._clock()
+            )
 
     async def query(self, query: GraphQuery) -> GraphQueryResult:
         """Return the named entities, then those whose name or text has a word of the query, and their facts.
@@ -195,23 +207,38 @@ class GraphitiGraph:
         return [fact_of(edge, self._group_id, names, now) for edge in edges]
 
     def _stated(
-        self, stated: Sequence[FactRecord], known: dict[str, FactRecord], retired: Mapping[str, datetime]
-    ) -> dict[str, FactRecord]:
-        """Return all records as they are after the statements; the episodes in `retired` support none."""
+        self,
+        stated: Sequence[FactRecord],
+        known: dict[str, FactRecord],
+        retired: Mapping[str, datetime],
+        full: Mapping[str, str],
+    ) -> Mapping[str, FactRecord]:
+        """Return all records as they are after the statements; the episodes in `retired` support none.
+
+        `full` has the ids of full names by those of first names.
+        """
         after = dict(known)
         same = _by_own_id(known.values())
         for one in (part for whole in stated for part in by_episode(whole)):
             periods = same.setdefault(one.own_id, {})
             record = record_for(one, periods.values(), self._group_id)
             after[record.uuid] = periods[record.uuid] = record
-        after = split_restated(after, self._group_id)
-        after |= {one.uuid: one for one in retired_facts(after.values(), retired)}
-        return with_ends(after, self._clock())
+
+        def settled(facts: Mapping[str, FactRecord]) -> Mapping[str, FactRecord]:
+            parted = split_restated(facts, self._group_id)
+            parted |= {one.uuid: one for one in retired_facts(parted.values(), retired)}
+            return with_ends(parted, self._clock())
+
+        return as_one_person(after, full, settled)
 
     def _changes(
-        self, stated: Sequence[FactRecord], known: dict[str, FactRecord], retired: Mapping[str, datetime]
+        self,
+        stated: Sequence[FactRecord],
+        known: dict[str, FactRecord],
+        retired: Mapping[str, datetime],
+        full: Mapping[str, str],
     ) -> "_Changes":
-        return _Changes.between(known, self._stated(stated, known, retired))
+        return _Changes.between(known, self._stated(stated, known, retired, full))
 
     async def _store(self, changes: "_Changes") -> None:
         await self._repository.change(graph_statements.DELETE_FACTS, {"uuids": changes.moved})

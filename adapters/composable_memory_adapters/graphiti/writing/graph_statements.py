@@ -7,6 +7,8 @@ without a direction then finds only half of what is there. For the same reason a
 may become NULL has a SET of its own behind a WITH: of several in one, FalkorDB 4.16 removes the wrong ones.
 """
 
+from composable_memory_adapters.graphiti.reading.namesakes import KINDS
+
 FACT = """
 e.uuid AS uuid, e.own_id AS own_id, s.uuid AS source, t.uuid AS target, e.name AS relation, e.fact AS fact,
 e.created_at AS created_at, e.episodes AS episodes, e.valid_at AS valid_at, e.invalid_at AS invalid_at,
@@ -47,6 +49,23 @@ MATCH (s)-[e:RELATES_TO]->(t) WHERE toString(e.name) = pair.relation
   AND (pair.ends OR e.own_id IN pair.own_ids OR e.uuid IN pair.own_ids
     OR coalesce(e.exclusive, false) OR coalesce(e.ends, false))
 RETURN {FACT}
+"""
+# The range of names is looked up in their index.
+NAMESAKES = f"""
+UNWIND $uuids AS uuid MATCH (one:Entity {{uuid: uuid}})
+WITH DISTINCT split(one.name, ' ')[0] AS first, one.group_id AS group
+MATCH (n:Entity) WHERE n.name >= first AND n.name < first + '!' AND n.group_id = group
+  AND coalesce(n.kind, '') IN {list(KINDS)}
+RETURN first, n.uuid AS id, n.name AS name, n.kind AS kind
+"""
+BETWEEN_TWO = """
+UNWIND $pairs AS pair MATCH (one:Entity {uuid: pair.first})-[:RELATES_TO]-(:Entity {uuid: pair.full})
+RETURN DISTINCT one.uuid AS first
+"""
+ENDING_ABOUT = f"""
+UNWIND $uuids AS uuid MATCH (n:Entity {{uuid: uuid}})-[e:RELATES_TO]-(:Entity)
+WHERE coalesce(e.exclusive, false) OR coalesce(e.one_holder, false) OR coalesce(e.ends, false)
+WITH DISTINCT e, startNode(e) AS s, endNode(e) AS t RETURN {FACT}
 """
 SET_TIMES = """
 UNWIND $facts AS fact MATCH ()-[e:RELATES_TO {uuid: fact.uuid}]->()

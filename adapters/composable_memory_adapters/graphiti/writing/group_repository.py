@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from composable_memory.facts import Forgotten
@@ -17,8 +18,15 @@ from composable_memory_adapters.graphiti.library.graph_records import (
     fact_record,
 )
 from composable_memory_adapters.graphiti.library.vectors import fits_space
+from composable_memory_adapters.graphiti.reading.namesakes import by_first_name, one_person
 from composable_memory_adapters.graphiti.writing import graph_statements
-from composable_memory_adapters.graphiti.writing.superseding import rejoined, retired_facts, with_ends
+from composable_memory_adapters.graphiti.writing.superseding import (
+    as_one_person,
+    rejoined,
+    retired_facts,
+    under_both_names,
+    with_ends,
+)
 
 if TYPE_CHECKING:
     from composable_memory_adapters.graphiti.library.bridges import Saver
@@ -46,7 +54,9 @@ class GroupRepository:
         """Return the facts that any of these episodes state."""
         return _by_uuid(await self.rows(graph_statements.FACTS_OF_EPISODES, uuids=list(episodes)))
 
-    async def kin_of(self, facts: Iterable[FactRecord]) -> dict[str, FactRecord]:
+    async def kin_of(
+        self, facts: Iterable[FactRecord], *, gone: Collection[str] = ()
+    ) -> dict[str, FactRecord]:
         """Return what says when facts end, and what they end, with the facts that are the same.
 
         That is all of a relation that is exclusive, or has one holder. Of any other, between the same two
@@ -54,11 +64,43 @@ class GroupRepository:
         stand beside each other.
         """
         facts = list(facts)
+        facts = [*under_both_names(facts, await self.full_names(facts, gone=gone))]
         found = await self._kin(facts)
         # What another statement made exclusive ends by facts that were not looked for yet.
         asked = {_pair(one) for one in facts}
         further = [one for one in found.values() if one.exclusive and _pair(one) not in asked]
         return found | await self._kin(further)
+
+    async def full_names(self, facts: Iterable[FactRecord], *, gone: Collection[str] = ()) -> dict[str, str]:
+        """Return by the first name the full name of each person in facts that may end others, as ids.
+
+        That is one person where nobody else is called so, leaving out entities that are `gone`, and no fact
+        is between the two.
+        """
+        able = (one for one in facts if one.exclusive or one.one_holder or one.ends)
+        ids = sorted({end for one in able for end in (one.source, one.target)})
+        rows = await self.rows(graph_statements.NAMESAKES, uuids=ids)
+        people = by_first_name(row for row in rows if row["id"] not in gone)
+        full = dict(filter(None, map(one_person, people)))
+        pairs = [{"first": first, "full": name} for first, name in full.items()]
+        for row in await self.rows(graph_statements.BETWEEN_TWO, pairs=pairs):
+            full.pop(str(row["first"]), None)
+        return full
+
+    async def namesakes(self, entities: Collection[str]) -> list[str]:
+        """Return the other entities whose facts may have been, or be now, of one person with one of these."""
+        people = by_first_name(await self.rows(graph_statements.NAMESAKES, uuids=sorted(entities)))
+        others = ([id_ for row in rows if (id_ := str(row["id"])) not in entities] for rows in people)
+        return [id_ for ids in others if len(ids) <= 2 for id_ in ids]
+
+    async def settle_people(
+        self, entities: Sequence[str], now: datetime, *, gone: Collection[str] = ()
+    ) -> None:
+        """Settle anew when facts about entities end, as if others were `gone`."""
+        facts = _by_uuid(await self.rows(graph_statements.ENDING_ABOUT, uuids=entities))
+        if facts:
+            await self._settle(facts.values(), now, gone=gone)
+            await self._rejoin((await self.kin_of(facts.values(), gone=gone)).values(), now, gone=gone)
 
     async def _kin(self, facts: Sequence[FactRecord]) -> dict[str, FactRecord]:
         of_pair: dict[tuple[str, str, str | None], list[FactRecord]] = {}
@@ -118,16 +160,26 @@ class GroupRepository:
     # --- episodes that are retired, restored, merged or forgotten ---
 
     async def _settle(
-        self, facts: Iterable[FactRecord], now: datetime, *, leaving: Collection[str] = ()
+        self,
+        facts: Iterable[FactRecord],
+        now: datetime,
+        *,
+        leaving: Collection[str] = (),
+        gone: Collection[str] = (),
     ) -> None:
         """Store when facts and related ones end, as follows from `facts` and what else stays."""
         changed = {one.uuid: one for one in facts}
-        kin = await self.kin_of(changed.values())
+        kin = await self.kin_of(changed.values(), gone=gone)
         stored = {uuid: one for uuid, one in kin.items() if uuid not in leaving}
-        after = await asyncio.to_thread(
-            with_ends, {**stored, **{uuid: one for uuid, one in changed.items() if uuid in stored}}, now
-        )
+        known = {**stored, **{uuid: one for uuid, one in changed.items() if uuid in stored}}
+        after = await self._with_ends(known, now, gone)
         await self.set_times(one for uuid, one in after.items() if one != stored[uuid])
+
+    async def _with_ends(
+        self, known: Mapping[str, FactRecord], now: datetime, gone: Collection[str]
+    ) -> Mapping[str, FactRecord]:
+        full = await self.full_names(known.values(), gone=gone)
+        return await asyncio.to_thread(as_one_person, known, full, partial(with_ends, now=now))
 
     async def retire(self, episodes: Sequence[str], at: datetime, now: datetime) -> int:
         """Retire episodes; return how many facts end since all episodes that support them are retired."""
@@ -176,7 +228,9 @@ class GroupRepository:
         await self._rejoin(await self._kin_without(lone), now)
         await self.change(graph_statements.DELETE_FACTS, {"uuids": list(lone)})
         orphans = await self.database.read(self.group_id, graph_statements.ORPHANS, episode=uuid)
-        await self.change(graph_statements.DELETE_ENTITIES, {"uuids": [row["uuid"] for row in orphans]})
+        gone = [str(row["uuid"]) for row in orphans]
+        await self.settle_people(await self.namesakes(gone), now, gone=gone)
+        await self.change(graph_statements.DELETE_ENTITIES, {"uuids": gone})
         # The episode goes last: what is left of an attempt that was cut off is removed by the next one.
         await self.change(graph_statements.DELETE_EPISODES, {"uuids": [uuid]})
         return Forgotten(episode_id=uuid, facts=len(lone), entities=len(orphans))
@@ -184,7 +238,7 @@ class GroupRepository:
     async def _kin_without(self, lone: Mapping[str, FactRecord]) -> list[FactRecord]:
         return [one for one in (await self.kin_of(lone.values())).values() if one.uuid not in lone]
 
-    async def _rejoin(self, kin: Iterable[FactRecord], now: datetime) -> None:
+    async def _rejoin(self, kin: Iterable[FactRecord], now: datetime, *, gone: Collection[str] = ()) -> None:
         """Store as one what is told apart by nothing any more."""
         facts = {one.uuid: one for one in kin}
         parts = rejoined(facts)
@@ -196,7 +250,7 @@ class GroupRepository:
         if not pairs:
             return
         left = {uuid: one for uuid, one in facts.items() if uuid not in parts}
-        after = with_ends({**left, **{one.uuid: one for one in parts.values()}}, now)
+        after = await self._with_ends({**left, **{one.uuid: one for one in parts.values()}}, now, gone)
         whole = [after[uuid] for uuid in dict.fromkeys(one.uuid for one in parts.values())]
         await (await self.saver()).save_facts(whole)
         await self.change(graph_statements.PUT_FACTS_FOR_OTHERS, {"pairs": pairs})

@@ -1,7 +1,7 @@
 """Which of several facts holds when: statements repeated, superseded, and made again later (pure)."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from operator import attrgetter, itemgetter
@@ -9,6 +9,8 @@ from typing import TypeAlias
 
 from composable_memory_adapters.graphiti.episodes import graph_id
 from composable_memory_adapters.graphiti.library.graph_records import FactRecord, Order, Told
+
+_Facts: TypeAlias = Mapping[str, FactRecord]
 
 
 def record_for(new: FactRecord, known: Iterable[FactRecord], group_id: str) -> FactRecord:
@@ -37,6 +39,31 @@ def by_episode(statement: FactRecord) -> Iterator[FactRecord]:
         return
     for told in sorted(statement.told, key=attrgetter("order")):
         yield replace(statement, episodes=(told.episode,), told=(told,), valid_at=told.since)
+
+
+def as_one_person(known: _Facts, full: Mapping[str, str], settle: Callable[[_Facts], _Facts]) -> _Facts:
+    """Return what `settle` makes of facts when those of a first name are of its `full` name, by their ids."""
+    if not full:
+        return settle(known)
+    ends = {one.own_id: (one.source, one.target) for one in known.values()}
+    settled = settle(
+        {uuid: _about(one, *(full.get(end, end) for end in ends[one.own_id])) for uuid, one in known.items()}
+    )
+    return {uuid: _about(one, *ends[one.own_id]) for uuid, one in settled.items()}
+
+
+def under_both_names(facts: Iterable[FactRecord], full: Mapping[str, str]) -> Iterator[FactRecord]:
+    """Yield facts as if they were said of the first and of the full name."""
+    other = {**full, **{name: first for first, name in full.items()}}
+    for one in facts:
+        for source in {one.source, other.get(one.source, one.source)}:
+            for target in {one.target, other.get(one.target, one.target)}:
+                yield _about(one, source, target)
+
+
+def _about(fact: FactRecord, source: str, target: str) -> FactRecord:
+    is_same = (fact.source, fact.target) == (source, target)
+    return fact if is_same else replace(fact, source=source, target=target)
 
 
 def split_restated(known: Mapping[str, FactRecord], group_id: str) -> dict[str, FactRecord]:
