@@ -76,11 +76,12 @@ _ARTICLE_BEFORE = re.compile(
     rf"(?:^|\s)(?:{'|'.join(ARTICLES)})\s+(?:(?-i:[a-zäöü]+e[nmrs]?)\s+)?$", re.IGNORECASE
 )
 _NO_ENTITY = re.compile(
-    rf"[\d\s.:/,-]+|(?:{'|'.join((*MONTH_NAMES, *DAY_NAMES))})\.?(?: \d.*)?"
+    rf"[\d\s.:/,-]+|(?:{'|'.join((*MONTH_NAMES, *DAY_NAMES))})\.?(?: \d.*)?(?<!\bjan)"
     r"|.*\d月.*|\d+[年日号]|(?:星期|周|礼拜)[一二三四五六日天]"
     rf"|memory|.?|{_FILE_NAME}",
     re.IGNORECASE,
 )
+_SHE = re.compile(rf"Ella (?:(?:ya|no|ahora|también|se) )*(?:{any_of('spanish_verbs')})\b")
 _PLAIN_LETTERS = str.maketrans("áéíóúàèâêôñçü", "aeiouaeaeoncu")
 _NO_NAME_ENDING = re.compile(r".{3,}(?:ing|ed|ly|ung|heit|keit|schaft|ción)")
 
@@ -198,7 +199,12 @@ def _split(words: _Words, known: Collection[str], opens: int | None, *, is_germa
         is_name = folded in known or _is_first_name(folded)
         is_none = (
             folded in NOT_NAMES
-            or (is_german and folded in GERMAN_NOUNS)
+            or (
+                is_german
+                and folded in GERMAN_NOUNS
+                and after not in ORGANISATION_WORDS
+                and not (start == opens and folded in TITLES)
+            )
             or (start == opens and folded in OPENERS and folded not in PLACES)
         )
         if word[0].isupper() and not is_name and is_none:
@@ -224,6 +230,8 @@ def _mention(text: str, words: _Words, known: Collection[str]) -> Mention | None
     has_title = len(words) > 1 and _bare(words[0][1]).casefold() in TITLES
     named = words[1:] if has_title else words
     start, label = named[0][0], _bare(" ".join(word for _, word in named))
+    if label == "Ella" and _SHE.match(text, start):
+        return None
     if len(label) < 2 or label.isdigit() or len(words) > MAX_NAME_WORDS or _bare(label).casefold() in TITLES:
         return None
     mention = Mention(start=words[0][0], end=start + len(label), label=label)

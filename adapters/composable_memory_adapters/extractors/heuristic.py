@@ -147,8 +147,9 @@ class _Sentence:
 
     @property
     def first_person(self) -> tuple[str, ...]:
-        """Return whom "she" in the next sentence may be."""
-        return tuple(one.label for found in self.mentions for one in found if one.kind == "Person")[:1]
+        """Return whom "she" in the next sentence may be: the only one who is named."""
+        people = {one.label for found in self.mentions for one in found if one.kind == "Person"}
+        return tuple(people) if len(people) == 1 else ()
 
     def relations(self, scene: Scene) -> list[ExtractedRelation]:
         """Return what the sentence states."""

@@ -37,9 +37,9 @@ _TAG = re.compile(r",\s*(?:right|isn['’]t it|don['’]t you think|you know|oka
 _CLAUSE = re.compile(
     rf"; |, (?:but|aber|pero) |,? (?:and|und|y|but|pero) (?=(?:then |also |now |auch |jetzt |ahora "
     rf"|también )?(?:{grammar.VERBS})\b)"
-    r"|: (?=(?:now|jetzt|ahora) )|(?:,? (?:and|und|y|but)|:) (?=(?:I|we|he|she|they|ich|wir|sie|er)\b)",
+    r"|[:,] (?=(?:now|jetzt|ahora) )|(?:,? (?:and|und|y|but)|:) (?=(?:I|we|he|she|they|ich|wir|sie|er)\b)",
 )
-_VERB = re.compile(rf"\b(?:{grammar.VERBS}|met|got|went|had|switched|[a-z]+ed|[a-z]+ó)\b", re.IGNORECASE)
+_VERB = re.compile(rf"\b(?:{grammar.VERBS}|met|got|went|had|switched|[a-z]+ed|[a-z]+[óé])\b", re.IGNORECASE)
 _KEEPER = re.compile(rf"^({MARK}) (?:the|der|die|el|la) (?:[a-zäöü-]+ ){{1,2}}(?=(?:{grammar.VERBS})\b)")
 _OPENERS = re.compile(
     r"^(?:(?:and|but|so|well|yes|yeah|oh|wow|hey|hi|actually|by the way|btw|anyway|also|plus|und|aber"
@@ -72,7 +72,9 @@ _CONTRACTIONS = {
         r"\b(is|are|was|were|does|do|did|has|have|would|could|should)n['’]t\b", re.IGNORECASE
     ): r"\1 not",
     re.compile(r"['’]ll\b"): " will",
-    re.compile(rf"\b([A-ZÄÖÜ]\w+?)s (?={grammar.KIN['SPOUSE'].pattern}|Schwester|Bruder|Chef)"): r"\1's ",
+    re.compile(
+        rf"\b(?!His )([A-ZÄÖÜ]\w+?)s (?={grammar.KIN['SPOUSE'].pattern}|Schwester|Bruder|Chef)"
+    ): r"\1's ",
 }
 _I = re.compile(r"(?<![\w'’])(?:I|[Ww]e|[Ii]ch|[Ww]ir|[Yy]o|[Nn]osotr[oa]s)(?![\w'’])")
 _HE = re.compile(r"(?<![\w'’])(?:[Hh]e|[Ss]he|[Ee]r|[Éé]l|[Ee]lla)(?![\w'’])")
@@ -98,6 +100,11 @@ _OF_HERE = re.compile(
     re.IGNORECASE,
 )
 """How words begin that mean something only where they stand: "I love the color"."""
+_LEFT = re.compile(r"(?:left|quit|resigned|retired|moved (?:away|out)|again| )+[.!]?")
+_LEAVES = ("WORKS_AT", "LIVES_IN", "STUDIES_AT")
+_GONE = re.compile(
+    r"\b(?:died|passed away|retired|gestorben|starb|murió|falleció|se jubiló)\b", re.IGNORECASE
+)
 _CLUB = re.compile(
     r"club|society|association|choir|band|gym|league|party|union|verein|chor|group", re.IGNORECASE
 )
@@ -199,13 +206,22 @@ def relations_in(
         reader.taken, reader.goes_on = [], number > 0
         if begins := re.match(rf"{LIST}(?=,? [a-zä-ü])", said.text):
             reader.subjects, reader.goes_on = _labels(begins[0], said), True
+        if (
+            (last := [*found.values()][-1:])
+            and validity.at
+            and _LEFT.fullmatch(said.text)
+            and last[0].type in _LEAVES
+        ):
+            found[_key(last[0])] = replace(last[0], valid_to=validity.at)
         for stated in _stated(said, reader):
             relation = in_time(stated, said, fact, scene.observed_at)
             if relation is not None and relation.source.casefold() != relation.target.casefold():
-                found.setdefault(
-                    (relation.source.casefold(), relation.type, relation.target.casefold()), relation
-                )
+                found.setdefault(_key(relation), relation)
     return list(found.values())
+
+
+def _key(relation: ExtractedRelation) -> tuple[str, str, str]:
+    return relation.source.casefold(), relation.type, relation.target.casefold()
 
 
 def in_time(stated: Stated, said: Said, fact: str, observed_at: datetime | None) -> ExtractedRelation | None:
@@ -216,7 +232,7 @@ def in_time(stated: Stated, said: Said, fact: str, observed_at: datetime | None)
     if stated.mood == "always":
         start, end = None, None
     elif mood in ("ended", "over"):
-        since = time.start if _SINCE_THEN.search(fact) else None
+        since = time.start if stated.mood == "replaced" or _SINCE_THEN.search(fact) else None
         start, end = None, end or time.at or since or observed_at
         if end is None or ((time.at or since) and observed_at and end > observed_at):
             return None
@@ -251,7 +267,7 @@ def in_time(stated: Stated, said: Said, fact: str, observed_at: datetime | None)
 def _mood_without_start(stated: Stated, said: Said) -> Literal["ended", "over", "past"]:
     if stated.mood == "over":
         return "over"
-    return "ended" if stated.mood == "ended" or said.has_ended else "past"
+    return "ended" if stated.mood in ("ended", "replaced") or said.has_ended else "past"
 
 
 # --- from a clause to marks ---------------------------------------------------------------------------------
@@ -278,7 +294,9 @@ def _said(text: str, validity: Validity, mentions: Sequence[Mention], reader: _R
     before = reader.subjects
     if len(before) == 1:
         words = _HE.sub(lambda _: mark(before[0], "Person"), words)
-        words = _HER.sub(lambda _: mark(before[0], "Person") + "'s", words) if not people[:1] else words
+        whose = _HER.match(words) if people else _HER.search(words)  # "Max and his wife" is about his own
+        if whose:
+            words = f"{words[: whose.start()]}{mark(before[0], 'Person')}'s{words[whose.end() :]}"
     several = (*before, *reader.objects)
     if len(several) > 1:
         words = _THEY.sub(lambda _: " and ".join(mark(one, "Person") for one in several), words)
@@ -287,7 +305,7 @@ def _said(text: str, validity: Validity, mentions: Sequence[Mention], reader: _R
         re.search(r"\b(?:not|kein\w*) .*\b(?:any ?more|any longer|mehr)\b", words)
     )
     if has_ended:
-        words = re.sub(r"\b(?:not|mehr)\b ?", "", _NO_LONGER.sub("", words))
+        words = re.sub(r"\b(?:not|mehr|kein\w*)\b ?", "", _NO_LONGER.sub("", words))
         words = re.sub(r"\bused to\b ?", "", words)
     elif _NOT.search(words):
         words, has_ended = _PLAIN_NOT.sub("", words), reader.corrects
@@ -372,7 +390,7 @@ def _by_frame(frame: grammar.Frame, match: re.Match[str], said: Said, reader: _R
         yield from (Stated(source=one, type=type_, target=subjects[0], mood=mood) for one in targets)
     if groups.get("f") and targets and frame.mood in ("moved", "switched"):
         origin = said.labels[groups["f"] or ""].label
-        yield from (Stated(source=one, type=type_, target=origin, mood="ended") for one in subjects)
+        yield from (Stated(source=one, type=type_, target=origin, mood="replaced") for one in subjects)
     reader.subjects = subjects
     reader.objects = tuple(targets) if type_ == "MARRIED_TO" else ()
 
@@ -494,9 +512,11 @@ def _of_somebody(said: Said, reader: _Reader) -> tuple[Said, list[Stated]]:
             of = said.labels[groups["of"] or ""] if groups.get("of") else None
             whose = of.label if of else reader.scene.speaker
             of_company = of is not None and of.kind != "Person" and match.re is grammar.OF_SOMEBODY[3]
-            kin = _kin(said.labels[match["n"]].label, match["kin"], whose, of_company=of_company)
+            kin = list(_kin(said.labels[match["n"]].label, match["kin"], whose, of_company=of_company))
             # "My dog Rex ran away yesterday" says when he ran, not since when he is mine.
-            found += [replace(one, mood="always") for one in kin] if groups.get("apposed") else kin
+            is_over = _GONE.search(said.text) and kin[0].type in (*ONE_HOLDER, "OWNS")
+            mood = "ended" if is_over else "always"
+            found += [replace(one, mood=mood) for one in kin] if groups.get("apposed") else kin
             rest = match["n"] if groups.get("apposed") else "␣"
             said = replace(said, text=f"{said.text[: match.start()]}{rest}{said.text[match.end() :]}")
     return said, found

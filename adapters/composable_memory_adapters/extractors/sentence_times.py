@@ -43,6 +43,9 @@ _LEAD = (
     r"|[a-zé]+ de \d)))"
     r"|(?P<at>on|in|during|by|at|am|im|um|en|el|de)"
 )
+_DONE_IN = re.compile(r"\b(?:bin|ist|sind|hat|habe|haben|zog|zogen|wurden?|war|waren|[a-zäöüß]+ten?) $")
+_GOES_ON = re.compile(r" (?:nach|von|aus|in|bei|zu[mr]?|[a-zäöü]*ge[a-zäöüß]+(?:t|en)|[a-zäöü]+t)\b|[,.]?$")
+"""What stands before and after a year that German gives without "in": "ist 2019 nach Graz gezogen"."""
 _OF = r"(?:\s+(?:of|de|del))?"
 _TIME = re.compile(
     rf"(?<!\w)(?:(?:{_LEAD})\s+)?(?:the\s+|dem\s+|den\s+|el\s+|la\s+)?(?:"
@@ -129,7 +132,10 @@ def _is_no_time(match: re.Match[str]) -> bool:
     """Return whether the words only look like a "
     "time: "2026" by itself, "may", a number of days, "a" and "to"."""
     if match["y4"]:
-        return not (match["from"] or match["to"] or match["at"])
+        is_german = _DONE_IN.search(match.string, 0, match.start()) and _GOES_ON.match(
+            match.string, match.end()
+        )
+        return not (match["from"] or match["to"] or match["at"] or is_german)
     if match["unit"]:
         return not (match["ago"] or match[0].lower().startswith(("vor ", "hace ")))
     if match["season"]:

@@ -167,6 +167,21 @@ def test_a_sentence_becomes_what_it_states() -> None:
         ("Jonas wohnt in Kiel am Wasser.", [("Jonas", "LIVES_IN", "Kiel")]),
         ("Seit gestern wohnt Jonas in Kiel.", [("Jonas", "LIVES_IN", "Kiel")]),
         ("Heute bin ich nach Leipzig gezogen.", [("owner", "LIVES_IN", "Leipzig")]),
+        ("Jan ist nach Leipzig gezogen.", [("Jan", "LIVES_IN", "Leipzig")]),
+        ("Frau Kern leitet jetzt das Projekt Adler.", [("Kern", "LEADS", "Adler")]),
+        (
+            "Herr Brandt ist der neue Geschäftsführer von Fenster GmbH.",
+            [("Brandt", "DIRECTOR_OF", "Fenster GmbH")],
+        ),
+        ("Lukas arbeitet Teilzeit bei Rewe.", [("Lukas", "WORKS_AT", "Rewe")]),
+        ("Paul wohnt mit Ines in Wien.", [("Paul", "LIVES_IN", "Wien")]),
+        ("Ana vive con Luis en Lima.", [("Ana", "LIVES_IN", "Lima")]),
+        ("Nina works part-time at Acme.", [("Nina", "WORKS_AT", "Acme")]),
+        ("Nina works with Omar at Acme.", [("Nina", "WORKS_AT", "Acme")]),
+        ("Wir haben Jira durch Linear ersetzt.", [("owner", "USES", "Linear"), ("owner", "USES", "Jira")]),
+        ("Me mudé a Vigo en 2020 y trabajo en Indra.", [
+            ("owner", "LIVES_IN", "Vigo"), ("owner", "WORKS_AT", "Indra"),
+        ]),
         ("小明住在上海，工作很忙。", [("小明", "LIVES_IN", "上海")]),
     ]  # fmt: skip
     for text, expected in cases:
@@ -184,6 +199,16 @@ def test_what_is_not_sure_states_nothing() -> None:
         "The irrigation timer drifts by two minutes.",
         "The brother of Anna lives in Oslo.",
         "- [ ] Bob works at Acme",
+        "According to Ida, Bob works at Acme.",
+        "Laut Ida arbeitet Bob bei Acme.",
+        "Tom, Ana and Ben work at Acme, Globex and Initech respectively.",
+        "Project Lantern is finished next week.",
+        "Bob arbeitet morgen bei Acme.",
+        "Ana trabaja mañana en Iberia.",
+        "Bob moved to Oslo in 2019 and to Bergen in 2022.",
+        "Bob zog 2019 nach Wien und 2022 zurück nach Graz.",
+        "I bought milk and bread.",
+        "I bought Anna a present.",
         "Vielleicht wohnt Jonas in Kiel.",
         "Quizás Ana vive en Madrid.",
         "听说小明住在上海。",
@@ -223,9 +248,16 @@ def test_a_pronoun_stands_for_whom_the_sentence_before_was_about() -> None:
     cases: list[tuple[str, tuple[str, str, str]]] = [
         ("Bob came by. He works at Acme and is fine.", ("Bob", "WORKS_AT", "Acme")),
         ("Ana lives in Oslo. She works at Acme.", ("Ana", "WORKS_AT", "Acme")),
+        ("Lunch with Tom. His wife Rosa works at Acme. He is from Kiel.", ("Rosa", "WORKS_AT", "Acme")),
+        ("Ana vive en Vigo. Ella trabaja en Iberia.", ("Ana", "WORKS_AT", "Iberia")),
     ]
     for text, expected in cases:
         assert relations(text)[-1] == expected
+
+
+def test_a_pronoun_that_may_be_one_of_two_is_nobody() -> None:
+    for text in ("Julia called Anna. She lives in Rome.", "Ana y Luis hablaron. Ella trabaja en Iberia."):
+        assert relations(text) == [], text
 
 
 def test_what_is_exclusive_is_marked() -> None:
@@ -248,6 +280,8 @@ def test_a_fact_holds_when_its_sentence_says() -> None:
         ("Anna lives in Oslo until 2026-09-01.", "2026-05-13", "2026-09-01"),
         ("Anna works at Acme from 2026-01-01 to 2026-12-31.", "2026-01-01", "2026-12-31"),
         ("Anna worked at Acme until June 2025.", None, "2025-07-01"),
+        ("Anna zog 2019 nach Oslo.", "2019-01-01", None),
+        ("Anna joined Acme in 2019 and left in 2024.", "2019-01-01", "2024-01-01"),
         ("Anna lives in Oslo.", None, None),
     ]
     for text, valid_from, valid_to in cases:
@@ -285,6 +319,9 @@ def test_what_is_over_ends_a_relation() -> None:
         assert (over.source, over.type, over.target) == ("Bob", type_, target)
         assert (over.valid_from, _day(over.valid_to), over.mood) == (None, ended, "ended")
     assert only("Bob lived in Paris until 2020.").mood == "past"
+    assert only("Our cat Simba died last week.").mood == "ended"
+    _, jira = read_by_rules(content("Since January 2026 we use Linear instead of Jira.")).relations
+    assert (jira.target, _day(jira.valid_to), jira.mood) == ("Jira", "2026-01-01", "ended")
     assert only("Bob lives in Paris.").mood is None
 
 
