@@ -86,12 +86,8 @@ _PARTS = {
 STATUS: Final = re.compile(
     rf"^(?:(?P<d>the|our|my|der|die|das|unser\w*|el|la|los|las) )?(?P<sp>{MARK}"
     rf"|(?<= )(?:[\w-]+)(?: [\w-]+){{0,2}}?) "
-    r"(?:is|are|was set to|ist|sind|está|están) (?P<p>on hold|cancel+ed|done|finished|completed?"
-    r"|blocked|delayed|approved"
-    r"|rejected|deprecated|closed|live|in progress|in review|paused|archived|overdue|abandoned|shipped"
-    r"|unavailable"
-    r"|retired|pausiert|fertig|abgeschlossen|abgesagt|blockiert|genehmigt|abgelehnt|archiviert|überfällig"
-    r"|en pausa|terminad[oa]|cancelad[oa]|bloquead[oa]|aprobad[oa]|rechazad[oa]|archivad[oa])\b",
+    rf"(?:(?:is|are|was set to|ist|sind|está|están) (?P<p>{any_of('statuses')})"
+    rf"|(?:was|were|has been|have been|got|wurden?|fue(?:ron)?) (?P<settled>{any_of('settled')}))\b",
     re.IGNORECASE,
 )
 
@@ -145,6 +141,11 @@ OF_A_ROLE: Final = tuple(
         (
             rf"(?P<n>{MARK}) (?:replaced {MARK}"
             rf"|took over(?: from {MARK})?) as (?:the )?(?P<role>{ROLE})(?P<the>){_AT}"
+        ),
+        rf"(?P<n>{MARK}) (?:is|ist) (?P<org>{MARK})['’]s {_NEW}(?P<role>{ROLE})(?P<the>)(?=[ ,.;!]|$)",
+        (
+            rf"(?P<n>{MARK}) (?P<over>(?:has )?stepped down|(?:has )?resigned|was dismissed|trat|dimitió) "
+            rf"(?:as|als|como) (?:the )?(?P<role>{ROLE})(?P<the>){_AT}"
         ),
         rf"(?P<n>{MARK}) (?:was|got|has been) promoted to (?P<role>{ROLE})(?P<the>){_AT}",
     )

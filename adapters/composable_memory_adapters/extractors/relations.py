@@ -86,7 +86,7 @@ _HER = re.compile(
 )
 _CALLED = re.compile(rf"\b(?:called|named|namens|llamad[oa]) ({MARK})", re.IGNORECASE)
 _DETERMINER = re.compile(
-    r"^(?:(?:the|an?|my|his|her|our|their|mis?|sus?|nuestr[oa]s?|meine?n?|unser\w*"
+    r"^(?:(?:the|an?|my|his|her|our|their|mis?|sus?|nuestr[oa]s?|(?:mein|sein|ihr)(?:en?)?|unser\w*"
     r"|some|both|all|new|ein|der|die|das|den|dem|eine?n?|el|la|los"
     r"|las|una?|two|three|zwei|dos)\s+)+",
     re.IGNORECASE,
@@ -500,7 +500,9 @@ def _status(said: Said) -> Iterator[Stated]:
     if named is not None and named.kind in ("Person", "Location"):
         return
     if named is not None or match["d"]:
-        yield Stated(source=_plain(match["sp"], said), type="IS", target=match["p"].casefold())
+        yield Stated(
+            source=_plain(match["sp"], said), type="IS", target=(match["p"] or match["settled"]).casefold()
+        )
 
 
 def _of_somebody(said: Said, reader: _Reader) -> tuple[Said, list[Stated]]:
@@ -547,6 +549,7 @@ def _of_a_role(said: Said) -> tuple[Said, list[Stated]]:
         name, org, the = said.labels[match["n"]].label, groups.get("org"), groups.get("the") is not None
         kind = next(kind for kind, one in reversed(ROLES.items()) if one.fullmatch(match["role"]))
         mood = "past" if re.search(rf"{match['n']} was ", match[0]) else "now"
+        mood = "ended" if groups.get("over") else mood
         if org in said.labels and kind == "WORKER":
             employer = said.labels[org or ""]
             found.append(

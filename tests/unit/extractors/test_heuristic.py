@@ -157,6 +157,8 @@ def test_a_sentence_becomes_what_it_states() -> None:
         ("Bob was born in Tromsø.", [("Bob", "BORN_IN", "Tromsø")]),
         ("Project Lantern is now on hold.", [("Project Lantern", "IS", "on hold")]),
         ("The budget report is now overdue again.", [("budget report", "IS", "overdue")]),
+        ("Project Lantern was cancelled.", [("Project Lantern", "IS", "cancelled")]),
+        ("Lena Berg is Acme's new CTO.", [("Lena Berg", "CTO_OF", "Acme")]),
         ("The staging server listens on port 5433.", [("staging server", "LISTENS_ON", "port 5433")]),
         ("Bob joined the Harbour Rowing Club.", [("Bob", "MEMBER_OF", "Harbour Rowing Club")]),
         ("My sister Ellen lives in Cork.", [("Ellen", "SISTER_OF", "owner"), ("Ellen", "LIVES_IN", "Cork")]),
@@ -208,6 +210,8 @@ def test_what_is_not_sure_states_nothing() -> None:
         "Bob moved to Oslo in 2019 and to Bergen in 2022.",
         "Bob zog 2019 nach Wien und 2022 zurück nach Graz.",
         "I bought milk and bread.",
+        "Lena hat Brot gekauft.",
+        "Lena kommt heute aus Berlin zurück.",
         "I bought Anna a present.",
         "Vielleicht wohnt Jonas in Kiel.",
         "Quizás Ana vive en Madrid.",
@@ -319,7 +323,14 @@ def test_what_is_over_ends_a_relation() -> None:
         assert (over.source, over.type, over.target) == ("Bob", type_, target)
         assert (over.valid_from, _day(over.valid_to), over.mood) == (None, ended, "ended")
     assert only("Bob lived in Paris until 2020.").mood == "past"
-    assert only("Our cat Simba died last week.").mood == "ended"
+    for text in (
+        "Our cat Simba died last week.",
+        "Lena stepped down as CTO of Acme.",
+        "Lena got fired from Acme.",
+        "Lena dejó el trabajo en Indra.",
+    ):
+        assert only(text).mood == "ended", text
+    assert only("Lena hat ihr Auto verkauft.").target == "Auto"
     _, jira = read_by_rules(content("Since January 2026 we use Linear instead of Jira.")).relations
     assert (jira.target, _day(jira.valid_to), jira.mood) == ("Jira", "2026-01-01", "ended")
     assert only("Bob lives in Paris.").mood is None
