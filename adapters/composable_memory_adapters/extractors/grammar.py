@@ -9,7 +9,7 @@ states nothing.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Final
 
@@ -58,14 +58,17 @@ def any_of(name: str) -> str:
     return "|".join(_TABLES[name].strip().split("\n"))
 
 
-EXCLUSIVE: Final = frozenset({"LIVES_IN", "WORKS_AT", "MARRIED_TO", "REPORTS_TO", "LISTENS_ON", "IS"})
+EXCLUSIVE: Final = frozenset(_TABLES["exclusive"].split())
 """Relations that an entity has one of at a time."""
 
-ONE_HOLDER: Final = frozenset(
-    "LEADS CEO_OF CTO_OF CFO_OF PRESIDENT_OF DIRECTOR_OF HEAD_OF CHAIR_OF MAYOR_OF BOSS_OF MANAGER_OF"
-    " CAPTAIN_OF DOCTOR_OF DENTIST_OF LANDLORD_OF ACCOUNTANT_OF PARTNER_OF".split()
-)
+ONE_HOLDER: Final = frozenset(_TABLES["one_holder"].split())
 """Relations to an entity that one other has at a time."""
+
+KINDS_OF_ENDS: Final[Mapping[str, tuple[str, str]]] = _TABLES["kinds_of_ends"]
+"""What a relation tells of the kinds of its ends."""
+
+UNFIT: Final[Mapping[str, Sequence[str]]] = _TABLES["unfit"]
+"""Kinds of names that cannot be the object of a relation."""
 
 MARK: Final = "[\ue000-\uf7ff]"
 LIST: Final = rf"{MARK}(?:(?:, (?:and |und |y )?| (?:and|und|y|e|&|sowie) ){MARK})*"
@@ -102,55 +105,21 @@ _ROLES: Final[Mapping[str, str]] = _TABLES["roles"]
 ROLES: Final = {word: re.compile(pattern, re.IGNORECASE) for word, pattern in _ROLES.items()}
 ROLE: Final = "|".join(_ROLES[name] for name in sorted(_ROLES, key=lambda one: one != "LEAD"))
 
-_MY = rf"(?P<mine>my|our|mein(?:e[rn]?)?|unser(?:e[rn]?)?|mi|nuestr[oa])|(?P<of>{MARK})['’]s"
-_NEW = r"(?:(?:new|older|younger|big|little|old|neue[rn]?|ältere[rn]?|jüngere[rn]?|nuev[oa]) )?"
-OF_SOMEBODY: Final = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        rf"(?:{_MY}) {_NEW}(?P<kin>{_KIN_WORD})(?P<apposed>,? )(?P<n>{MARK})(?:,(?= ))?",
-        (
-            rf"(?:{_MY}) {_NEW}(?P<kin>{_KIN_WORD})(?:['’]s name)? (?:is|is called|is named|heißt|ist|es"
-            rf"|se llama) (?P<n>{MARK})"
-        ),
-        rf"(?P<n>{MARK}) (?:is|ist|es) (?:{_MY}) {_NEW}(?P<kin>{_KIN_WORD})\b",
-        (
-            rf"\b(?:el|la|der|die|das|the) (?P<kin>{_KIN_WORD}) (?:de|von|of) (?P<of>{MARK}) (?:es|se llama"
-            rf"|heißt|ist|is) (?P<n>{MARK})"
-        ),
-        rf"(?P<n>{MARK}), (?:{_MY}) {_NEW}(?P<kin>{_KIN_WORD})(?P<apposed>,)",
-    )
-)
-"""Who somebody is to the one who speaks, or to somebody else: "my sister Ellen", "Tom's wife is Rosa"."""
 
-_THE = r"(?P<the>the|der|die|el|la|our|unser\w*|nuestr[oa])"
-_OF_ORG = r"(?: (?:of|at|for|von|bei|del|de|der|des) " + _DET + r"(?:(?:firma|company|empresa|compañía) )?"
-_AT = rf"{_OF_ORG}(?P<org>{MARK}|[\w-]+))?"
-OF_A_ROLE: Final = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        rf"(?P<n>{MARK}), (?:(?:{_THE}|an?|eine?|una?) )?(?P<role>{ROLE}){_AT}(?P<apposed>,(?= )|$|\.$)",
-        (
-            rf"(?:^|, )(?P<n>{MARK}) (?:is|became|was|(?P<was>ex-)|ist|wurde|es"
-            rf"|fue nombrad[oa]) (?:(?:{_THE}|an?|eine?|una?) )?"
-            rf"{_NEW}(?P<role>{ROLE}){_AT}(?=[ ,.;!]|$)"
-        ),
-        rf"\b{_THE} {_NEW}(?P<role>{ROLE}){_AT} (?:is|ist|es|is called|heißt|se llama) (?P<n>{MARK})",
-        rf"(?P<n>{MARK}) \((?P<role>{ROLE})(?P<the>){_AT}(?P<apposed>)\)",
-        rf"(?P<org>{MARK})['’]s {_NEW}(?P<role>{ROLE})(?P<the>) (?:is|ist) (?P<n>{MARK})",
-        rf"^ist (?P<n>{MARK}) {_THE} {_NEW}(?P<role>{ROLE}){_AT}(?=[ ,.;!]|$)",
-        (
-            rf"(?P<n>{MARK}) (?:replaced {MARK}"
-            rf"|took over(?: from {MARK})?) as (?:the )?(?P<role>{ROLE})(?P<the>){_AT}"
-        ),
-        rf"(?P<n>{MARK}) (?:is|ist) (?P<org>{MARK})['’]s {_NEW}(?P<role>{ROLE})(?P<the>)(?=[ ,.;!]|$)",
-        (
-            rf"(?P<n>{MARK}) (?P<over>(?:has )?stepped down|(?:has )?resigned|was dismissed|trat|dimitió) "
-            rf"(?:as|als|como) (?:the )?(?P<role>{ROLE})(?P<the>){_AT}"
-        ),
-        rf"(?P<n>{MARK}) (?:was|got|has been) promoted to (?P<role>{ROLE})(?P<the>){_AT}",
-    )
-)
-"""What somebody is by trade or in an organisation: "Ana, CEO of Acme", "the tech lead is Lena"."""
+def _expanded(template: str) -> str:
+    named = {**_TABLES["fragments"], "MARK": MARK, "DET": _DET, "KIN": _KIN_WORD, "ROLE": ROLE}
+    parts = {**_PARTS, "TRADE": _ROLES["WORKER"], "PET": _KIN["PET"]}
+    parts |= {f"{{{name}}}": text for name, text in named.items()}
+    whole = re.sub("|".join(map(re.escape, parts)), lambda found: parts[found[0]], template)
+    return whole if whole == template else _expanded(whole)
+
+
+def _patterns(name: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(_expanded(line), re.IGNORECASE) for line in _TABLES[name].strip().splitlines())
+
+
+OF_SOMEBODY: Final = _patterns("of_somebody")
+OF_A_ROLE: Final = _patterns("of_a_role")
 
 # --- words that take what is said back ----------------------------------------------------------------------
 
@@ -180,9 +149,3 @@ def frames() -> tuple[Frame, ...]:
 def is_compiled() -> bool:
     """Return whether the patterns are there already; to compile them takes a second."""
     return bool(frames.cache_info().currsize)
-
-
-def _expanded(template: str) -> str:
-    parts = {**_PARTS, "TRADE": _ROLES["WORKER"], "PET": _KIN["PET"]}
-    parts |= {f"{{{name}}}": text for name, text in (*_TABLES["fragments"].items(), ("MARK", MARK))}
-    return re.sub("|".join(map(re.escape, parts)), lambda found: parts[found[0]], template)

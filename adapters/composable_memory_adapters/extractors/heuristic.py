@@ -199,22 +199,6 @@ def _person(speaker: str | None, owner: str) -> str:
     return speaker if speaker and folded not in ROLES_IN_TALKS else owner
 
 
-KINDS_OF_ENDS = {
-    "LIVES_IN": ("Person", "Location"),
-    "WORKS_AT": ("Person", "Organization"),
-    "MARRIED_TO": ("Person", "Person"),
-    "REPORTS_TO": ("Person", "Person"),
-    "BORN_IN": ("Person", "Location"),
-    "COMES_FROM": ("Person", "Location"),
-    "STUDIES_AT": ("Person", "Organization"),
-    "SPEAKS": ("Person", UNSURE),
-    "ALLERGIC_TO": ("Person", UNSURE),
-    "LEADS": ("Person", UNSURE),
-    "HAS_ROLE": ("Person", UNSURE),
-}
-"""What a relation tells of the kinds of its ends."""
-
-
 def _entities(read: Sequence[_Sentence], relations: Sequence[ExtractedRelation]) -> Iterator[ExtractedEntity]:
     """Yield each entity once: who speaks, what has a name, and the ends of relations."""
     kinds: dict[str, tuple[str, str]] = {}
@@ -232,7 +216,7 @@ def _entities(read: Sequence[_Sentence], relations: Sequence[ExtractedRelation])
         for mention in (mention for found in one.mentions for mention in found if mention.sure):
             add(mention.label, mention.kind)
     for relation in relations:
-        source, target = KINDS_OF_ENDS.get(relation.type, (UNSURE, UNSURE))
+        source, target = grammar.KINDS_OF_ENDS.get(relation.type, (UNSURE, UNSURE))
         target = UNSURE if relation.mood == "over" else target
         people = {sentence.owner.casefold() for sentence in read}
         for label, kind in ((relation.source, source), (relation.target, target)):

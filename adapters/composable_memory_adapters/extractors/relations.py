@@ -110,17 +110,6 @@ _CLUB = re.compile(
 )
 _SOFTWARE = ("Technology", "Tool")
 
-_UNFIT = {
-    "WORKS_AT": ("Location", "Person", "Event", "Technology"),
-    "LIVES_IN": _SOFTWARE,
-    "BORN_IN": _SOFTWARE,
-    "COMES_FROM": _SOFTWARE,
-    "MARRIED_TO": ("Location", "Organization", "Project", *_SOFTWARE),
-    "REPORTS_TO": ("Location", "Organization", "Project", *_SOFTWARE),
-    "USES": ("Person", "Location"),
-    "VISITED": ("Person", "Project", *_SOFTWARE),
-}
-"""Kinds of names that cannot be the object of a relation."""
 _PLACED = frozenset({"LIVES_IN", "BORN_IN", "COMES_FROM", "LOCATED_IN"})
 _OF_PEOPLE = frozenset(
     "LIVES_IN WORKS_AT MARRIED_TO REPORTS_TO BORN_IN COMES_FROM STUDIES_AT MEMBER_OF SPEAKS "
@@ -425,7 +414,7 @@ def _targets(frame: grammar.Frame, groups: dict[str, str | None], said: Said) ->
         type_ = "USES"
     if type_ == "WORKS_AT" and frame.mood == "began" and any(_CLUB.search(one.label) for one in named):
         type_ = "MEMBER_OF"
-    unfit = _UNFIT.get(type_, ())
+    unfit = grammar.UNFIT.get(type_, ())
     return type_, [
         one.label for one in named if one.kind not in unfit and not grammar.IS_KIN.fullmatch(one.label)
     ]
