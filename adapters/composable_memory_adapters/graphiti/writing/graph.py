@@ -206,17 +206,14 @@ class GraphitiGraph:
         now = self._clock()
         return [fact_of(edge, self._group_id, names, now) for edge in edges]
 
-    def _stated(
+    def _changes(
         self,
         stated: Sequence[FactRecord],
         known: dict[str, FactRecord],
         retired: Mapping[str, datetime],
         full: Mapping[str, str],
-    ) -> Mapping[str, FactRecord]:
-        """Return all records as they are after the statements; the episodes in `retired` support none.
-
-        `full` has the ids of full names by those of first names.
-        """
+    ) -> "_Changes":
+        """Return what statements change; episodes in `retired` support none, `full` has ids of full names."""
         after = dict(known)
         same = _by_own_id(known.values())
         for one in (part for whole in stated for part in by_episode(whole)):
@@ -229,16 +226,7 @@ class GraphitiGraph:
             parted |= {one.uuid: one for one in retired_facts(parted.values(), retired)}
             return with_ends(parted, self._clock())
 
-        return as_one_person(after, full, settled)
-
-    def _changes(
-        self,
-        stated: Sequence[FactRecord],
-        known: dict[str, FactRecord],
-        retired: Mapping[str, datetime],
-        full: Mapping[str, str],
-    ) -> "_Changes":
-        return _Changes.between(known, self._stated(stated, known, retired, full))
+        return _Changes.between(known, as_one_person(after, full, settled))
 
     async def _store(self, changes: "_Changes") -> None:
         await self._repository.change(graph_statements.DELETE_FACTS, {"uuids": changes.moved})
