@@ -15,6 +15,7 @@ from composable_memory.errors import ComposableMemoryError
 from composable_memory.hooks.session_state import SessionState, digest
 from composable_memory.memory_fence import CAUTION, CLOSING, OPENING, escaped, fence, own_words
 from composable_memory.paths import MAIN_FILES, opened_file, resolve_memory_file
+from composable_memory.query.calibration import GOOD_ALONE
 from composable_memory.query.context_pack import CHARS_PER_TOKEN, PackBudget, estimate_tokens
 from composable_memory.recall.retained_notes import note_files
 from composable_memory.session_keys import is_shared
@@ -150,7 +151,7 @@ async def recall_for_prompt(
         request = MemorySearchRequest(
             query=query, max_results=settings.recall_results, weak=False, session_key=session_key
         )
-        response = await query_cited(memory, request)
+        response = await query_cited(memory, request, least=GOOD_ALONE)
         if results := () if response.weak else response.results:
             break
     known = {_text(result): result for result in results}

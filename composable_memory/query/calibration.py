@@ -15,10 +15,14 @@ STRONG = 0.43
 """A list this strong has an answer; `benchmarks/weak_answers.py` fits it and shows its price."""
 STRONG_HYBRID = 0.37
 """The same for lists ranked with vectors, which lower the scores of passages that only share words."""
-NOISE = 0.05
+NOISE = 0.1
 """A passage with a lower absolute score shares next to nothing with the question."""
 LEAD_SHARE = 0.3
 """How much the lead of the best result over the rest of its list adds to the list's strength."""
+
+
+GOOD_ALONE = STRONG_HYBRID / (1 + LEAD_SHARE)
+"""The score from which on a passage would be no weak answer if it were all that was found."""
 
 
 class Calibration(StrEnum):

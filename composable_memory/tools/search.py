@@ -233,10 +233,13 @@ def why_unavailable(response: QueryResponse) -> str | None:
     return "; ".join(f"{one.backend_id}: {one.reason}" for one in response.degraded)
 
 
-async def query_cited(memory: "Memory", request: MemorySearchRequest) -> QueryResponse:
+async def query_cited(
+    memory: "Memory", request: MemorySearchRequest, *, least: float = NOISE
+) -> QueryResponse:
     """Ask all memories; the results carry citations if the settings want them.
 
-    If none matches the question well, they are moved to `dropped`, unless the request wants them anyway.
+    If none matches the question well, they are moved to `dropped`, unless the request wants them anyway; if
+    some do, those that score below `least` are.
 
     Raises:
         ConfigError: a named backend does not exist.
@@ -260,7 +263,11 @@ async def query_cited(memory: "Memory", request: MemorySearchRequest) -> QueryRe
             good = [False] * len(response.results)
             response = _only(response, good, why="nothing matched well")
         elif not (wants_weak or response.narrowed) and request.min_score is None and query.min_score == 0.0:
-            good = [*map(_is_no_noise, response.results, response.attributions)]
+            unscored = {one.backend_id for one in response.degraded if one.code == "vector-only"}
+            good = [
+                how.backend_id in unscored or _is_good(one, how, least)
+                for one, how in zip(response.results, response.attributions, strict=True)
+            ]
             response = _only(response, good, why="hardly matches")
         paths = tuple(result.path for result in response.results)
         hidden = [rank for rank, is_good in enumerate(good, 1) if not is_good]
@@ -319,10 +326,10 @@ async def explained(
     return reply.model_copy(update={"warning": warning, "action": action}) if warning else reply
 
 
-def _is_no_noise(result: MemorySearchResult, how: Attribution) -> bool:
-    """Return whether a result matches some of the question; scores that only order a list cannot tell."""
+def _is_good(result: MemorySearchResult, how: Attribution, least: float) -> bool:
+    """Return whether a result matches as well as that; scores that only order a list cannot tell."""
     is_absolute = how.calibrated_score == how.raw_score
-    return result.exact or not is_absolute or how.calibrated_score >= NOISE
+    return result.exact or not is_absolute or how.calibrated_score >= least
 
 
 def _only(response: QueryResponse, good: Sequence[bool], *, why: str) -> QueryResponse:

@@ -10,7 +10,14 @@ import pytest
 
 from composable_memory import open_memory
 from composable_memory.hooks.prompt_context import recall_for_prompt
-from composable_memory.query.calibration import NOISE, STRONG, STRONG_HYBRID, Calibration, strength
+from composable_memory.query.calibration import (
+    GOOD_ALONE,
+    NOISE,
+    STRONG,
+    STRONG_HYBRID,
+    Calibration,
+    strength,
+)
 from composable_memory.query.manager import ComposableMemoryManager
 from composable_memory.query.ranking import CalibrationRule, MergePolicy, is_weak
 from composable_memory.query.routing import ComposableBackendEntry
@@ -48,6 +55,28 @@ async def test_an_answer_without_a_good_match_is_weak_and_still_has_its_results(
     assert own.results[0].path == "memory/violin.md"
 
 
+async def test_a_word_of_the_question_does_not_answer_for_somebody_unknown(memory: Memory) -> None:
+    for number in range(2):
+        text = (
+            f"Whoever wants to live here in year {number} has to sign the lease by May; rent goes up.\n"
+        )
+        (memory.workspace_dir / "memory" / f"lease{number}.md").write_text(text, "utf-8")
+    await memory.sync()
+
+    assert not (await memory.query("Who can live here?")).weak
+    assert (await memory.query("Where does Roberta live?")).weak
+
+
+async def test_words_that_only_ask_for_notes_find_none(memory: Memory) -> None:
+    (memory.workspace_dir / "memory" / "work.md").write_text("Wrote notes about the release.\n", "utf-8")
+    await memory.sync()
+    asked = await query_cited(memory, MemorySearchRequest(query="my notes about the violin"))
+
+    assert asked.results[0].path == "memory/violin.md"
+    assert "memory/work.md" not in {one.path for one in asked.results}
+    assert (await memory.query("notes about Roberta")).weak
+
+
 async def test_an_agent_is_told_that_nothing_matched_well_and_gets_the_nearest_on_request(
     memory: Memory,
 ) -> None:
@@ -68,6 +97,16 @@ async def test_a_prompt_that_nothing_matches_well_gets_nothing_put_before_it(mem
     assert await recall_for_prompt(memory, FOREIGN) is None
     assert own is not None
     assert "Person2 repaired the violin" in own
+
+
+async def test_what_would_be_weak_by_itself_is_not_put_before_a_prompt(memory: Memory) -> None:
+    shown = await query_cited(memory, MemorySearchRequest(query=OWN))
+    told = await recall_for_prompt(memory, OWN)
+    good = [one for one in shown.results if one.score >= GOOD_ALONE]
+
+    assert told is not None
+    assert 0 < len(good) < len(shown.results)
+    assert told.count("repaired the") == len(good)
 
 
 async def test_what_hardly_matches_is_left_out_below_what_does(memory: Memory) -> None:

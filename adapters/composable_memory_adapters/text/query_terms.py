@@ -21,7 +21,10 @@ from composable_memory_ops_logs.quick_dataclass import dataclass
 MAX_CHARACTERS = 8_000
 MAX_TERMS = 64
 MAX_PHRASES = 16
+LONGEST_OPENING = 200
+"""In so many characters a question comes to its topic."""
 
+_WORD = re.compile(r"[^\W_]+|\S")
 _CYRILLIC = re.compile("[\u0400-\u04ff]")
 _HIRAGANA = re.compile("[\u3041-\u309f]+")
 # Bounded, because every opening mark without a closing one is searched for to the end.
@@ -65,13 +68,14 @@ class KeywordQuery:
     `terms` are words, pairs of Asian characters, or single ones where nothing else was asked. `phrases` are
     what was quoted and what is written like an identifier, a path or a date; their words are terms as well.
     `language` is that of the question; where the index does not stem it, other forms of a term are looked up
-    as well. `compounds` are words of the index that end in a term: they stand in for a term that is `unknown`
-    to the index, and count less than one that is known.
+    as well. `names` are words that are written like names. `compounds` are words of the index that end in a
+    term: they stand in for a term that is `unknown` to the index, and count less than one that is known.
     """
 
     terms: tuple[str, ...]
     phrases: tuple[str, ...]
     language: str = "en"
+    names: frozenset[str] = frozenset()
     compounds: Mapping[str, Sequence[str]] = field(default_factory=dict)
     unknown: frozenset[str] = frozenset()
 
@@ -120,13 +124,35 @@ def analyse(query: str) -> KeywordQuery:
     query = plain(unicodedata.normalize("NFC", query[:MAX_CHARACTERS]))
     words = words_of(query)
     language = question_language(words, stop_words.BY_LANGUAGE, is_question="?" in query)
+    # In German every noun has a capital, in a headline every word.
+    has_names = language != "de" and not all(word[0].isupper() for word in words)
+    names = frozenset(word for word in words[1:] if has_names and word[0].isupper())
+    words = words_of(topic_of(query))
     content = [*_distinct(_content_terms(words, language))] or [*_distinct(_all_terms(words))]
     phrases = [*_distinct(_phrases(query))]
     return KeywordQuery(
         terms=tuple(content[:MAX_TERMS]),
         phrases=tuple(phrases[:MAX_PHRASES]),
         language=language,
+        names=names,
     )
+
+
+def topic_of(query: str) -> str:
+    """Return a question without a beginning that only asks for notes: "my notes about Lotte" is "Lotte".
+
+    A beginning with anything of its own ("my notes from school about Lotte") stays.
+    """
+    names_notes = False
+    for word in _WORD.finditer(query, 0, LONGEST_OPENING):
+        bare = folded(word[0])
+        if names_notes and bare in stop_words.LEADS_TO_TOPIC:
+            rest = query[word.end() :]
+            return rest.strip() if words_of(rest) else query
+        names_notes = names_notes or bare in stop_words.NAMES_NOTES
+        if bare not in stop_words.NAMES_NOTES and bare not in stop_words.ANY_LATIN_OR_CYRILLIC:
+            break
+    return query
 
 
 def question_language(

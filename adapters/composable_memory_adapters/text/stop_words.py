@@ -137,6 +137,29 @@ BY_LANGUAGE = {
 
 Words are in lower case and without accents."""
 
+NAMES_NOTES = frozenset(
+    """
+    note notes entry entries memory memories information info detail details everything anything search
+    look looking learn mention mentioned say says said write wrote written
+    notiz notizen eintrag eintrage information informationen infos alles steht stand suche suchen weiß
+    weiss weißt weisst wissen gesagt geschrieben notiert
+    apunte apuntes nota notas entrada entradas informacion sabe sabes sabemos dice dicen escribi escrito
+    buscar busco sei anotacao anotacoes informacao informacoes diz escrevi procura
+    informations sais sait savons dit ecrit cherche
+    notitie notities aantekening aantekeningen informatie weet weten staat geschreven
+    заметка заметки заметок запись записи записей информация информацию знаю знаем написал писал
+    """.split()
+)
+LEADS_TO_TOPIC = frozenset(
+    """
+    about on regarding concerning for up mention mentions mentioning
+    uber zu zum zur sobre acerca sur concernant over о об про
+    """.split()
+)
+"""What an assistant is asked for ("find my notes", "what do I know"), and what follows before the topic.
+
+Between them and the beginning of a question stand only words that say nothing (`query_terms.topic_of`)."""
+
 ALWAYS = ARABIC | KOREAN
 """Words of languages with a script of their own; Arabic ones as `forms.plain` writes them."""
 
@@ -172,7 +195,7 @@ _SCRIPTS = {
     "th": Pattern("[\u0e00-\u0e7f]"),
     "el": Pattern("[\u0370-\u03ff]"),
 }
-_ANY = frozenset[str]().union(*BY_LANGUAGE.values())
+ANY_LATIN_OR_CYRILLIC = frozenset[str]().union(*BY_LANGUAGE.values())
 _LATIN = Pattern("[A-Za-z\u00c0-\u024f]")
 # A Chinese character is about as much as two and a half letters; five kana in a hundred make a text Japanese.
 _LETTERS = {"zh": 2.5, "ja": 20.0}
@@ -196,7 +219,7 @@ def language_of(text: str) -> str | None:
         if letters[code] > len(_LATIN.findall(text)):
             return code
         words = Counter(map(folded, words_of(text)))
-    said = words.keys() & _ANY
+    said = words.keys() & ANY_LATIN_OR_CYRILLIC
     counts = {code: sum(words[word] for word in said & stops) for code, stops in BY_LANGUAGE.items()}
     code = max(counts, key=lambda each: counts[each])
     return code if counts[code] >= ENOUGH else None

@@ -77,11 +77,41 @@ def test_asian_characters_part_from_latin_ones() -> None:
         ("WHERE IS IT", "WHERE IS IT"),
         ("WHERE IS THE LAMP", "LAMP"),
         ("notes Notes NOTES", "notes"),
+        ("notes about Lotte", "Lotte"),
+        ("What do I know about the lease?", "lease"),
+        ("please search all my notes for the gate code", "gate code"),
+        ("show me everything we wrote about Ines's walnuts", "Ines walnuts"),
+        ("which notes mention Priya", "Priya"),
+        ("Notizen über Lotte", "Lotte"),
+        ("Was weiß ich über den Kessel?", "Kessel"),
+        ("apuntes sobre la abuela Carmen", "abuela Carmen"),
+        ("mes notes sur le bail", "bail"),
+        ("notities over de tuin", "tuin"),
+        ("что я знаю о саде", "саде"),
+        ("notes from school about Lotte", "notes school Lotte"),
+        ("how to write songs about rain", "write songs rain"),
+        ("notes about", "notes"),
         ("la casa", "la casa"),
     ],
 )
 def test_terms_are_the_words_that_a_question_is_about(question: str, terms: str) -> None:
     assert analyse(question).terms == tuple(terms.split())
+
+
+@pytest.mark.parametrize(
+    ("question", "names"),
+    [
+        ("Where does Roberta Lind live?", {"Roberta", "Lind"}),
+        ("¿Dónde vive Pilar?", {"Pilar"}),
+        ("Roberta", set()),
+        ("Where Is The Spare Key", set()),
+        ("wo wohnt die Schwester von Ines", set()),
+    ],
+)
+def test_a_capital_within_a_sentence_is_that_of_a_name(question: str, names: set[str]) -> None:
+    query = analyse(question)
+
+    assert {*query.terms} & query.names == names
 
 
 @pytest.mark.parametrize("question", ["the who", "what is it?", "¿qué es eso?", "什么", "これは"])

@@ -27,6 +27,7 @@ from composable_memory_adapters.builtin.store.read_queries import PassageReader
 from composable_memory_adapters.sqlite_file import Connection
 from composable_memory_adapters.text import stop_words
 from composable_memory_adapters.text.forms import folded
+from composable_memory_adapters.text.query_terms import topic_of
 from composable_memory_ops_logs.lazy import Pattern
 from composable_memory_ops_logs.quick_dataclass import dataclass
 
@@ -120,7 +121,7 @@ def subject_of(query: str, intent: QueryIntent | None) -> str:
     subject = query
     for hint in filter(_asks_for_state, _hints(query, intent)):
         subject = re.sub(re.escape(hint.phrase), " ", subject, count=1, flags=re.IGNORECASE)
-    return subject.strip() or query
+    return topic_of(subject.strip()) or query
 
 
 def asked_time(query: str, intent: QueryIntent | None, now: datetime) -> AskedTime | None:
