@@ -9,7 +9,7 @@ from composable_memory.cli.command import ExitCode, Target, command
 from composable_memory.cli.options import AsJson, complete_notes
 from composable_memory.cli.output import error, print_json, print_text, warn
 from composable_memory.errors import InvalidArgument
-from composable_memory.tools.read import NO_SUCH_LINE, MemoryGetRequest, memory_get
+from composable_memory.tools.read import MemoryGetRequest, memory_get
 
 app = typer.Typer()
 
@@ -53,4 +53,4 @@ async def get(
         print_text(f"{reply.text}\n" if is_open else reply.text)
     if reply.warning:
         warn(f"{reply.path}: {reply.warning}")
-    return ExitCode.FAILED if (reply.warning or "").startswith(NO_SUCH_LINE) else ExitCode.FINE
+    return ExitCode.FAILED if reply.is_past_end else ExitCode.FINE

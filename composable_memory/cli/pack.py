@@ -16,7 +16,7 @@ from composable_memory.cli.output import (
     warn_if_empty,
 )
 from composable_memory.cli.search import NEAREST, SEE_WEAK, fields_of
-from composable_memory.tools.context_pack import TOO_SMALL, MemoryContextPackRequest, memory_context_pack
+from composable_memory.tools.context_pack import MemoryContextPackRequest, memory_context_pack
 
 app = typer.Typer()
 
@@ -62,12 +62,12 @@ async def pack(
         print_text(f"{reply.pack}\n")
     elif not reply.unavailable:
         told = f"{reply.warning}; {SEE_WEAK}" if reply.weak else "no matches."
-        print_line((f"{TOO_SMALL}." if reply.warning == TOO_SMALL else told).capitalize())
+        print_line((f"{reply.warning}." if reply.is_too_small else told).capitalize())
     warn_degraded(reply.degraded or ())
     if reply.weak and (as_json or reply.pack):
         warn(f"{reply.warning}; {SEE_WEAK if not reply.pack else NEAREST}")
     elif not reply.weak and not reply.pack:
-        if reply.warning and reply.warning != TOO_SMALL and status.files != 0:
+        if reply.warning and not reply.is_too_small and status.files != 0:
             warn(f"hint: {reply.warning}")
         warn_if_empty(status)
     if reply.unavailable:

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime, time
+from datetime import UTC, date, datetime, time
 from functools import partial
 from math import ceil
+from pathlib import Path
 
 from composable_memory.citations import read_citation
 from composable_memory.errors import (
@@ -334,17 +336,19 @@ async def _passages(
     answers = await asyncio.gather(
         *(ask(text, filters=one) for text, one in zip(texts, filters, strict=True))
     )
-    if wanted and not asked.query:
-        # A full list has the best results only, or by the filter alone the newest.
-        full = [one for one, answer in zip(filters, answers, strict=True) if len(answer.results) >= most]
-        answers += await asyncio.gather(*(ask("", filters=one) for one in full))
+    # A full list has the best results only, or by the filter alone the newest.
+    asked_all = zip(filters, texts, answers, strict=True)
+    full = [one for one, text, answer in asked_all if text and len(answer.results) >= most]
+    answers += await asyncio.gather(*(ask("", filters=one) for one in full))
     items: dict[str, RecalledItem] = {}
-    for result in (result for answer in answers for result in answer.results if result.start_line):
-        if result.path in own:
-            continue
+    results = [one for answer in answers for one in answer.results if one.start_line and one.path not in own]
+    undated = {one.path for one in results if one.path not in notes and day_in_path(one.path) is None}
+    file_days = await asyncio.to_thread(_days_of_files, memory.workspace_dir, undated)
+    for result in results:
         path, first, is_piece = result.path, result.start_line, bool(result.start_char)
         text = (None if is_piece else await memory.text_of(path, first, result.end_line)) or result.snippet
-        for item in _items_in(asked, path, first, text, notes.get(path), wanted):
+        told = _items_in(asked, path, first, text, notes.get(path), wanted, file_day=file_days.get(path))
+        for item in told:
             if is_note(path):
                 items.setdefault(item.source or "", item)
             else:  # a page or a message may have several paragraphs
@@ -366,7 +370,14 @@ def _shortest(names: Sequence[str]) -> list[str]:
 
 
 def _items_in(
-    asked: RecallQuery, path: str, start: int, text: str, note: Note | None, wanted: Sequence[str] = ()
+    asked: RecallQuery,
+    path: str,
+    start: int,
+    text: str,
+    note: Note | None,
+    wanted: Sequence[str] = (),
+    *,
+    file_day: date | None = None,
 ) -> Iterator[RecalledItem]:
     """Yield items from lines of a note, numbered from `start`; for an entity, the paragraphs that name it."""
     told = [
@@ -377,14 +388,23 @@ def _items_in(
     if told and asked.entity is None:
         told = [(told[0][0], told[-1][1], "\n".join(words for _, _, words in told))]
     for first, last, words in (one for one in told if asked.has_words(folded(one[2]))):
-        day = note.day if note else day_in_path(path)
+        day = note.day if note else file_day or day_in_path(path)
         yield RecalledItem(
             kind="passage",
             content=words if len(words) <= MOST_CHARS else f"{words[: MOST_CHARS - 1].rstrip()}…",
             timestamp=datetime.combine(day, time.min, UTC) if day else None,
             source=Origin(path=path, start_line=first, end_line=last).citation,
-            by_file_time=None if note is None or note.is_dated else True,
+            by_file_time=True if file_day or (note and not note.is_dated) else None,
         )
+
+
+def _days_of_files(workspace: Path, paths: Iterable[str]) -> dict[str, date]:
+    """Return the days on which files of the workspace, such as documents, were last changed."""
+    days = {}
+    for path in paths:
+        with suppress(OSError):
+            days[path] = datetime.fromtimestamp((workspace / path).stat().st_mtime, UTC).date()
+    return days
 
 
 def _paragraphs(start: int, text: str, note: Note | None) -> Iterator[tuple[int, int, str, str]]:

@@ -46,7 +46,8 @@ class MemoryContextPackRequest(MemorySearchRequest):
 class MemoryContextPackReply(Document):
     """The pack with its sources in the order of its pieces, or with `unavailable`, why there is none.
 
-    `tokens` estimates how many tokens a language model reads for it.
+    `tokens` estimates how many tokens a language model reads for it. `is_too_small` says that none of what was
+    found fits in the budget.
     """
 
     pack: str
@@ -59,9 +60,7 @@ class MemoryContextPackReply(Document):
     error: str | None = None
     warning: str | None = None
     action: str | None = None
-
-
-TOO_SMALL = "nothing found fits in the budget"
+    is_too_small: bool = Field(default=False, exclude=True)
 
 
 async def memory_context_pack(memory: "Memory", request: MemoryContextPackRequest) -> MemoryContextPackReply:
@@ -94,7 +93,11 @@ async def memory_context_pack(memory: "Memory", request: MemoryContextPackReques
         degraded=response.degraded,
     )
     if response.results and not packed.pack:
-        reply = reply.model_copy(update={"warning": TOO_SMALL, "action": "Use a larger budget."})
+        told = {
+            "warning": "nothing found fits in the budget",
+            "action": "Use a larger budget.",
+        }
+        reply = reply.model_copy(update=told | {"is_too_small": True})
     return await explained(memory, request, reply, response, first)
 
 

@@ -16,7 +16,7 @@ from composable_memory.errors import ComposableMemoryError, InvalidArgument, Mem
 from composable_memory.paths import is_note, leads_outside
 from composable_memory.recall.retained_notes import note_files
 from composable_memory.tools.document import Document
-from composable_memory.types import MemoryFileSlice
+from composable_memory.types import PAGED, MemoryFileSlice
 
 if TYPE_CHECKING:
     from composable_memory.runtime.memory import Memory
@@ -44,7 +44,7 @@ class MemoryGetRequest(Document):
 class MemoryGetReply(Document):
     """The text of a file, or with `status` "error", why it cannot be read.
 
-    `warning` says why there is no text.
+    `warning` says why there is no text; `is_past_end` says that the file ends before what was asked for.
     """
 
     text: str
@@ -54,9 +54,7 @@ class MemoryGetReply(Document):
     code: ReadErrorCode | None = None
     error: str | None = None
     warning: str | None = None
-
-
-NO_SUCH_LINE = "there is no line"
+    is_past_end: bool = Field(default=False, exclude=True)
 
 
 async def memory_get(memory: "Memory", request: MemoryGetRequest) -> MemoryGetReply:
@@ -81,8 +79,10 @@ async def memory_get(memory: "Memory", request: MemoryGetRequest) -> MemoryGetRe
         return _unreadable(request.path, "MEMORY_PATH_NOT_ALLOWED", f"{error}{meant}")
     except (ComposableMemoryError, OSError) as error:
         return _unreadable(request.path, "MEMORY_READ_FAILED", str(error))
-    warning = None if part.text else await _why_empty(memory, request, part.path)
-    return MemoryGetReply(text=part.text, path=part.path, warning=warning)
+    if part.text:
+        return MemoryGetReply(text=part.text, path=part.path)
+    warning, is_past_end = await _why_empty(memory, request, part.path)
+    return MemoryGetReply(text="", path=part.path, warning=warning, is_past_end=is_past_end)
 
 
 async def _did_you_mean(memory: "Memory", path: str) -> str:
@@ -126,17 +126,26 @@ async def _read(memory: "Memory", request: MemoryGetRequest) -> MemoryFileSlice:
     return await memory.read_file(cited.path, from_line=first, lines=lines)
 
 
-async def _why_empty(memory: "Memory", request: MemoryGetRequest, path: str) -> str:
-    """Return why there is no text in the requested lines."""
+async def _why_empty(memory: "Memory", request: MemoryGetRequest, path: str) -> tuple[str, bool]:
+    """Return why there is no text in the lines that were asked for, and whether the file ends before them."""
     whole = (await memory.manager.read_file(path)).text
     if not whole.strip():
-        return "there is nothing in this file"
+        return "there is nothing in this file", False
     cited = read_citation(request.path)
     first = request.from_ or (cited.start_line if cited else 0)
-    count = whole.removesuffix("\n").count("\n") + 1
-    if is_note(path) and first > count:  # lines of a transcript or PDF are not the lines of its text
-        return f"{NO_SUCH_LINE} {first}; the file has {count} {'line' if count == 1 else 'lines'}"
-    return "there is nothing in these lines"
+    unit = "page" if path.lower().endswith(PAGED) else "line"
+    if is_note(path):
+        last = whole.removesuffix("\n").count("\n") + 1
+        if first > last:
+            return f"there is no line {first}; the last is line {last}", True
+    elif not (await memory.manager.read_file(path, from_line=first)).text:
+        last, beyond = 1, first
+        while beyond - last > 1:
+            middle = (last + beyond) // 2
+            has_more = (await memory.manager.read_file(path, from_line=middle)).text
+            last, beyond = (middle, beyond) if has_more else (last, middle)
+        return f"there is no {unit} {first}; the last with text is {unit} {last}", True
+    return f"there is nothing in these {unit}s", False
 
 
 async def _is_missing(memory: "Memory", path: str) -> bool:

@@ -116,6 +116,10 @@ async def test_a_page_is_cited_and_the_citation_can_be_read(
         assert page.text.split("\n") == words
         pages = await memory_get(memory, MemoryGetRequest(path="Report.PDF#p1-p2"))
         assert pages.text.startswith("A first page.\n\nword0 ")
+        beyond = await memory_get(memory, MemoryGetRequest(path="Report.PDF#p7"))
+        assert beyond.warning == "there is no page 7; the last with text is page 2"
+        assert beyond.is_past_end
+        assert beyond.as_json().keys() == {"text", "path", "warning"}
 
 
 async def test_documents_follow_their_files_and_the_settings(services: BackendServices, folder: Path) -> None:

@@ -120,7 +120,12 @@ async def test_what_a_note_says_of_whom_it_is_named_after_is_known(
     assert told(found) == said if name != "people/staff.md" else sorted(told(found)) == sorted(said)
 
 
-async def test_of_whom_many_notes_speak_the_newest_come_first(vault: Path, state_dir: Path) -> None:
+@pytest.mark.parametrize(
+    ("entity", "query"), [("Ellen Smith", None), ("Ellen Smith", "entry"), (None, "Smith")]
+)
+async def test_of_whom_many_notes_speak_the_newest_come_first(
+    vault: Path, state_dir: Path, entity: str | None, query: str | None
+) -> None:
     days = [date(2025, 1, 1) + timedelta(days=number) for number in range(120)]
     for number, day in enumerate(days):
         said = ("Ellen Smith.", "Rain. " * 9 + "We saw Ellen Smith at the harbour.")[number % 40 == 39]
@@ -128,7 +133,13 @@ async def test_of_whom_many_notes_speak_the_newest_come_first(vault: Path, state
     async with open_memory(vault, state_dir, long_lived=False) as memory:
         await memory.sync()
         found = await memory.recall(
-            "Ellen Smith", types=("passage",), since="2025-01", until="2025-12", max_results=12, now=NOW
+            entity,
+            types=("passage",),
+            since="2025-01",
+            until="2025-12",
+            query=query,
+            max_results=12,
+            now=NOW,
         )
 
     assert [item.timestamp.date() for item in found.items if item.timestamp] == days[:-13:-1]
@@ -190,6 +201,19 @@ async def test_what_cannot_be_asked_for_is_refused(vault: Path, state_dir: Path)
 
 
 # --- from documents and transcripts -------------------------------------------------------------------------
+
+
+async def test_a_document_is_of_the_day_on_which_its_file_was_changed(vault: Path, state_dir: Path) -> None:
+    (vault / "lease.pdf").write_bytes(pdf("The tenant is Nora Quist."))
+    changed = datetime(2026, 2, 4, 9, tzinfo=UTC)
+    os.utime(vault / "lease.pdf", (changed.timestamp(), changed.timestamp()))
+    config = {"memory": {"builtin": {"scope": "folder", "documents": ["pdf"]}}}
+    async with open_memory(vault, state_dir, config, long_lived=False) as memory:
+        await memory.sync()
+        found = await memory.recall(since="2026-02-03", until="2026-02-05", now=NOW)
+    (item,) = found.items
+    assert (item.source, item.by_file_time) == ("lease.pdf#p1", True)
+    assert item.timestamp == datetime(2026, 2, 4, tzinfo=UTC)
 
 
 async def test_documents_and_transcripts_are_recalled_in_full_and_by_page_or_message(

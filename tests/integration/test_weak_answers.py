@@ -57,9 +57,7 @@ async def test_an_answer_without_a_good_match_is_weak_and_still_has_its_results(
 
 async def test_a_word_of_the_question_does_not_answer_for_somebody_unknown(memory: Memory) -> None:
     for number in range(2):
-        text = (
-            f"Whoever wants to live here in year {number} has to sign the lease by May; rent goes up.\n"
-        )
+        text = f"Whoever wants to live here in year {number} has to sign the lease by May; rent goes up.\n"
         (memory.workspace_dir / "memory" / f"lease{number}.md").write_text(text, "utf-8")
     await memory.sync()
 
